@@ -1,0 +1,1 @@
+"""Refold keeps LLM conversations inside the context window without losing anything."""

@@ -1,0 +1,15 @@
+"""Settings for the whole suite: the feature gate, and how hard hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["pytester", "tests.feature_gate"]
+
+settings.register_profile(
+    "fast", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("fast"), max_examples=500)
+settings.load_profile(os.environ.get("REFOLD_HYPOTHESIS", "fast"))

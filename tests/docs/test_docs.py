@@ -1,0 +1,143 @@
+"""The documentation keeps its promises: examples run, links lead somewhere, nothing public is left out."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from refold.model import errors
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for name, body in FENCE.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def commands(block: str) -> list[tuple[str, list[str]]]:
+    """The `$ ` lines of a console block, each with the output shown below it."""
+    first, *rest = re.split(r"^\$ ", block, flags=re.MULTILINE)
+    assert not first.strip(), "a console block starts with a command"
+    return [
+        (lines[0], [line.rstrip() for line in lines[1:]]) for lines in (part.splitlines() for part in rest)
+    ]
+
+
+def matches(shown: list[str], printed: list[str]) -> bool:
+    """Are these the lines that were printed? A line `...` stands for any number of them."""
+    if not shown:
+        return not printed
+    if shown[0] == "...":
+        return any(matches(shown[1:], printed[skip:]) for skip in range(len(printed) + 1))
+    return bool(printed) and shown[0] == printed[0] and matches(shown[1:], printed[1:])
+
+
+def run(command: str) -> list[str]:
+    program, *args = shlex.split(command)
+    assert program == "refold", f"only refold commands are run here: {command}"
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
+    argv = [sys.executable, "-m", "refold", *args]
+    result = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, f"{command}: {result.stderr}"
+    return [line.rstrip() for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+)
+def test_python_examples_run(page, monkeypatch):
+    """The blocks of one page run in order, as one script, in the root of the project."""
+    monkeypatch.chdir(ROOT)
+    namespace: dict[str, object] = {"__name__": "__example__"}
+    for block in blocks(page, "python"):
+        exec(compile(ast.parse(block), str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        pytest.param(command, shown, id=f"{page.name}: {command}")
+        for page in PAGES
+        for block in blocks(page, "console")
+        if block.startswith("$ refold ")
+        for command, shown in commands(block)
+    ],
+)
+def test_console_examples_print_what_is_shown(command, shown):
+    printed = run(command)
+
+    if any(line.strip() for line in shown):
+        assert matches(shown, printed), "\n".join(printed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "fits"),
+    [
+        (["a", "b"], True),
+        (["a"], False),
+        (["a", "..."], True),
+        (["...", "b"], True),
+        (["a", "...", "b"], True),
+        (["b", "..."], False),
+        (["a", "b", "c"], False),
+    ],
+)
+def test_only_three_dots_may_hide_output(shown, fits):
+    assert matches(shown, ["a", "b"]) is fits
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_between_pages_lead_somewhere(page):
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def error_classes() -> list[type[errors.RefoldError]]:
+    found = [errors.RefoldError]
+    for kind in found:
+        found.extend(kind.__subclasses__())
+    return [kind for kind in found if kind.__module__ == errors.__name__]
+
+
+def test_every_error_is_documented_and_no_other():
+    table = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"^\| `(\w+)` ", table, re.MULTILINE)) == {
+        kind.__name__ for kind in error_classes()
+    }
+
+
+def test_the_tree_of_errors_is_drawn_as_it_is():
+    drawn = re.findall(r"^[ │├└─]*([A-Z]\w+)", (errors.__doc__ or "").split("`ConfigError`")[0], re.MULTILINE)
+
+    assert {kind.__name__ for kind in error_classes()} <= set(drawn)
+
+
+def test_every_dependency_has_its_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    wanted = {re.split(r"[\[<>=]", need)[0] for need in sum(extras.values(), project["dependencies"])}
+
+    assert not [name for name in wanted - {"refold"} if f"`{name}`" not in page]
+    assert not [extra for extra in extras if f"`{extra}`" not in page]
+
+
+def test_every_verb_of_make_is_explained():
+    verbs = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+    assert verbs
+    assert not [verb for verb in verbs if f"`make {verb}`" not in page]
