@@ -1,0 +1,81 @@
+"""Budgets: how large a window may be, in sizes that cannot be mistaken for one another.
+
+One idea: `95` must never mean percent here and tokens there. A size is tagged with its unit, and its range is checked
+where it is made.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.model.errors import BudgetError
+
+Whole: TypeAlias = Literal["window", "limit", "effective"]
+
+
+class Tokens(Struct, frozen=True, tag="tokens"):
+    tokens: int
+
+    def __post_init__(self) -> None:
+        if self.tokens < 0:
+            raise BudgetError(f"a size cannot be {self.tokens} tokens")
+
+
+class Share(Struct, frozen=True, tag="share"):
+    """A fraction of the window, of the limit, or of what instructions leave (`effective`)."""
+
+    fraction: float
+    of: Whole = "window"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fraction <= 1:
+            raise BudgetError(
+                f"a share of the {self.of} cannot be {self.fraction}",
+                hint="give a fraction between 0 and 1 (0.8 for 80 %), or a number of tokens",
+            )
+
+
+class Messages(Struct, frozen=True, tag="messages"):
+    messages: int
+
+    def __post_init__(self) -> None:
+        if self.messages < 0:
+            raise BudgetError(f"a size cannot be {self.messages} messages")
+
+
+class Turns(Struct, frozen=True, tag="turns"):
+    turns: int
+
+    def __post_init__(self) -> None:
+        if self.turns < 0:
+            raise BudgetError(f"a size cannot be {self.turns} turns")
+
+
+Size: TypeAlias = Tokens | Share | Messages | Turns
+
+
+class Budget(Struct, frozen=True):
+    """What a conversation may use of a model's window."""
+
+    window: int
+    """The model's total capacity, input and output together."""
+    limit: int = 0
+    """The share of the window this conversation may fill; 0 means all of it."""
+    max_output: int = 0
+    reserve: Tokens | Share = Tokens(0)
+    """Headroom that is never filled: counts are estimates, and providers add framing of their own."""
+    trigger: Tokens | Share = Share(0.8)
+    target: Tokens | Share = Share(0.5)
+    keep_recent: Size = Share(0.25)
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise BudgetError(f"a window cannot be {self.window} tokens")
+        if not 0 <= self.limit <= self.window:
+            raise BudgetError(
+                f"the limit ({self.limit:,}) must lie within the window ({self.window:,} tokens)"
+            )
+        if self.max_output < 0:
+            raise BudgetError(f"max_output cannot be {self.max_output} tokens")

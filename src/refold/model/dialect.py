@@ -1,0 +1,67 @@
+"""Dialects: the rules of the three wire formats, as data.
+
+One idea: code asks the dialect what is legal instead of asking which format it is. Every rule here is one a provider
+enforces with a 400.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from refold.model.message import DialectName, Role
+
+
+class Dialect(Struct, frozen=True):
+    name: DialectName
+    roles: frozenset[Role]
+    """Roles that may stand in the list of messages."""
+    messages_key: str
+    """The request field that holds the messages."""
+    starts_with_user: bool = False
+    """The first message must be the user's, and hold no tool results."""
+    spreads_calls: bool = False
+    """One reply may be several items in a row, so a batch of parallel calls may be too."""
+    results_at_once: bool = True
+    """Results must stand directly after the calls they answer, with nothing in between."""
+    joint_results: bool = False
+    """All results of a batch must be in one message."""
+    unique_call_ids: bool = False
+    """No call id may come twice in one request, not even in different turns."""
+    object_arguments: bool = False
+    """Call arguments must be a JSON object; elsewhere they are text that should hold JSON."""
+    signed_thinking: bool = False
+    """Thinking without its signature is refused."""
+    max_body_bytes: int = 0
+    """The largest body the provider takes; 0 where none is published."""
+    max_breakpoints: int = 0
+    """How many cache breakpoints one request may carry."""
+
+
+CHAT = Dialect(
+    name="chat",
+    roles=frozenset({"system", "developer", "user", "assistant", "tool"}),
+    messages_key="messages",
+)
+
+RESPONSES = Dialect(
+    name="responses",
+    roles=frozenset({"system", "developer", "user", "assistant", "tool"}),
+    messages_key="input",
+    spreads_calls=True,
+    results_at_once=False,
+)
+
+ANTHROPIC = Dialect(
+    name="anthropic",
+    roles=frozenset({"user", "assistant", "tool"}),
+    messages_key="messages",
+    starts_with_user=True,
+    joint_results=True,
+    unique_call_ids=True,
+    object_arguments=True,
+    signed_thinking=True,
+    max_body_bytes=32 * 1024 * 1024,
+    max_breakpoints=4,
+)
+
+DIALECTS: dict[DialectName, Dialect] = {dialect.name: dialect for dialect in (CHAT, RESPONSES, ANTHROPIC)}

@@ -1,0 +1,148 @@
+"""Every error Refold raises, in one tree.
+
+    RefoldError
+    ├── ConfigError               a setting, a policy or an argument that cannot work
+    │   ├── BudgetError           sizes that leave no room for a conversation
+    │   └── MissingExtra          a feature whose optional dependency is not installed
+    ├── WireError                 JSON that is not a valid conversation; `place` says where
+    │   └── BodyTooLarge
+    ├── WindowError               a window that must not leave
+    │   ├── InvalidWindow         verification found violations
+    │   └── DoesNotFit            nothing more can be taken away
+    ├── UpstreamError             a provider's answer that is not a reply; `overflow` says which kind
+    │   ├── ContextOverflow
+    │   ├── OutputCapExceeded
+    │   ├── RateLimited
+    │   ├── MalformedHistory
+    │   └── UpstreamUnavailable
+    ├── RecoverySpent             overflow went on after the last recovery
+    ├── SummaryError              no summary could be made; the history is unchanged
+    │   └── SummaryRejected       a summary was made and did not pass its checks
+    └── StoreError                a stored conversation that cannot be read or written
+        ├── NotFound
+        └── Conflict              another writer was first; load and try again
+
+`ConfigError` and `WireError` are the caller's to fix; the others happen at run time. A class's docstring is its default
+message. No message holds content of a conversation or a key.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RefoldError(Exception):
+    """Refold cannot go on."""
+
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        self.hint = hint or self.default_hint
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class ConfigError(RefoldError):
+    """A setting cannot work."""
+
+
+class BudgetError(ConfigError):
+    """The budget leaves no room for a conversation."""
+
+
+class MissingExtra(ConfigError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, what: str) -> None:
+        self.extra = extra
+        super().__init__(
+            f"{what} needs the extra '{extra}'.", hint=f"install it with: pip install 'refold[{extra}]'"
+        )
+
+
+class WireError(RefoldError):
+    """The JSON is not a valid conversation."""
+
+    def __init__(self, message: str = "", *, place: str = "", hint: str = "") -> None:
+        self.place = place
+        super().__init__(message, hint=hint)
+        if place:
+            self.message = f"{place}: {self.message}"
+            self.args = (self.message,)
+
+
+class BodyTooLarge(WireError):
+    """The body is larger than the limit."""
+
+    default_hint = "raise max_body_bytes, or send media by reference instead of inline"
+
+
+class WindowError(RefoldError):
+    """The window must not leave."""
+
+
+class InvalidWindow(WindowError):
+    """The window breaks a rule of its dialect."""
+
+
+class DoesNotFit(WindowError):
+    """The window does not fit, and nothing more can be taken away."""
+
+    default_hint = "use a model with a larger window, or shorten the system prompt and the tool definitions"
+
+
+class UpstreamError(RefoldError):
+    """The provider did not give a reply."""
+
+
+class ContextOverflow(UpstreamError):
+    """The provider says that the input is too long."""
+
+
+class OutputCapExceeded(UpstreamError):
+    """The request asks for more output tokens than the model can write."""
+
+    default_hint = "lower max_tokens"
+
+
+class RateLimited(UpstreamError):
+    """The provider asks to slow down."""
+
+
+class MalformedHistory(UpstreamError):
+    """The provider refuses the order or the pairing of the messages."""
+
+    default_hint = "run `refold check --as-request` on the conversation"
+
+
+class UpstreamUnavailable(UpstreamError):
+    """The provider cannot be reached."""
+
+
+class RecoverySpent(RefoldError):
+    """The input is still too long after the last recovery."""
+
+    default_hint = "start a new session, or use a model with a larger window"
+
+
+class SummaryError(RefoldError):
+    """No summary could be made; the history is unchanged."""
+
+
+class SummaryRejected(SummaryError):
+    """A summary did not pass its checks; the history is unchanged."""
+
+
+class StoreError(RefoldError):
+    """The stored conversation cannot be read or written."""
+
+
+class NotFound(StoreError):
+    """There is no such conversation, session or message."""
+
+
+class Conflict(StoreError):
+    """Another writer was first; load the conversation and try again."""

@@ -1,0 +1,136 @@
+"""Token counts that know where they come from.
+
+One idea: a number without its source misleads. A provider's report, a tokenizer's count and an estimate add up, but the
+sum is only as good as its weakest term, and a difference between unlike sources means nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from refold.model.message import Message
+
+Source: TypeAlias = Literal["reported", "counted", "estimated"]
+Region: TypeAlias = Literal[
+    "system", "tools", "summary", "history", "tool_results", "tail", "input", "reserve", "free"
+]
+
+
+class TokenCount(Struct, frozen=True, gc=False):
+    """A number of tokens as the sum of its terms, one per source."""
+
+    reported: int = 0
+    counted: int = 0
+    estimated: int = 0
+
+    @classmethod
+    def of(cls, tokens: int, source: Source) -> TokenCount:
+        return cls(**{source: tokens})
+
+    @property
+    def tokens(self) -> int:
+        return self.reported + self.counted + self.estimated
+
+    @property
+    def source(self) -> Source:
+        """The weakest source among the terms."""
+        if self.estimated:
+            return "estimated"
+        return "reported" if self.reported and not self.counted else "counted"
+
+    def __add__(self, other: TokenCount) -> TokenCount:
+        return TokenCount(
+            self.reported + other.reported, self.counted + other.counted, self.estimated + other.estimated
+        )
+
+    def minus(self, other: TokenCount) -> int:
+        """The difference, where it means something.
+
+        Raises:
+            ValueError: the two counts do not come from one and the same source.
+        """
+        sources = {name for count in (self, other) for name in _SOURCES if getattr(count, name)}
+        if len(sources) > 1:
+            raise ValueError(f"a difference between {' and '.join(sorted(sources))} counts means nothing")
+        return self.tokens - other.tokens
+
+    def __str__(self) -> str:
+        terms = [f"{getattr(self, name):,} {name}" for name in _SOURCES if getattr(self, name)]
+        if len(terms) > 1:
+            return f"{self.tokens:,} ({' + '.join(terms)})"
+        return terms[0] if terms else "0"
+
+
+_SOURCES: tuple[Source, ...] = ("reported", "counted", "estimated")
+
+
+class TokenCounter(Protocol):
+    """Counts what one message costs in a window. `source` is `counted` or `estimated`."""
+
+    @property
+    def source(self) -> Source: ...
+
+    def text(self, text: str, /) -> int: ...
+
+    def message(self, message: Message, /) -> int: ...
+
+
+class Usage(Struct, frozen=True, gc=False):
+    """What a provider reported for one call, in one meaning: `input` is what was neither read from nor written to a cache.
+
+    `reasoning` is part of `output`.
+    """
+
+    input: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+    @property
+    def prompt(self) -> int:
+        """Everything the model read: the size of the window that was sent."""
+        return self.input + self.cache_read + self.cache_write
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.output + other.output,
+            self.reasoning + other.reasoning,
+        )
+
+
+class Measurement(Struct, frozen=True, gc=False):
+    """The size of a window, region by region. `reserve` and `free` are room, not content."""
+
+    system: TokenCount = TokenCount()
+    tools: TokenCount = TokenCount()
+    summary: TokenCount = TokenCount()
+    history: TokenCount = TokenCount()
+    tool_results: TokenCount = TokenCount()
+    tail: TokenCount = TokenCount()
+    input: TokenCount = TokenCount()
+    reserve: int = 0
+    window: int = 0
+
+    @property
+    def content(self) -> TokenCount:
+        """Everything that is sent."""
+        return self.instructions + self.messages
+
+    @property
+    def instructions(self) -> TokenCount:
+        return self.system + self.tools
+
+    @property
+    def messages(self) -> TokenCount:
+        return self.summary + self.history + self.tool_results + self.tail + self.input
+
+    @property
+    def free(self) -> int:
+        """Room left; negative when the window is overfull."""
+        return self.window - self.reserve - self.content.tokens

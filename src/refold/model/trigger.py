@@ -1,0 +1,90 @@
+"""Triggers: when a policy acts, as data.
+
+One idea: the five seed systems differ in whether a threshold is reached or passed. The comparison is therefore part of
+the trigger, and an equality test is part of its contract.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.model.errors import ConfigError
+
+Moment: TypeAlias = Literal["turn_start", "before_call", "after_call", "overflow", "manual"]
+Compare: TypeAlias = Literal[">", ">="]
+
+
+class TokenRatio(Struct, frozen=True, tag="token_ratio"):
+    """The window is fuller than a share of the limit."""
+
+    share: float
+    compare: Compare = ">="
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ConfigError(
+                f"token_ratio cannot be {self.share}", hint="give a fraction between 0 and 1, such as 0.8"
+            )
+
+
+class RemainingTokens(Struct, frozen=True, tag="remaining_tokens"):
+    """At most so many tokens are left."""
+
+    tokens: int
+
+
+class MessageCount(Struct, frozen=True, tag="message_count"):
+    messages: int
+    compare: Compare = ">"
+
+
+class MessagesToRefine(Struct, frozen=True, tag="messages_to_refine"):
+    """So many messages did not fit and wait to be summarised."""
+
+    messages: int = 1
+    compare: Compare = ">="
+
+
+class ToolTokens(Struct, frozen=True, tag="tool_tokens"):
+    """Tool results after the prune boundary take more than so many tokens."""
+
+    tokens: int
+    compare: Compare = ">"
+
+
+class Age(Struct, frozen=True, tag="age"):
+    """So many seconds have passed since the last call: the provider's cache is cold anyway."""
+
+    seconds: float
+
+
+class OverBudget(Struct, frozen=True, tag="over_budget"):
+    """Content and output reserve together pass the window."""
+
+
+class ReportedOverflow(Struct, frozen=True, tag="reported_overflow"):
+    """The provider reported more input than the window holds: it cut something off without a word."""
+
+
+class AnyOf(Struct, frozen=True, tag="any_of"):
+    triggers: tuple[Trigger, ...]
+
+
+class AllOf(Struct, frozen=True, tag="all_of"):
+    triggers: tuple[Trigger, ...]
+
+
+Trigger: TypeAlias = (
+    TokenRatio
+    | RemainingTokens
+    | MessageCount
+    | MessagesToRefine
+    | ToolTokens
+    | Age
+    | OverBudget
+    | ReportedOverflow
+    | AnyOf
+    | AllOf
+)
