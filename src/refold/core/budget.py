@@ -1,0 +1,103 @@
+"""The arithmetic of a window: what is taken, what is left.
+
+One idea: every formula is a pure function of numbers. Nothing here builds or changes a message; the assembler does that.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+
+from msgspec import Struct
+
+from refold.model.budget import Budget, Share, Tokens
+from refold.model.errors import BudgetError
+
+RESERVE_SHARE = 0.05
+"""Headroom of the pressure anatomy: provider counts differ from local ones by a few percent."""
+
+
+@lru_cache(maxsize=256)
+def exact(share: float) -> Fraction:
+    """The decimal that was written: 0.55 of 100 is 55, not 55.00000000000001."""
+    return Fraction(str(share))
+
+
+def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> int:
+    """A size in tokens, rounded down. `effective` is what the instructions leave, for shares of it."""
+    if isinstance(size, Tokens):
+        return size.tokens
+    whole = {"window": budget.window, "limit": limit_of(budget), "effective": effective}[size.of]
+    return int(exact(size.fraction) * whole)
+
+
+def limit_of(budget: Budget) -> int:
+    return budget.limit or budget.window
+
+
+def input_limit(budget: Budget) -> int:
+    """The most that a request may hold, so that the output and the reserve still fit."""
+    return limit_of(budget) - budget.max_output - tokens_of(budget.reserve, budget)
+
+
+def check_room(budget: Budget, *, instructions: int) -> None:
+    """Refuse a budget under which no conversation fits, before compaction tries in vain.
+
+    Raises:
+        BudgetError: output, reserve, system prompt and tools leave nothing for messages.
+    """
+    room = input_limit(budget)
+    if room <= 0:
+        raise BudgetError(
+            f"max_output ({budget.max_output:,}) and the reserve fill the whole limit of {limit_of(budget):,} tokens",
+            hint="lower max_output, or use a model with a larger window",
+        )
+    if instructions >= room:
+        raise BudgetError(
+            f"the system prompt and the tools take {instructions:,} of the {room:,} tokens there are for input",
+            hint="shorten them, lower max_output, or use a model with a larger window",
+        )
+
+
+def history_budget(*, window: int, system: int, summary: int, tools: int, max_output: int) -> int:
+    """What is left for history; negative where the rest is already too much."""
+    return window - system - summary - tools - max_output
+
+
+def is_over_budget(*, messages: int, tools: int, max_output: int, window: int) -> bool:
+    """Do messages, tools and output pass the window? To fill it exactly is still fine."""
+    return messages + tools + max_output > window
+
+
+def window_for_output(max_output: int) -> int:
+    """The window to assume where only the output size was set."""
+    return 4 * max_output
+
+
+class Anatomy(Struct, frozen=True):
+    """A window taken apart: window − reserve = pruning budget; − instructions = effective."""
+
+    window: int
+    reserve: int
+    instructions: int
+
+    @property
+    def pruning_budget(self) -> int:
+        return self.window - self.reserve
+
+    @property
+    def effective(self) -> int:
+        """What is there for messages."""
+        return max(0, self.pruning_budget - self.instructions)
+
+    def pressure(self, messages: int) -> Fraction:
+        """How full the window is, instructions included: they take room as messages do."""
+        if self.pruning_budget <= 0:
+            return Fraction(1)
+        return Fraction(self.instructions + messages, self.pruning_budget)
+
+
+def anatomy(window: int, *, instructions: int, reserve_share: float = RESERVE_SHARE) -> Anatomy:
+    """Take a window apart. A reserve share outside of 0 to 1 reserves nothing."""
+    reserve = round(exact(reserve_share) * window) if 0 < reserve_share < 1 else 0
+    return Anatomy(window, reserve, instructions)

@@ -1,0 +1,103 @@
+"""Where to cut: the index of the first message that stays.
+
+One idea: a cut is a number, and each rule is one way to find it. 0 means that nothing is cut. The four rules are those of
+the systems Refold unites; `pair_safe` moves any of them to a place where no reply is torn apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from msgspec import Struct
+
+from refold.core.turns import safe_boundary
+from refold.core.view import View
+
+
+def by_message(view: View, keep_tokens: int) -> int:
+    """Cut after the newest message with which the tail would pass `keep_tokens`; at least one message goes."""
+    return max(view.suffix_within(keep_tokens), min(1, len(view)))
+
+
+def user_boundary_after(view: View, keep_tokens: int, *, force: bool = False) -> int:
+    """Cut at the first turn that starts at or after the point where the tail reaches `keep_tokens`.
+
+    Where no turn starts there, the cut falls inside a turn. `force` cuts all but the last two messages when nothing
+    else can be cut.
+    """
+    cut = 0
+    reached = _reached(view, keep_tokens)
+    if reached >= 0:
+        at = bisect_left(view.turn_starts, reached)
+        cut = view.turn_starts[at] if at < len(view.turn_starts) else reached
+    if cut == 0 and force and len(view) > 2:
+        return len(view) - 2
+    return cut
+
+
+def turn_boundary_before(view: View, keep_messages: int) -> int:
+    """Cut at the turn boundary nearest before the last `keep_messages` messages."""
+    return safe_boundary(view.turn_starts, len(view), len(view) - keep_messages)
+
+
+def last_turns(view: View, turns: int, *, max_tokens: int | None = None) -> int:
+    """Keep the last `turns` turns; 0 keeps nothing.
+
+    Under `max_tokens` as many of them as fit are kept, the newest in any case.
+    """
+    starts = view.turn_starts
+    if turns <= 0 or not starts:
+        return len(view)
+    cut = starts[max(0, len(starts) - turns)]
+    if max_tokens is None:
+        return cut
+    fitting = bisect_left(starts, max(cut, view.suffix_within(max_tokens)))
+    return starts[min(fitting, len(starts) - 1)]
+
+
+def pair_safe(view: View, cut: int) -> int:
+    """The nearest place at or before `cut` where no call waits for its result and no reply is split."""
+    cut = min(cut, len(view))
+    while cut > 0 and not is_pair_safe(view, cut):
+        cut -= 1
+    return cut
+
+
+def is_pair_safe(view: View, cut: int) -> bool:
+    if cut <= 0 or cut >= len(view):
+        return cut <= 0 or not view.progress.has_open_calls
+    role = view[cut].message.role
+    if role == "user":
+        return True
+    splits_reply = view.dialect.spreads_calls and role == view[cut - 1].message.role == "assistant"
+    return role != "tool" and not splits_reply and not view.progress_at(cut).has_open_calls
+
+
+class SplitTurn(Struct, frozen=True):
+    """A turn that a cut goes through: messages `start` up to `cut` are its beginning."""
+
+    start: int
+    cut: int
+
+
+MIN_SPLIT_PREFIX = 5
+"""A shorter beginning is not worth a summary of its own."""
+
+
+def split_turn(view: View, cut: int, *, min_prefix: int = MIN_SPLIT_PREFIX) -> SplitTurn | None:
+    """The turn that the cut splits, if its beginning is long enough to be summarised apart from the history."""
+    if cut <= 0 or cut >= len(view) or view[cut].message.role == "user":
+        return None
+    at = bisect_left(view.turn_starts, cut) - 1
+    if at < 0 or cut - view.turn_starts[at] < min_prefix:
+        return None
+    return SplitTurn(view.turn_starts[at], cut)
+
+
+def _reached(view: View, keep_tokens: int) -> int:
+    """The newest index from which the tail holds at least `keep_tokens`; -1 where all messages hold less."""
+    total = view.tokens_before(len(view))
+    if not len(view) or total < keep_tokens:
+        return -1
+    indices = range(len(view))
+    return bisect_left(indices, True, key=lambda index: total - view.tokens_before(index) < keep_tokens) - 1

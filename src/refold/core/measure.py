@@ -1,0 +1,152 @@
+"""How large is the window, region by region, and how far can the number be trusted?
+
+One idea: the provider's own report is the best number there is, but it is always one call old. The hybrid measure takes the
+last report and adds only what came since; where there is no report, everything is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from msgspec import Struct, structs
+
+from refold.core.budget import tokens_of
+from refold.core.view import View
+from refold.model.budget import Budget
+from refold.model.message import Message
+from refold.model.tokens import Measurement, TokenCount, TokenCounter, Usage
+from refold.model.window import Fixed, Tool
+
+TOOL_TOKENS = 8
+"""What providers add around each tool definition."""
+PLAUSIBLE_RANGE = (0.5, 5.0)
+"""A report further from our own count than this is not a measurement of what was sent."""
+
+
+class FixedCost(Struct, frozen=True):
+    """What system prompt and tools cost in every call; counted once."""
+
+    system: TokenCount = TokenCount()
+    tools: TokenCount = TokenCount()
+
+    @property
+    def total(self) -> TokenCount:
+        return self.system + self.tools
+
+
+def count_fixed(fixed: Fixed, counter: TokenCounter) -> FixedCost:
+    system = sum(map(counter.message, fixed.system))
+    tools = sum(_tool_tokens(tool, counter) for tool in fixed.tools)
+    return FixedCost(TokenCount.of(system, counter.source), TokenCount.of(tools, counter.source))
+
+
+def count_messages(messages: Sequence[Message], counter: TokenCounter) -> TokenCount:
+    return TokenCount.of(sum(map(counter.message, messages)), counter.source)
+
+
+def measure(view: View, cost: FixedCost, budget: Budget, *, summary: TokenCount | None = None) -> Measurement:
+    """Take the window apart into regions.
+
+    `input` is what the next call adds: everything after the last assistant message. `tail` is the rest of the active turn.
+    Older tool results are a region of their own, because they are the first to go.
+    """
+    size = len(view)
+    new = _input_start(view)
+    tail = min(view.turn_starts[-1], new) if view.turn_starts else new
+    older_results = view.result_tokens_between(0, tail)
+    older = view.tokens_between(0, tail).tokens - older_results.tokens
+    return Measurement(
+        system=cost.system,
+        tools=cost.tools,
+        summary=summary or TokenCount(),
+        history=TokenCount.of(older, view.counter.source),
+        tool_results=older_results,
+        tail=view.tokens_between(tail, new),
+        input=view.tokens_between(new, size),
+        reserve=budget.max_output + tokens_of(budget.reserve, budget),
+        window=budget.window,
+    )
+
+
+class Anchor(Struct, frozen=True):
+    """A provider's report: the prompt had this size when the view had `messages` messages."""
+
+    prompt: int
+    messages: int
+    model: str = ""
+
+
+def anchor(usage: Usage | None, *, messages: int, counted: int, model: str = "") -> Anchor | None:
+    """Take a report as an anchor, if it can be one: nothing reported, or something implausible, is no anchor."""
+    if usage is None or usage.prompt <= 0:
+        return None
+    low, high = PLAUSIBLE_RANGE
+    if counted > 0 and not low * counted <= usage.prompt <= high * counted:
+        return None
+    return Anchor(usage.prompt, messages, model)
+
+
+def hybrid_size(view: View, cost: FixedCost, last: Anchor | None) -> TokenCount:
+    """The last reported prompt and a count of what was added since; all counted where there is no report."""
+    if last is None:
+        return cost.total + view.tokens
+    return TokenCount.of(last.prompt, "reported") + view.tokens_between(last.messages, len(view))
+
+
+def reported_size(usage: Usage) -> TokenCount:
+    """The measure that trusts nothing but the provider: uncached, cached and newly cached input."""
+    return TokenCount.of(usage.prompt, "reported")
+
+
+def backfill(before: Usage, after: Usage, counted: Sequence[int]) -> tuple[int, ...]:
+    """What the provider charged for messages that came between two calls, shared out by our own counts.
+
+    Tool results have no report of their own: the growth of the prompt, less the reply that was added, is theirs. The
+    shares add up to the growth; where it is not positive nothing can be said, and every share is 0.
+    """
+    growth = after.prompt - before.prompt - (before.output - before.reasoning)
+    if growth <= 0 or not counted:
+        return (0,) * len(counted)
+    weights = counted if sum(counted) > 0 else (1,) * len(counted)
+    total = sum(weights)
+    bounds = [growth * upto // total for upto in accumulate(weights, initial=0)]
+    return tuple(stop - start for start, stop in pairwise(bounds))
+
+
+class Meter(Struct, frozen=True):
+    """Two numbers that are often mistaken for each other: how large the context is, and what has been billed so far."""
+
+    anchor: Anchor | None = None
+    billed: Usage = Usage()
+    calls: int = 0
+
+
+def record_call(meter: Meter, usage: Usage | None, *, messages: int, counted: int, model: str = "") -> Meter:
+    """Account for one call. A report that is no anchor is still billed."""
+    fresh = anchor(usage, messages=messages, counted=counted, model=model)
+    return Meter(fresh or meter.anchor, meter.billed + (usage or Usage()), meter.calls + 1)
+
+
+def forget_size(meter: Meter) -> Meter:
+    """After a compaction or a change of model the last report speaks of another window; the bill stays."""
+    return structs.replace(meter, anchor=None)
+
+
+def current_size(meter: Meter, view: View, cost: FixedCost, *, model: str = "") -> TokenCount:
+    """The size of the context now; a report of another model counts as none."""
+    last = meter.anchor
+    usable = last if last and last.model == model else None
+    return hybrid_size(view, cost, usable)
+
+
+def _input_start(view: View) -> int:
+    start = len(view)
+    while start > 0 and view[start - 1].message.role != "assistant":
+        start -= 1
+    return start
+
+
+def _tool_tokens(tool: Tool, counter: TokenCounter) -> int:
+    texts = (tool.name, tool.description, tool.schema)
+    return TOOL_TOKENS + sum(counter.text(text) for text in texts if text)

@@ -1,0 +1,137 @@
+"""Recognise a conversation in a request that carries its whole history.
+
+One idea: a message is known by what it says, not by how a client wrote it down, and a history by a keyed hash chain over
+its messages, so a request is matched to the longest stored history that it begins with. When in doubt it is a fork or
+unknown; two conversations are never merged.
+
+The identity of a message is its role, text, tool calls (id, name, canonical arguments), result text and media. Reasoning,
+nulls, cache marks and string-or-blocks form are not part of it: clients change these when they write history again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+
+VERSION = 1
+"""Stored with every hash: hashes of another version are never compared."""
+
+_DIGEST_BYTES = 16
+_PERSON = f"refold-id-{VERSION}".encode()
+
+
+def identity(message: Message) -> bytes | None:
+    """The hash of what a message says; None where it says nothing that clients reliably repeat."""
+    said = [part for part in map(_said, message.parts) if part is not None]
+    if not said:
+        return None
+    packed = msgspec.msgpack.encode((message.role, said))
+    return blake2b(packed, digest_size=_DIGEST_BYTES, person=_PERSON).digest()
+
+
+def start_chain(key: bytes) -> bytes:
+    """The chain of an empty history. `key` is the owner's: equal openings of two owners never meet."""
+    return blake2b(b"", digest_size=_DIGEST_BYTES, key=key, person=_PERSON).digest()
+
+
+def extend_chain(chain: bytes, message: Message, key: bytes) -> bytes:
+    """The chain after one more message; one without an identity leaves it as it is."""
+    own = identity(message)
+    if own is None:
+        return chain
+    return blake2b(chain + own, digest_size=_DIGEST_BYTES, key=key, person=_PERSON).digest()
+
+
+def chain_of(messages: Iterable[Message], key: bytes = b"") -> Iterator[bytes]:
+    """The chain after each message."""
+    chain = start_chain(key)
+    for message in messages:
+        chain = extend_chain(chain, message, key)
+        yield chain
+
+
+class Position(Struct, frozen=True):
+    """A place in a stored branch: after `size` of its `length` messages."""
+
+    branch: str
+    size: int
+    length: int
+
+
+Recognised: TypeAlias = Literal["append", "fork", "resend", "unknown"]
+
+
+class Match(Struct, frozen=True):
+    """How a request relates to what is stored."""
+
+    kind: Recognised
+    position: Position | None = None
+    """Up to where the stored branch and the request agree."""
+    new_from: int = 0
+    """The first message of the request that is not stored there."""
+
+
+def recognise(chain: Sequence[bytes], find: Callable[[bytes], Position | None]) -> Match:
+    """Match a request's chain, newest first, so the cost grows with what is new.
+
+    `append`: the request goes on where the branch ends. `fork`: it agrees up to `position` and then says something else.
+    `resend`: it holds nothing new, as after a lost reply or for another try. `unknown`: no stored history begins it.
+    """
+    for size in range(len(chain), 0, -1):
+        position = find(chain[size - 1])
+        if position is None:
+            continue
+        if size == len(chain):
+            return Match("resend", position, size)
+        return Match("append" if position.size == position.length else "fork", position, size)
+    return Match("unknown")
+
+
+def _said(part: Part) -> tuple[object, ...] | None:
+    match part:
+        case Text():
+            return ("text", part.text) if part.text else None
+        case ToolCall():
+            return ("call", part.id, part.name, _canonical(part.arguments))
+        case ToolResult():
+            inner = tuple(said for said in map(_said, part.parts) if said is not None)
+            return ("result", part.call_id, inner)
+        case Image() | File():
+            return _media(part)
+        case Opaque():
+            return ("opaque", part.kind, _canonical(bytes(part.raw or b"").decode()))
+        case Reasoning():
+            return None
+
+
+def _media(part: Image | File) -> tuple[object, ...]:
+    content = part.data or part.url or part.file_id
+    if isinstance(part, File):
+        content = content or part.text
+    digest = blake2b(content.encode(), digest_size=_DIGEST_BYTES).digest()
+    return ("media", digest)
+
+
+def _canonical(text: str) -> bytes:
+    """JSON in one form: keys sorted, no nulls, no cache marks. What is not JSON stands for itself."""
+    try:
+        value = msgspec.json.decode(text)
+        return msgspec.json.encode(_plain(value), order="sorted")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {
+            key: _plain(inner) for key, inner in value.items() if inner is not None and key != "cache_control"
+        }
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value

@@ -1,0 +1,96 @@
+"""Does a trigger fire?
+
+One idea: a trigger looks at numbers that were measured before, and answers with the reason it fired or with nothing. A
+number that is not known never fires anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from refold.core.budget import exact
+from refold.model.trigger import (
+    Age,
+    AllOf,
+    AnyOf,
+    Compare,
+    MessageCount,
+    MessagesToRefine,
+    Moment,
+    OverBudget,
+    RemainingTokens,
+    ReportedOverflow,
+    TokenRatio,
+    ToolTokens,
+    Trigger,
+)
+
+
+class Facts(Struct, frozen=True):
+    """What triggers look at. `None` means not known."""
+
+    tokens: int
+    limit: int
+    window: int = 0
+    max_output: int = 0
+    messages: int = 0
+    to_refine: int | None = None
+    tool_tokens: int | None = None
+    idle_s: float | None = None
+    reported: int | None = None
+
+
+def due(rules: Mapping[Moment, Trigger], moment: Moment, facts: Facts) -> str:
+    """The reason to act at this moment; empty where there is none."""
+    trigger = rules.get(moment)
+    return fires(trigger, facts) if trigger is not None else ""
+
+
+def fires(trigger: Trigger, facts: Facts) -> str:
+    """The reason a trigger fires; empty where it does not."""
+    match trigger:
+        case AnyOf():
+            return next((reason for one in trigger.triggers if (reason := fires(one, facts))), "")
+        case AllOf():
+            reasons = [fires(one, facts) for one in trigger.triggers]
+            return " and ".join(reasons) if reasons and all(reasons) else ""
+        case MessageCount():
+            return _passes(facts.messages, trigger.compare, trigger.messages, "messages")
+        case MessagesToRefine():
+            return _passes(facts.to_refine, trigger.compare, trigger.messages, "messages to refine")
+        case ToolTokens():
+            return _passes(facts.tool_tokens, trigger.compare, trigger.tokens, "tokens of tool results")
+        case Age():
+            return _passes(facts.idle_s, ">=", trigger.seconds, "seconds without a call")
+        case _:
+            return _by_size(trigger, facts)
+
+
+def _by_size(trigger: TokenRatio | RemainingTokens | OverBudget | ReportedOverflow, facts: Facts) -> str:
+    match trigger:
+        case TokenRatio():
+            return _ratio(trigger, facts)
+        case RemainingTokens():
+            left = facts.limit - facts.tokens
+            return f"{left:,} tokens left <= {trigger.tokens:,}" if left <= trigger.tokens else ""
+        case OverBudget():
+            needed = facts.tokens + facts.max_output
+            return _passes(needed, ">", facts.window, "tokens with output") if facts.window else ""
+        case ReportedOverflow():
+            return _passes(facts.reported, ">", facts.window, "reported tokens") if facts.window else ""
+
+
+def _ratio(trigger: TokenRatio, facts: Facts) -> str:
+    threshold = exact(trigger.share) * facts.limit
+    passed = facts.tokens > threshold or (trigger.compare == ">=" and facts.tokens == threshold)
+    if facts.limit <= 0 or not passed:
+        return ""
+    return f"{facts.tokens:,} tokens {trigger.compare} {trigger.share:.0%} of {facts.limit:,}"
+
+
+def _passes(value: float | None, compare: Compare, threshold: float, what: str) -> str:
+    if value is None or value < threshold or (compare == ">" and value == threshold):
+        return ""
+    return f"{value:,} {what} {compare} {threshold:,}"

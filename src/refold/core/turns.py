@@ -1,0 +1,60 @@
+"""Turns and the boundaries between them.
+
+One idea: everything from a user message up to the next belongs together, so the start of a turn is the natural place to
+cut. Functions take the sorted indices of the turn starts, which a View keeps as it grows; none walks the messages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+from refold.model.message import Message
+
+
+class Turn(Struct, frozen=True, gc=False):
+    """Messages `start` up to, not including, `stop`."""
+
+    start: int
+    stop: int
+
+
+def starts_turn(message: Message) -> bool:
+    return message.role == "user"
+
+
+def turn_starts(messages: Iterable[Message]) -> tuple[int, ...]:
+    return tuple(index for index, message in enumerate(messages) if starts_turn(message))
+
+
+def turns(starts: Sequence[int], length: int) -> tuple[Turn, ...]:
+    """Every turn; messages before the first user message belong to none."""
+    return tuple(Turn(start, stop) for start, stop in pairwise((*starts, length)))
+
+
+def is_safe_boundary(starts: Sequence[int], length: int, index: int) -> bool:
+    """Can the messages be cut before `index` without tearing a turn apart?"""
+    if index <= 0 or index >= length:
+        return True
+    at = bisect_right(starts, index)
+    return at > 0 and starts[at - 1] == index
+
+
+def safe_boundary(starts: Sequence[int], length: int, target: int) -> int:
+    """The turn start nearest before `target`, else the nearest after it; 0 where nothing can be cut.
+
+    Without any user message there are no turns to respect, and the target itself is the answer.
+    """
+    if target <= 0:
+        return 0
+    if target >= length:
+        return length
+    if not starts:
+        return target
+    at = bisect_right(starts, target)
+    if at and starts[at - 1] > 0:
+        return starts[at - 1]
+    return starts[at] if at < len(starts) else 0

@@ -1,0 +1,140 @@
+import msgspec
+import pytest
+
+from refold.core.reconcile import Position, chain_of, identity, recognise
+from refold.model.message import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    assistant,
+    tool,
+    user,
+)
+from tests.core.conversations import talk
+
+RAW = msgspec.Raw(b'{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}')
+
+
+def opaque(text: str) -> Message:
+    return Message("assistant", (Opaque("search", raw=msgspec.Raw(text.encode())),))
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (user("hi"), Message("user", (Text("hi", raw=RAW),))),
+        (user("hi"), Message("user", (Text(""), Text("hi")))),
+        (assistant("so"), Message("assistant", (Reasoning("hm", "sig"), Text("so")))),
+        (
+            assistant("", ToolCall("x", "f", '{"a":1,"b":2}')),
+            assistant("", ToolCall("x", "f", '{ "b": 2, "a": 1, "c": null }')),
+        ),
+        (opaque('{"type":"search","id":"1","extra":null}'), opaque('{"id":"1", "type":"search"}')),
+    ],
+    ids=["blocks and cache marks", "empty text", "reasoning", "argument order and nulls", "opaque nulls"],
+)
+def test_the_way_a_client_writes_a_message_down_does_not_matter(one, other):
+    assert identity(one) == identity(other)
+
+
+def test_what_a_message_says_does():
+    said = [
+        user("hi"),
+        user("hi "),
+        assistant("hi"),
+        user("h\ni"),
+        Message("user", (Text("h"), Text("i"))),
+        assistant("", ToolCall("x", "f", '{"a":1}')),
+        assistant("", ToolCall("x", "f", '{"a":2}')),
+        assistant("", ToolCall("y", "f", '{"a":1}')),
+        assistant("", ToolCall("x", "g", '{"a":1}')),
+        assistant("", ToolCall("x", "f", '{"a":')),
+        tool("x", "1"),
+        tool("y", "1"),
+        Message("tool", (ToolResult("x", (Text("1"), Text("1"))),)),
+        Message("user", (Image(data="AAAA"),)),
+        Message("user", (Image(data="AAAB"),)),
+        Message("user", (File(text="AAAC"),)),
+        opaque('{"type":"search","id":"1"}'),
+        opaque('{"type":"search","id":"2"}'),
+    ]
+    assert len({identity(message) for message in said}) == len(said)
+
+
+def test_hostile_arguments_have_an_identity_too():
+    deep = "[" * 100_000
+    assert identity(assistant("", ToolCall("x", "f", deep))) != identity(
+        assistant("", ToolCall("x", "f", deep + "["))
+    )
+
+
+def test_the_identity_of_version_1_never_changes():
+    # Stored chains depend on these bytes. A change needs a new VERSION.
+    messages = [user("héllo"), assistant("on it", ToolCall("c1", "f", '{"b":1,"a":2.5}')), tool("c1", "done")]
+    assert list(chain_of(messages, b"owner"))[-1].hex() == "6415e1875493d34edbb472fcd348a97e"
+
+
+def branch(messages, name="main"):
+    hashes = list(chain_of(messages))
+    return {digest: Position(name, size, len(hashes)) for size, digest in enumerate(hashes, 1)}
+
+
+def recognised(request, *stored):
+    known = {digest: position for messages in stored for digest, position in branch(messages).items()}
+    match = recognise(list(chain_of(request)), known.get)
+    return match.kind, match.position.size if match.position else None, match.new_from
+
+
+STORED = talk("u a u a")
+
+
+def test_append():
+    assert recognised([*STORED, user("more")], STORED) == ("append", 4, 4)
+
+
+def test_fork_where_the_history_was_edited():
+    edited = [*STORED[:2], user("something else"), assistant("sure")]
+    assert recognised(edited, STORED) == ("fork", 2, 2)
+
+
+def test_resend_of_all_or_of_an_earlier_part():
+    assert recognised(STORED, STORED) == ("resend", 4, 4)
+    assert recognised(STORED[:3], STORED) == ("resend", 3, 3)
+
+
+def test_unknown():
+    assert recognised([user("hello")], STORED) == ("unknown", None, 0)
+    assert recognised([], STORED) == ("unknown", None, 0)
+
+
+def test_two_conversations_with_the_same_opening_do_not_meet():
+    opening = talk("u a")
+    one, two = [*opening, user("cats")], [*opening, user("dogs")]
+    known = branch(one, "one") | branch(two, "two")
+    match = recognise(list(chain_of([*two, assistant("woof")])), known.get)
+    assert (match.kind, match.position.branch) == ("append", "two")
+    assert not set(branch(one, "one")) & set(dict.fromkeys(chain_of(one, b"other owner")))
+
+
+def test_a_client_that_drops_reasoning_items_is_still_recognised():
+    stored = talk("u r c:x t:x r a")
+    resent = [message for message in stored if message.parts and not isinstance(message.parts[0], Reasoning)]
+    assert recognised([*resent, user("more")], stored) == ("append", 6, 4)
+
+
+def test_only_what_is_new_is_looked_up():
+    known = branch(talk(" ".join(["u a"] * 500)))
+    looked_up = []
+
+    def find(digest):
+        looked_up.append(digest)
+        return known.get(digest)
+
+    request = [*talk(" ".join(["u a"] * 500)), user("one"), user("two")]
+    assert recognise(list(chain_of(request)), find).kind == "append"
+    assert len(looked_up) == 3

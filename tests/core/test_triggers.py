@@ -1,0 +1,103 @@
+import msgspec
+import pytest
+
+from refold.core.triggers import Facts, due, fires
+from refold.model.errors import ConfigError
+from refold.model.trigger import (
+    Age,
+    AllOf,
+    AnyOf,
+    MessageCount,
+    MessagesToRefine,
+    OverBudget,
+    RemainingTokens,
+    ReportedOverflow,
+    TokenRatio,
+    ToolTokens,
+    Trigger,
+)
+
+
+def facts(**known) -> Facts:
+    return Facts(**{"tokens": 0, "limit": 100, "window": 100, **known})
+
+
+@pytest.mark.parametrize(
+    "trigger, below, at, above",
+    [
+        # Equality as each seed has it: some thresholds are reached, others must be passed.
+        (TokenRatio(0.8, ">"), facts(tokens=79), None, facts(tokens=81)),
+        (TokenRatio(0.8, ">="), facts(tokens=79), facts(tokens=80), facts(tokens=81)),
+        (TokenRatio(0.75, ">"), facts(tokens=74), None, facts(tokens=76)),
+        (RemainingTokens(10), facts(tokens=89), facts(tokens=90), facts(tokens=91)),
+        (MessageCount(20), facts(messages=19), None, facts(messages=21)),
+        (MessagesToRefine(2), facts(to_refine=1), facts(to_refine=2), facts(to_refine=3)),
+        (ToolTokens(8_000), facts(tool_tokens=7_999), None, facts(tool_tokens=8_001)),
+        (Age(300), facts(idle_s=299.9), facts(idle_s=300), facts(idle_s=301)),
+        (OverBudget(), facts(tokens=79, max_output=20), None, facts(tokens=81, max_output=20)),
+        (ReportedOverflow(), facts(reported=99), None, facts(reported=101)),
+    ],
+)
+def test_thresholds(trigger, below, at, above):
+    assert not fires(trigger, below)
+    assert fires(trigger, above)
+    if at is not None:
+        assert fires(trigger, at)
+
+
+@pytest.mark.parametrize(
+    "trigger, at",
+    [
+        (TokenRatio(0.8, ">"), facts(tokens=80)),
+        (TokenRatio(0.55, ">"), facts(tokens=55)),
+        (MessageCount(20), facts(messages=20)),
+        (ToolTokens(8_000), facts(tool_tokens=8_000)),
+        (OverBudget(), facts(tokens=80, max_output=20)),
+        (ReportedOverflow(), facts(reported=100)),
+    ],
+)
+def test_equality_does_not_pass_a_threshold(trigger, at):
+    assert not fires(trigger, at)
+
+
+@pytest.mark.parametrize("share", [0.07, 0.29, 0.55, 0.57, 0.58])
+def test_equality_holds_for_shares_that_binary_fractions_miss(share):
+    assert fires(TokenRatio(share), facts(tokens=round(share * 100)))
+
+
+@pytest.mark.parametrize("trigger", [MessagesToRefine(0), ToolTokens(0, ">="), Age(0), ReportedOverflow()])
+def test_what_is_not_known_fires_nothing(trigger):
+    assert not fires(trigger, facts())
+
+
+def test_an_unknown_limit_fires_nothing():
+    assert not fires(TokenRatio(0.8), Facts(tokens=10**6, limit=0))
+    assert not fires(OverBudget(), Facts(tokens=10**6, limit=0))
+
+
+def test_any_of_and_all_of():
+    full, many = TokenRatio(0.75, ">"), MessageCount(20)
+    assert fires(AnyOf((full, many)), facts(messages=21)) == "21 messages > 20"
+    assert not fires(AllOf((full, many)), facts(messages=21))
+    both = fires(AllOf((full, many)), facts(messages=21, tokens=76))
+    assert both == "76 tokens > 75% of 100 and 21 messages > 20"
+    assert not fires(AnyOf(()), facts(tokens=100))
+    assert not fires(AllOf(()), facts(tokens=100))
+    assert fires(AllOf((AnyOf((many, full)), full)), facts(tokens=99))
+
+
+def test_a_policy_looks_only_at_its_moments():
+    rules = {"after_call": TokenRatio(0.8), "overflow": ReportedOverflow()}
+    assert due(rules, "after_call", facts(tokens=90)) == "90 tokens >= 80% of 100"
+    assert due(rules, "turn_start", facts(tokens=90)) == ""
+
+
+@pytest.mark.parametrize("share", [80, 0, -1, 1.01])
+def test_a_ratio_out_of_range_is_refused(share):
+    with pytest.raises(ConfigError):
+        TokenRatio(share)
+
+
+def test_triggers_are_data():
+    rule = AnyOf((TokenRatio(0.8), AllOf((MessageCount(3), Age(60)))))
+    assert msgspec.json.decode(msgspec.json.encode(rule), type=Trigger) == rule

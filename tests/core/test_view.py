@@ -1,0 +1,95 @@
+import pytest
+
+from refold.core.view import View
+from refold.model.dialect import ANTHROPIC, CHAT
+from refold.model.message import user
+from refold.model.tokens import TokenCount
+from tests.core.conversations import FlatCounter, TextCounter, talk, view_of
+
+
+def test_appending_leaves_the_old_view_as_it_was():
+    one = view_of("u a")
+    two = one.append(user("more"))
+    assert (len(one), len(two)) == (2, 3)
+    assert one.messages() == tuple(talk("u a"))
+    assert list(one.turn_starts) == [0]
+    assert list(two.turn_starts) == [0, 2]
+
+
+def test_two_views_can_grow_from_one_without_meeting():
+    base = view_of("u a:x t:x")
+    left = base.append(user("left"))
+    right = base.extend([*talk("a:y t:y"), user("right")])
+    assert left.messages()[-1].text == "left"
+    assert right.messages()[-1].text == "right"
+    assert left.messages()[:3] == right.messages()[:3]
+    assert (left.tokens.tokens, right.tokens.tokens) == (40, 60)
+
+
+def test_a_fork_does_not_know_the_calls_of_the_other_branch():
+    base = View.of(talk("u a"), ANTHROPIC, FlatCounter())
+    base.extend(talk("u a:x t:x"))
+    fork = base.extend(talk("u a:x t:x"))
+    assert fork.violations() == ()
+    assert [broken.rule for broken in fork.extend(talk("u a:x t:x")).violations()] == ["duplicate_call_id"]
+
+
+def test_a_prefix_is_the_view_as_it_was():
+    messages = talk("u a:x t:x a u t:q a u")
+    view = View.of(messages, CHAT, FlatCounter())
+    for size in range(len(messages) + 1):
+        fresh = View.of(messages[:size], CHAT, FlatCounter())
+        prefix = view.prefix(size)
+        assert prefix == fresh
+        assert prefix.violations(as_request=True) == fresh.violations(as_request=True)
+        assert (prefix.chain, list(prefix.turn_starts)) == (fresh.chain, list(fresh.turn_starts))
+
+
+def test_sums_over_ranges():
+    view = View.of([user("a"), user("bbb"), user("cc")], CHAT, TextCounter())
+    assert view.tokens == TokenCount(counted=6)
+    assert view.tokens_between(1, 3) == TokenCount(counted=5)
+    assert view.tokens_between(2, 2) == TokenCount()
+    assert [view.suffix_within(tokens) for tokens in (0, 1, 2, 4, 5, 6, 99)] == [3, 3, 2, 2, 1, 0, 0]
+
+
+def test_tool_results_are_summed_on_their_own():
+    view = view_of("u a:x t:x u a:y t:y t:z")
+    assert view.result_tokens_between(0, 7).tokens == 30
+    assert view.result_tokens_between(3, 6).tokens == 10
+
+
+def test_violations_are_those_of_a_full_verification():
+    view = view_of("u t:q a:x u")
+    assert [(broken.rule, broken.index) for broken in view.violations()] == [
+        ("orphan_result", 1),
+        ("unanswered_call", 2),
+    ]
+
+
+def test_the_counter_sees_every_message_once():
+    seen = []
+
+    class Spy(FlatCounter):
+        def message(self, message, /):
+            seen.append(message)
+            return 1
+
+    view = View(CHAT, Spy())
+    for message in talk("u a u a"):
+        view = view.append(message)
+        view.violations(as_request=True)
+        assert view.tokens.tokens == len(view)
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_an_index_outside_of_the_view(index):
+    with pytest.raises(IndexError):
+        view_of("u a u a").prefix(3)[index]
+
+
+def test_equal_content_under_another_key_has_another_chain():
+    messages = talk("u a")
+    chains = {View.of(messages, CHAT, FlatCounter(), key=key).chain for key in (b"", b"one", b"two")}
+    assert len(chains) == 3
