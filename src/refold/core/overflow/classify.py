@@ -1,0 +1,199 @@
+"""Classify a provider's answer: is a smaller window the remedy, and how much smaller?
+
+One idea: the first rule that fits decides, so the order of the table is the argument; and where an answer states numbers,
+the arithmetic corrects the words.
+"""
+
+from __future__ import annotations
+
+from refold.core.overflow.body import Answer, read_answer
+from refold.core.overflow.phrases import Numbers, Phrase, Rule, read_phrase
+from refold.core.overflow.refusals import BYTES, HISTORY, LIMITS, OUTPUT
+from refold.core.overflow.sentences import CODES, FLOOR, NUMBERED, UNNUMBERED
+from refold.model.overflow import Overflow, OverflowKind
+from refold.model.tokens import Usage
+
+RULES: tuple[Rule, ...] = (
+    *LIMITS,  # keys, money and speed: they borrow the words of overflow ("too many tokens")
+    *OUTPUT,  # so do output caps, even its codes, and a smaller history would not help
+    *HISTORY,  # broken pairs and altered thinking: to be repaired, not summarised
+    *CODES,  # a provider's own code is surer than any sentence
+    *BYTES,  # "exceeds the limit", but not of tokens
+    *NUMBERED,  # what states its numbers, before
+    *UNNUMBERED,  # what does not
+    *FLOOR,  # words that usually mean overflow, for what nothing above has claimed
+)
+
+SMALLEST_WINDOW = 512
+"""No model's window is smaller: a vague sentence with a lower limit is about a name or a list."""
+
+_OPEN = (None, 200, 400, 413, 422)
+"""Statuses under which any rule may decide. None and 200 are errors found in a stream or in a reply's place."""
+_BARE = {
+    "bad request": 400,
+    "400 bad request": 400,
+    "400 status code (no body)": 400,
+    "413 status code (no body)": 413,
+    "google request failed with status code 400": 400,
+}
+"""What clients make of an answer that gives no reason."""
+_FINISHED_FULL = ("length", "max_tokens", "max_output_tokens")
+_REPORTED: tuple[OverflowKind, ...] = (
+    "input_too_long",
+    "input_plus_output",
+    "bytes_too_large",
+    "output_cap",
+    "rate_limit",
+)
+
+
+def classify(
+    status: int | None, body: object, *, estimated: int | None = None, budget: int | None = None
+) -> Overflow:
+    """Say what an answer that is not a reply means. Never raises, whatever the body.
+
+    Args:
+        status: the HTTP status; None for an error found in a stream.
+        body: bytes, text or decoded JSON.
+        estimated: our own count of the request that was answered, if there is one.
+        budget: the tokens that request was allowed. An answer without a reason counts as overflow only near it.
+    """
+    answer = read_answer(body)
+    if status in (None, 200) and answer.status is not None:
+        status = answer.status
+    if status not in _OPEN and status != 429 and not _is_server_error(status):
+        return Overflow("other", evidence=f"status {status}")
+    for rule in RULES:
+        if _may_decide(rule, status) and (numbers := _find(rule, answer)) is not None:
+            return _conclude(rule, {**answer.numbers, **numbers})
+    return _without_reason(status, answer, is_near=_is_near(estimated, budget))
+
+
+def classify_finish(
+    reason: str | None, usage: Usage | None, window: int | None, *, estimated: int | None = None
+) -> Overflow | None:
+    """The overflow that a finished reply betrays, or None.
+
+    A report above the window is an overflow the provider kept silent about. Where we have an estimate of our own it must
+    agree: reports are sometimes doubled.
+    """
+    prompt = usage.prompt if usage else None
+    if reason == "model_context_window_exceeded":
+        return Overflow("input_too_long", limit=window, prompt=prompt, evidence="finish reason")
+    if usage is None or not window or window < 0:
+        return None
+    if reason in _FINISHED_FULL and not usage.output and usage.prompt * 100 >= window * 99:
+        return Overflow("input_too_long", limit=window, prompt=prompt, output=0, evidence="length, no output")
+    if usage.prompt > window and (estimated is None or _is_near(estimated, window)):
+        return Overflow("input_too_long", limit=window, prompt=prompt, evidence="reported input")
+    return None
+
+
+def _is_server_error(status: int | None) -> bool:
+    return status is not None and 500 <= status < 600
+
+
+def _may_decide(rule: Rule, status: int | None) -> bool:
+    if status == 429:
+        return rule.kind in ("rate_limit", "other")
+    return not (rule.is_vague and (status == 413 or _is_server_error(status)))
+
+
+def _find(rule: Rule, answer: Answer) -> Numbers | None:
+    """The numbers stated with this rule; None if it does not fit."""
+    if (numbers := _first_match(rule.says, answer.text)) is not None:
+        return numbers
+    if not any(_mentions(answer, code) for code in rule.codes):
+        return None
+    found = (_first_match(numbered.says, answer.text) for numbered in (*CODES, *NUMBERED))
+    return next((numbers for numbers in found if numbers is not None), {})
+
+
+def _first_match(phrases: tuple[Phrase, ...], text: str) -> Numbers | None:
+    found = (read_phrase(words, text) for words in phrases)
+    return next((numbers for numbers in found if numbers is not None), None)
+
+
+def _mentions(answer: Answer, code: str) -> bool:
+    return code in answer.codes or (not code.isdigit() and code in answer.text)
+
+
+def _conclude(rule: Rule, stated: Numbers) -> Overflow:
+    numbers = _complete(stated)
+    kind = _correct(rule, numbers)
+    if rule.is_vague or kind not in _REPORTED:
+        return Overflow(kind, evidence=rule.name)
+    limit = numbers.get("limit") or None
+    if kind == "output_cap" and "window" in numbers and "prompt" in numbers:
+        limit = numbers["window"] - numbers["prompt"]
+    return Overflow(
+        kind,
+        limit=limit or numbers.get("window"),
+        limit_of=rule.limit_of,
+        requested=numbers.get("requested"),
+        prompt=numbers.get("prompt"),
+        output=numbers.get("output"),
+        evidence=rule.name,
+    )
+
+
+def _complete(stated: Numbers) -> Numbers:
+    """Work out what follows from the numbers that were stated."""
+    numbers = dict(stated)
+    if "megabytes" in numbers:
+        numbers.setdefault("limit", numbers["megabytes"] << 20)
+    if "excess" in numbers and "limit" in numbers:
+        numbers.setdefault("prompt", numbers["limit"] + numbers["excess"])
+    match numbers:
+        case {"requested": requested, "prompt": prompt} if requested >= prompt:
+            numbers.setdefault("output", requested - prompt)
+        case {"requested": requested, "output": output} if requested >= output:
+            numbers["prompt"] = requested - output
+        case {"prompt": prompt, "output": output}:
+            numbers["requested"] = prompt + output
+    return numbers
+
+
+def _correct(rule: Rule, numbers: Numbers) -> OverflowKind:
+    """The kind that the numbers tell, where they tell one."""
+    limit = numbers.get("limit") or numbers.get("window")
+    if not limit:
+        return rule.kind
+    prompt, requested = numbers.get("prompt", 0), numbers.get("requested", 0)
+    if rule.is_vague:
+        return rule.kind if limit >= SMALLEST_WINDOW else "other"
+    if rule.limit_of == "minute":
+        return "input_too_long" if requested > limit else "rate_limit"
+    if rule.kind == "output_cap":
+        return "input_too_long" if "window" in numbers and prompt >= limit else rule.kind
+    if rule.kind in ("input_too_long", "input_plus_output") and prompt:
+        if prompt >= limit:
+            return "input_too_long"
+        return "input_plus_output" if requested > limit else rule.kind
+    return rule.kind
+
+
+def _without_reason(status: int | None, answer: Answer, *, is_near: bool) -> Overflow:
+    """What no rule claims: the status alone, and for an answer without a word our own count."""
+    bare = _bare_status(status, answer)
+    if bare is not None and is_near:
+        return Overflow("input_too_long", evidence=f"{bare} without a reason, estimate near the budget")
+    if 413 in (status, bare):
+        return Overflow("bytes_too_large", evidence="status 413")
+    if status in (429, 529):
+        return Overflow("rate_limit", evidence=f"status {status}")
+    return Overflow("other", evidence="no rule")
+
+
+def _bare_status(status: int | None, answer: Answer) -> int | None:
+    """400 or 413 if the answer is nothing but that."""
+    if status not in (None, 400, 413):
+        return None
+    if answer.text:
+        return _BARE.get(answer.text.rstrip("."))
+    return status if not answer.codes - {"400", "413"} else None
+
+
+def _is_near(estimated: int | None, budget: int | None) -> bool:
+    """At least 80 % of the budget: estimates fall short by less than a fifth."""
+    return estimated is not None and bool(budget) and estimated * 5 >= (budget or 0) * 4

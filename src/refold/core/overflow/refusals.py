@@ -1,0 +1,176 @@
+"""What providers say that is not overflow, although it often sounds like it.
+
+One idea: rate limits, output caps and file sizes borrow the words of overflow ("too many tokens", "exceeds the limit"),
+and answering them with a smaller history loses context for nothing. So they are recognised first.
+"""
+
+from __future__ import annotations
+
+from refold.core.overflow.phrases import rule
+
+LIMITS = (
+    # More than a whole minute's tokens in one request never gets through by waiting: the numbers decide.
+    rule(
+        "tokens per minute",
+        "rate_limit",
+        "tokens per min…limit {limit}…requested {requested}",
+        "tokens per day…limit {limit}…requested {requested}",
+        "request too large for…limit {limit}, requested {requested}",
+        limit_of="minute",
+    ),
+    rule(
+        "account",
+        "other",
+        "unauthorized",
+        "credit balance is too low",
+        codes=("invalid_api_key", "authentication_error", "permission_error", "insufficient_quota"),
+    ),
+    rule("grpc message", "bytes_too_large", "message larger than max ({requested} vs. {limit})"),
+    rule(
+        "slow down",
+        "rate_limit",
+        "rate limit",
+        "per minute",
+        "per min ",
+        "too many requests",
+        "quota",
+        "overloaded",
+        "throttl",
+        "please wait before trying again",
+        "ratelimit",
+        codes=(
+            "rate_limit",
+            "rate_limit_error",
+            "rate_limit_exceeded",
+            "overloaded_error",
+            "throttlingexception",
+            "resource_exhausted",
+        ),
+    ),
+    rule("billing", "other", "billing", "insufficient credits", "more credits"),
+    # A parameter longer than its schema allows, such as a tool's name.
+    rule("string length", "other", "string too long. expected", codes=("string_above_max_length",)),
+)
+
+OUTPUT = (
+    rule(
+        "vllm output",
+        "output_cap",
+        "max_tokens…is too large: {output}…context length is {window} tokens and your request has {prompt} input tokens",
+    ),
+    rule(
+        "openai output",
+        "output_cap",
+        "max_tokens is too large: {output}…supports at most {limit} completion tokens",
+        "max_completion_tokens is too large: {output}…supports at most {limit} completion tokens",
+    ),
+    rule(
+        "anthropic output",
+        "output_cap",
+        "max_tokens: {output} > {limit}, which is the maximum allowed number of output tokens",
+        "maximum allowed number of output tokens",
+    ),
+    rule(
+        "cohere and groq output",
+        "output_cap",
+        "max tokens must be less than or equal to {limit}",
+        "max_tokens must be less than or equal to {limit}",
+        "max_completion_tokens must be less than or equal to {limit}",
+        "max tokens must be less than or equal to",
+    ),
+    rule("bedrock output", "output_cap", "maximum tokens you requested exceeds the model limit of {limit}"),
+    rule("gemini output", "output_cap", "maxoutputtokens value of {output} but the supported range"),
+    rule(
+        "deepseek and dashscope output",
+        "output_cap",
+        "range of max_tokens is [1, {limit}]",
+        "range of max_tokens should be [1, {limit}]",
+    ),
+    # Complaints about the parameter itself: its name, its absence, its relation to another.
+    rule(
+        "output parameter",
+        "other",
+        "unsupported parameter…max_tokens",
+        "max_tokens: field required",
+        "max_tokens: extra inputs",
+        "max_tokens must be greater than",
+        "max_tokens…not supported",
+    ),
+)
+
+HISTORY = (
+    rule(
+        "anthropic history",
+        "malformed_history",
+        "tool_use ids were found without tool_result blocks",
+        "unexpected tool_use_id found in tool_result blocks",
+        "each tool_use must have a single result",
+        "tool_use ids must be unique",
+        "blocks in the latest assistant message cannot be modified",
+        "invalid signature in thinking block",
+        "must start with a thinking block",
+        "roles must alternate",
+    ),
+    rule(
+        "openai history",
+        "malformed_history",
+        "no tool call found for function call output",
+        "no tool output found for function call",
+        "must be followed by tool messages responding to each",
+        "must be a response to a prec",
+        "was provided without its required",
+        codes=("invalid_encrypted_content",),
+    ),
+    rule(
+        "gemini history",
+        "malformed_history",
+        "invalid thought signature",
+        "function call is missing a thought_signature",
+        "function call turn comes immediately after",
+        "number of function response parts is equal to",
+    ),
+    rule("bedrock history", "malformed_history", "expected toolresult blocks"),
+    rule(
+        "mistral history",
+        "malformed_history",
+        "not the same number of function calls and responses",
+        codes=("invalid_request_message_order",),
+    ),
+    # MiniMax gives code 2013 to every bad parameter, overflow included: only its sentences tell them apart.
+    rule(
+        "minimax history",
+        "malformed_history",
+        "tool result's tool id…not found",
+        "tool call result does not follow tool call",
+    ),
+)
+
+BYTES = (
+    rule("bytes code", "bytes_too_large", codes=("request_too_large",)),
+    rule(
+        "gemini bytes",
+        "bytes_too_large",
+        "request payload size exceeds the limit: {limit} bytes",
+        "request payload size exceeds",
+    ),
+    rule(
+        "image size",
+        "bytes_too_large",
+        "image exceeds {_} mb maximum: {requested} bytes > {limit} bytes",
+        "image exceeds {megabytes} mb maximum",
+        "image dimensions exceed",
+        limit_of="item",
+    ),
+    rule("file size", "bytes_too_large", "file size exceeds", "maximum of {_} pdf pages", limit_of="item"),
+    rule(
+        "request size",
+        "bytes_too_large",
+        "request entity too large",
+        "payload too large",
+        "content too large",
+        "request body too large",
+        "request exceeds the maximum size",
+        "request too large (max",
+        "string value length",
+    ),
+)

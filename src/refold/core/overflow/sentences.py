@@ -1,0 +1,199 @@
+"""How each provider says that the input is too long.
+
+One idea: the more a sentence says, the earlier it stands. A sentence with all its numbers comes before its own shorter
+forms, so that the first match is also the best reading.
+"""
+
+from __future__ import annotations
+
+from refold.core.overflow.phrases import Rule, rule
+
+
+def _too_long(name: str, *says: str, codes: tuple[str, ...] = ()) -> Rule:
+    return rule(name, "input_too_long", *says, codes=codes)
+
+
+CODES = (
+    _too_long(
+        "code",
+        codes=(
+            "context_length_exceeded",  # OpenAI, Azure, Groq, OpenRouter
+            "context_window_exceeded",
+            "model_context_window_exceeded",  # Anthropic's stop reason, z.ai's finish reason
+            "model_max_prompt_tokens_exceeded",  # Copilot
+            "prompt_tokens_exceeded",
+            "exceed_context_size_error",  # llama.cpp
+            "contextwindowexceedederror",  # LiteLLM's class
+            "tokens_limit_reached",  # GitHub Models
+            "too_many_tokens",  # Cohere
+            "1261",  # z.ai
+        ),
+    ),
+    # Says "body" and means tokens, so it stands here, before the sentences about bytes.
+    _too_long("github models", "request body too large…max size: {limit} tokens"),
+)
+
+NUMBERED = (
+    _too_long("anthropic", "prompt is too long: {prompt} tokens > {limit} maximum"),
+    _too_long("fireworks", "prompt is too long: {prompt}, model maximum context length: {limit}"),
+    rule(
+        "anthropic sum",
+        "input_plus_output",
+        "input length and max_tokens exceed context limit: {prompt} + {output} > {limit}",
+        "input length and max_tokens exceed context limit",
+    ),
+    _too_long(
+        "openrouter",
+        "maximum context length is {limit} tokens…requested about {requested} tokens "
+        "({prompt} of text input, {prompt} of tool input, {output} in the output",
+        "maximum context length is {limit} tokens…requested about {requested} tokens "
+        "({prompt} of text input, {output} in the output",
+    ),
+    _too_long(
+        "openai sum",
+        "maximum context length is {limit} tokens…you requested {requested} tokens "
+        "({prompt} in the messages, {prompt} in the functions, and {output} in the completion",
+        "maximum context length is {limit} tokens…you requested {requested} tokens "
+        "({prompt} in the messages, {output} in the completion",
+        "maximum context length is {limit} tokens…you requested {requested} tokens "
+        "({prompt} in your prompt; {output} for the completion",
+    ),
+    _too_long(
+        "vllm",
+        "context length is {limit} tokens…requested {output} output tokens and your prompt contains at least {prompt} input",
+        "context length is {limit} tokens…requested {output} output tokens and your prompt contains {prompt} input",
+        "context length is {limit} tokens…your request has {prompt} input tokens",
+        "prompt (total length {prompt}) is too long to fit into the model (context length {limit})",
+        "(length {prompt}) is longer than the maximum model length of {limit}",
+    ),
+    _too_long(
+        "openai",
+        "maximum context length is {limit} tokens…your messages resulted in {prompt} tokens",
+        "maximum context length is {limit} tokens…you requested {requested} tokens",
+        "input tokens exceed the configured limit of {limit} tokens…resulted in {prompt} tokens",
+    ),
+    _too_long("xai", "maximum prompt length is {limit} but the request contains {requested} tokens"),
+    _too_long(
+        "mistral",
+        "prompt contains {prompt} tokens and {_} draft tokens, too large for model with {limit} maximum context length",
+        "prompt contains {prompt} tokens, too large for model with {limit} maximum context length",
+        "prompt {prompt} > {limit} maximum context length",
+    ),
+    _too_long(
+        "gemini",
+        "input token count ({prompt}) exceeds the maximum number of tokens allowed ({limit})",
+        "input token count…exceeds the maximum number of tokens allowed ({limit})",
+        "input token count ({prompt}) exceeds",
+    ),
+    _too_long("copilot", "prompt token count of {prompt} exceeds the limit of {limit}"),
+    _too_long("llama.cpp", "request ({prompt} tokens) exceeds the available context size ({limit} tokens)"),
+    _too_long(
+        "lm studio",
+        "keep the first {prompt} tokens when context…loaded with context length of only {limit} tokens",
+    ),
+    _too_long(
+        "together", "input ({prompt} tokens) is longer than the model's context length ({limit} tokens)"
+    ),
+    rule(
+        "tgi",
+        "input_plus_output",
+        "max_new_tokens must be <= {limit}. given: {prompt} inputs tokens and {output} max_new_tokens",
+        "max_new_tokens must be <= {limit}",
+    ),
+    _too_long("tgi input", "inputs must have less than {limit} tokens. given: {prompt}"),
+    _too_long(
+        "cohere",
+        "size limit exceeded by {excess} tokens…the limit for this model is {limit} tokens",
+        "cannot exceed {limit} - received {prompt}. try using a shorter prompt",
+        "received {prompt}. try using a shorter prompt",
+    ),
+    _too_long("cerebras", "current length is {prompt} while limit is {limit}"),
+    _too_long("kimi", "exceeded model token limit: {limit} (requested: {requested})"),
+    _too_long("dashscope", "range of input length should be [1, {limit}]"),
+    _too_long("ds4", "prompt has {prompt} tokens, but the configured context size is {limit} tokens"),
+    _too_long(
+        "sglang",
+        "maximum context length of {limit} tokens…total of {requested} tokens: {prompt} tokens from the input messages "
+        "and {output} tokens for the completion",
+        "input length ({prompt}) exceeds model's maximum context length ({limit})",
+        "exceeds the model's maximum context length of {limit} tokens",
+    ),
+    _too_long("atlas", "prompt too long: {prompt} tokens exceeds max_seq_len {limit}"),
+    _too_long("poolside", "input length {prompt} exceeds the maximum allowed input length of {limit} tokens"),
+    _too_long(
+        "context length", "maximum context length is {limit} tokens", "maximum context length is {limit}"
+    ),
+)
+
+UNNUMBERED = (
+    _too_long("openai, no numbers", "exceeds the context window", "input tokens exceed the configured limit"),
+    _too_long(
+        "gemini, no numbers",
+        "input token count…exceeds the maximum number of tokens",
+        "input token count…exceeds the maximum number of input tokens",
+    ),
+    _too_long(
+        "bedrock",
+        "input is too long",
+        "too many input tokens",
+        "number of input tokens exceeds maximum length",
+        "exceeds the max input token limit",
+    ),
+    _too_long("llama.cpp, no numbers", "exceeds the available context size", "input is too large to process"),
+    _too_long(
+        "lm studio, no numbers", "tokens to keep from the initial prompt is greater than the context length"
+    ),
+    _too_long(
+        "ollama",
+        "exceeded max context length by {_} tokens",
+        "input length exceeds the context length",
+        "input length exceeds context length",
+    ),
+    _too_long("minimax", "context window exceeds limit"),
+    _too_long("zai", "prompt exceeds max length"),
+    _too_long("volcengine", "total tokens of image and text exceed max message tokens"),
+    _too_long("ai21", "prompt has too many tokens"),
+    _too_long("nlp cloud", "input text length should not exceed"),
+    _too_long("aleph alpha", "longer than the model's maximum context length"),
+    _too_long("proxy", "total length of all messages is too long"),
+    _too_long(
+        "plain words",
+        "prompt is too long",
+        "prompt too long",
+        "prompt exceeds the length limit",
+        "context length exceeded",
+        "context size has been exceeded",
+        "tokens in request more than max tokens allowed",
+    ),
+    _too_long("chinese", "超过最大长度", "上下文长度"),
+)
+
+FLOOR = (
+    rule(
+        "bedrock schema",
+        "input_too_long",
+        "expected maxlength: {limit}",
+        "expected maxlength:",
+        is_vague=True,
+    ),
+    rule(
+        "floor",
+        "input_too_long",
+        "exceeds the limit of {limit}",
+        "maximum context length",
+        "max_tokens",
+        "max_prompt_tokens",
+        "too many tokens",
+        "request too large",
+        "context window",
+        "token limit",
+        "exceeds the limit",
+        "input too long",
+        "exceeds the model's maximum",
+        "reduce the length",
+        "maximum number of tokens",
+        "content_too_large",
+        "length limit exceeded",
+        is_vague=True,
+    ),
+)
