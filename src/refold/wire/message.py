@@ -1,0 +1,101 @@
+"""One message between JSON and value, in any of the three formats.
+
+One idea: a message that nobody changed leaves as the bytes it came as. Otherwise the codec of its format spells it, and the
+spelling is patched into those bytes, or stands alone for a message that Refold made.
+
+A message goes back only into the format it came from: a message of one format is not an item of another until somebody
+decides what becomes of its signatures and of the blocks that only one provider knows.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Raw
+
+from refold.model.dialect import Dialect
+from refold.model.errors import WireError
+from refold.model.message import DialectName, Message, Origin, Text
+from refold.wire import anthropic, chat, responses
+from refold.wire.patch import Fields, Json, misplaced, patch, write
+from refold.wire.reading import ITEMS, is_object, read
+
+
+class Codec(Protocol):
+    """What a format knows about its items."""
+
+    def decode_items(self, raws: list[Raw], array: Raw | bytes) -> tuple[Message, ...]: ...
+
+    def decode_item(self, raw: Raw) -> Message: ...
+
+    def spell(self, message: Message) -> Fields: ...
+
+
+_CODECS: dict[DialectName, Codec] = {"chat": chat, "responses": responses, "anthropic": anthropic}
+
+
+def decode_message(raw: Raw | bytes, dialect: Dialect) -> Message:
+    """One element of a request's list of messages.
+
+    Raises:
+        WireError: with a place relative to the message, such as `content[0]`.
+    """
+    return _CODECS[dialect.name].decode_item(raw if isinstance(raw, Raw) else Raw(raw))
+
+
+def decode_messages(array: Raw | bytes, dialect: Dialect) -> tuple[Message, ...]:
+    """A whole list of messages; places are relative to the list, such as `[3].content[0]`."""
+    return _CODECS[dialect.name].decode_items(read(ITEMS, array), array)
+
+
+def encode_message(message: Message, dialect: Dialect) -> Raw:
+    """The JSON of one message: an element of the list of messages, or the value of `system` or `instructions`.
+
+    Raises:
+        WireError: the format cannot carry the message, or the message came from another format.
+    """
+    origin = message.origin
+    if origin is None:
+        return _build(message, dialect)
+    if origin.dialect != dialect.name:
+        raise WireError(
+            f"a message of the {origin.dialect} format cannot leave as {dialect.name}",
+            hint="rebuild it from its text with refold.model.message",
+        )
+    return _rebuild(message, origin, dialect) if origin.edited else origin.raw
+
+
+def encode_item(message: Message, dialect: Dialect) -> Raw:
+    """The JSON of one message as an element of the list of messages, also where it came as a plain string."""
+    if message.origin is not None and not is_object(message.origin.raw):
+        return write(_CODECS[dialect.name].spell(message))
+    return encode_message(message, dialect)
+
+
+def _build(message: Message, dialect: Dialect) -> Raw:
+    if dialect.name == "anthropic" and message.role == "system":
+        return write(anthropic.spell_system(message))
+    return write(_CODECS[dialect.name].spell(message))
+
+
+def _rebuild(message: Message, origin: Origin, dialect: Dialect) -> Raw:
+    if not is_object(origin.raw):
+        return write(_value(message, dialect))
+    codec = _CODECS[dialect.name]
+    original = codec.decode_item(origin.raw)
+    before, after = codec.spell(original), codec.spell(message)
+    if before.get("type") != after.get("type"):
+        raise WireError(
+            "an item cannot turn into one of another kind", hint="leave it out and build a new message"
+        )
+    return patch(origin.raw, before, after)
+
+
+def _value(message: Message, dialect: Dialect) -> Json:
+    """What stands in a request without being a message of its list."""
+    if dialect.name == "anthropic":
+        return anthropic.spell_system(message)
+    strange = next((part for part in message.parts if not isinstance(part, Text)), None)
+    if strange is not None:
+        raise misplaced(strange, "a plain string")
+    return message.text
