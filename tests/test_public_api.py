@@ -7,7 +7,7 @@ import sys
 
 import refold
 
-PUBLIC: list[str] = []
+PUBLIC = ["RefoldError", "__version__"]
 """Every name that `refold` exports. A change here is a change for users: it belongs in CHANGELOG.md."""
 
 HEAVY = {"asyncio", "click", "numpy", "pydantic", "rich", "splintr", "tiktoken", "typer"}

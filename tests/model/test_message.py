@@ -1,0 +1,63 @@
+import msgspec
+import pytest
+from msgspec import Raw
+
+from refold.model.message import (
+    Message,
+    Origin,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    assistant,
+    system,
+    tool,
+    user,
+)
+
+BODY = b'[{"role":"user","content":[{"type":"text","text":"hi"}]}]'
+
+
+def decoded() -> Message:
+    (raw,) = msgspec.json.decode(BODY, type=list[Raw])
+    block = msgspec.json.decode(BODY, type=list[dict[str, Raw]])[0]["content"]
+    (text,) = msgspec.json.decode(block, type=list[Raw])
+    return Message("user", (Text("hi", raw=text),), Origin("chat", raw))
+
+
+def test_a_message_is_a_value():
+    assert user("hi") == user("hi")
+    with pytest.raises(AttributeError):
+        user("hi").role = "assistant"
+
+
+def test_what_a_message_says():
+    message = Message("assistant", (Reasoning("hm"), Text("a"), ToolCall("x", "look"), Text("b")))
+    assert message.text == "a\nb"
+    assert [call.id for call in message.calls] == ["x"]
+    assert tool("x", "found").results[0].text == "found"
+    assert assistant("", ToolCall("x", "look")).parts == (ToolCall("x", "look"),)
+    assert system("rule").role == "system"
+
+
+def test_an_edit_keeps_the_origin_and_says_so():
+    edited = decoded().with_parts((Text("bye"),))
+    assert edited.text == "bye"
+    assert edited.origin.raw == decoded().origin.raw
+    assert edited.origin.edited
+    assert not decoded().origin.edited
+    assert user("hi").with_parts(()).origin is None
+
+
+def test_bare_is_what_two_spellings_have_in_common():
+    assert decoded() != user("hi")
+    assert decoded().bare() == user("hi")
+    marked = ToolResult("x", (Text("1", raw=Raw(b'"1"')),), raw=Raw(b"{}"))
+    assert Message("tool", (marked,)).bare() == tool("x", "1")
+
+
+def test_a_detached_message_does_not_hold_the_body():
+    detached = decoded().detached()
+    assert detached == decoded()
+    assert memoryview(detached.origin.raw).obj is not memoryview(decoded().origin.raw).obj
+    assert len(memoryview(detached.origin.raw).obj) == len(detached.origin.raw) < len(BODY)
