@@ -43,7 +43,7 @@ def test_without_the_extra_it_says_which_one_to_add():
 
 
 def test_a_broken_installation_is_not_taken_for_a_missing_extra():
-    result = run("-c", WITHOUT_TYPER.replace('{"typer", "click", "rich"}', '{"msgspec"}'))
+    result = run("-c", WITHOUT_TYPER.replace('{"typer", "click", "rich"}', '{"msgspec"}'), "models")
 
     assert result.returncode == 1
     assert "ModuleNotFoundError: No module named 'msgspec'" in result.stderr

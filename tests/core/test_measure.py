@@ -13,6 +13,7 @@ from refold.core.measure import (
     measure,
     record_call,
     reported_size,
+    usage_event,
 )
 from refold.core.view import View
 from refold.model.budget import Budget, Share
@@ -20,6 +21,7 @@ from refold.model.dialect import CHAT
 from refold.model.message import system
 from refold.model.tokens import TokenCount, Usage
 from refold.model.window import Fixed, Tool
+from refold.tokens import window_for
 from tests.core.conversations import FlatCounter, talk, view_of
 
 COST = FixedCost(TokenCount(counted=100), TokenCount(counted=50))
@@ -113,6 +115,25 @@ class TestMeter:
         meter = record_call(meter, Usage(input=6), messages=1, counted=380_000)
         assert meter.anchor == Anchor(900, 1)
         assert meter.billed.input == 906
+
+    @pytest.mark.feature("O15")
+    def test_both_are_shown_with_the_window_in_every_usage_event(self):
+        size = window_for("gpt-4o")
+        known = {"window": size.tokens, "window_source": size.source}
+        before = usage_event(Meter(), view_of("u"), COST, **known)
+        assert (
+            str(before)
+            == "context 160 counted of 128,000 tokens (catalogue), 0%; billed 0 in, 0 out in 0 calls"
+        )
+        meter = record_call(Meter(), Usage(input=30_000, output=2_000), messages=1, counted=30_000)
+        meter = record_call(
+            meter, Usage(input=2_000, cache_read=30_000, output=500), messages=1, counted=32_000
+        )
+        after = usage_event(meter, view_of("u a"), COST, **known)
+        assert str(after) == (
+            "context 32,010 (32,000 reported + 10 counted) of 128,000 tokens (catalogue), 25%; "
+            "billed 62,000 in, 2,500 out in 2 calls"
+        )
 
 
 class TestReportedOnly:

@@ -140,6 +140,34 @@ def current_size(meter: Meter, view: View, cost: FixedCost, *, model: str = "") 
     return hybrid_size(view, cost, usable)
 
 
+class UsageEvent(Struct, frozen=True):
+    """What is told after every call: the size of the context, its window, and, apart from both, the bill."""
+
+    context: TokenCount
+    window: int
+    window_source: str
+    billed: Usage
+    calls: int
+
+    @property
+    def share(self) -> float:
+        return self.context.tokens / self.window
+
+    def __str__(self) -> str:
+        billed = f"{self.billed.prompt:,} in, {self.billed.output:,} out"
+        return (
+            f"context {self.context} of {self.window:,} tokens ({self.window_source}), {self.share:.0%}; "
+            f"billed {billed} in {self.calls} call{'' if self.calls == 1 else 's'}"
+        )
+
+
+def usage_event(
+    meter: Meter, view: View, cost: FixedCost, *, window: int, window_source: str, model: str = ""
+) -> UsageEvent:
+    size = current_size(meter, view, cost, model=model)
+    return UsageEvent(size, window, window_source, meter.billed, meter.calls)
+
+
 def _input_start(view: View) -> int:
     start = len(view)
     while start > 0 and view[start - 1].message.role != "assistant":

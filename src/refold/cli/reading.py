@@ -1,0 +1,88 @@
+"""Get a transcript in: from a file or stdin, never more than the limit.
+
+One idea: whatever cannot be read ends in one typed error that names the file and, inside of it, the place.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from refold.cli.output import note, plain
+from refold.model.dialect import DIALECTS, Dialect
+from refold.model.errors import BodyTooLarge, ConfigError, WireError
+from refold.wire import Request, decode_transcript
+
+STDIN = "-"
+
+
+def read_bytes(path: str, *, limit: int) -> bytes:
+    """Everything in a file, or in stdin for `-`.
+
+    Raises:
+        ConfigError: it cannot be read.
+        BodyTooLarge: it has more than `limit` bytes.
+    """
+    try:
+        if path == STDIN:
+            return _read(_stdin(), path, limit)
+        with Path(path).open("rb") as file:
+            return _read(file, path, limit)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def decode(data: bytes, path: str, *, format_name: str = "", limit: int) -> Request:
+    """The conversation in a transcript; errors say which file they are about.
+
+    Raises:
+        ConfigError: there is no such format.
+        WireError: the data is no conversation.
+    """
+    dialect = find_dialect(format_name)
+    try:
+        return decode_transcript(data, dialect, max_body_bytes=limit)
+    except WireError as error:
+        raise type(error)(f"{shown_name(path)}: {error.message}", hint=error.hint) from None
+
+
+def find_dialect(name: str) -> Dialect | None:
+    """The format somebody asked for; None where it is to be told by its shape."""
+    if not name:
+        return None
+    found = next((dialect for dialect in DIALECTS.values() if dialect.name == name), None)
+    if found is None:
+        raise ConfigError(f"there is no format {plain(name)!r}", hint=f"use one of: {', '.join(DIALECTS)}")
+    return found
+
+
+def shown_name(path: str) -> str:
+    return "stdin" if path == STDIN else plain(path)
+
+
+def _stdin() -> BinaryIO:
+    if sys.stdin is None:
+        raise ConfigError("there is no stdin", hint="give the path of a transcript")
+    if sys.stdin.isatty():
+        note("reading a transcript from the terminal; end it with Ctrl-D")
+    return sys.stdin.buffer
+
+
+def _read(file: BinaryIO, path: str, limit: int) -> bytes:
+    """One byte more than allowed is enough to know; a device may go on for ever."""
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        text = f"{shown_name(path)} has more than {limit:,} bytes"
+        raise BodyTooLarge(text, hint="raise the limit with --max-body-bytes")
+    return data
+
+
+def _unreadable(path: str, error: OSError | ValueError) -> ConfigError:
+    name = shown_name(path)
+    if isinstance(error, FileNotFoundError):
+        return ConfigError(f"there is no file {name}", hint="give the path of a transcript, or - for stdin")
+    if isinstance(error, IsADirectoryError):
+        return ConfigError(f"{name} is a directory", hint="give the path of one transcript")
+    reason = error.strerror if isinstance(error, OSError) else "not a path"
+    return ConfigError(f"{name} cannot be read: {reason}")

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from refold.cli import app, sizing
+from refold.wire import MAX_BODY_BYTES
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("context", "check", "models", "features")
+
+
+def test_the_version_is_the_installed_one(refold):
+    assert refold("--version") == (0, f"refold {version('refold')}\n", "")
+
+
+def test_help_names_every_command(refold):
+    code, out, err = refold("--help")
+
+    assert (code, err) == (0, "")
+    assert re.findall(r"^  (\w+)  ", out.partition("Commands:")[2], re.MULTILINE) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(refold, command):
+    code, out, _ = refold(command, "--help")
+
+    assert code == 0
+    assert f"Example: refold {command} " in out
+
+
+def test_without_a_command_there_is_help_but_no_data(refold):
+    code, out, err = refold()
+
+    assert (code, out) == (2, "")
+    assert "Commands:" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "command"),
+    [
+        (["nonsense"], "No such command 'nonsense'", "refold"),
+        (["context"], "Missing argument 'FILE'", "refold context"),
+        (["context", "x.json", "--window", "0"], "--window", "refold context"),
+        (["context", "x.json", "--window", "large"], "--window", "refold context"),
+        (["context", "x.json", "--window", "9" * 5000], "--window", "refold context"),
+        (["context", "x.json", "--max-output", "-1"], "--max-output", "refold context"),
+        (["check", "x.json", "--max-body-bytes", "0"], "--max-body-bytes", "refold check"),
+        (["check", "x.json", "--as-requets"], "--as-requets", "refold check"),
+    ],
+)
+def test_a_wrong_command_line_is_an_error_with_a_hint(refold, args, message, command):
+    code, out, err = refold(*args)
+
+    assert (code, out) == (2, "")
+    first, *_, last = err.splitlines()
+    assert first.startswith("error: ")
+    assert message in err
+    assert last == f"hint: see {command} --help"
+
+
+def test_a_bug_is_not_hidden(refold, monkeypatch):
+    def fail(*_args: object, **_options: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("refold.cli.models.run", fail)
+
+    with pytest.raises(ZeroDivisionError):
+        refold("models")
+
+
+def test_an_interrupt_ends_quietly(refold, monkeypatch):
+    def interrupt(*_args: object, **_options: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("refold.cli.models.run", interrupt)
+
+    assert refold("models") == (130, "", "")
+
+
+def test_limits_written_twice_are_the_same():
+    assert app.MAX_BODY_BYTES == MAX_BODY_BYTES
+    assert app.MAX_TOKENS == sizing.MAX_TOKENS
+
+
+@pytest.mark.feature("X0")
+def test_features_lists_every_id(refold, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    finished, unfinished = (refold("features", flag).out.splitlines()[-1] for flag in ("--done", "--open"))
+    code, out, err = refold("features", "--json")
+
+    rows = json.loads(out)
+    assert (code, err) == (0, "")
+    done = sum(row["done"] for row in rows)
+    assert finished == f"{done} features, {done} done"
+    assert unfinished == f"{len(rows) - done} features, 0 done"
+
+
+@pytest.mark.feature("X0")
+def test_features_outside_of_a_checkout_is_an_error(refold, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    code, out, err = refold("features")
+
+    assert (code, out) == (2, "")
+    assert err.startswith("error: There is no features.toml")
+
+
+def test_features_cannot_be_done_and_open(refold):
+    assert refold("features", "--done", "--open").code == 2
+
+
+def options(help_text: str) -> set[str]:
+    return set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", help_text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_documented(refold, command):
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    section = page.partition(f"## refold {command}")[2].partition("\n## refold")[0]
+
+    assert section
+    assert not [
+        option for option in options(refold(command, "--help").out) - {"--help"} if option not in section
+    ]

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+
+import pytest
+from rich.text import Text
+
+from refold.cli.output import BUSY_BYTES, CLOSED_PIPE, MAX_SHOWN, busy, plain, show, warn, write, write_json
+from refold.model.errors import ConfigError
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    return monkeypatch
+
+
+def shown_on(stream, environment):
+    environment.setattr(sys, "stdout", stream)
+    show(Text("word " * 30, style="red"))
+    return stream.getvalue()
+
+
+def test_a_terminal_gets_colour_and_lines_that_fit(environment):
+    text = shown_on(Terminal(), environment)
+
+    assert "\x1b[31m" in text
+    assert len(text.splitlines()) == 2
+
+
+def test_a_terminal_that_wants_no_colour_gets_none(environment):
+    environment.setenv("NO_COLOR", "1")
+
+    assert "\x1b[31m" not in shown_on(Terminal(), environment)
+
+
+def test_a_pipe_gets_plain_lines_left_whole(environment):
+    assert shown_on(io.StringIO(), environment) == ("word " * 30).rstrip() + "\n"
+
+
+def test_json_is_one_document_in_ascii(capsys):
+    write_json({"model": "modèle", "sizes": (1, 2)})
+
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert json.loads(out) == {"model": "modèle", "sizes": [1, 2]}
+
+
+def test_an_encoding_without_the_letter_is_no_reason_to_fail(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+
+    write("modèle\n")
+
+    assert stream.buffer.getvalue() == b"mod?le\n"
+
+
+def test_a_reader_that_went_away_ends_the_program_quietly(monkeypatch, capfd):
+    receiving, sending = os.pipe()
+    os.close(receiving)
+    with os.fdopen(sending, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as ended:
+            write("text\n")
+
+    assert ended.value.code == CLOSED_PIPE
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_full_disk_is_an_error_with_its_reason(monkeypatch):
+    with open("/dev/full", "w") as stream:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(ConfigError, match="the output cannot be written: No space left"):
+            write("text\n")
+
+
+def test_a_warning_goes_to_stderr_and_says_what_to_do(capsys):
+    warn("")
+    warn("the window of '\x1b[2J' is unknown")
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "warning: the window of '�[2J' is unknown\nhint: give the window with --window\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("gpt-4o", "gpt-4o"),
+        ("модель", "модель"),
+        ("a\x1b[31m\r\nb", "a�[31m��b"),
+        ("\u202ereversed", "�reversed"),
+        ("x" * 999, "x" * MAX_SHOWN + "..."),
+    ],
+)
+def test_names_from_files_are_harmless(text, shown):
+    assert plain(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("stream", "size", "speaks"),
+    [
+        (Terminal(), BUSY_BYTES + 1, True),
+        (Terminal(), BUSY_BYTES, False),
+        (io.StringIO(), BUSY_BYTES + 1, False),
+    ],
+)
+def test_only_a_terminal_sees_that_a_large_file_takes_a_while(environment, stream, size, speaks):
+    environment.setattr(sys, "stderr", stream)
+
+    with busy("measuring", size):
+        pass
+
+    assert ("measuring 5 MB" in stream.getvalue()) is speaks
