@@ -16,7 +16,7 @@ from tests.core.conversations import talk
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_system_tools_summaries_and_messages_come_together_in_one_window(dialect):
     fixed = Fixed(dialect, (system("be kind"),), (Tool("look"),))
-    window = assemble(fixed, tuple(talk("a:x t:x")), summaries=(user("before"),))
+    window = assemble(fixed, tuple(talk("c:x t:x")), summaries=(user("before"),))
     assert window.fixed is fixed
     assert [message.text for message in window.summaries] == ["before"]
     assert verify_window(window) == ()
@@ -30,6 +30,8 @@ def test_a_dialect_that_wants_the_user_first_gets_a_bridge():
     assert verify_window(window) == ()
     assert assemble(Fixed(CHAT), tail, summaries=(assistant("before"),)).summaries[0].text == "before"
     assert assemble(Fixed(ANTHROPIC), ()).summaries == ()
+    late = tuple(talk("t:x u"))
+    assert [message.text for message in assemble(Fixed(ANTHROPIC), late).summaries] == [BRIDGE]
 
 
 @pytest.mark.feature("P9")

@@ -34,6 +34,7 @@ def test_window_and_output_are_separate_and_an_unset_window_is_four_outputs():
     assert window_for_output(32_768) == 131_072
     budget = Budget(window=200_000, max_output=64_000)
     assert (budget.window, budget.max_output, input_limit(budget)) == (200_000, 64_000, 136_000)
+    assert input_limit(Budget(window=200_000, limit=100_000, max_output=64_000)) == 36_000
 
 
 @pytest.mark.feature("C2")
@@ -41,6 +42,10 @@ class TestAnatomy:
     def test_window_minus_reserve_minus_instructions(self):
         parts = anatomy(100_000, instructions=15_000)
         assert (parts.reserve, parts.pruning_budget, parts.effective) == (5_000, 95_000, 80_000)
+
+    @pytest.mark.parametrize("window, reserve", [(10, 1), (30, 2), (50, 3), (90, 5), (130, 7)])
+    def test_the_reserve_is_rounded_half_up(self, window, reserve):
+        assert anatomy(window, instructions=0).reserve == reserve
 
     def test_pressure_counts_instructions_too(self):
         assert anatomy(100_000, instructions=19_000).pressure(57_000) == Fraction(80, 100)
@@ -79,6 +84,7 @@ def test_a_share_is_the_decimal_that_was_written():
         lambda: Budget(window=0),
         lambda: Budget(window=100, limit=101),
         lambda: Budget(window=100, max_output=-1),
+        lambda: Budget(window=100, reserve=Share(0.1, "effective")),
     ],
 )
 def test_a_size_out_of_range_is_refused_where_it_is_made(make):

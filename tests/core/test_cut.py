@@ -108,6 +108,17 @@ def test_a_reply_spread_over_items_stays_whole():
     assert not is_pair_safe(view, 3)
 
 
+def test_a_result_that_comes_after_another_question_stays_with_its_call():
+    view = view_of("u a u c:x u t:x a u a", RESPONSES)
+    assert [pair_safe(view, cut) for cut in range(10)] == [0, 1, 2, 3, 3, 3, 6, 7, 8, 9]
+    assert is_pair_safe(view.prefix(5), 4)
+
+
+def test_a_call_that_nobody_answers_does_not_bind_later_turns():
+    view = view_of("u c:x u a u a", RESPONSES)
+    assert pair_safe(view, 4) == 4
+
+
 @pytest.mark.feature("O4")
 class TestSplitTurn:
     def test_five_messages_are_a_split_turn_and_four_are_not(self):

@@ -48,6 +48,11 @@ def test_a_new_user_message_is_the_input_and_the_rest_is_history():
     assert (sizes.history.tokens, sizes.tail.tokens, sizes.input.tokens) == (20, 0, 10)
 
 
+def test_several_new_messages_are_all_input():
+    sizes = measure(view_of("u a u u"), FixedCost(), Budget(window=100))
+    assert (sizes.history.tokens, sizes.tail.tokens, sizes.input.tokens) == (20, 0, 20)
+
+
 def test_an_empty_conversation_has_only_instructions():
     sizes = measure(View(CHAT, FlatCounter()), COST, Budget(window=1000))
     assert sizes.content == TokenCount(counted=150)
@@ -69,7 +74,7 @@ def test_fixed_costs():
 class TestHybrid:
     def test_the_last_report_and_a_count_of_what_came_since(self):
         view = view_of("u a u a u")
-        size = hybrid_size(view, COST, Anchor(prompt=5_000, messages=3))
+        size = hybrid_size(view, COST, Anchor(5_000, 3, view.prefix(3).chain))
         assert size == TokenCount(reported=5_000, counted=20)
         assert size.tokens == 5_020
         assert size.source == "counted"
@@ -79,41 +84,50 @@ class TestHybrid:
 
     @pytest.mark.parametrize("usage", [None, Usage(), Usage(output=70)])
     def test_a_missing_or_empty_report_is_not_a_size_of_zero(self, usage):
-        assert anchor(usage, messages=3, counted=100) is None
+        assert anchor(usage, view_of("u a u"), counted=100) is None
 
     @pytest.mark.parametrize("prompt, usable", [(49, False), (50, True), (500, True), (501, False)])
     def test_an_implausible_report_is_not_trusted(self, prompt, usable):
-        assert (anchor(Usage(input=prompt), messages=3, counted=100) is not None) is usable
+        assert (anchor(Usage(input=prompt), view_of("u a u"), counted=100) is not None) is usable
 
     def test_cached_input_counts(self):
-        assert anchor(Usage(input=2, cache_read=90, cache_write=8), messages=1, counted=100) == Anchor(100, 1)
+        view = view_of("u")
+        usage = Usage(input=2, cache_read=90, cache_write=8)
+        assert anchor(usage, view, counted=100) == Anchor(100, 1, view.chain)
+
+    def test_a_report_of_a_history_that_was_undone_or_forked_is_no_size(self):
+        long = view_of("u a u a u a u a")
+        last = anchor(Usage(input=100_000), long, counted=90_000)
+        assert hybrid_size(long, COST, last).reported == 100_000
+        assert hybrid_size(long.prefix(2), COST, last).reported == 0
+        assert hybrid_size(long.prefix(2).extend(talk("u u u u u u u")), COST, last).reported == 0
 
 
 @pytest.mark.feature("O16")
 class TestMeter:
     def test_the_context_size_and_the_bill_are_kept_apart(self):
         view = view_of("u")
-        meter = record_call(Meter(), Usage(input=10_000, output=2_000), messages=1, counted=10_000)
-        meter = record_call(meter, Usage(input=14_000, output=3_000), messages=1, counted=10_000)
-        meter = record_call(meter, Usage(input=19_000, output=1_000), messages=1, counted=10_000)
+        meter = record_call(Meter(), Usage(input=10_000, output=2_000), view_of("u"), counted=10_000)
+        meter = record_call(meter, Usage(input=14_000, output=3_000), view_of("u"), counted=10_000)
+        meter = record_call(meter, Usage(input=19_000, output=1_000), view_of("u"), counted=10_000)
         assert current_size(meter, view, COST) == TokenCount(reported=19_000)
         assert meter.billed == Usage(input=43_000, output=6_000)
         assert meter.calls == 3
 
     def test_a_compaction_voids_the_size_and_not_the_bill(self):
-        meter = forget_size(record_call(Meter(), Usage(input=900, output=5), messages=1, counted=900))
+        meter = forget_size(record_call(Meter(), Usage(input=900, output=5), view_of("u"), counted=900))
         assert current_size(meter, view_of("u"), COST) == TokenCount(counted=160)
         assert meter.billed.output == 5
 
     def test_a_report_of_another_model_is_no_size(self):
-        meter = record_call(Meter(), Usage(input=900), messages=1, counted=900, model="large")
+        meter = record_call(Meter(), Usage(input=900), view_of("u"), counted=900, model="large")
         assert current_size(meter, view_of("u"), COST, model="small").source == "counted"
         assert current_size(meter, view_of("u"), COST, model="large").source == "reported"
 
     def test_a_report_that_is_no_measurement_is_still_billed(self):
-        meter = record_call(Meter(), Usage(input=900), messages=1, counted=900)
-        meter = record_call(meter, Usage(input=6), messages=1, counted=380_000)
-        assert meter.anchor == Anchor(900, 1)
+        meter = record_call(Meter(), Usage(input=900), view_of("u"), counted=900)
+        meter = record_call(meter, Usage(input=6), view_of("u"), counted=380_000)
+        assert meter.anchor == Anchor(900, 1, view_of("u").chain)
         assert meter.billed.input == 906
 
     @pytest.mark.feature("O15")
@@ -125,9 +139,9 @@ class TestMeter:
             str(before)
             == "context 160 counted of 128,000 tokens (catalogue), 0%; billed 0 in, 0 out in 0 calls"
         )
-        meter = record_call(Meter(), Usage(input=30_000, output=2_000), messages=1, counted=30_000)
+        meter = record_call(Meter(), Usage(input=30_000, output=2_000), view_of("u"), counted=30_000)
         meter = record_call(
-            meter, Usage(input=2_000, cache_read=30_000, output=500), messages=1, counted=32_000
+            meter, Usage(input=2_000, cache_read=30_000, output=500), view_of("u"), counted=32_000
         )
         after = usage_event(meter, view_of("u a"), COST, **known)
         assert str(after) == (

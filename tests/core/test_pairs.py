@@ -1,11 +1,22 @@
 """The acceptance cases A1 to A14 for tool pairs, by name."""
 
 import pytest
+from msgspec import Raw
 
 from refold.core.pairs import repair
 from refold.core.verify import verify
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES
-from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult, assistant, tool, user
+from refold.model.message import (
+    Message,
+    Origin,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    assistant,
+    tool,
+    user,
+)
 from tests.core.conversations import show, talk
 
 
@@ -21,7 +32,7 @@ def removed(script, dialect=CHAT, **options):
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_what_is_sound_is_left_alone(dialect):
-    messages = talk("u a:x t:x a u")
+    messages = talk("u c:x t:x a u")
     fixed = repair(messages, dialect)
     assert (fixed.messages, fixed.removed, fixed.changed) == (tuple(messages), (), False)
     assert all(kept is given for kept, given in zip(fixed.messages, messages, strict=True))
@@ -97,6 +108,11 @@ def test_a10_a_call_in_flight_survives():
     assert repaired("u t:q a:x,y t:x", as_request=True) == "u a:x t:x"
 
 
+def test_a10_where_results_may_come_late_an_open_call_waits_wherever_it_is():
+    assert repaired("u c:x u t:q", RESPONSES) == "u c:x u"
+    assert repaired("u c:x u t:q", RESPONSES, as_request=True) == "u u"
+
+
 def test_a11_what_is_removed_is_handed_back():
     gone = repair(talk("u t:x a"), CHAT).removed
     assert [(entry.index, entry.what.text) for entry in gone] == [(1, "result 1")]
@@ -165,3 +181,97 @@ def test_unsigned_thinking_goes_whole():
     fixed = repair([user("go"), thoughts], ANTHROPIC)
     assert [type(part) for part in fixed.messages[1].parts] == [Text]
     assert [gone.reason for gone in fixed.removed] == ["unsigned_thinking"] * 2
+
+
+def test_parts_of_the_wrong_role_go_and_are_never_doubled():
+    result, call = ToolResult("x", (Text("found"),)), ToolCall("x", "look")
+    for messages in (
+        [user("go"), Message("assistant", (call, result, Text("so")))],
+        [user("go"), assistant("", call), Message("user", (result, Text("so")))],
+        [Message("user", (Text("go"), call, Reasoning("hm", "s"))), tool("x", "found")],
+    ):
+        for dialect in DIALECTS.values():
+            fixed = repair(messages, dialect)
+            assert not verify(fixed.messages, dialect)
+            assert "misplaced_part" in [gone.reason for gone in fixed.removed]
+            kept = [part for message in fixed.messages for part in message.parts]
+            assert kept.count(result) <= 1
+
+
+def test_what_is_removed_comes_in_the_order_of_the_messages():
+    assert [index for index, _ in removed("u c:p t:q c:z u t:w u")] == [1, 1, 2, 3, 3, 5]
+
+
+def test_moving_and_renaming_is_a_change_though_nothing_is_removed():
+    moved = repair(talk("u a:x u t:x"), CHAT)
+    assert (moved.removed, moved.changed) == ((), True)
+
+
+def test_blank_text_goes_from_a_message_that_says_something_else():
+    messages = [user("go"), Message("assistant", (Text(" "), ToolCall("x", "look"))), tool("x", "1")]
+    fixed = repair(messages, ANTHROPIC)
+    assert fixed.messages[1].parts == (ToolCall("x", "look"),)
+    assert [gone.reason for gone in fixed.removed] == ["blank_text"]
+
+
+def test_a_reply_of_several_things_becomes_several_items():
+    messages = [
+        user("go"),
+        assistant("I look", ToolCall("x", "look"), ToolCall("y", "look")),
+        *talk("t:x t:y"),
+    ]
+    assert show(repair(messages, RESPONSES).messages) == "u a c:x c:y t:x t:y"
+
+
+def test_ids_are_renamed_within_what_the_dialect_takes():
+    long = "functions.read:" + "0" * 60
+    fixed = repair(talk(f"u c:{long} t:{long} u c:{long} t:{long} u"), ANTHROPIC)
+    ids = [call.id for message in fixed.messages for call in message.calls]
+    assert ids == [long.replace(".", "_").replace(":", "_"), "functions_read_" + "0" * 23 + "-2"]
+    assert not verify(fixed.messages, ANTHROPIC)
+
+
+def test_an_edited_message_keeps_its_origin():
+    origin = Origin("anthropic", Raw(b'{"role":"user","content":[]}'))
+    mixed = Message("tool", (Text("note"), ToolResult("x", (Text("found"),))), origin)
+    fixed = repair([user("go"), assistant("", ToolCall("x", "look")), mixed], ANTHROPIC)
+    assert fixed.messages[2].origin == Origin("anthropic", origin.raw, edited=True)
+    renamed = Message("tool", (ToolResult("x", (Text("found"),)),), origin)
+    again = repair([*talk("u c:x t:x u c:x"), renamed], ANTHROPIC)
+    assert again.messages[-1].origin == Origin("anthropic", origin.raw, edited=True)
+
+
+def test_results_for_calls_that_the_provider_holds_stay():
+    fixed = repair(talk("t:p u c:x t:x t:q t:x u"), RESPONSES, continues=True)
+    assert show(fixed.messages) == "t:p u c:x t:x t:q u"
+    assert [gone.reason for gone in fixed.removed] == ["duplicate_result"]
+
+
+def test_an_id_reused_in_every_turn_costs_no_more_than_a_fresh_one():
+    tried = []
+
+    class Id(str):
+        __slots__ = ()
+
+        def __hash__(self):
+            tried.append(1)
+            return super().__hash__()
+
+    for turns in (100, 200):
+        tried.clear()
+        messages = [
+            message
+            for _ in range(turns)
+            for message in (user("q"), assistant("", ToolCall(Id("c"), "look")), tool("c", "1"))
+        ]
+        repair(messages, ANTHROPIC)
+        per_turn = len(tried) / turns
+    assert per_turn < 40
+
+
+def test_a_result_message_without_a_result_or_a_word_goes():
+    messages = [Message("tool", (Text(" "),)), user("go")]
+    for dialect in DIALECTS.values():
+        fixed = repair(messages, dialect)
+        assert show(fixed.messages) == "u"
+        assert [gone.reason for gone in fixed.removed] == ["empty_message"]

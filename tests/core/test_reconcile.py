@@ -35,8 +35,25 @@ def opaque(text: str) -> Message:
             assistant("", ToolCall("x", "f", '{ "b": 2, "a": 1, "c": null }')),
         ),
         (opaque('{"type":"search","id":"1","extra":null}'), opaque('{"id":"1", "type":"search"}')),
+        (opaque('{"type":"search","cache_control":{"type":"ephemeral"}}'), opaque('{"type":"search"}')),
+        (
+            assistant("", ToolCall("x", "f", '{"a":1.0,"b":[1e3]}')),
+            assistant("", ToolCall("x", "f", '{"a":1,"b":[1000]}')),
+        ),
+        (assistant("", ToolCall("x", "f", "")), assistant("", ToolCall("x", "f", "{}"))),
+        (tool("x", "1"), tool("x", "1", is_error=True)),
     ],
-    ids=["blocks and cache marks", "empty text", "reasoning", "argument order and nulls", "opaque nulls"],
+    ids=[
+        "blocks and cache marks",
+        "empty text",
+        "reasoning",
+        "argument order and nulls",
+        "opaque nulls",
+        "cache marks of blocks",
+        "whole numbers",
+        "no arguments",
+        "error marks",
+    ],
 )
 def test_the_way_a_client_writes_a_message_down_does_not_matter(one, other):
     assert identity(one) == identity(other)
@@ -59,7 +76,14 @@ def test_what_a_message_says_does():
         Message("tool", (ToolResult("x", (Text("1"), Text("1"))),)),
         Message("user", (Image(data="AAAA"),)),
         Message("user", (Image(data="AAAB"),)),
+        Message("user", (Image(url="AAAA"),)),
+        Message("user", (Image(file_id="AAAA"),)),
+        Message("user", (Image(file_id="AAAB"),)),
+        Message("user", (File(text="AAAA"),)),
         Message("user", (File(text="AAAC"),)),
+        assistant("", ToolCall("x", "f", '{"cache_control":"public"}')),
+        assistant("", ToolCall("x", "f", '{"cache_control":"no-store"}')),
+        assistant("", ToolCall("x", "f", '{"a":1.5}')),
         opaque('{"type":"search","id":"1"}'),
         opaque('{"type":"search","id":"2"}'),
     ]
@@ -71,6 +95,33 @@ def test_hostile_arguments_have_an_identity_too():
     assert identity(assistant("", ToolCall("x", "f", deep))) != identity(
         assistant("", ToolCall("x", "f", deep + "["))
     )
+
+
+@pytest.mark.parametrize("nesting", [10, 63, 64, 65, 400, 900])
+def test_the_identity_does_not_depend_on_how_deep_the_caller_stands(nesting):
+    message = assistant("", ToolCall("x", "f", '{"b":1,"a":' + "[" * nesting + "]" * nesting + "}"))
+
+    def deeper(frames):
+        return deeper(frames - 1) if frames else identity(message)
+
+    assert deeper(300) == deeper(0)
+
+
+def test_brackets_in_strings_are_not_nesting():
+    one, other = '{"b":"%s","a":1}' % ("[" * 100), '{"a":1, "b":"%s"}' % ("[" * 100)
+    assert identity(assistant("", ToolCall("x", "f", one))) == identity(
+        assistant("", ToolCall("x", "f", other))
+    )
+
+
+def test_text_that_utf8_cannot_carry_has_an_identity():
+    assert identity(user("half \ud800")) != identity(user("half \ud801"))
+    assert identity(Message("user", (Image(url="\ud800"),))) is not None
+
+
+def test_a_long_key_is_a_key():
+    messages = talk("u a")
+    assert len({tuple(chain_of(messages, key)) for key in (b"k" * 64, b"k" * 65, b"k" * 66)}) == 3
 
 
 def test_the_identity_of_version_1_never_changes():
@@ -125,6 +176,11 @@ def test_a_client_that_drops_reasoning_items_is_still_recognised():
     stored = talk("u r c:x t:x r a")
     resent = [message for message in stored if message.parts and not isinstance(message.parts[0], Reasoning)]
     assert recognised([*resent, user("more")], stored) == ("append", 6, 4)
+
+
+def test_of_equal_hashes_the_greatest_size_counts():
+    stored = talk("u a r")
+    assert recognised([*stored[:2], user("more")], stored) == ("append", 3, 2)
 
 
 def test_only_what_is_new_is_looked_up():

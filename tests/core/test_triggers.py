@@ -65,7 +65,7 @@ def test_equality_holds_for_shares_that_binary_fractions_miss(share):
     assert fires(TokenRatio(share), facts(tokens=round(share * 100)))
 
 
-@pytest.mark.parametrize("trigger", [MessagesToRefine(0), ToolTokens(0, ">="), Age(0), ReportedOverflow()])
+@pytest.mark.parametrize("trigger", [MessagesToRefine(1), ToolTokens(0, ">="), Age(0), ReportedOverflow()])
 def test_what_is_not_known_fires_nothing(trigger):
     assert not fires(trigger, facts())
 
@@ -73,6 +73,7 @@ def test_what_is_not_known_fires_nothing(trigger):
 def test_an_unknown_limit_fires_nothing():
     assert not fires(TokenRatio(0.8), Facts(tokens=10**6, limit=0))
     assert not fires(OverBudget(), Facts(tokens=10**6, limit=0))
+    assert not fires(RemainingTokens(10), Facts(tokens=10**6, limit=0))
 
 
 def test_any_of_and_all_of():
@@ -80,7 +81,7 @@ def test_any_of_and_all_of():
     assert fires(AnyOf((full, many)), facts(messages=21)) == "21 messages > 20"
     assert not fires(AllOf((full, many)), facts(messages=21))
     both = fires(AllOf((full, many)), facts(messages=21, tokens=76))
-    assert both == "76 tokens > 75% of 100 and 21 messages > 20"
+    assert both == "76 tokens > 75 % of 100 and 21 messages > 20"
     assert not fires(AnyOf(()), facts(tokens=100))
     assert not fires(AllOf(()), facts(tokens=100))
     assert fires(AllOf((AnyOf((many, full)), full)), facts(tokens=99))
@@ -88,7 +89,7 @@ def test_any_of_and_all_of():
 
 def test_a_policy_looks_only_at_its_moments():
     rules = {"after_call": TokenRatio(0.8), "overflow": ReportedOverflow()}
-    assert due(rules, "after_call", facts(tokens=90)) == "90 tokens >= 80% of 100"
+    assert due(rules, "after_call", facts(tokens=90)) == "90 tokens >= 80 % of 100"
     assert due(rules, "turn_start", facts(tokens=90)) == ""
 
 
@@ -96,6 +97,22 @@ def test_a_policy_looks_only_at_its_moments():
 def test_a_ratio_out_of_range_is_refused(share):
     with pytest.raises(ConfigError):
         TokenRatio(share)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RemainingTokens(-1),
+        lambda: MessageCount(-1),
+        lambda: MessagesToRefine(0),
+        lambda: ToolTokens(-1),
+        lambda: Age(-1),
+        lambda: Age(float("nan")),
+    ],
+)
+def test_a_threshold_out_of_range_is_refused(make):
+    with pytest.raises(ConfigError, match="give a number"):
+        make()
 
 
 def test_triggers_are_data():

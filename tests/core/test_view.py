@@ -1,8 +1,10 @@
+import sys
+
 import pytest
 
 from refold.core.view import View
-from refold.model.dialect import ANTHROPIC, CHAT
-from refold.model.message import user
+from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
+from refold.model.message import Message, ToolCall, tool, user
 from refold.model.tokens import TokenCount
 from tests.core.conversations import FlatCounter, TextCounter, talk, view_of
 
@@ -81,6 +83,56 @@ def test_the_counter_sees_every_message_once():
         view.violations(as_request=True)
         assert view.tokens.tokens == len(view)
     assert len(seen) == 4
+
+
+def test_entries_stay_small_however_many_calls_are_open():
+    for dialect in (CHAT, RESPONSES):
+        many = 2_000
+        calls = [Message("assistant", (ToolCall(f"c{number}", "look"),)) for number in range(many)]
+        if dialect is CHAT:
+            calls = [Message("assistant", tuple(call.parts[0] for call in calls))]
+        view = View.of(
+            [user("go"), *calls, *(tool(f"c{number}", "1") for number in range(many))], dialect, FlatCounter()
+        )
+        assert view.violations(as_request=True) == ()
+        assert max(sys.getsizeof(entry.progress) for entry in view) == sys.getsizeof(view[0].progress)
+        assert view.progress_at(len(calls) + 1).open_calls == many
+        assert len(view.prefix(len(calls) + 1).violations(as_request=True)) == many
+
+
+def test_appending_copies_nothing():
+    view = view_of("u a u")
+    assert view.append(user("more")).log is view.log
+    assert view.append(user("another way")).log is not view.log
+
+
+def test_turn_starts_do_not_grow_with_another_view():
+    view = view_of("u a")
+    starts = view.turn_starts
+    view.append(user("more"))
+    assert list(starts) == [0]
+    assert (len(starts), starts[-1], starts[0:1]) == (1, 0, [0])
+    with pytest.raises(IndexError):
+        starts[1]
+
+
+def test_a_view_of_another_owner_is_another_view():
+    assert View(CHAT, FlatCounter(), b"one") != View(CHAT, FlatCounter(), b"two")
+    assert View(CHAT, FlatCounter(), b"one") == View(CHAT, FlatCounter(), b"one")
+
+
+def test_a_prefix_has_no_more_than_its_messages():
+    prefix = view_of("u a:x t:x t:y a").prefix(3)
+    assert prefix.messages(-1) == (prefix[2].message,)
+    assert prefix.result_tokens_between(0, 9).tokens == 10
+    assert prefix.tokens_between(0, 9).tokens == 30
+    assert prefix.progress_at(9).size == 3
+
+
+def test_a_view_that_continues_what_the_provider_holds():
+    assert View.of(talk("t:x u"), RESPONSES, FlatCounter(), continues=True).violations() == ()
+    fork = View.of(talk("t:x u a"), RESPONSES, FlatCounter(), continues=True).prefix(2).extend(talk("t:y"))
+    assert fork.violations() == ()
 
 
 @pytest.mark.parametrize("index", [3, -4])

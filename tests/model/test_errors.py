@@ -1,6 +1,9 @@
+import pickle
+
 import pytest
 
 from refold.model import errors
+from refold.model.overflow import Overflow
 
 
 def test_the_docstring_is_the_default_message():
@@ -26,3 +29,22 @@ def test_a_wire_error_names_the_place():
 def test_a_missing_extra_says_how_to_install_it():
     with pytest.raises(errors.ConfigError, match=r"pip install 'refold\[tokens\]'"):
         raise errors.MissingExtra("tokens", "exact counting")
+
+
+def test_an_upstream_error_says_what_it_means():
+    found = Overflow("input_too_long", limit=200_000)
+    assert errors.ContextOverflow(overflow=found).overflow is found
+    assert errors.RateLimited().overflow is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.MissingExtra("tokens", "counting"),
+        errors.WireError("odd", place="input[2]", hint="look"),
+        errors.ContextOverflow("too long", overflow=Overflow("input_too_long", limit=8)),
+    ],
+)
+def test_errors_travel_between_processes(error):
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))

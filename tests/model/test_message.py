@@ -61,3 +61,4 @@ def test_a_detached_message_does_not_hold_the_body():
     assert detached == decoded()
     assert memoryview(detached.origin.raw).obj is not memoryview(decoded().origin.raw).obj
     assert len(memoryview(detached.origin.raw).obj) == len(detached.origin.raw) < len(BODY)
+    assert len(memoryview(detached.parts[0].raw).obj) == len(detached.parts[0].raw)

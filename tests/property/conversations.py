@@ -8,6 +8,7 @@ from refold.model.message import Image, Message, Reasoning, Text, ToolCall, Tool
 IDS = ("call_0", "call_1", "x", "y")
 words = st.text(st.sampled_from("ab é\n"), max_size=6)
 said = st.builds(Text, words.map(lambda text: text + "."))
+blanks = st.sampled_from([Text(""), Text(" ")])
 pictures = st.builds(lambda data: Image(media_type="image/png", data=data), st.sampled_from(["AAAA", "BBBB"]))
 signed = st.builds(Reasoning, words, st.just("signature"))
 users = st.lists(st.one_of(said, pictures), min_size=1, max_size=2).map(
@@ -29,7 +30,10 @@ def exchanges(draw, dialect: Dialect) -> list[Message]:
         reply = [Message("assistant", (*thoughts, *text, *calls))]
     if dialect.joint_results:
         return [*reply, Message("tool", (*results, *draw(st.lists(said, max_size=1))))]
-    return [*reply, *(Message("tool", (result,)) for result in results)]
+    answers = [Message("tool", (result,)) for result in results]
+    if not dialect.results_at_once and draw(st.integers(0, 3)) == 0:
+        answers.insert(draw(st.integers(0, len(answers))), draw(users))
+    return [*reply, *answers]
 
 
 @st.composite
@@ -72,6 +76,11 @@ def _odd_messages() -> st.SearchStrategy[Message]:
             lambda parts: Message("assistant", tuple(parts))
         ),
         st.lists(results, min_size=1, max_size=2).map(lambda parts: Message("tool", tuple(parts))),
+        st.builds(
+            lambda role, parts: Message(role, tuple(parts)),
+            st.sampled_from(["user", "assistant", "tool"]),
+            st.lists(st.one_of(said, blanks, calls, results, signed), max_size=4),
+        ),
         st.just(Message("user", ())),
     )
 
@@ -88,7 +97,7 @@ def _unique(messages: list[Message]) -> list[Message]:
 def _renamed(part, batch: int):
     match part:
         case ToolCall():
-            return ToolCall(f"{part.id}.{batch}", part.name, part.arguments)
+            return ToolCall(f"{part.id}-{batch}", part.name, part.arguments)
         case ToolResult():
-            return ToolResult(f"{part.call_id}.{batch}", part.parts)
+            return ToolResult(f"{part.call_id}-{batch}", part.parts)
     return part

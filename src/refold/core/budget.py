@@ -98,6 +98,6 @@ class Anatomy(Struct, frozen=True):
 
 
 def anatomy(window: int, *, instructions: int, reserve_share: float = RESERVE_SHARE) -> Anatomy:
-    """Take a window apart. A reserve share outside of 0 to 1 reserves nothing."""
-    reserve = round(exact(reserve_share) * window) if 0 < reserve_share < 1 else 0
+    """Take a window apart. The reserve is rounded half up; a share outside of 0 to 1 reserves nothing."""
+    reserve = int(exact(reserve_share) * window + Fraction(1, 2)) if 0 < reserve_share < 1 else 0
     return Anatomy(window, reserve, instructions)

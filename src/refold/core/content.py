@@ -1,18 +1,32 @@
-"""Small questions about what a message holds, asked by more than one module."""
+"""What a message holds, as far as rules about messages ask for it.
+
+One idea: the rules of the providers are about blocks. Here each question about blocks has one answer, so that the one who
+finds a fault (`verify`) and the one who mends it (`pairs`) never disagree.
+"""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterable, Iterator
 
-from refold.model.message import Message, Reasoning, Text, ToolCall
+import msgspec
+from msgspec import Raw
+
+from refold.model.dialect import Dialect
+from refold.model.message import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from refold.model.window import Fixed
 
 _ANYTHING = msgspec.json.Decoder(msgspec.Raw)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 def is_empty(message: Message) -> bool:
     """Does the message say nothing at all? White space says nothing; reasoning does."""
-    return all(type(part) is Text and not part.text.strip() for part in message.parts)
+    return all(map(is_blank, message.parts))
+
+
+def is_blank(part: Part) -> bool:
+    return type(part) is Text and not part.text.strip()
 
 
 def is_only_reasoning(message: Message) -> bool:
@@ -21,8 +35,11 @@ def is_only_reasoning(message: Message) -> bool:
 
 
 def broken_arguments(call: ToolCall, *, as_object: bool) -> bool:
-    """Would a provider choke on these arguments? Custom tools take plain text, so anything goes there."""
-    if call.kind != "function":
+    """Would a provider choke on these arguments?
+
+    Custom tools take plain text, so anything goes there; no arguments at all are an empty object to everyone.
+    """
+    if call.kind != "function" or not call.arguments.strip():
         return False
     try:
         (_OBJECT if as_object else _ANYTHING).decode(call.arguments)
@@ -31,12 +48,81 @@ def broken_arguments(call: ToolCall, *, as_object: bool) -> bool:
     return False
 
 
-def count_breakpoints(message: Message) -> int:
-    """How many of the message's blocks carry a cache breakpoint."""
-    return sum(_is_marked(part.raw) for part in message.parts if part.raw is not None)
+def is_call_id(call_id: str, dialect: Dialect) -> bool:
+    if dialect.max_call_id and len(call_id) > dialect.max_call_id:
+        return False
+    return not dialect.plain_call_ids or _ID_CHARACTERS.issuperset(call_id)
 
 
-def _is_marked(raw: msgspec.Raw) -> bool:
+def plain_call_id(call_id: str, dialect: Dialect) -> str:
+    """The id as the dialect can take it."""
+    if dialect.plain_call_ids:
+        call_id = "".join(sign if sign in _ID_CHARACTERS else "_" for sign in call_id)
+    return call_id[: dialect.max_call_id] if dialect.max_call_id else call_id
+
+
+def misplaced_parts(message: Message, dialect: Dialect) -> Iterator[tuple[str, str]]:
+    """What stands where its dialect has no place for it: the thing, and where it belongs."""
+    role, seen_other = message.role, False
+    for part in message.parts:
+        kind = type(part)
+        if kind is ToolResult:
+            if role != "tool":
+                yield "a tool result", "in a tool message"
+            elif seen_other:
+                yield "a tool result", "before the text of its message"
+        else:
+            seen_other = True
+            if (kind is ToolCall or kind is Reasoning) and role != "assistant":
+                yield "a tool call or thinking", "in an assistant message"
+    if len(message.parts) > 1:
+        yield from _crowded(message, dialect)
+    if not dialect.media_in_results and role == "tool" and any(map(_has_media, message.parts)):
+        yield "media", "in a user message"
+
+
+def _crowded(message: Message, dialect: Dialect) -> Iterator[tuple[str, str]]:
+    if dialect.spreads_calls and len(split_items(message.parts)) > 1:
+        yield "each call, result and thought", "in an item of its own"
+    elif message.role == "tool" and not dialect.joint_results:
+        yield "each result", "in a message of its own"
+
+
+def split_items(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
+    """The parts of a reply as a format with one thing per item wants them: text and media together, the rest alone."""
+    items: list[tuple[Part, ...]] = []
+    for part in parts:
+        joins = isinstance(part, Text | Image | File)
+        if joins and items and isinstance(items[-1][-1], Text | Image | File):
+            items[-1] = (*items[-1], part)
+        else:
+            items.append((part,))
+    return items
+
+
+def _has_media(part: Part) -> bool:
+    return isinstance(part, ToolResult) and any(isinstance(inner, Image | File) for inner in part.parts)
+
+
+def count_breakpoints(parts: Iterable[Part]) -> int:
+    """How many blocks carry a cache breakpoint, those inside of tool results included."""
+    count = 0
+    for part in parts:
+        if part.raw is not None and b'"cache_control"' in bytes(part.raw):
+            count += _is_marked(part.raw)
+            if type(part) is ToolResult:
+                count += count_breakpoints(part.parts)
+    return count
+
+
+def count_fixed_breakpoints(fixed: Fixed) -> int:
+    if not fixed.dialect.max_breakpoints:
+        return 0
+    tools = sum(_is_marked(tool.raw) for tool in fixed.tools if tool.raw is not None)
+    return tools + sum(count_breakpoints(message.parts) for message in fixed.system)
+
+
+def _is_marked(raw: Raw) -> bool:
     if b'"cache_control"' not in bytes(raw):
         return False
     value = msgspec.json.decode(raw)

@@ -64,13 +64,14 @@ def pair_safe(view: View, cut: int) -> int:
 
 
 def is_pair_safe(view: View, cut: int) -> bool:
+    """Can the view be cut here without repair? A call that nobody answered binds nothing but the rest of its own turn."""
     if cut <= 0 or cut >= len(view):
-        return cut <= 0 or not view.progress.has_open_calls
+        return cut <= 0 or not view.progress.open_calls
     role = view[cut].message.role
     if role == "user":
-        return True
+        return not view.is_spanned(cut)
     splits_reply = view.dialect.spreads_calls and role == view[cut - 1].message.role == "assistant"
-    return role != "tool" and not splits_reply and not view.progress_at(cut).has_open_calls
+    return role != "tool" and not splits_reply and not view.progress_at(cut).open_calls
 
 
 class SplitTurn(Struct, frozen=True):

@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from msgspec import Struct, structs
 
 from refold.core.budget import tokens_of
+from refold.core.calibrate import RATIO_RANGE
 from refold.core.view import View
 from refold.model.budget import Budget
 from refold.model.message import Message
@@ -20,8 +21,6 @@ from refold.model.window import Fixed, Tool
 
 TOOL_TOKENS = 8
 """What providers add around each tool definition."""
-PLAUSIBLE_RANGE = (0.5, 5.0)
-"""A report further from our own count than this is not a measurement of what was sent."""
 
 
 class FixedCost(Struct, frozen=True):
@@ -70,26 +69,35 @@ def measure(view: View, cost: FixedCost, budget: Budget, *, summary: TokenCount 
 
 
 class Anchor(Struct, frozen=True):
-    """A provider's report: the prompt had this size when the view had `messages` messages."""
+    """A provider's report: the prompt had this size when the history was this one."""
 
     prompt: int
     messages: int
+    chain: bytes
     model: str = ""
 
 
-def anchor(usage: Usage | None, *, messages: int, counted: int, model: str = "") -> Anchor | None:
-    """Take a report as an anchor, if it can be one: nothing reported, or something implausible, is no anchor."""
+def anchor(usage: Usage | None, view: View, *, counted: int, model: str = "") -> Anchor | None:
+    """Take the report for a call that sent `view` as an anchor, if it can be one.
+
+    Nothing reported, or something far from our own count of what was sent, is no anchor.
+    """
     if usage is None or usage.prompt <= 0:
         return None
-    low, high = PLAUSIBLE_RANGE
+    low, high = RATIO_RANGE
     if counted > 0 and not low * counted <= usage.prompt <= high * counted:
         return None
-    return Anchor(usage.prompt, messages, model)
+    return Anchor(usage.prompt, len(view), view.chain, model)
+
+
+def holds(last: Anchor, view: View) -> bool:
+    """Does the view begin with the history of the report? After an undo or a fork it does not."""
+    return last.messages <= len(view) and view.prefix(last.messages).chain == last.chain
 
 
 def hybrid_size(view: View, cost: FixedCost, last: Anchor | None) -> TokenCount:
     """The last reported prompt and a count of what was added since; all counted where there is no report."""
-    if last is None:
+    if last is None or not holds(last, view):
         return cost.total + view.tokens
     return TokenCount.of(last.prompt, "reported") + view.tokens_between(last.messages, len(view))
 
@@ -122,9 +130,9 @@ class Meter(Struct, frozen=True):
     calls: int = 0
 
 
-def record_call(meter: Meter, usage: Usage | None, *, messages: int, counted: int, model: str = "") -> Meter:
-    """Account for one call. A report that is no anchor is still billed."""
-    fresh = anchor(usage, messages=messages, counted=counted, model=model)
+def record_call(meter: Meter, usage: Usage | None, view: View, *, counted: int, model: str = "") -> Meter:
+    """Account for a call that sent `view`. A report that is no anchor is still billed."""
+    fresh = anchor(usage, view, counted=counted, model=model)
     return Meter(fresh or meter.anchor, meter.billed + (usage or Usage()), meter.calls + 1)
 
 

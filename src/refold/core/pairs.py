@@ -1,8 +1,7 @@
-"""Tool calls and their results: find what belongs together, and make whole what is not.
+"""Make calls and results whole.
 
-One idea: a call and its result are one thing that a list of messages shows as two. Ids repeat across turns, so a result
-belongs to the latest call with its id that has no result yet. What cannot be made whole is taken out and handed back,
-never dropped silently: a summary may still need it.
+One idea: a call and its result are one thing that a list of messages shows as two. What belongs together is put together;
+what cannot be made whole is taken out and handed back, never dropped silently: a summary may still need it.
 """
 
 from __future__ import annotations
@@ -13,20 +12,33 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.content import broken_arguments, is_empty, is_only_reasoning
+from refold.core.content import (
+    broken_arguments,
+    is_blank,
+    is_call_id,
+    is_empty,
+    is_only_reasoning,
+    plain_call_id,
+    split_items,
+)
+from refold.core.matching import Matched, Slot, match_results
 from refold.core.verify import verify
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Part, Reasoning, ToolCall, ToolResult
 
 Reason: TypeAlias = Literal[
+    "blank_text",
     "dangling_reasoning",
     "duplicate_result",
     "empty_message",
+    "misplaced_part",
     "missing_call_id",
     "orphan_result",
     "unanswered_call",
     "unsigned_thinking",
 ]
+_LONGEST_ID = 40
+"""Where a dialect names no limit: what OpenAI's servers take."""
 
 
 class Removed(Struct, frozen=True):
@@ -41,208 +53,192 @@ class Repair(Struct, frozen=True):
     messages: tuple[Message, ...]
     removed: tuple[Removed, ...] = ()
     changed: bool = False
-    """Something was removed, moved, renamed, merged or wrapped."""
+    """Something was removed, moved, renamed, merged, split or wrapped."""
 
 
 _Placed: TypeAlias = tuple[int, Message]
 """A message and the index it had, or the index of what it was made from."""
 
 
-class _Slot(Struct):
-    """A call waiting for its result."""
-
-    call: ToolCall
-    batch: int
-    new_id: str
-    result: ToolResult | None = None
-    result_index: int = -1
-
-
-class _Matched(Struct):
-    slots: dict[int, list[_Slot]]
-    """Slots by the index of the message that holds the calls, in call order."""
-    unwanted: dict[int, list[Removed]]
-    """Results that answer no call, by message."""
-
-
-def repair(messages: Sequence[Message], dialect: Dialect, *, as_request: bool = False) -> Repair:
+def repair(
+    messages: Sequence[Message], dialect: Dialect, *, as_request: bool = False, continues: bool = False
+) -> Repair:
     """Make calls and results whole for a dialect; repairing twice changes nothing more.
 
-    Calls at the very end that wait for their results stay, unless the list is a request about to be sent.
+    Calls at the very end that wait for their results stay, unless the list is a request about to be sent. With
+    `continues` the provider holds earlier messages, and results may answer calls of those. Where a reply is spread over
+    items, a list that begins in the middle of one cannot be told from a whole one: cut with `cut.pair_safe`.
     """
-    if not verify(messages, dialect, as_request=as_request):
+    if not verify(messages, dialect, as_request=as_request, continues=continues):
         return Repair(tuple(messages))
-    removed: list[Removed] = []
-    whole = _rebuild(messages, _match(messages, dialect), dialect, removed, as_request=as_request)
-    if dialect.spreads_calls:
-        whole = _drop_dangling(whole, removed, as_request=as_request)
-    kept = tuple(message for _, message in whole)
-    return Repair(kept, tuple(removed), kept != tuple(messages))
+    misfits: list[Removed] = []
+    placed = _fit_roles(messages, dialect, misfits)
+    rebuilt = _Rebuild(
+        [message for _, message in placed], dialect, as_request=as_request, continues=continues
+    )
+    kept = rebuilt.messages()
+    removed = [structs.replace(gone, index=placed[gone.index][0]) for gone in rebuilt.removed]
+    in_order = sorted([*misfits, *removed], key=lambda gone: gone.index)
+    return Repair(kept, tuple(in_order), kept != tuple(messages))
 
 
-def batch_end(messages: Sequence[Message], start: int, dialect: Dialect) -> int:
-    """One past the last message of the reply that begins at `start`."""
-    stop = start + 1
-    while dialect.spreads_calls and stop < len(messages) and messages[stop].role == "assistant":
-        stop += 1
-    return stop
-
-
-def results_end(messages: Sequence[Message], start: int) -> int:
-    """One past the contiguous block of results that begins at `start`."""
-    stop = start
-    while stop < len(messages) and messages[stop].role == "tool":
-        stop += 1
-    return stop
-
-
-def _match(messages: Sequence[Message], dialect: Dialect) -> _Matched:
-    matched = _Matched({}, {})
-    waiting: dict[str, list[_Slot]] = {}
-    answered: set[str] = set()
-    batch = -1
-    for index, message in enumerate(messages):
-        if message.role == "assistant":
-            if index == 0 or not dialect.spreads_calls or messages[index - 1].role != "assistant":
-                batch, answered = index, set()
-            slots = [_Slot(call, batch, call.id) for call in message.calls if call.id]
-            matched.slots[index] = slots
-            for slot in slots:
-                same_batch = [other for other in waiting.get(slot.call.id, ()) if other.batch == batch]
-                waiting[slot.call.id] = [*same_batch, slot]
-        for result in message.results:
-            reason = _assign(result, index, waiting, answered)
-            if reason:
-                matched.unwanted.setdefault(index, []).append(Removed(index, result, reason))
-    return matched
-
-
-def _assign(
-    result: ToolResult, index: int, waiting: dict[str, list[_Slot]], answered: set[str]
-) -> Reason | None:
-    slots = waiting.get(result.call_id)
-    if not result.call_id:
-        return "missing_call_id"
-    if not slots:
-        return "duplicate_result" if result.call_id in answered else "orphan_result"
-    slot = slots.pop(0)
-    slot.result, slot.result_index = result, index
-    answered.add(result.call_id)
-    return None
-
-
-def _rebuild(
-    messages: Sequence[Message],
-    matched: _Matched,
-    dialect: Dialect,
-    removed: list[Removed],
-    *,
-    as_request: bool,
-) -> list[_Placed]:
+def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[Removed]) -> list[_Placed]:
+    """Take out what its message has no place for, and split crowded items, so that all else can trust roles."""
     out: list[_Placed] = []
-    used: set[str] = set()
-    index = 0
-    while index < len(messages):
-        if messages[index].role != "assistant":
-            out.extend(_without_results(index, messages[index], matched, removed))
-            index += 1
-            continue
-        batch = _Batch(messages, index, matched, dialect)
-        at_end = batch.stop == len(messages)
-        ids = used if dialect.unique_call_ids else set()
-        in_flight = at_end and not as_request and not batch.is_followed_by_text
-        replies = batch.replies(removed, ids, keep_open=in_flight)
-        if as_request and at_end and batch.lost_calls and not batch.has_results:
-            removed.extend(Removed(at, reply, "unanswered_call") for at, reply in replies)
-            replies = []
-        out += [*replies, *batch.results(removed)]
-        index = batch.stop
+    for index, message in enumerate(messages):
+        parts: list[Part] = []
+        for part in message.parts:
+            reason = _misfit(part, message, dialect)
+            if reason:
+                removed.append(Removed(index, part, reason))
+            else:
+                parts.append(part)
+        kept = message if len(parts) == len(message.parts) else message.with_parts(tuple(parts))
+        out.extend((index, item) for item in _items(kept, dialect))
     return out
 
 
-def _without_results(
-    index: int, message: Message, matched: _Matched, removed: list[Removed]
-) -> list[_Placed]:
-    """A message outside of any batch: its results were moved next to their calls or answer none."""
-    removed.extend(matched.unwanted.get(index, ()))
-    if message.role != "tool":
-        if not is_empty(message):
-            return [(index, message)]
-        removed.append(Removed(index, message, "empty_message"))
-        return []
-    rest = tuple(part for part in message.parts if type(part) is not ToolResult)
-    return [(index, structs.replace(message.with_parts(rest), role="user"))] if rest else []
+def _misfit(part: Part, message: Message, dialect: Dialect) -> Reason | None:
+    kind = type(part)
+    if kind is ToolResult:
+        return None if message.role == "tool" else "misplaced_part"
+    if kind is ToolCall or kind is Reasoning:
+        return None if message.role == "assistant" else "misplaced_part"
+    if dialect.refuses_blank_text and is_blank(part) and not is_empty(message):
+        return "blank_text"
+    return None
 
 
-class _Batch:
-    """One reply with calls, and the block of results after it."""
+def _items(message: Message, dialect: Dialect) -> list[Message]:
+    items = split_items(message.parts) if dialect.spreads_calls else []
+    return [Message(message.role, parts) for parts in items] if len(items) > 1 else [message]
 
-    def __init__(self, messages: Sequence[Message], start: int, matched: _Matched, dialect: Dialect) -> None:
-        self.messages, self.start, self.matched, self.dialect = messages, start, matched, dialect
-        self.calls_stop = batch_end(messages, start, dialect)
-        self.stop = results_end(messages, self.calls_stop)
-        self.slots = [slot for index in range(start, self.calls_stop) for slot in matched.slots[index]]
-        self.block = list(messages[self.calls_stop : self.stop])
-        self.rest = tuple(
-            part for message in self.block for part in message.parts if type(part) is not ToolResult
-        )
-        self.lost_calls = False
 
-    @property
-    def has_results(self) -> bool:
-        return any(slot.result for slot in self.slots)
+class _Rebuild:
+    """One pass over the messages, reply by reply, that collects what has to go."""
 
-    @property
-    def is_followed_by_text(self) -> bool:
-        """Will what stands beside the results become a user message of its own?"""
-        return bool(self.rest) and not (self.dialect.joint_results and self.has_results)
+    def __init__(
+        self, messages: list[Message], dialect: Dialect, *, as_request: bool, continues: bool
+    ) -> None:
+        self.all, self.dialect, self.as_request = messages, dialect, as_request
+        self.matched: Matched = match_results(messages, dialect, continues=continues)
+        self.removed: list[Removed] = []
+        self.used: dict[str, int] = {}
 
-    def replies(self, removed: list[Removed], used: set[str], *, keep_open: bool) -> list[_Placed]:
+    def messages(self) -> tuple[Message, ...]:
         out: list[_Placed] = []
-        for index in range(self.start, self.calls_stop):
-            message = self.messages[index]
-            parts = self._kept_parts(index, message, removed, used, keep_open=keep_open)
+        index = 0
+        while index < len(self.all):
+            if self.all[index].role == "assistant":
+                stop = self._reply(index, out)
+            else:
+                stop = index + 1
+                out += self._alone(index)
+            index = stop
+        if self.dialect.spreads_calls:
+            out = self._without_dangling(out)
+        return tuple(message for _, message in out)
+
+    def _reply(self, start: int, out: list[_Placed]) -> int:
+        """A reply, which may be several items, and the block of results after it."""
+        calls_stop = start + 1
+        while self.dialect.spreads_calls and self._role(calls_stop) == "assistant":
+            calls_stop += 1
+        stop = calls_stop
+        while self._role(stop) == "tool":
+            stop += 1
+        slots = [slot for index in range(start, calls_stop) for slot in self.matched.slots[index]]
+        block = range(calls_stop, stop)
+        if not self.dialect.unique_call_ids:
+            self.used = {}
+        spoken = self._spoken(range(start, calls_stop), keep_open=self._may_wait(slots, block))
+        out += self._popped(spoken, slots, stop)
+        out += self._results(slots, block)
+        return stop
+
+    def _role(self, index: int) -> str:
+        return self.all[index].role if index < len(self.all) else ""
+
+    def _rest(self, block: range) -> tuple[Part, ...]:
+        """What stands beside the results of a block and says something."""
+        parts = (part for index in block for part in self.all[index].parts)
+        return tuple(part for part in parts if type(part) is not ToolResult and not is_blank(part))
+
+    def _may_wait(self, slots: list[Slot], block: range) -> bool:
+        """May calls stay without a result? At the end they are in flight; text after them would part them from it."""
+        if self.as_request or not self.dialect.results_at_once:
+            return not self.as_request
+        joined = self.dialect.joint_results and any(slot.result for slot in slots)
+        return block.stop == len(self.all) and (joined or not self._rest(block))
+
+    def _popped(self, spoken: list[_Placed], slots: list[Slot], stop: int) -> list[_Placed]:
+        """A request must not end with a reply that lost its calls."""
+        lost = self.as_request and stop == len(self.all) and slots and not any(slot.result for slot in slots)
+        if not lost:
+            return spoken
+        self.removed.extend(Removed(at, reply, "unanswered_call") for at, reply in spoken)
+        return []
+
+    def _alone(self, index: int) -> list[_Placed]:
+        """A message outside of any reply: its results were moved next to their calls, or answer none."""
+        message = self.all[index]
+        self.removed.extend(Removed(index, *gone) for gone in self.matched.unwanted.get(index, ()))
+        if is_empty(message):
+            self.removed.append(Removed(index, message, "empty_message"))
+            return []
+        if message.role != "tool" or index in self.matched.foreign:
+            return [(index, message)]
+        rest = self._rest(range(index, index + 1))
+        return [(index, structs.replace(message.with_parts(rest), role="user"))] if rest else []
+
+    def _spoken(self, indices: range, *, keep_open: bool) -> list[_Placed]:
+        out: list[_Placed] = []
+        for index in indices:
+            message = self.all[index]
+            parts = self._sound_thinking(index, self._sound_calls(index, keep_open=keep_open))
             reply = message if parts == message.parts else message.with_parts(parts)
-            if is_empty(reply) or (reply is not message and self._is_bare_thinking(reply)):
-                removed.append(Removed(index, reply, "empty_message"))
+            bare = reply is not message and not self.dialect.spreads_calls and is_only_reasoning(reply)
+            if bare or is_empty(reply):
+                self.removed.append(Removed(index, reply, "empty_message"))
             else:
                 out.append((index, reply))
         return out
 
-    def _is_bare_thinking(self, reply: Message) -> bool:
-        """Where a reply is one message, thinking alone is what is left of a reply that lost its calls."""
-        return not self.dialect.spreads_calls and is_only_reasoning(reply)
-
-    def _kept_parts(
-        self, index: int, message: Message, removed: list[Removed], used: set[str], *, keep_open: bool
-    ) -> tuple[Part, ...]:
+    def _sound_calls(self, index: int, *, keep_open: bool) -> list[Part]:
         slots = iter(self.matched.slots[index])
         parts: list[Part] = []
-        for part in message.parts:
+        for part in self.all[index].parts:
+            slot = next(slots) if type(part) is ToolCall and part.id else None
             if type(part) is not ToolCall:
                 parts.append(part)
-                continue
-            slot = next(slots) if part.id else None
-            if slot and (slot.result or keep_open):
-                parts.append(self._sound_call(slot, used))
-                continue
-            self.lost_calls = True
-            removed.append(Removed(index, part, "unanswered_call" if part.id else "missing_call_id"))
-        return self._sound_thinking(index, parts, removed)
+            elif slot and (slot.result or (keep_open and not slot.is_superseded)):
+                parts.append(self._sound_call(slot))
+            else:
+                reason: Reason = "unanswered_call" if part.id else "missing_call_id"
+                self.removed.append(Removed(index, part, reason))
+        return parts
 
-    def _sound_call(self, slot: _Slot, used: set[str]) -> ToolCall:
+    def _sound_call(self, slot: Slot) -> ToolCall:
         call = slot.call
-        new_id, number = call.id, 2
-        while new_id in used:
-            new_id, number = f"{call.id}-{number}", number + 1
-        used.add(new_id)
-        slot.new_id = new_id
+        slot.new_id = self._free_id(call.id)
         if broken_arguments(call, as_object=self.dialect.object_arguments):
             text = call.arguments.encode("utf-8", "replace").decode()
             call = structs.replace(call, arguments=msgspec.json.encode({"_malformed": text}).decode())
-        return call if new_id == call.id else structs.replace(call, id=new_id)
+        return call if slot.new_id == call.id else structs.replace(call, id=slot.new_id)
 
-    def _sound_thinking(self, index: int, parts: list[Part], removed: list[Removed]) -> tuple[Part, ...]:
+    def _free_id(self, call_id: str) -> str:
+        """The id itself, or one made from it that the dialect takes and nobody has."""
+        plain = call_id if is_call_id(call_id, self.dialect) else plain_call_id(call_id, self.dialect)
+        free, number = plain, self.used.get(plain, 1)
+        while free in self.used:
+            number += 1
+            suffix = f"-{number}"
+            free = plain[: (self.dialect.max_call_id or _LONGEST_ID) - len(suffix)] + suffix
+        self.used[plain] = number
+        self.used.setdefault(free, 1)
+        return free
+
+    def _sound_thinking(self, index: int, parts: list[Part]) -> tuple[Part, ...]:
         if not self.dialect.signed_thinking:
             return tuple(parts)
         thoughts = [part for part in parts if type(part) is Reasoning]
@@ -253,61 +249,59 @@ class _Batch:
             reason = "dangling_reasoning"
         else:
             return tuple(parts)
-        removed.extend(Removed(index, thought, reason) for thought in thoughts)
+        self.removed.extend(Removed(index, thought, reason) for thought in thoughts)
         return tuple(part for part in parts if type(part) is not Reasoning)
 
-    def results(self, removed: list[Removed]) -> list[_Placed]:
-        block, rest = self.block, self.rest
-        for index in range(self.calls_stop, self.stop):
-            removed.extend(self.matched.unwanted.get(index, ()))
-        if self._is_sound():
-            return list(enumerate(block, self.calls_stop))
-        answered = [(slot, slot.result) for slot in self.slots if slot.result]
+    def _results(self, slots: list[Slot], block: range) -> list[_Placed]:
+        for index in block:
+            self.removed.extend(Removed(index, *gone) for gone in self.matched.unwanted.get(index, ()))
+        if self._is_sound(slots, block):
+            return [(index, self.all[index]) for index in block]
+        rest = self._rest(block)
+        answered = [(slot, slot.result) for slot in slots if slot.result]
+        foreign = [(index, self.all[index]) for index in block if index in self.matched.foreign]
         if answered and self.dialect.joint_results:
             results = tuple(_renamed(slot, result) for slot, result in answered)
-            base = block[0] if block else Message("tool", ())
-            return [(self.calls_stop, base.with_parts((*results, *rest)))]
-        out = [(slot.result_index, self._single(slot, result)) for slot, result in answered]
-        return [*out, (self.calls_stop, Message("user", rest))] if rest else out
+            base = self.all[block.start] if block else Message("tool", ())
+            return [(max(block.start - 1, 0), base.with_parts((*results, *rest)))]
+        own = [(slot.result_index, self._single(slot, result)) for slot, result in answered]
+        after = [(block.start, Message("user", rest))] if rest else []
+        return [*own, *foreign, *after]
 
-    def _is_sound(self) -> bool:
-        """Does the block hold exactly this batch's results, under their own ids?"""
-        here = range(self.calls_stop, self.stop)
-        if any(index in self.matched.unwanted for index in here):
+    def _is_sound(self, slots: list[Slot], block: range) -> bool:
+        """Does the block hold exactly this reply's results, under their own ids, in the form the dialect wants?"""
+        mine = [slot for slot in slots if slot.result]
+        if any(slot.result_index not in block or slot.new_id != slot.call.id for slot in mine):
             return False
-        mine = [slot for slot in self.slots if slot.result]
-        if any(slot.result_index not in here or slot.new_id != slot.call.id for slot in mine):
+        own = [index for index in block if index not in self.matched.foreign]
+        if sum(len(self.all[index].results) for index in own) != len(mine):
             return False
-        if sum(len(message.results) for message in self.block) != len(mine):
-            return False
-        return not self.dialect.joint_results or (
-            len(self.block) <= 1 and all(map(_results_first, self.block))
-        )
+        if self.dialect.joint_results:
+            return len(block) <= 1 and all(_results_first(self.all[index]) for index in block)
+        return all(len(self.all[index].parts) == 1 for index in block)
 
-    def _single(self, slot: _Slot, result: ToolResult) -> Message:
-        source = self.messages[slot.result_index]
-        renamed = _renamed(slot, result)
+    def _single(self, slot: Slot, result: ToolResult) -> Message:
+        source, renamed = self.all[slot.result_index], _renamed(slot, result)
         if len(source.parts) == 1:
             return source if renamed is result else source.with_parts((renamed,))
         return Message("tool", (renamed,))
 
+    def _without_dangling(self, messages: list[_Placed]) -> list[_Placed]:
+        """Where a reply is spread over items, its thinking needs another item of the same reply after it."""
+        kept: list[_Placed] = []
+        for index, message in reversed(messages):
+            follower = kept[-1][1].role if kept else None
+            if is_only_reasoning(message) and follower != "assistant" and (kept or self.as_request):
+                self.removed.append(Removed(index, message, "dangling_reasoning"))
+            else:
+                kept.append((index, message))
+        return kept[::-1]
 
-def _renamed(slot: _Slot, result: ToolResult) -> ToolResult:
+
+def _renamed(slot: Slot, result: ToolResult) -> ToolResult:
     return result if slot.new_id == result.call_id else structs.replace(result, call_id=slot.new_id)
 
 
 def _results_first(message: Message) -> bool:
     count = len(message.results)
     return all(type(part) is ToolResult for part in message.parts[:count])
-
-
-def _drop_dangling(messages: list[_Placed], removed: list[Removed], *, as_request: bool) -> list[_Placed]:
-    """Where a reply is spread over items, its thinking needs another item of the same reply after it."""
-    kept: list[_Placed] = []
-    for index, message in reversed(messages):
-        follower = kept[-1][1].role if kept else None
-        if is_only_reasoning(message) and follower != "assistant" and (kept or as_request):
-            removed.append(Removed(index, message, "dangling_reasoning"))
-        else:
-            kept.append((index, message))
-    return kept[::-1]

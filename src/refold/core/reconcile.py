@@ -10,6 +10,7 @@ nulls, cache marks and string-or-blocks form are not part of it: clients change 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Literal, TypeAlias
@@ -31,13 +32,16 @@ def identity(message: Message) -> bytes | None:
     said = [part for part in map(_said, message.parts) if part is not None]
     if not said:
         return None
-    packed = msgspec.msgpack.encode((message.role, said))
+    try:
+        packed = msgspec.msgpack.encode((message.role, said))
+    except UnicodeEncodeError:
+        packed = repr((message.role, said)).encode("utf-8", "backslashreplace")
     return blake2b(packed, digest_size=_DIGEST_BYTES, person=_PERSON).digest()
 
 
 def start_chain(key: bytes) -> bytes:
     """The chain of an empty history. `key` is the owner's: equal openings of two owners never meet."""
-    return blake2b(b"", digest_size=_DIGEST_BYTES, key=key, person=_PERSON).digest()
+    return _digest(b"", key)
 
 
 def extend_chain(chain: bytes, message: Message, key: bytes) -> bytes:
@@ -45,7 +49,12 @@ def extend_chain(chain: bytes, message: Message, key: bytes) -> bytes:
     own = identity(message)
     if own is None:
         return chain
-    return blake2b(chain + own, digest_size=_DIGEST_BYTES, key=key, person=_PERSON).digest()
+    return _digest(chain + own, key)
+
+
+def _digest(data: bytes, key: bytes) -> bytes:
+    short = key if len(key) <= blake2b.MAX_KEY_SIZE else blake2b(key).digest()
+    return blake2b(data, digest_size=_DIGEST_BYTES, key=short, person=_PERSON).digest()
 
 
 def chain_of(messages: Iterable[Message], key: bytes = b"") -> Iterator[bytes]:
@@ -80,6 +89,9 @@ class Match(Struct, frozen=True):
 def recognise(chain: Sequence[bytes], find: Callable[[bytes], Position | None]) -> Match:
     """Match a request's chain, newest first, so the cost grows with what is new.
 
+    `find` gives the position of a hash: the greatest size where several have it, since messages without an identity do
+    not change the chain.
+
     `append`: the request goes on where the branch ends. `fork`: it agrees up to `position` and then says something else.
     `resend`: it holds nothing new, as after a lost reply or for another try. `unknown`: no stored history begins it.
     """
@@ -98,40 +110,64 @@ def _said(part: Part) -> tuple[object, ...] | None:
         case Text():
             return ("text", part.text) if part.text else None
         case ToolCall():
-            return ("call", part.id, part.name, _canonical(part.arguments))
+            return ("call", part.id, part.name, _canonical(part.arguments.strip() or "{}", as_block=False))
         case ToolResult():
             inner = tuple(said for said in map(_said, part.parts) if said is not None)
             return ("result", part.call_id, inner)
         case Image() | File():
             return _media(part)
         case Opaque():
-            return ("opaque", part.kind, _canonical(bytes(part.raw or b"").decode()))
+            return ("opaque", part.kind, _canonical(bytes(part.raw or b"").decode(), as_block=True))
         case Reasoning():
             return None
 
 
 def _media(part: Image | File) -> tuple[object, ...]:
-    content = part.data or part.url or part.file_id
-    if isinstance(part, File):
-        content = content or part.text
-    digest = blake2b(content.encode(), digest_size=_DIGEST_BYTES).digest()
-    return ("media", digest)
+    fields = {"data": part.data, "url": part.url, "file_id": part.file_id, "text": getattr(part, "text", "")}
+    where, content = next(((name, value) for name, value in fields.items() if value), ("", ""))
+    digest = blake2b(content.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+    return ("media", where, digest)
 
 
-def _canonical(text: str) -> bytes:
-    """JSON in one form: keys sorted, no nulls, no cache marks. What is not JSON stands for itself."""
-    try:
-        value = msgspec.json.decode(text)
-        return msgspec.json.encode(_plain(value), order="sorted")
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return text.encode("utf-8", "surrogatepass")
+_MAX_DEPTH = 64
+"""JSON nested deeper stands for itself: how deep a parser can go depends on who calls it, and identity must not."""
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]')
+"""Strings, also one that never ends, and brackets outside of them; possessive, so that it is linear."""
 
 
-def _plain(value: object) -> object:
+def _canonical(text: str, *, as_block: bool) -> bytes:
+    """JSON in one form: keys sorted, no nulls, whole numbers as integers, in a block of the provider's no cache marks.
+
+    What is not JSON stands for itself.
+    """
+    if _is_shallow(text):
+        try:
+            value = msgspec.json.decode(text)
+            return msgspec.json.encode(_plain(value, as_block=as_block), order="sorted")
+        except (msgspec.MsgspecError, ValueError):
+            pass
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _is_shallow(text: str) -> bool:
+    if text.count("[") + text.count("{") <= _MAX_DEPTH:
+        return True
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        sign = found.group()
+        depth += (sign in "[{") - (sign in "]}")
+        if depth > _MAX_DEPTH:
+            return False
+    return True
+
+
+def _plain(value: object, *, as_block: bool) -> object:
     if isinstance(value, dict):
         return {
-            key: _plain(inner) for key, inner in value.items() if inner is not None and key != "cache_control"
+            key: _plain(inner, as_block=as_block)
+            for key, inner in value.items()
+            if inner is not None and not (as_block and key == "cache_control")
         }
     if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return value
+        return [_plain(inner, as_block=as_block) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value

@@ -74,7 +74,8 @@ def _by_size(trigger: TokenRatio | RemainingTokens | OverBudget | ReportedOverfl
             return _ratio(trigger, facts)
         case RemainingTokens():
             left = facts.limit - facts.tokens
-            return f"{left:,} tokens left <= {trigger.tokens:,}" if left <= trigger.tokens else ""
+            is_low = facts.limit > 0 and left <= trigger.tokens
+            return f"{left:,} tokens left <= {trigger.tokens:,}" if is_low else ""
         case OverBudget():
             needed = facts.tokens + facts.max_output
             return _passes(needed, ">", facts.window, "tokens with output") if facts.window else ""
@@ -87,7 +88,7 @@ def _ratio(trigger: TokenRatio, facts: Facts) -> str:
     passed = facts.tokens > threshold or (trigger.compare == ">=" and facts.tokens == threshold)
     if facts.limit <= 0 or not passed:
         return ""
-    return f"{facts.tokens:,} tokens {trigger.compare} {trigger.share:.0%} of {facts.limit:,}"
+    return f"{facts.tokens:,} tokens {trigger.compare} {trigger.share * 100:g} % of {facts.limit:,}"
 
 
 def _passes(value: float | None, compare: Compare, threshold: float, what: str) -> str:

@@ -3,110 +3,187 @@
 One idea: validity is a fold. `step` takes what is known so far and one message, and gives back what is known now and the
 rules that this message broke, so a conversation that grew by one message is verified by looking at one message. `finish`
 adds the rules about the end, `verify_fit` those about size, `verify_edit` and `verify_fixed` those about what must not change.
+
+What is known is split in two, so that remembering it for every message stays cheap: `Progress` is small and immutable, and
+`Calls`, the ledger of tool calls, is kept once per line of messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from msgspec import Struct
 
-from refold.core.content import broken_arguments, count_breakpoints, is_empty, is_only_reasoning
+from refold.core.content import (
+    broken_arguments,
+    count_breakpoints,
+    count_fixed_breakpoints,
+    is_blank,
+    is_call_id,
+    is_empty,
+    is_only_reasoning,
+    misplaced_parts,
+)
 from refold.model.dialect import Dialect
-from refold.model.message import Message, Reasoning, Role, ToolCall, ToolResult
+from refold.model.message import Message, Opaque, Reasoning, Role, ToolCall, ToolResult
 from refold.model.window import Fixed, Violation, Window
 
 
-class Batch(Struct, frozen=True, gc=False):
-    """The tool calls of the latest reply, and how far they are answered."""
-
-    open: tuple[tuple[str, int], ...] = ()
-    """Calls without a result yet: id and index of the message."""
-    answered: tuple[str, ...] = ()
-    result_messages: int = 0
-
-
 class Progress(Struct, frozen=True, gc=False):
-    """What the next message needs to know about all messages before it."""
+    """What the next message needs to know about all messages before it, apart from their calls."""
 
     size: int = 0
-    batch: Batch = Batch()
+    open_calls: int = 0
+    """How many calls have no result yet."""
+    batch: int = 0
+    """Index of the message that began the latest reply."""
+    last_user: int = -1
     last: Role | None = None
+    is_answered: bool = False
+    """Results of the latest reply have begun to come in."""
+    ends_opaque: bool = False
+    """The last message ends with something of the provider's own, which may be continued."""
     pending_reasoning: bool = False
     """The last message is nothing but reasoning and needs the rest of its reply."""
     breakpoints: int = 0
-
-    @property
-    def has_open_calls(self) -> bool:
-        return bool(self.batch.open)
 
 
 START = Progress()
 
 
+class Calls:
+    """Which call ids were seen where, which wait for a result, and which were answered since the latest reply."""
+
+    __slots__ = ("answered", "continues", "count", "first_seen", "late", "waiting")
+
+    def __init__(self, *, continues: bool = False) -> None:
+        self.continues = continues
+        self.first_seen: dict[str, int] = {}
+        self.waiting: dict[str, list[int]] = {}
+        self.count = 0
+        self.answered: set[str] = set()
+        self.late: list[tuple[int, int]] = []
+        """Calls and the results that came after another user message, where a format allows that."""
+
+    def wait(self, call_id: str, index: int) -> None:
+        self.first_seen.setdefault(call_id, index)
+        self.waiting.setdefault(call_id, []).append(index)
+        self.count += 1
+
+    def give_up(self) -> None:
+        """No result can come any more for the calls that wait."""
+        self.waiting, self.count = {}, 0
+
+    def open(self) -> list[tuple[str, int]]:
+        return [(call_id, index) for call_id, indices in self.waiting.items() for index in indices]
+
+    def answer(self, call_id: str) -> int | None:
+        """The index of the call that a result with this id answers; None where no call waits for it."""
+        indices = self.waiting.get(call_id)
+        if not indices:
+            return None
+        index = indices.pop(0)
+        self.count -= 1
+        if not indices:
+            del self.waiting[call_id]
+        self.answered.add(call_id)
+        return index
+
+
 def step(
-    progress: Progress, message: Message, dialect: Dialect, first_seen: Mapping[str, int]
+    progress: Progress, calls: Calls, message: Message, dialect: Dialect
 ) -> tuple[Progress, tuple[Violation, ...]]:
-    """Fold one message in. `first_seen` maps call ids to the first message that used them."""
+    """Fold one message in. `calls` is brought up to date on the way."""
     found: list[Violation] = []
+    index, role = progress.size, message.role
     _check_shape(progress, message, dialect, found)
-    batch = progress.batch
-    if message.role == "tool":
-        batch = _answer(progress, message, dialect, found)
+    batch, is_answered = progress.batch, progress.is_answered
+    if role == "tool":
+        _answer(progress, calls, message, dialect, found)
+        is_answered = True
     else:
-        if batch.open and dialect.results_at_once:
-            found.extend(_unanswered(batch.open))
-            batch = Batch()
-        if message.role == "assistant":
+        if calls.waiting and dialect.results_at_once:
+            found.extend(_unanswered(calls.open()))
+            calls.give_up()
+        if role == "assistant":
             if not (dialect.spreads_calls and progress.last == "assistant"):
-                batch = Batch(batch.open)
-            batch = _call(batch, message, progress.size, dialect, first_seen, found)
+                batch, is_answered, calls.answered = index, False, set()
+            _call(calls, message, index, dialect, found)
     state = Progress(
-        progress.size + 1,
+        index + 1,
+        calls.count,
         batch,
-        message.role,
-        dialect.spreads_calls and message.role == "assistant" and is_only_reasoning(message),
-        progress.breakpoints + (count_breakpoints(message) if dialect.max_breakpoints else 0),
+        index if role == "user" else progress.last_user,
+        role,
+        is_answered,
+        bool(message.parts) and type(message.parts[-1]) is Opaque,
+        dialect.spreads_calls and role == "assistant" and is_only_reasoning(message),
+        progress.breakpoints + (count_breakpoints(message.parts) if dialect.max_breakpoints else 0),
     )
     return state, tuple(found)
 
 
-def finish(progress: Progress, dialect: Dialect, *, as_request: bool) -> tuple[Violation, ...]:
+def finish(
+    progress: Progress,
+    open_calls: Iterable[tuple[str, int]],
+    dialect: Dialect,
+    *,
+    as_request: bool,
+    fixed_breakpoints: int = 0,
+) -> tuple[Violation, ...]:
     """The rules about the end. A transcript may stop anywhere; a request must be complete."""
     found: list[Violation] = []
-    if progress.breakpoints > dialect.max_breakpoints > 0:
-        text = f"{progress.breakpoints} cache breakpoints; {dialect.max_breakpoints} are allowed"
+    marks = progress.breakpoints + fixed_breakpoints
+    if marks > dialect.max_breakpoints > 0:
+        text = f"{marks} cache breakpoints; {dialect.max_breakpoints} are allowed"
         found.append(Violation("too_many_breakpoints", None, text, "remove some cache_control marks"))
     if not as_request:
         return tuple(found)
     if progress.size == 0:
         found.append(Violation("no_messages", None, "there is nothing to answer", "add a user message"))
-    found.extend(_unanswered(progress.batch.open))
+    found.extend(_unanswered(open_calls))
     if progress.pending_reasoning:
         found.append(_dangling(progress.size - 1))
-    elif progress.last == "assistant" and not progress.batch.open:
+    elif dialect.refuses_prefill and _is_prefill(progress):
         text = "the last message is the assistant's own"
         found.append(Violation("ends_with_assistant", progress.size - 1, text, "end with a user message"))
     return tuple(found)
 
 
 def verify(
-    messages: Iterable[Message], dialect: Dialect, *, as_request: bool = False
+    messages: Iterable[Message],
+    dialect: Dialect,
+    *,
+    as_request: bool = False,
+    continues: bool = False,
+    fixed_breakpoints: int = 0,
 ) -> tuple[Violation, ...]:
-    """All violations of a list of messages, in order."""
-    progress = START
-    first_seen: dict[str, int] = {}
+    """All violations of a list of messages.
+
+    `continues` says that the provider holds earlier messages, so a result may answer a call that is not in the list.
+    """
+    progress, calls = START, Calls(continues=continues)
     found: list[Violation] = []
     for message in messages:
-        progress, broken = step(progress, message, dialect, first_seen)
+        progress, broken = step(progress, calls, message, dialect)
         found.extend(broken)
-        remember_calls(first_seen, message, progress.size - 1)
-    return (*found, *finish(progress, dialect, as_request=as_request))
+    ending = finish(
+        progress, calls.open(), dialect, as_request=as_request, fixed_breakpoints=fixed_breakpoints
+    )
+    return (*found, *ending)
 
 
-def verify_window(window: Window, *, as_request: bool = True) -> tuple[Violation, ...]:
-    messages = (*window.summaries, *window.messages)
-    return verify(messages, window.fixed.dialect, as_request=as_request)
+def verify_window(
+    window: Window, *, as_request: bool = True, continues: bool = False
+) -> tuple[Violation, ...]:
+    """A whole window: its summaries and messages, and the cache breakpoints of its system prompt and tools as well."""
+    return verify(
+        (*window.summaries, *window.messages),
+        window.fixed.dialect,
+        as_request=as_request,
+        continues=continues,
+        fixed_breakpoints=count_fixed_breakpoints(window.fixed),
+    )
 
 
 def verify_fit(*, tokens: int, limit: int, size_bytes: int = 0, max_bytes: int = 0) -> tuple[Violation, ...]:
@@ -135,24 +212,20 @@ def verify_fixed(before: Fixed, after: Fixed) -> tuple[Violation, ...]:
     """The client's system prompt and tools leave as they came."""
     found: list[Violation] = []
     if before.system != after.system:
-        found.append(Violation("altered_system", None, "the system prompt changed"))
+        found.append(Violation("altered_system", None, "the system prompt changed", _AS_IT_CAME))
     if before.tools != after.tools:
-        found.append(Violation("altered_tools", None, "the tool definitions changed"))
+        found.append(Violation("altered_tools", None, "the tool definitions changed", _AS_IT_CAME))
     return tuple(found)
 
 
-def remember_calls(first_seen: dict[str, int], message: Message, index: int) -> None:
-    """Note in `first_seen` which call ids the message brings."""
-    if message.role == "assistant":
-        for part in message.parts:
-            if type(part) is ToolCall:
-                first_seen.setdefault(part.id, index)
+_AS_IT_CAME = "send them as the client did"
 
 
 def _check_shape(progress: Progress, message: Message, dialect: Dialect, found: list[Violation]) -> None:
     index, role = progress.size, message.role
     if role not in dialect.roles:
-        found.append(Violation("illegal_role", index, f"{dialect.name} has no role {role!r} in its messages"))
+        text = f"{dialect.name} has no role {role!r} in its messages"
+        found.append(Violation("illegal_role", index, text, "send it as the system prompt"))
     if dialect.starts_with_user and index == 0 and role != "user":
         text = "the first message must be the user's"
         found.append(Violation("starts_without_user", 0, text, "put a user message first"))
@@ -160,15 +233,17 @@ def _check_shape(progress: Progress, message: Message, dialect: Dialect, found: 
         found.append(_dangling(index - 1))
     if is_empty(message):
         found.append(Violation("empty_message", index, "the message says nothing", "remove it"))
-    if role == "assistant":
-        _check_reasoning(message, index, dialect, found)
-    _check_parts(message, index, found)
+    elif dialect.refuses_blank_text and any(map(is_blank, message.parts)):
+        found.append(Violation("blank_text", index, "a text block without a word in it", "remove the block"))
+    if role == "assistant" and dialect.signed_thinking:
+        _check_thinking(message, index, found)
+    for what, where in misplaced_parts(message, dialect):
+        hint = f"put it {where}"
+        found.append(Violation("misplaced_part", index, f"{what} must stand {where}", hint))
 
 
-def _check_reasoning(message: Message, index: int, dialect: Dialect, found: list[Violation]) -> None:
-    if not dialect.signed_thinking or not message.parts:
-        return
-    if type(message.parts[-1]) is Reasoning:
+def _check_thinking(message: Message, index: int, found: list[Violation]) -> None:
+    if message.parts and type(message.parts[-1]) is Reasoning:
         found.append(_dangling(index))
     for part in message.parts:
         if type(part) is Reasoning and not part.signature and not part.sealed:
@@ -176,85 +251,65 @@ def _check_reasoning(message: Message, index: int, dialect: Dialect, found: list
             found.append(Violation("unsigned_thinking", index, text, "send it as it came, or drop it"))
 
 
-def _check_parts(message: Message, index: int, found: list[Violation]) -> None:
-    seen_other = False
+def _call(calls: Calls, message: Message, index: int, dialect: Dialect, found: list[Violation]) -> None:
     for part in message.parts:
-        kind = type(part)
-        if kind is ToolResult:
-            if message.role != "tool":
-                found.append(_misplaced(index, "a tool result", "in a tool message"))
-            elif seen_other:
-                found.append(_misplaced(index, "a tool result", "before the text of its message"))
-        else:
-            seen_other = True
-            if kind in (ToolCall, Reasoning) and message.role != "assistant":
-                found.append(_misplaced(index, "a tool call or thinking", "in an assistant message"))
+        if type(part) is ToolCall:
+            found.extend(_call_violations(part, index, dialect, calls))
+            if part.id:
+                calls.wait(part.id, index)
 
 
-def _call(
-    batch: Batch,
-    message: Message,
-    index: int,
-    dialect: Dialect,
-    first_seen: Mapping[str, int],
-    found: list[Violation],
-) -> Batch:
-    calls = [part for part in message.parts if type(part) is ToolCall]
-    if not calls:
-        return batch
-    known = {call_id for call_id, _ in batch.open}.union(batch.answered)
-    for call in calls:
-        found.extend(_call_violations(call, index, dialect, known, first_seen))
-        known.add(call.id)
-    added = tuple((call.id, index) for call in calls if call.id)
-    return Batch((*batch.open, *added), batch.answered, batch.result_messages)
-
-
-def _call_violations(
-    call: ToolCall, index: int, dialect: Dialect, known: set[str], first_seen: Mapping[str, int]
-) -> Iterable[Violation]:
+def _call_violations(call: ToolCall, index: int, dialect: Dialect, calls: Calls) -> Iterable[Violation]:
     if not call.id:
         yield Violation("missing_call_id", index, "a tool call without an id", "give each call an id")
-    elif call.id in known or (dialect.unique_call_ids and first_seen.get(call.id, index) < index):
-        text = f"the call id {call.id!r} is used twice"
+    elif not is_call_id(call.id, dialect):
+        text = f"{dialect.name} does not take the call id {call.id[:80]!r}"
+        yield Violation("bad_call_id", index, text, "rename the call and its result")
+    if call.id and (
+        call.id in calls.waiting or call.id in calls.answered or _is_reused(call, dialect, calls)
+    ):
+        text = f"the call id {call.id[:80]!r} is used twice"
         yield Violation("duplicate_call_id", index, text, "rename the later one and its result")
     if broken_arguments(call, as_object=dialect.object_arguments):
         text = f"the arguments of {call.name!r} are not {'a JSON object' if dialect.object_arguments else 'JSON'}"
         yield Violation("bad_arguments", index, text, "wrap the text in a JSON object")
 
 
-def _answer(progress: Progress, message: Message, dialect: Dialect, found: list[Violation]) -> Batch:
-    waiting, answered = list(progress.batch.open), progress.batch.answered
+def _is_reused(call: ToolCall, dialect: Dialect, calls: Calls) -> bool:
+    return dialect.unique_call_ids and call.id in calls.first_seen
+
+
+def _answer(
+    progress: Progress, calls: Calls, message: Message, dialect: Dialect, found: list[Violation]
+) -> None:
     for part in message.parts:
         if type(part) is not ToolResult:
             continue
-        place = next((at for at, (call_id, _) in enumerate(waiting) if call_id == part.call_id), None)
-        if place is None:
-            found.append(_unexpected(part, progress.size, answered))
-        else:
-            del waiting[place]
-            answered = (*answered, part.call_id)
-    if dialect.joint_results and progress.batch.result_messages and progress.last == "tool":
+        call = calls.answer(part.call_id)
+        if call is None:
+            found.extend(_unexpected(part, progress.size, calls))
+        elif call < progress.last_user:
+            calls.late.append((call, progress.size))
+    if dialect.joint_results and progress.is_answered and progress.last == "tool":
         text = "the results of one reply are spread over several messages"
         found.append(Violation("split_results", progress.size, text, "put them into one message"))
-    return Batch(tuple(waiting), answered, progress.batch.result_messages + 1)
 
 
-def _unexpected(result: ToolResult, index: int, answered: tuple[str, ...]) -> Violation:
+def _unexpected(result: ToolResult, index: int, calls: Calls) -> Iterable[Violation]:
     if not result.call_id:
-        return Violation(
-            "missing_call_id", index, "a tool result without a call id", "name the call it answers"
-        )
-    if result.call_id in answered:
-        text = f"a second result for the call {result.call_id!r}"
-        return Violation("duplicate_result", index, text, "keep one of them")
-    text = f"the result for {result.call_id!r} does not follow its call"
-    return Violation("orphan_result", index, text, "move it next to its call, or remove it")
+        text = "a tool result without a call id"
+        yield Violation("missing_call_id", index, text, "name the call it answers")
+    elif result.call_id in calls.answered:
+        text = f"a second result for the call {result.call_id[:80]!r}"
+        yield Violation("duplicate_result", index, text, "keep one of them")
+    elif not calls.continues:
+        text = f"the result for {result.call_id[:80]!r} does not follow its call"
+        yield Violation("orphan_result", index, text, "move it next to its call, or remove it")
 
 
-def _unanswered(open_calls: tuple[tuple[str, int], ...]) -> Iterable[Violation]:
+def _unanswered(open_calls: Iterable[tuple[str, int]]) -> Iterable[Violation]:
     for call_id, index in open_calls:
-        text = f"the call {call_id!r} has no result"
+        text = f"the call {call_id[:80]!r} has no result"
         yield Violation("unanswered_call", index, text, "add its result, or remove the call")
 
 
@@ -263,5 +318,5 @@ def _dangling(index: int) -> Violation:
     return Violation("dangling_reasoning", index, text, "drop it, or keep what followed it")
 
 
-def _misplaced(index: int, what: str, where: str) -> Violation:
-    return Violation("misplaced_part", index, f"{what} must stand {where}", "")
+def _is_prefill(progress: Progress) -> bool:
+    return progress.last == "assistant" and not progress.open_calls and not progress.ends_opaque

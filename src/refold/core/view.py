@@ -9,14 +9,16 @@ first append to an older view, a fork, copies what it needs. Two threads must no
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import overload
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from refold.core.reconcile import extend_chain, start_chain
 from refold.core.turns import starts_turn
-from refold.core.verify import START, Progress, finish, remember_calls, step
+from refold.core.verify import START, Calls, Progress, finish, step
 from refold.model.dialect import Dialect
 from refold.model.message import Message
 from refold.model.tokens import TokenCount, TokenCounter
@@ -34,22 +36,69 @@ class Entry(Struct, frozen=True, gc=False):
     tokens_to: int
     result_tokens_to: int
     turns_to: int
-    bytes_to: int
-    violations_to: int
 
 
 class Log:
     """What the views of one line share; only ever appended to."""
 
-    __slots__ = ("entries", "first_seen", "starts")
+    __slots__ = ("broken", "calls", "entries", "starts")
 
-    def __init__(self, entries: list[Entry], starts: list[int], first_seen: dict[str, int]) -> None:
-        self.entries, self.starts, self.first_seen = entries, starts, first_seen
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.entries: list[Entry] = []
+        self.starts: list[int] = []
+        self.broken: list[int] = []
+        """Indices of entries with violations."""
 
-    def upto(self, size: int) -> Log:
+    def upto(self, size: int, dialect: Dialect) -> Log:
+        """A log of its own for a view that goes another way after `size` messages."""
         turns = self.entries[size - 1].turns_to if size else 0
-        seen = {call_id: index for call_id, index in self.first_seen.items() if index < size}
-        return Log(self.entries[:size], self.starts[:turns], seen)
+        log = Log(self._calls_upto(size, dialect))
+        log.entries, log.starts = self.entries[:size], self.starts[:turns]
+        log.broken = self.broken[: bisect_left(self.broken, size)]
+        return log
+
+    def _calls_upto(self, size: int, dialect: Dialect) -> Calls:
+        """The calls as they stood after `size` messages, told again since the last time that none was open."""
+        calls = Calls(continues=self.calls.continues)
+        calls.first_seen = {key: index for key, index in self.calls.first_seen.items() if index < size}
+        start = self.quiet_before(size)
+        progress = self.entries[start - 1].progress if start else START
+        for entry in self.entries[start:size]:
+            progress, _ = step(progress, calls, entry.message, dialect)
+        calls.late = [span for span in self.calls.late if span[1] < size]
+        return calls
+
+    def quiet_before(self, size: int) -> int:
+        """The start of the latest reply before which no call was open."""
+        while size > 0:
+            size = self.entries[size - 1].progress.batch
+            if not size or not self.entries[size - 1].progress.open_calls:
+                return size
+        return 0
+
+
+class Starts(Sequence[int]):
+    """The turn starts of a view: a window on the shared list that does not grow with it."""
+
+    __slots__ = ("_all", "_count")
+
+    def __init__(self, starts: list[int], count: int) -> None:
+        self._all, self._count = starts, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[int]: ...
+    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
+        if isinstance(at, slice):
+            return self._all[: self._count][at]
+        if not -self._count <= at < self._count:
+            raise IndexError(at)
+        return self._all[at if at >= 0 else at + self._count]
 
 
 class View(Struct, frozen=True, eq=False):
@@ -59,27 +108,38 @@ class View(Struct, frozen=True, eq=False):
     counter: TokenCounter
     key: bytes = b""
     """The owner's key for the chain hash."""
+    continues: bool = False
+    """The provider holds earlier messages that are not here: a result may answer a call of those."""
     size: int = 0
-    log: Log = field(default_factory=lambda: Log([], [], {}))
+    log: Log | None = None
 
     @classmethod
     def of(
-        cls, messages: Iterable[Message], dialect: Dialect, counter: TokenCounter, *, key: bytes = b""
+        cls,
+        messages: Iterable[Message],
+        dialect: Dialect,
+        counter: TokenCounter,
+        *,
+        key: bytes = b"",
+        continues: bool = False,
     ) -> View:
-        return cls(dialect, counter, key).extend(messages)
+        return cls(dialect, counter, key, continues).extend(messages)
 
     def append(self, message: Message) -> View:
         return self.extend((message,))
 
     def extend(self, messages: Iterable[Message]) -> View:
-        log = self.log if len(self.log.entries) == self.size else self.log.upto(self.size)
-        last = log.entries[-1] if log.entries else None
+        log = self.log or Log(Calls(continues=self.continues))
+        if len(log.entries) != self.size:
+            log = log.upto(self.size, self.dialect)
         for message in messages:
-            last = self._entry(message, last, log)
-            remember_calls(log.first_seen, message, len(log.entries))
+            entry = self._entry(message, log)
+            index = len(log.entries)
             if starts_turn(message):
-                log.starts.append(len(log.entries))
-            log.entries.append(last)
+                log.starts.append(index)
+            if entry.violations:
+                log.broken.append(index)
+            log.entries.append(entry)
         return structs.replace(self, log=log, size=len(log.entries))
 
     def prefix(self, size: int) -> View:
@@ -92,32 +152,35 @@ class View(Struct, frozen=True, eq=False):
     def __getitem__(self, index: int) -> Entry:
         if not -self.size <= index < self.size:
             raise IndexError(index)
-        return self.log.entries[index if index >= 0 else index + self.size]
+        return self._entries[index if index >= 0 else index + self.size]
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self.log.entries[: self.size])
+        return islice(self._entries, self.size)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, View):
             return NotImplemented
-        return self.dialect == other.dialect and list(self) == list(other)
+        mine, theirs = (self.dialect, self.key, self.continues), (other.dialect, other.key, other.continues)
+        return mine == theirs and list(self) == list(other)
 
     def __hash__(self) -> int:
         return hash((self.dialect.name, self.chain))
 
     def messages(self, start: int = 0, stop: int | None = None) -> tuple[Message, ...]:
-        end = self.size if stop is None else min(stop, self.size)
-        return tuple(entry.message for entry in self.log.entries[start:end])
+        start, stop, _ = slice(start, stop).indices(self.size)
+        return tuple(entry.message for entry in self._entries[start:stop])
+
+    @property
+    def _entries(self) -> list[Entry]:
+        return self.log.entries if self.log else []
 
     @property
     def last(self) -> Entry | None:
-        return self.log.entries[self.size - 1] if self.size else None
+        return self._entries[self.size - 1] if self.size else None
 
     @property
     def turn_starts(self) -> Sequence[int]:
-        count = self.last.turns_to if self.last else 0
-        starts = self.log.starts
-        return starts if len(starts) == count else starts[:count]
+        return Starts(self.log.starts, self.last.turns_to) if self.log and self.last else ()
 
     @property
     def chain(self) -> bytes:
@@ -131,7 +194,13 @@ class View(Struct, frozen=True, eq=False):
 
     def progress_at(self, index: int) -> Progress:
         """What verification knew before the message at `index`."""
-        return self.log.entries[index - 1].progress if index > 0 else START
+        index = min(index, self.size)
+        return self._entries[index - 1].progress if index > 0 else START
+
+    def is_spanned(self, cut: int) -> bool:
+        """Does a result at or after `cut` answer a call before it, with a user message between the two?"""
+        late = self.log.calls.late if self.log else []
+        return any(call < cut <= result < self.size for call, result in late)
 
     @property
     def tokens(self) -> TokenCount:
@@ -141,47 +210,50 @@ class View(Struct, frozen=True, eq=False):
         return TokenCount.of(self.tokens_before(stop) - self.tokens_before(start), self.counter.source)
 
     def tokens_before(self, index: int) -> int:
-        return self.log.entries[min(index, self.size) - 1].tokens_to if index > 0 and self.size else 0
+        index = min(index, self.size)
+        return self._entries[index - 1].tokens_to if index > 0 else 0
 
     def result_tokens_between(self, start: int, stop: int) -> TokenCount:
-        before = self.log.entries[start - 1].result_tokens_to if start > 0 else 0
-        upto = self.log.entries[stop - 1].result_tokens_to if stop > 0 else 0
+        upto, before = (
+            self._entries[at - 1].result_tokens_to if at > 0 else 0 for at in (min(stop, self.size), start)
+        )
         return TokenCount.of(upto - before, self.counter.source)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.last.bytes_to if self.last else 0
 
     def suffix_within(self, tokens: int) -> int:
         """The smallest index from which the rest of the messages takes at most `tokens`."""
         total = self.tokens_before(self.size)
         return bisect_right(range(self.size), total - tokens - 1, key=self.tokens_before)
 
-    def violations(self, *, as_request: bool = False) -> tuple[Violation, ...]:
-        """Every broken rule; where there is none, nothing but the end is looked at."""
-        ending = finish(self.progress, self.dialect, as_request=as_request)
-        if not self.last or not self.last.violations_to:
-            return ending
-        return (*(broken for entry in self for broken in entry.violations), *ending)
+    def violations(self, *, as_request: bool = False, fixed_breakpoints: int = 0) -> tuple[Violation, ...]:
+        """Every broken rule; only messages that broke one, and the end, are looked at."""
+        ending = finish(
+            self.progress,
+            self._open_calls() if as_request else (),
+            self.dialect,
+            as_request=as_request,
+            fixed_breakpoints=fixed_breakpoints,
+        )
+        indices = self.log.broken if self.log else []
+        entries = (self._entries[index] for index in indices[: bisect_left(indices, self.size)])
+        return (*(broken for entry in entries for broken in entry.violations), *ending)
 
-    def _entry(self, message: Message, last: Entry | None, log: Log) -> Entry:
+    def _open_calls(self) -> list[tuple[str, int]]:
+        if not self.log or not self.progress.open_calls:
+            return []
+        log = self.log if len(self._entries) == self.size else self.log.upto(self.size, self.dialect)
+        return log.calls.open()
+
+    def _entry(self, message: Message, log: Log) -> Entry:
+        last = log.entries[-1] if log.entries else None
         tokens = self.counter.message(message)
-        results = tokens if message.role == "tool" else 0
-        raw = len(message.origin.raw) if message.origin else 0
-        chain = extend_chain(last.chain if last else start_chain(self.key), message, self.key)
-        state, broken = step(last.progress if last else START, message, self.dialect, log.first_seen)
-        turn = int(starts_turn(message))
-        if last is None:
-            return Entry(message, tokens, chain, state, broken, tokens, results, turn, raw, len(broken))
+        state, broken = step(last.progress if last else START, log.calls, message, self.dialect)
         return Entry(
             message,
             tokens,
-            chain,
+            extend_chain(last.chain if last else start_chain(self.key), message, self.key),
             state,
             broken,
-            last.tokens_to + tokens,
-            last.result_tokens_to + results,
-            last.turns_to + turn,
-            last.bytes_to + raw,
-            last.violations_to + len(broken),
+            (last.tokens_to if last else 0) + tokens,
+            (last.result_tokens_to if last else 0) + (tokens if message.role == "tool" else 0),
+            (last.turns_to if last else 0) + starts_turn(message),
         )

@@ -77,5 +77,9 @@ class Budget(Struct, frozen=True):
             raise BudgetError(
                 f"the limit ({self.limit:,}) must lie within the window ({self.window:,} tokens)"
             )
+        if isinstance(self.reserve, Share) and self.reserve.of == "effective":
+            raise BudgetError(
+                "the reserve cannot be a share of what it leaves", hint="use a share of the window"
+            )
         if self.max_output < 0:
             raise BudgetError(f"max_output cannot be {self.max_output} tokens")

@@ -1,7 +1,7 @@
 """Dialects: the rules of the three wire formats, as data.
 
-One idea: code asks the dialect what is legal instead of asking which format it is. Every rule here is one a provider
-enforces with a 400.
+One idea: code asks the dialect what is legal instead of asking which format it is. Every rule here is one that a provider
+of the format enforces with a 400; where servers of one format differ, the strictest known one decides.
 """
 
 from __future__ import annotations
@@ -31,6 +31,16 @@ class Dialect(Struct, frozen=True):
     """Call arguments must be a JSON object; elsewhere they are text that should hold JSON."""
     signed_thinking: bool = False
     """Thinking without its signature is refused."""
+    refuses_prefill: bool = False
+    """The assistant cannot have the last word: newer models refuse to go on from there."""
+    refuses_blank_text: bool = False
+    """A text block must hold a word, also beside other blocks."""
+    media_in_results: bool = True
+    """Tool results may hold images and files."""
+    plain_call_ids: bool = False
+    """Call ids are letters, digits, `_` and `-` only."""
+    max_call_id: int = 0
+    """The longest call id; 0 where none is published or servers differ."""
     max_body_bytes: int = 0
     """The largest body the provider takes; 0 where none is published."""
     max_breakpoints: int = 0
@@ -41,6 +51,7 @@ CHAT = Dialect(
     name="chat",
     roles=frozenset({"system", "developer", "user", "assistant", "tool"}),
     messages_key="messages",
+    media_in_results=False,
 )
 
 RESPONSES = Dialect(
@@ -49,6 +60,7 @@ RESPONSES = Dialect(
     messages_key="input",
     spreads_calls=True,
     results_at_once=False,
+    max_call_id=64,
 )
 
 ANTHROPIC = Dialect(
@@ -60,6 +72,9 @@ ANTHROPIC = Dialect(
     unique_call_ids=True,
     object_arguments=True,
     signed_thinking=True,
+    refuses_prefill=True,
+    refuses_blank_text=True,
+    plain_call_ids=True,
     max_body_bytes=32 * 1024 * 1024,
     max_breakpoints=4,
 )

@@ -28,7 +28,10 @@ message. No message holds content of a conversation or a key.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from refold.model.overflow import Overflow
 
 
 class RefoldError(Exception):
@@ -43,6 +46,17 @@ class RefoldError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[RefoldError], args: tuple[object, ...], state: dict[str, object]) -> RefoldError:
+    """Bring an error back from another process, whatever its constructor takes."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    error.args = args
+    return error
 
 
 class ConfigError(RefoldError):
@@ -96,6 +110,10 @@ class DoesNotFit(WindowError):
 
 class UpstreamError(RefoldError):
     """The provider did not give a reply."""
+
+    def __init__(self, message: str = "", *, overflow: Overflow | None = None, hint: str = "") -> None:
+        self.overflow = overflow
+        super().__init__(message, hint=hint)
 
 
 class ContextOverflow(UpstreamError):

@@ -6,6 +6,7 @@ the trigger, and an equality test is part of its contract.
 
 from __future__ import annotations
 
+import math
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -14,6 +15,11 @@ from refold.model.errors import ConfigError
 
 Moment: TypeAlias = Literal["turn_start", "before_call", "after_call", "overflow", "manual"]
 Compare: TypeAlias = Literal[">", ">="]
+
+
+def _check(name: str, value: float, least: int = 0) -> None:
+    if not least <= value < math.inf:
+        raise ConfigError(f"{name} cannot be {value}", hint=f"give a number of at least {least}")
 
 
 class TokenRatio(Struct, frozen=True, tag="token_ratio"):
@@ -34,10 +40,16 @@ class RemainingTokens(Struct, frozen=True, tag="remaining_tokens"):
 
     tokens: int
 
+    def __post_init__(self) -> None:
+        _check("remaining_tokens", self.tokens)
+
 
 class MessageCount(Struct, frozen=True, tag="message_count"):
     messages: int
     compare: Compare = ">"
+
+    def __post_init__(self) -> None:
+        _check("message_count", self.messages)
 
 
 class MessagesToRefine(Struct, frozen=True, tag="messages_to_refine"):
@@ -46,6 +58,9 @@ class MessagesToRefine(Struct, frozen=True, tag="messages_to_refine"):
     messages: int = 1
     compare: Compare = ">="
 
+    def __post_init__(self) -> None:
+        _check("messages_to_refine", self.messages, least=1)
+
 
 class ToolTokens(Struct, frozen=True, tag="tool_tokens"):
     """Tool results after the prune boundary take more than so many tokens."""
@@ -53,11 +68,17 @@ class ToolTokens(Struct, frozen=True, tag="tool_tokens"):
     tokens: int
     compare: Compare = ">"
 
+    def __post_init__(self) -> None:
+        _check("tool_tokens", self.tokens)
+
 
 class Age(Struct, frozen=True, tag="age"):
     """So many seconds have passed since the last call: the provider's cache is cold anyway."""
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        _check("age", self.seconds)
 
 
 class OverBudget(Struct, frozen=True, tag="over_budget"):

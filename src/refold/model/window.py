@@ -38,6 +38,8 @@ Rule: TypeAlias = Literal[
     "altered_thinking",
     "altered_tools",
     "bad_arguments",
+    "bad_call_id",
+    "blank_text",
     "dangling_reasoning",
     "duplicate_call_id",
     "duplicate_result",
@@ -59,7 +61,7 @@ Rule: TypeAlias = Literal[
 
 
 class Violation(Struct, frozen=True):
-    """One broken rule. `index` counts messages after the system prompt; it is None where the whole window is meant."""
+    """One broken rule. `index` counts the messages that were verified; it is None where the whole window is meant."""
 
     rule: Rule
     index: int | None

@@ -7,6 +7,7 @@ errors, as JSON in strings in JSON; a reply's own content must not be mistaken f
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import TypeAlias
 
 from msgspec import MsgspecError, Struct, json
@@ -16,18 +17,18 @@ from refold.core.overflow.phrases import LARGEST_NUMBER, Numbers
 MOST_TEXT = 4_096
 """Characters of text that are considered: every known error says what it has to say long before."""
 MOST_JSON = 1 << 20
-"""A larger body is read as text: an error echoes at most a request, a reply is no error."""
+"""A larger body is read as text: an error echoes at most a request, a reply is no error. Of a stream its last part is read."""
 MOST_DEPTH = 8
 MOST_NODES = 256
-"""Objects, lists and strings visited; a wrapped error has about ten."""
+"""Objects, lists and strings visited, and last lines of a stream; a wrapped error has about ten."""
 MOST_ITEMS = 16
-"""Items looked at in one list: retries and validation errors come in lists."""
+"""Items looked at in one list (half at either end) and in a stream (its last: an error ends it)."""
 
 _INSIDE = (
     "error", "Error", "errors", "message", "Message", "cause", "response", "responseBody", "body", "data", "value",
     "metadata", "$metadata", "detail", "details", "detailMessage", "base_resp", "choices", "lastError", "raw",
     "msg", "error_message", "errorMessage", "error_msg", "status_msg", "description", "title",
-    "validationException", "modelStreamErrorException", "throttlingException",
+    "validationException", "modelStreamErrorException", "throttlingException", "external_model_error",
 )  # fmt: skip
 """Where objects, lists and sentences of an error are found, outermost meaning first."""
 _CODED = (
@@ -35,6 +36,9 @@ _CODED = (
     "stop_reason", "finish_reason", "status_code", "statusCode", "http_code", "httpStatusCode",
 )  # fmt: skip
 _ENDS_URL = " \t\r\n\"'<>()[]{},\\"
+_BLANK = "\ufeff \t\r\n"
+_STARTS_STREAM = ("data:", "event:", "id:", "retry:", ":")
+_NAMES_ERROR = ("event: error", "event:error")
 _COUNTED = (("n_prompt_tokens", "prompt"), ("n_ctx", "limit"))
 """llama.cpp states its numbers as fields."""
 
@@ -62,12 +66,13 @@ def read_answer(body: object) -> Answer:
             break
         value, depth = queue.popleft()
         node = _opened(value)
-        if isinstance(node, str):
-            texts.append(node[:MOST_TEXT])
-        elif isinstance(node, dict):
+        children = _children(node)
+        if isinstance(value, str) and not children:
+            texts.append(value[:MOST_TEXT])
+        if isinstance(node, dict):
             _note_fields(node, codes, numbers)
         if depth < MOST_DEPTH:
-            queue.extend((child, depth + 1) for child in _children(node))
+            queue.extend((child, depth + 1) for child in children)
     return Answer(frozenset(codes), normalise("\n".join(texts)), numbers, _stated_status(codes))
 
 
@@ -93,7 +98,8 @@ def _url_end(text: str) -> int:
 
 def _children(node: object) -> list[object]:
     if isinstance(node, list):
-        return node[:MOST_ITEMS]
+        half = MOST_ITEMS // 2
+        return node if len(node) <= MOST_ITEMS else [*node[:half], *node[-half:]]
     if isinstance(node, dict):
         return [node[key] for key in _INSIDE if key in node and not _is_content(node, key)]
     return []
@@ -108,25 +114,47 @@ def _is_content(node: dict[object, object], key: str) -> bool:
 
 def _opened(value: object) -> object:
     """The JSON inside a string of an error, if it holds JSON."""
-    return _parsed(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+    return _decoded(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
 
 
 def _parsed(source: bytes | str) -> object:
     """The JSON of a body, else the events of a stream, else the text itself."""
-    if len(source) <= MOST_JSON:
-        try:
-            return json.decode(source)
-        except (MsgspecError, ValueError, RecursionError):
-            pass
-    text = source[: 4 * MOST_TEXT]
-    text = text.decode("utf-8", errors="replace") if isinstance(text, bytes) else text
-    return _stream_events(text) if text.startswith(("data:", "event:")) else text
+    if (value := _decoded(source)) is not source:
+        return value
+    start = _as_text(source[: 4 * MOST_TEXT]).lstrip(_BLANK)
+    if start.startswith(_STARTS_STREAM):
+        return _stream_events(source)
+    # Lines of JSON are a stream as well: what the model says in them is no error either.
+    return (start.startswith("{") and _stream_events(source)) or start
 
 
-def _stream_events(text: str) -> list[dict[object, object]]:
-    """The objects of a raw event stream. What is not one is cut off, or something the model says."""
-    events = [_parsed(line[5:].strip()) for line in text.splitlines() if line.startswith("data:")]
-    return [event for event in events if isinstance(event, dict)][-MOST_ITEMS:]
+def _decoded(source: bytes | str) -> object:
+    """The JSON, or the source itself where it is none."""
+    if len(source) > MOST_JSON:
+        return source
+    try:
+        return json.decode(source)
+    except (MsgspecError, ValueError, RecursionError):
+        return source
+
+
+def _stream_events(source: bytes | str) -> list[object]:
+    """The last events of a raw stream in which an error may be."""
+    text = _as_text(source[-MOST_JSON:]).replace("\r\n", "\n")
+    lines = ["", *text.rsplit("\n", MOST_NODES)]
+    events = [event for before, line in pairwise(lines) if (event := _event(before, line)) is not None]
+    return events[-MOST_ITEMS:]
+
+
+def _event(before: str, line: str) -> object:
+    """The object on a line of a stream, or the text of an error event. Any other text the model may have said."""
+    payload = line.removeprefix("data:").removeprefix("error:").strip()
+    value = _decoded(payload) if payload.startswith("{") else payload
+    return value if isinstance(value, dict) or before in _NAMES_ERROR else None
+
+
+def _as_text(source: bytes | str) -> str:
+    return source.decode("utf-8", errors="replace") if isinstance(source, bytes) else source
 
 
 def _note_fields(node: dict[object, object], codes: list[str], numbers: Numbers) -> None:

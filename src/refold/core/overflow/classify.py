@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from refold.core.overflow.body import Answer, read_answer
 from refold.core.overflow.phrases import Numbers, Phrase, Rule, read_phrase
-from refold.core.overflow.refusals import BYTES, HISTORY, LIMITS, OUTPUT
-from refold.core.overflow.sentences import CODES, FLOOR, NUMBERED, UNNUMBERED
+from refold.core.overflow.refusals import BYTES, HISTORY, LIMIT_CODES, LIMITS, OUTPUT, PARAMETERS
+from refold.core.overflow.sentences import CODES, FLOOR, NAMED, NUMBERED, UNNUMBERED
 from refold.model.overflow import Overflow, OverflowKind
 from refold.model.tokens import Usage
 
 RULES: tuple[Rule, ...] = (
-    *LIMITS,  # keys, money and speed: they borrow the words of overflow ("too many tokens")
-    *OUTPUT,  # so do output caps, even its codes, and a smaller history would not help
+    *LIMIT_CODES,  # keys, money and speed, where a code or numbers say so
+    *OUTPUT,  # output caps borrow even overflow's codes, and a smaller history would not help
+    *CODES,  # a provider's own code is surer than any word
+    *LIMITS,  # keys, money and speed in words: they borrow those of overflow ("too many tokens")
     *HISTORY,  # broken pairs and altered thinking: to be repaired, not summarised
-    *CODES,  # a provider's own code is surer than any sentence
+    *NAMED,  # overflow's codes, mentioned in a text
     *BYTES,  # "exceeds the limit", but not of tokens
     *NUMBERED,  # what states its numbers, before
     *UNNUMBERED,  # what does not
+    *PARAMETERS,  # complaints about parameters that are named in the words below
     *FLOOR,  # words that usually mean overflow, for what nothing above has claimed
 )
 
@@ -101,21 +104,23 @@ def _may_decide(rule: Rule, status: int | None) -> bool:
 
 def _find(rule: Rule, answer: Answer) -> Numbers | None:
     """The numbers stated with this rule; None if it does not fit."""
-    if (numbers := _first_match(rule.says, answer.text)) is not None:
-        return numbers
-    if not any(_mentions(answer, code) for code in rule.codes):
+    numbers = _first_match(rule.says, answer.text)
+    if numbers is None and answer.codes.isdisjoint(rule.codes):
         return None
-    found = (_first_match(numbered.says, answer.text) for numbered in (*CODES, *NUMBERED))
-    return next((numbers for numbers in found if numbers is not None), {})
+    if not numbers and rule.kind == "input_too_long":
+        return _stated_anywhere(answer.text)
+    return numbers or {}
+
+
+def _stated_anywhere(text: str) -> Numbers:
+    """The numbers of the first sentence that states some: a code decides, the sentence beside it tells how much."""
+    found = (_first_match(numbered.says, text) for numbered in (*NAMED, *NUMBERED))
+    return next((numbers for numbers in found if numbers), {})
 
 
 def _first_match(phrases: tuple[Phrase, ...], text: str) -> Numbers | None:
     found = (read_phrase(words, text) for words in phrases)
     return next((numbers for numbers in found if numbers is not None), None)
-
-
-def _mentions(answer: Answer, code: str) -> bool:
-    return code in answer.codes or (not code.isdigit() and code in answer.text)
 
 
 def _conclude(rule: Rule, stated: Numbers) -> Overflow:

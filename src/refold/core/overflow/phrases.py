@@ -1,8 +1,9 @@
 """Phrases and rules: how a provider's sentence is recognised and its numbers are read.
 
 One idea: a phrase is written as the provider says it, with the numbers named: `prompt is too long: {prompt} tokens >
-{limit} maximum`. It is matched by looking for each fixed piece after the one before and reading the number that follows,
-never going back, so that a hostile text costs no more than a friendly one. Regular expressions backtrack; these cannot.
+{limit} maximum`. It is matched by looking for each stretch after the one before and reading the numbers in it, never
+going back before one that was found, so that a hostile text costs no more than a friendly one. Regular expressions
+backtrack; these cannot.
 A phrase is written in lower case and without backticks, as the text it is compared with has been made.
 """
 
@@ -15,8 +16,11 @@ from msgspec import Struct
 from refold.model.overflow import LimitOf, OverflowKind
 
 Piece: TypeAlias = tuple[str, str]
-"""Words to find, and the name of the number that must follow them ("" where none does)."""
-Phrase: TypeAlias = tuple[Piece, ...]
+"""Words, and the name of the number that must follow them ("" where none does)."""
+Stretch: TypeAlias = tuple[Piece, ...]
+"""Pieces that follow each other directly."""
+Phrase: TypeAlias = tuple[Stretch, ...]
+Named: TypeAlias = tuple[str, int]
 Numbers: TypeAlias = dict[str, int]
 
 GAP = "…"
@@ -40,7 +44,7 @@ class Rule(Struct, frozen=True):
     kind: OverflowKind
     says: tuple[Phrase, ...] = ()
     codes: tuple[str, ...] = ()
-    """Compared whole with structured codes. Those that are words also count where the text mentions them."""
+    """Compared whole with structured codes only: in a sentence they are words like others."""
     limit_of: LimitOf = "window"
     is_vague: bool = False
     """Not sure enough for a 413 or a 5xx; its numbers may count anything, so they are not reported."""
@@ -59,41 +63,53 @@ def rule(
 
 def phrase(words: str) -> Phrase:
     """Take a phrase apart once, so that matching it is only searching."""
-    pieces: list[Piece] = []
-    for stretch in words.split(GAP):
-        *heads, tail = stretch.split("}")
-        for head in heads:
-            fixed, _, name = head.partition("{")
-            pieces.append((fixed, name))
-        if tail:
-            pieces.append((tail, ""))
-    return tuple(pieces)
+    return tuple(_pieces(stretch) for stretch in words.split(GAP))
+
+
+def _pieces(stretch: str) -> Stretch:
+    *heads, tail = stretch.split("}")
+    pieces = [(fixed, name) for fixed, _, name in (head.partition("{") for head in heads)]
+    return (*pieces, (tail, "")) if tail else tuple(pieces)
 
 
 def read_phrase(wanted: Phrase, text: str) -> Numbers | None:
     """The numbers of the phrase, if the text holds all of it in order. Equal names add up."""
     at = 0
     numbers: Numbers = {}
-    for fixed, name in wanted:
-        at, number = _advance(text, at, fixed, name)
+    for stretch in wanted:
+        at, found = _find_stretch(stretch, text, at)
         if at < 0:
             return None
-        if number is not None and name != UNREAD:
+        for name, number in found:
             numbers[name] = numbers.get(name, 0) + number
     return numbers
 
 
-def _advance(text: str, at: int, fixed: str, name: str) -> tuple[int, int | None]:
-    """Where the piece ends at its first good place, and its number; (-1, None) if there is no such place."""
-    while (found := text.find(fixed, at)) >= 0:
-        end = found + len(fixed)
-        if not name:
-            return end, None
-        after, number = read_number(text, end)
-        if after > end:
-            return after, number
-        at = end
-    return -1, None
+def _find_stretch(stretch: Stretch, text: str, at: int) -> tuple[int, list[Named]]:
+    """Where the stretch ends at its first good place, and its numbers; (-1, []) if there is no such place."""
+    opening = stretch[0][0]
+    while (found := text.find(opening, at)) >= 0:
+        end, numbers = _read_stretch(stretch, text, found)
+        if end >= 0:
+            return end, numbers
+        at = found + len(opening)
+    return -1, []
+
+
+def _read_stretch(stretch: Stretch, text: str, at: int) -> tuple[int, list[Named]]:
+    numbers: list[Named] = []
+    for fixed, name in stretch:
+        if not text.startswith(fixed, at):
+            return -1, []
+        at += len(fixed)
+        if name:
+            end, number = read_number(text, at)
+            if end == at:
+                return -1, []
+            at = end
+            if number is not None and name != UNREAD:
+                numbers.append((name, number))
+    return at, numbers
 
 
 def read_number(text: str, at: int) -> tuple[int, int | None]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from refold.core.overflow.phrases import rule
 
-LIMITS = (
+_ACCOUNT = ("invalid_api_key", "authentication_error", "permission_error", "insufficient_quota")
+
+LIMIT_CODES = (
     # More than a whole minute's tokens in one request never gets through by waiting: the numbers decide.
     rule(
         "tokens per minute",
@@ -18,14 +20,28 @@ LIMITS = (
         "request too large for…limit {limit}, requested {requested}",
         limit_of="minute",
     ),
-    rule(
-        "account",
-        "other",
-        "unauthorized",
-        "credit balance is too low",
-        codes=("invalid_api_key", "authentication_error", "permission_error", "insufficient_quota"),
-    ),
     rule("grpc message", "bytes_too_large", "message larger than max ({requested} vs. {limit})"),
+    rule("account code", "other", codes=_ACCOUNT),
+    rule(
+        "slow down code",
+        "rate_limit",
+        codes=(
+            "rate_limit",
+            "rate_limit_error",
+            "rate_limit_exceeded",
+            "overloaded_error",
+            "throttlingexception",
+            "resource_exhausted",
+            "too_many_requests_error",
+            "429",
+        ),
+    ),
+    # A parameter longer than its schema allows, such as a tool's name.
+    rule("string length code", "other", codes=("string_above_max_length",)),
+)
+
+LIMITS = (
+    rule("account", "other", "unauthorized", "credit balance is too low", *_ACCOUNT),
     rule(
         "slow down",
         "rate_limit",
@@ -37,19 +53,15 @@ LIMITS = (
         "overloaded",
         "throttl",
         "please wait before trying again",
+        "too many tokens processed",
         "ratelimit",
-        codes=(
-            "rate_limit",
-            "rate_limit_error",
-            "rate_limit_exceeded",
-            "overloaded_error",
-            "throttlingexception",
-            "resource_exhausted",
-        ),
+        "rate_limit",
+        "resource_exhausted",
+        "daily…limit",
+        "monthly…limit",
     ),
     rule("billing", "other", "billing", "insufficient credits", "more credits"),
-    # A parameter longer than its schema allows, such as a tool's name.
-    rule("string length", "other", "string too long. expected", codes=("string_above_max_length",)),
+    rule("string length", "other", "string too long. expected", "string_above_max_length"),
 )
 
 OUTPUT = (
@@ -64,6 +76,13 @@ OUTPUT = (
         "max_tokens is too large: {output}…supports at most {limit} completion tokens",
         "max_completion_tokens is too large: {output}…supports at most {limit} completion tokens",
     ),
+    # OpenAI and Volcengine check the parameter before they look at the model.
+    rule(
+        "output above maximum",
+        "output_cap",
+        "max_tokens…integer above maximum value…expected a value <= {limit}, but got {output}",
+        "max_completion_tokens…integer above maximum value…expected a value <= {limit}, but got {output}",
+    ),
     rule(
         "anthropic output",
         "output_cap",
@@ -77,6 +96,7 @@ OUTPUT = (
         "max_tokens must be less than or equal to {limit}",
         "max_completion_tokens must be less than or equal to {limit}",
         "max tokens must be less than or equal to",
+        "max_tokens should be less than or equal to",
     ),
     rule("bedrock output", "output_cap", "maximum tokens you requested exceeds the model limit of {limit}"),
     rule("gemini output", "output_cap", "maxoutputtokens value of {output} but the supported range"),
@@ -86,16 +106,6 @@ OUTPUT = (
         "range of max_tokens is [1, {limit}]",
         "range of max_tokens should be [1, {limit}]",
     ),
-    # Complaints about the parameter itself: its name, its absence, its relation to another.
-    rule(
-        "output parameter",
-        "other",
-        "unsupported parameter…max_tokens",
-        "max_tokens: field required",
-        "max_tokens: extra inputs",
-        "max_tokens must be greater than",
-        "max_tokens…not supported",
-    ),
 )
 
 HISTORY = (
@@ -103,11 +113,14 @@ HISTORY = (
         "anthropic history",
         "malformed_history",
         "tool_use ids were found without tool_result blocks",
-        "unexpected tool_use_id found in tool_result blocks",
+        "unexpected tool_use_id found in",
         "each tool_use must have a single result",
         "tool_use ids must be unique",
         "blocks in the latest assistant message cannot be modified",
         "invalid signature in thinking block",
+        "redacted_thinking",
+        "non-empty content",
+        "must end with a user message",
         "must start with a thinking block",
         "roles must alternate",
     ),
@@ -119,6 +132,9 @@ HISTORY = (
         "must be followed by tool messages responding to each",
         "must be a response to a prec",
         "was provided without its required",
+        "duplicate item found with id",
+        "tool_call_id…not found",
+        "missing field tool_call_id",
         codes=("invalid_encrypted_content",),
     ),
     rule(
@@ -126,10 +142,17 @@ HISTORY = (
         "malformed_history",
         "invalid thought signature",
         "function call is missing a thought_signature",
-        "function call turn comes immediately after",
-        "number of function response parts is equal to",
+        "turn comes immediately after",
+        "number of function response parts",
     ),
-    rule("bedrock history", "malformed_history", "expected toolresult blocks"),
+    rule(
+        "bedrock history",
+        "malformed_history",
+        "expected toolresult blocks",
+        "exceeds the number of tooluse blocks",
+        "conversation must start with a user message",
+    ),
+    rule("deepseek history", "malformed_history", "reasoning_content…must be passed back"),
     rule(
         "mistral history",
         "malformed_history",
@@ -159,9 +182,19 @@ BYTES = (
         "image exceeds {_} mb maximum: {requested} bytes > {limit} bytes",
         "image exceeds {megabytes} mb maximum",
         "image dimensions exceed",
+        "image is too large",
         limit_of="item",
     ),
-    rule("file size", "bytes_too_large", "file size exceeds", "maximum of {_} pdf pages", limit_of="item"),
+    rule(
+        "file size",
+        "bytes_too_large",
+        "file size exceeds",
+        "maximum of {_} pdf pages",
+        "exceeds the limit of {_} pages",
+        "exceeds the limit of {megabytes} mb",
+        "exceeds the limit of {_}mb",
+        limit_of="item",
+    ),
     rule(
         "request size",
         "bytes_too_large",
@@ -172,5 +205,26 @@ BYTES = (
         "request exceeds the maximum size",
         "request too large (max",
         "string value length",
+        "value at 'body' failed to satisfy constraint",
     ),
+)
+
+PARAMETERS = (
+    # Its name, its absence, its range, its relation to another. Caps on it that state a limit are in OUTPUT.
+    rule(
+        "output parameter",
+        "other",
+        "unsupported parameter…max_tokens",
+        "max_tokens…not supported",
+        "max_tokens…required",
+        "max_tokens: extra inputs",
+        "max_tokens: input should be",
+        "max_tokens must be",
+        "invalid 'max_tokens'",
+        "max_tokens…stream=true",
+        "higher max_tokens",
+        "budget_tokens",
+    ),
+    rule("output in words", "output_cap", "output tokens exceed", "completion tokens exceed"),
+    rule("text parameter", "other", "exceeds the limit of {_} characters"),
 )

@@ -13,22 +13,24 @@ def _too_long(name: str, *says: str, codes: tuple[str, ...] = ()) -> Rule:
     return rule(name, "input_too_long", *says, codes=codes)
 
 
-CODES = (
-    _too_long(
-        "code",
-        codes=(
-            "context_length_exceeded",  # OpenAI, Azure, Groq, OpenRouter
-            "context_window_exceeded",
-            "model_context_window_exceeded",  # Anthropic's stop reason, z.ai's finish reason
-            "model_max_prompt_tokens_exceeded",  # Copilot
-            "prompt_tokens_exceeded",
-            "exceed_context_size_error",  # llama.cpp
-            "contextwindowexceedederror",  # LiteLLM's class
-            "tokens_limit_reached",  # GitHub Models
-            "too_many_tokens",  # Cohere
-            "1261",  # z.ai
-        ),
-    ),
+_WORDS = (
+    "context_length_exceeded",  # OpenAI, Azure, Groq, OpenRouter
+    "context_window_exceeded",  # Anthropic's stop reason and z.ai's finish reason end in it
+    "model_max_prompt_tokens_exceeded",  # Copilot
+    "prompt_tokens_exceeded",
+    "exceed_context_size_error",  # llama.cpp
+    "contextwindowexceedederror",  # LiteLLM's class
+    "tokens_limit_reached",  # GitHub Models
+    "tokens_too_long",  # Qianfan
+    "too_many_tokens",  # Cohere
+)
+
+CODES = (_too_long("code", codes=(*_WORDS, "model_context_window_exceeded", "1261")),)  # the last is z.ai's
+
+NAMED = (
+    _too_long("code in words", *_WORDS),
+    # Also what gateways answer when an account has used up its tokens; their words for that come earlier.
+    _too_long("token limit code", "token_limit_exceeded", codes=("token_limit_exceeded",)),
     # Says "body" and means tokens, so it stands here, before the sentences about bytes.
     _too_long("github models", "request body too large…max size: {limit} tokens"),
 )
@@ -65,6 +67,7 @@ NUMBERED = (
         "context length is {limit} tokens…your request has {prompt} input tokens",
         "prompt (total length {prompt}) is too long to fit into the model (context length {limit})",
         "(length {prompt}) is longer than the maximum model length of {limit}",
+        "passed {prompt} input tokens and requested {output} output tokens…context length is only {limit} tokens",
     ),
     _too_long(
         "openai",
@@ -81,8 +84,9 @@ NUMBERED = (
     ),
     _too_long(
         "gemini",
-        "input token count ({prompt}) exceeds the maximum number of tokens allowed ({limit})",
-        "input token count…exceeds the maximum number of tokens allowed ({limit})",
+        "input token count ({prompt}) exceeds the maximum number of…tokens allowed ({limit})",
+        "input token count is {prompt} but model only supports up to {limit}",
+        "input token count…exceeds the maximum number of…tokens allowed ({limit})",
         "input token count ({prompt}) exceeds",
     ),
     _too_long("copilot", "prompt token count of {prompt} exceeds the limit of {limit}"),
@@ -90,6 +94,7 @@ NUMBERED = (
     _too_long(
         "lm studio",
         "keep the first {prompt} tokens when context…loaded with context length of only {limit} tokens",
+        "n_keep ({prompt}) >= n_ctx ({limit})",
     ),
     _too_long(
         "together", "input ({prompt} tokens) is longer than the model's context length ({limit} tokens)"
@@ -108,18 +113,43 @@ NUMBERED = (
         "received {prompt}. try using a shorter prompt",
     ),
     _too_long("cerebras", "current length is {prompt} while limit is {limit}"),
-    _too_long("kimi", "exceeded model token limit: {limit} (requested: {requested})"),
-    _too_long("dashscope", "range of input length should be [1, {limit}]"),
+    _too_long(
+        "kimi",
+        "exceeded model token limit: {limit} (requested: {requested})",
+        "exceeded model token limit: {limit}",
+    ),
+    _too_long("sambanova", "maximum context length of…is {limit}…will take {requested} tokens"),
+    _too_long("watsonx", "input tokens {prompt} cannot exceed the total tokens limit {limit}"),
+    _too_long("snowflake", "max tokens of {limit} exceeded"),
+    _too_long("cloudflare", "output tokens ({requested}) exceeded this model context window limit ({limit})"),
+    _too_long("llama-cpp-python", "requested tokens ({prompt}) exceed context window of {limit}"),
+    _too_long(
+        "dashscope",
+        "range of input length should be [1, {limit}]",
+        "message token length exceed model limit ({limit} tokens)",
+    ),
     _too_long("ds4", "prompt has {prompt} tokens, but the configured context size is {limit} tokens"),
     _too_long(
         "sglang",
         "maximum context length of {limit} tokens…total of {requested} tokens: {prompt} tokens from the input messages "
         "and {output} tokens for the completion",
-        "input length ({prompt}) exceeds model's maximum context length ({limit})",
         "exceeds the model's maximum context length of {limit} tokens",
     ),
-    _too_long("atlas", "prompt too long: {prompt} tokens exceeds max_seq_len {limit}"),
-    _too_long("poolside", "input length {prompt} exceeds the maximum allowed input length of {limit} tokens"),
+    # Atlas, TabbyAPI and SiliconFlow call the window by its variable.
+    _too_long(
+        "max_seq_len",
+        "prompt too long: {prompt} tokens exceeds max_seq_len {limit}",
+        "prompt length {prompt} is greater than max_seq_len {limit}",
+        "prompt_tokens ({prompt}) must be less than max_seq_len ({limit})",
+        "max_total_tokens ({requested}) must be less than or equal to max_seq_len ({limit})",
+    ),
+    # SGLang, Poolside, DeepInfra, TensorRT-LLM and Volcengine differ only in the words between.
+    _too_long(
+        "input length",
+        "input length {prompt}…exceeds…maximum…length of {limit}",
+        "input length {prompt}…exceeds…maximum…length {limit}",
+        "prompt length {prompt}…exceeds…maximum…length {limit}",
+    ),
     _too_long(
         "context length", "maximum context length is {limit} tokens", "maximum context length is {limit}"
     ),
@@ -160,6 +190,7 @@ UNNUMBERED = (
         "plain words",
         "prompt is too long",
         "prompt too long",
+        "prompt tokens too long",
         "prompt exceeds the length limit",
         "context length exceeded",
         "context size has been exceeded",
@@ -194,6 +225,11 @@ FLOOR = (
         "maximum number of tokens",
         "content_too_large",
         "length limit exceeded",
+        "tokens exceed",
+        "token count exceed",
+        "token length exceed",
+        "input length exceed",
+        "prompt exceeds",
         is_vague=True,
     ),
 )

@@ -1,0 +1,192 @@
+"""What common tools do: which read a file, which change one, and which results are failures.
+
+One idea: coding agents name a handful of things in many ways. The names are data, so that a policy can add its own tools;
+a call is understood by its tool's name and by the argument that holds a path.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from refold.model.message import ToolCall, ToolResult
+
+Access: TypeAlias = Literal["read", "write"]
+
+
+class FileAccess(Struct, frozen=True):
+    """One file that a call reads or changes."""
+
+    kind: Access
+    path: str
+    span: str = ""
+    """The part of the file that was read, as the call names it; empty for all of it."""
+
+
+class ToolKinds(Struct, frozen=True):
+    """The names of tools, and of their arguments. Case and separators do not matter: `readFile` is `read_file`."""
+
+    reads: tuple[str, ...] = (
+        "cat",
+        "fs_read",
+        "get_file",
+        "get_file_contents",
+        "notebook_read",
+        "open_file",
+        "read",
+        "read_file",
+        "read_text_file",
+        "view",
+        "view_file",
+    )
+    writes: tuple[str, ...] = (
+        "append_file",
+        "apply_diff",
+        "apply_patch",
+        "create",
+        "create_file",
+        "delete_file",
+        "edit",
+        "edit_block",
+        "edit_file",
+        "fs_write",
+        "insert_content",
+        "insert_edit_into_file",
+        "multi_edit",
+        "multi_edit_file",
+        "notebook_edit",
+        "patch",
+        "replace",
+        "replace_file_content",
+        "replace_in_file",
+        "replace_string_in_file",
+        "save_file",
+        "search_replace",
+        "str_replace",
+        "update_file",
+        "write",
+        "write_file",
+        "write_to_file",
+    )
+    editors: tuple[str, ...] = (
+        "str_replace_based_edit_tool",
+        "str_replace_editor",
+        "text_editor",
+        "file_editor",
+    )
+    """Tools whose argument `command` says what they do: `view` reads, every other command changes."""
+    paths: tuple[str, ...] = (
+        "file_path",
+        "path",
+        "filename",
+        "file_name",
+        "file",
+        "target_file",
+        "absolute_path",
+        "relative_path",
+        "relative_workspace_path",
+        "notebook_path",
+        "uri",
+    )
+    """Arguments that hold a path, the likeliest first."""
+    spans: tuple[str, ...] = (
+        "offset",
+        "limit",
+        "start_line",
+        "end_line",
+        "line_start",
+        "line_end",
+        "line_range",
+        "view_range",
+        "start_line_one_indexed",
+        "end_line_one_indexed_inclusive",
+        "pages",
+    )
+    """Arguments that read a part of a file only."""
+
+
+COMMON_TOOLS = ToolKinds()
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_STRING = msgspec.json.Decoder(str)
+_PATCHED = ("*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: ")
+_FAILURES = (
+    "error",
+    "traceback (most recent call last)",
+    "exception:",
+    "fatal:",
+    "failed",
+    "<tool_use_error>",
+)
+
+
+def file_access(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[Access, str] | None:
+    """How the call touches its file: `("read", path)` or `("write", path)`; None where it touches none."""
+    found = file_accesses(call, kinds)
+    return (found[0].kind, found[0].path) if found else None
+
+
+def file_accesses(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[FileAccess, ...]:
+    """Every file that the call touches: a patch may change several."""
+    kind = _kind(call, kinds)
+    if kind is None:
+        return ()
+    fields = _fields(call.arguments)
+    path = next((found for name in kinds.paths if (found := _string(fields, name))), "")
+    if not path:
+        return tuple(FileAccess("write", path) for path in _patched_paths(call)) if kind == "write" else ()
+    span = ",".join(f"{name}={_value(fields, name)}" for name in kinds.spans if _value(fields, name))
+    return (FileAccess(kind, _plain(path), span if kind == "read" else ""),)
+
+
+def has_failed(result: ToolResult) -> bool:
+    """Is the result an error? Not every format can say so; then its first word does."""
+    if result.is_error:
+        return True
+    return result.text[:60].lstrip().lower().startswith(_FAILURES)
+
+
+def _kind(call: ToolCall, kinds: ToolKinds) -> Access | None:
+    name = _squeezed(call.name)
+    if name in map(_squeezed, kinds.editors):
+        return "read" if _string(_fields(call.arguments), "command") == "view" else "write"
+    if name in map(_squeezed, kinds.reads):
+        return "read"
+    return "write" if name in map(_squeezed, kinds.writes) else None
+
+
+def _patched_paths(call: ToolCall) -> list[str]:
+    """The files that a patch in the arguments names; arguments may be the patch itself or hold it."""
+    fields = _fields(call.arguments)
+    texts = [_string(fields, name) for name in fields] or [call.arguments]
+    lines = [line for text in texts if "*** " in text for line in text.splitlines()]
+    named = [line.removeprefix(start) for line in lines for start in _PATCHED if line.startswith(start)]
+    return list(dict.fromkeys(_plain(path.strip()) for path in named))
+
+
+def _squeezed(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("./")
+
+
+def _fields(arguments: str) -> dict[str, Raw]:
+    try:
+        fields = _OBJECT.decode(arguments)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return {}
+    return {_squeezed(name): value for name, value in fields.items()}
+
+
+def _string(fields: dict[str, Raw], name: str) -> str:
+    value = fields.get(_squeezed(name))
+    return _STRING.decode(value) if value is not None and bytes(value).startswith(b'"') else ""
+
+
+def _value(fields: dict[str, Raw], name: str) -> str:
+    """A value as it is written; empty where it is missing or null."""
+    value = bytes(fields.get(_squeezed(name), b"null")).decode()
+    return "" if value == "null" else value
