@@ -6,6 +6,8 @@ a call is understood by its tool's name and by the argument that holds a path.
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -111,14 +113,13 @@ COMMON_TOOLS = ToolKinds()
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _STRING = msgspec.json.Decoder(str)
 _PATCHED = ("*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: ")
-_FAILURES = (
-    "error",
-    "traceback (most recent call last)",
-    "exception:",
-    "fatal:",
-    "failed",
-    "<tool_use_error>",
+_FAILURE = re.compile(
+    r"\s*(?:error:|error (?:executing|reading|calling|while)|traceback \(most recent|exception:|fatal:|failed to "
+    r"|command failed|<tool_use_error>|(?:<returncode>|exit(?:ed with)? (?:code|status):? ?)[1-9])",
+    re.IGNORECASE,
 )
+_LONGEST_OPENING = 80
+"""Where a failure is said, it is said first."""
 
 
 def file_access(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[Access, str] | None:
@@ -141,19 +142,24 @@ def file_accesses(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[File
 
 
 def has_failed(result: ToolResult) -> bool:
-    """Is the result an error? Not every format can say so; then its first word does."""
-    if result.is_error:
-        return True
-    return result.text[:60].lstrip().lower().startswith(_FAILURES)
+    """Is the result an error? Not every format can say so; then its first words do."""
+    return result.is_error or _FAILURE.match(result.text[:_LONGEST_OPENING]) is not None
 
 
 def _kind(call: ToolCall, kinds: ToolKinds) -> Access | None:
+    reads, writes, editors = _names(kinds)
     name = _squeezed(call.name)
-    if name in map(_squeezed, kinds.editors):
+    if name in editors:
         return "read" if _string(_fields(call.arguments), "command") == "view" else "write"
-    if name in map(_squeezed, kinds.reads):
-        return "read"
-    return "write" if name in map(_squeezed, kinds.writes) else None
+    return "read" if name in reads else "write" if name in writes else None
+
+
+@lru_cache(maxsize=16)
+def _names(kinds: ToolKinds) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    reads, writes, editors = (
+        frozenset(map(_squeezed, names)) for names in (kinds.reads, kinds.writes, kinds.editors)
+    )
+    return reads, writes, editors
 
 
 def _patched_paths(call: ToolCall) -> list[str]:

@@ -1,0 +1,89 @@
+"""Fit to budget: no single tool result and no single call takes more than its share of the window.
+
+One idea: one huge thing must not push out everything else. A share is of what the instructions leave, and newer things may
+be larger than older ones.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from refold.core.budget import exact
+from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt, text_of
+from refold.core.stages.recency import weighted
+from refold.core.stages.shown import Room, Shown, StageResult, changed
+from refold.core.stages.truncate import HANDLE_MARK, Mark
+from refold.model.message import Part, Text, ToolCall, ToolResult
+from refold.model.tokens import TokenCounter
+
+
+class Fit(Struct, frozen=True, tag="fit"):
+    result_share: float = 0.30
+    """Of the room, for the newest tool result: with more, three results would leave nothing for the conversation."""
+    input_share: float = 0.15
+    """Of the room, for the arguments of the newest call: it has been carried out, its result says what came of it."""
+    user_share: float = 0.0
+    """Of the room, for the text of the newest user message; 0 leaves what users say alone."""
+    floor: int = 200
+    """Characters that everything keeps."""
+    max_result: int = 400_000
+    max_input: int = 200_000
+    """Characters beyond which no model reads a single result or input well, however large the window."""
+    measured: bool = False
+    """Count the tokens of each text instead of taking four characters for one: code and Chinese are denser."""
+    active: bool = False
+    """Cut what the active turn holds as well: where one result alone does not fit, nothing else helps."""
+    mark: Mark = HANDLE_MARK
+
+    def apply(self, shown: Shown, room: Room) -> StageResult:
+        return self.within(shown, room, room.tokens, "fit", "larger than its share")
+
+    def within(self, shown: Shown, room: Room, tokens: int, stage: str, reason: str) -> StageResult:
+        """Cut everything to its share of `tokens`."""
+        pieces = find_pieces(shown)
+        parts = {
+            **self._cuts(_of(pieces, ToolResult), self.result_share, self.max_result, tokens, shown, room),
+            **self._cuts(_of(pieces, ToolCall), self.input_share, self.max_input, tokens, shown, room),
+        }
+        if self.user_share:
+            said = [piece for piece in _of(pieces, Text) if piece.item.message.role == "user"]
+            parts |= self._cuts(said, self.user_share, self.max_result, tokens, shown, room)
+        if not parts:
+            return StageResult.skipped(shown, "nothing is larger than its share")
+        return changed(stage, shown, rebuilt(shown, parts), room, lambda _: reason)
+
+    def _cuts(
+        self, pieces: list[Piece], share: float, most: int, tokens: int, shown: Shown, room: Room
+    ) -> dict[tuple[int, int], Part]:
+        """What becomes of the pieces of one kind that are larger than their share."""
+        cap = int(exact(share) * max(0, tokens))
+        cuts: dict[tuple[int, int], Part] = {}
+        for position, piece in enumerate(pieces):
+            if not self._may_touch(piece, shown, room):
+                continue
+            if self.measured:
+                cut = self._cut_measured(piece, weighted(cap, position, len(pieces)), most, room.counter)
+            else:
+                limit = weighted(min(4 * cap, most), position, len(pieces))
+                cut = cut_piece(piece, max(self.floor, limit), self.mark)
+            if cut is not piece.part:
+                cuts[piece.index, piece.place] = cut
+        return cuts
+
+    def _cut_measured(self, piece: Piece, cap: int, most: int, counter: TokenCounter) -> Part:
+        """Cut by characters until the tokens fit: how many characters make one is known only afterwards."""
+        cut, text = piece.part, text_of(piece.part)
+        limit, size = min(len(text), most), counter.text(text)
+        while limit > self.floor and (size > cap or len(text) > most):
+            limit = max(self.floor, min(limit * 9 // 10, limit * cap // max(1, size)))
+            cut = cut_piece(piece, limit, self.mark)
+            text = text_of(cut)
+            size = counter.text(text)
+        return cut
+
+    def _may_touch(self, piece: Piece, shown: Shown, room: Room) -> bool:
+        return not room.is_pinned(piece.item) if self.active else room.may_touch(shown, piece.index)
+
+
+def _of(pieces: list[Piece], kind: type[Part]) -> list[Piece]:
+    return [piece for piece in pieces if type(piece.part) is kind]

@@ -1,0 +1,46 @@
+"""Observation masking: what the model has answered to is shown as an excerpt.
+
+One idea: once the assistant has said what it made of a tool result, the result rarely needs all of its bytes again. Results
+that nobody has spoken about yet, and everything the assistant said, stay as they are.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from refold.core.budget import exact
+from refold.core.stages.parts import cut_result, find_results, last_answer, rebuilt
+from refold.core.stages.recency import share
+from refold.core.stages.shown import Room, Shown, StageResult, changed
+from refold.core.stages.truncate import HANDLE_MARK, Mark
+
+
+class Mask(Struct, frozen=True, tag="mask"):
+    at: float = 0.8
+    """How full the window must be, instructions included: below, the whole output is worth its room."""
+    floor: int = 300
+    """Characters that every result keeps: a few lines still say what the output was."""
+    headroom: float = 0.0
+    """Added to what is shared out, as a fraction of it, where a summary will make room anyway."""
+    mark: Mark = HANDLE_MARK
+
+    def apply(self, shown: Shown, room: Room) -> StageResult:
+        if room.pressure(shown) < exact(self.at):
+            return StageResult.skipped(shown, f"the window is less than {self.at:.0%} full")
+        answered = last_answer(shown)
+        consumed = [found for found in find_results(shown) if found.index < answered]
+        if not consumed:
+            return StageResult.skipped(shown, "no tool result has been answered yet")
+        parts = {}
+        for position, found in enumerate(consumed):
+            limit = max(self.floor, share(self._characters(room), position, len(consumed)))
+            cut = cut_result(found.result, limit, self.mark, found.handle)
+            if cut is not found.result and room.may_touch(shown, found.index):
+                parts[found.index, found.place] = cut
+        if not parts:
+            return StageResult.skipped(shown, "every answered tool result is short enough")
+        return changed("mask", shown, rebuilt(shown, parts), room, lambda _: "answered tool output")
+
+    def _characters(self, room: Room) -> int:
+        """What all answered results share: the whole room, at four characters to a token."""
+        return 4 * int(max(0, room.tokens) * (1 + exact(self.headroom)))

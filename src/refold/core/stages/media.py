@@ -1,0 +1,60 @@
+"""Media of earlier turns become a line that describes them.
+
+One idea: an image is looked at when it is new. Later it costs as much as pages of text, and its type, name and handle say
+enough to ask for it again. The active turn keeps its media, so they survive every retry.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from refold.core.stages.parts import rebuilt
+from refold.core.stages.shown import Item, Room, Shown, StageResult, changed, part_handle
+from refold.model.message import File, Image, Part, Text, ToolResult
+
+_LONGEST_URL = 200
+"""Longer addresses carry a signature or the data itself, and nobody types them again."""
+
+
+class DescribeMedia(Struct, frozen=True, tag="describe_media"):
+    files: bool = True
+    """Describe documents, audio and video as well, not only images."""
+
+    def apply(self, shown: Shown, room: Room) -> StageResult:
+        parts: dict[tuple[int, int], Part] = {}
+        for index, item in enumerate(shown.items[: shown.protected]):
+            if not room.may_touch(shown, index):
+                continue
+            for place, part in enumerate(item.message.parts):
+                described = self._described(part, item, place)
+                if described is not part:
+                    parts[index, place] = described
+        if not parts:
+            return StageResult.skipped(shown, "no earlier turn holds media")
+        return changed(
+            "describe_media", shown, rebuilt(shown, parts), room, lambda _: "media of an earlier turn"
+        )
+
+    def _described(self, part: Part, item: Item, place: int) -> Part:
+        if isinstance(part, ToolResult):
+            return self._described_result(part, item, place)
+        return Text(describe(part, part_handle(item, place))) if self._is_media(part) else part
+
+    def _described_result(self, result: ToolResult, item: Item, place: int) -> ToolResult:
+        """A screenshot of a computer call stays: providers take nothing but an image there."""
+        if result.kind == "computer" or not any(map(self._is_media, result.parts)):
+            return result
+        handle = part_handle(item, place)
+        inner = (Text(describe(part, handle)) if self._is_media(part) else part for part in result.parts)
+        return structs.replace(result, parts=tuple(inner))
+
+    def _is_media(self, part: Part) -> bool:
+        return isinstance(part, Image) or (self.files and isinstance(part, File))
+
+
+def describe(part: Part, handle: str) -> str:
+    """One line that says what stood here, in words of the source: kind, name, type, address, and the handle."""
+    kind = "image" if isinstance(part, Image) else "file"
+    known = [getattr(part, field, "") for field in ("name", "media_type", "url")]
+    words = [word for word in known if word and len(word) <= _LONGEST_URL]
+    return f"[{' '.join((kind, *words, handle))}]"

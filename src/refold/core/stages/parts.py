@@ -1,0 +1,212 @@
+"""The parts that stages shorten: tool results, the arguments of calls, and text.
+
+One idea: a shortened part is still a part of its kind. A result keeps its call id, kind and error flag, arguments stay a
+JSON object, and everything the wire knows about the part stays with it, so whatever was valid stays valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from refold.core.stages.shown import Item, Shown, part_handle
+from refold.core.stages.truncate import Mark, truncate
+from refold.model.message import Message, Part, Text, ToolCall, ToolResult
+from refold.model.tokens import TokenCounter
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_STRING = msgspec.json.Decoder(str)
+_SHORTEST_VALUE = 60
+"""Argument values are not cut below this: paths, ids and flags are shorter and say what the call was about."""
+
+
+class Piece(Struct, frozen=True):
+    """A part in what is shown that can be shortened, by the index of its message and its place in it."""
+
+    index: int
+    place: int
+    item: Item
+    part: ToolResult | ToolCall | Text
+
+    @property
+    def handle(self) -> str:
+        return part_handle(self.item, self.place)
+
+
+class Result(Struct, frozen=True):
+    """A tool result in what is shown, with the call it answers."""
+
+    index: int
+    place: int
+    item: Item
+    result: ToolResult
+    caller: Piece | None
+
+    @property
+    def handle(self) -> str:
+        return part_handle(self.item, self.place)
+
+    @property
+    def call(self) -> ToolCall | None:
+        call = self.caller.part if self.caller else None
+        return call if isinstance(call, ToolCall) else None
+
+    @property
+    def name(self) -> str:
+        return self.call.name if self.call else ""
+
+    def tokens(self, counter: TokenCounter) -> int:
+        if len(self.item.message.parts) == 1:
+            return self.item.tokens
+        return counter.message(Message("tool", (self.result,)))
+
+
+def find_results(shown: Shown) -> list[Result]:
+    """Every tool result that text can stand for, oldest first. Ids repeat, so a result answers the latest call before it.
+
+    A screenshot of a computer call is left out: providers take nothing but an image there.
+    """
+    calls: dict[str, Piece] = {}
+    found: list[Result] = []
+    for index, item in enumerate(shown.items):
+        for place, part in enumerate(item.message.parts):
+            if type(part) is ToolCall:
+                calls[part.id] = Piece(index, place, item, part)
+            elif type(part) is ToolResult and part.kind != "computer":
+                found.append(Result(index, place, item, part, calls.get(part.call_id)))
+    return found
+
+
+def find_pieces(shown: Shown) -> list[Piece]:
+    """Every part that can be shortened, oldest first: text, results, and the arguments of calls.
+
+    The provider's own tools are strict about their arguments and screenshots; thinking leaves as it came or not at all.
+    """
+    return [
+        Piece(index, place, item, part)
+        for index, item in enumerate(shown.items)
+        for place, part in enumerate(item.message.parts)
+        if (type(part) is Text)
+        or (type(part) is ToolResult and part.kind != "computer")
+        or (type(part) is ToolCall and part.kind in ("function", "custom"))
+    ]
+
+
+def last_answer(shown: Shown) -> int:
+    """The index of the newest assistant message that says something; results before it have been read. -1: none."""
+    items = shown.items
+    said = (i for i in range(len(items) - 1, -1, -1) if items[i].message.role == "assistant")
+    return next((index for index in said if items[index].message.text.strip()), -1)
+
+
+def rebuilt(shown: Shown, parts: Mapping[tuple[int, int], Part]) -> dict[int, Message]:
+    """Messages with some parts replaced; parts are named by the index of their message and their place in it."""
+    replaced: dict[int, list[Part]] = {}
+    for (index, place), part in parts.items():
+        replaced.setdefault(index, list(shown.items[index].message.parts))[place] = part
+    return {index: shown.items[index].message.with_parts(tuple(new)) for index, new in replaced.items()}
+
+
+def stub_result(result: ToolResult, text: str) -> ToolResult:
+    """The result saying nothing but `text`, media included in what it no longer says."""
+    first = next((part for part in result.parts if type(part) is Text), Text(text))
+    return structs.replace(result, parts=(structs.replace(first, text=text),))
+
+
+def cut_result(result: ToolResult, limit: int, mark: Mark, handle: str) -> ToolResult:
+    """The result with all of its text in at most `limit` characters; media stay. The same object where it fits."""
+    text = result.text
+    cut = truncate(text, limit, mark, handle)
+    if cut == text:
+        return result
+    media = tuple(part for part in result.parts if type(part) is not Text)
+    return structs.replace(result, parts=(*stub_result(result, cut).parts, *media))
+
+
+def cut_piece(piece: Piece, limit: int, mark: Mark) -> ToolResult | ToolCall | Text:
+    """The part in at most `limit` characters. The same object where it fits."""
+    whole, handle = piece.part, piece.handle
+    if isinstance(whole, ToolResult):
+        return cut_result(whole, limit, mark, handle)
+    if isinstance(whole, ToolCall):
+        return cut_call(whole, limit, mark, handle)
+    cut = truncate(whole.text, limit, mark, handle)
+    return whole if cut == whole.text else structs.replace(whole, text=cut)
+
+
+def text_of(part: ToolResult | ToolCall | Text) -> str:
+    return part.arguments if isinstance(part, ToolCall) else part.text
+
+
+def cut_call(call: ToolCall, limit: int, mark: Mark, handle: str) -> ToolCall:
+    """The call with its arguments in at most `limit` characters, still a JSON object; a custom tool's are plain text."""
+    if len(call.arguments) <= limit:
+        return call
+    if call.kind != "function":
+        cut = truncate(call.arguments, limit, mark, handle)
+    elif mark.inputs == "whole":
+        cut = _cut_whole(call.arguments, limit, mark, handle, counted=True)
+    else:
+        values = _cut_values(call.arguments, limit, mark, handle)
+        cut = values or _cut_whole(call.arguments, limit, mark, handle, counted=False)
+    return call if len(cut) >= len(call.arguments) else structs.replace(call, arguments=cut)
+
+
+def _cut_values(arguments: str, limit: int, mark: Mark, handle: str) -> str:
+    """The object with its longest values cut just enough; empty where that does not do, or it is no object."""
+    fields = _fields(arguments)
+    for cap in _caps(limit):
+        cut = _dump({key: _cut_value(value, cap, mark, handle) for key, value in fields.items()})
+        if len(cut) <= limit:
+            return cut if fields else ""
+    return ""
+
+
+def _cut_value(value: Raw, cap: int, mark: Mark, handle: str) -> Raw | str:
+    text = _text(value)
+    cut = truncate(text, cap, mark, handle)
+    return value if cut == text else cut
+
+
+def _cut_whole(arguments: str, limit: int, mark: Mark, handle: str, *, counted: bool) -> str:
+    """One excerpt of all arguments in an object of its own; one that was cut before is cut further."""
+    fields = _fields(arguments)
+    known = fields.get("_truncated")
+    source = _text(known) if known is not None else arguments
+    length = _text(fields["_originalChars"]) if "_originalChars" in fields else str(len(arguments))
+    count: dict[str, Raw | str] = {"_originalChars": Raw(length.encode())} if counted else {}
+    whole = ""
+    for cap in _caps(limit):
+        whole = _dump({"_truncated": truncate(source, cap, mark, handle), **count})
+        if len(whole) <= limit:
+            break
+    return whole
+
+
+def _caps(limit: int) -> Iterator[int]:
+    """Ever smaller sizes to try, from all of the room down to what still says something."""
+    cap = limit
+    while cap > _SHORTEST_VALUE:
+        yield cap
+        cap = cap * 3 // 4
+    yield _SHORTEST_VALUE
+
+
+def _fields(arguments: str) -> dict[str, Raw]:
+    """The arguments as an object; empty where they are none."""
+    try:
+        return _OBJECT.decode(arguments)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return {}
+
+
+def _text(value: Raw) -> str:
+    """A JSON string as the text it holds, anything else as its JSON."""
+    raw = bytes(value)
+    return _STRING.decode(raw) if raw.startswith(b'"') else raw.decode()
+
+
+def _dump(fields: Mapping[str, Raw | str]) -> str:
+    return msgspec.json.encode(fields).decode()

@@ -1,0 +1,75 @@
+"""Stale reasoning goes: what the model thought in earlier turns.
+
+One idea: thinking serves the reply it belongs to. Once that turn is over nobody reads it again, and providers leave it out
+on their own; but it goes whole or not at all, and never from the latest reply, which some check against what they signed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from refold.core.content import is_only_reasoning
+from refold.core.stages.shown import Room, Shown, StageResult, changed, removed
+from refold.core.turns import turn_starts
+from refold.model.message import Message, Reasoning
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_REASON = "thinking of an earlier turn"
+
+
+class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
+    """Has no settings: there is one right way to do this."""
+
+    def apply(self, shown: Shown, room: Room) -> StageResult:
+        thoughtful = [index for index in range(_latest_turn(shown)) if _may_drop(shown, index, room)]
+        if not thoughtful:
+            return StageResult.skipped(shown, "no earlier turn holds thinking")
+        whole = {index for index in thoughtful if is_only_reasoning(shown.items[index].message)}
+        rest = {
+            index: _without_reasoning(shown.items[index].message)
+            for index in thoughtful
+            if index not in whole
+        }
+        shortened = changed("drop_reasoning", shown, rest, room, lambda _: _REASON)
+        result = removed("drop_reasoning", shortened.shown, whole, _REASON)
+        return structs.replace(result, edits=(*shortened.edits, *result.edits))
+
+
+def _latest_turn(shown: Shown) -> int:
+    """Where the turn of the latest reply begins: usually the active turn, or the one before a new question."""
+    items = shown.items
+    replies = (i for i in range(len(items) - 1, -1, -1) if items[i].message.role == "assistant")
+    latest = next(replies, len(items))
+    starts = [start for start in turn_starts(shown.messages) if start <= latest]
+    return min(shown.protected, starts[-1] if starts else 0)
+
+
+def _may_drop(shown: Shown, index: int, room: Room) -> bool:
+    message = shown.items[index].message
+    if not any(type(part) is Reasoning for part in message.parts) or not room.may_touch(shown, index):
+        return False
+    return not room.dialect.spreads_calls or not _is_bound(shown, index)
+
+
+def _is_bound(shown: Shown, index: int) -> bool:
+    """Would the rest of the reply be refused alone?
+
+    Where a reply is spread over items, an item with the provider's own id is looked up there, with its reasoning.
+    """
+    rest = index + 1
+    while rest < len(shown.items) and shown.items[rest].message.role == "assistant":
+        if _has_id(shown.items[rest].message):
+            return True
+        rest += 1
+    return False
+
+
+def _has_id(message: Message) -> bool:
+    if message.origin is None or not bytes(message.origin.raw).lstrip().startswith(b"{"):
+        return False
+    return bytes(_OBJECT.decode(message.origin.raw).get("id", b"null")) != b"null"
+
+
+def _without_reasoning(message: Message) -> Message:
+    return message.with_parts(tuple(part for part in message.parts if type(part) is not Reasoning))

@@ -1,0 +1,157 @@
+"""What a stage works on and what it gives back.
+
+One idea: what is shown is a list of messages that each know which message of the branch they stand for. Replacing one keeps
+its place and its number, so the way back to the original is never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
+from typing import Protocol
+
+from msgspec import Struct, structs
+
+from refold.model.dialect import Dialect
+from refold.model.message import Message, Part, Reasoning
+from refold.model.tokens import TokenCounter
+
+
+class Item(Struct, frozen=True, gc=False):
+    """A message as it would be sent. `seq` numbers its original in the branch."""
+
+    message: Message
+    seq: int
+    tokens: int
+
+
+class Shown(Struct, frozen=True):
+    """The messages that would be sent, oldest first, without system prompt and summaries."""
+
+    items: tuple[Item, ...]
+    protected: int
+    """Index of the first item that no stage may touch: the start of the active turn."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(item.tokens for item in self.items)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(item.message for item in self.items)
+
+    def replace(self, changed: Mapping[int, Message], counter: TokenCounter) -> Shown:
+        """The same list with other messages at some indices, counted anew."""
+        items = list(self.items)
+        for index, message in changed.items():
+            items[index] = Item(message, items[index].seq, counter.message(message))
+        return structs.replace(self, items=tuple(items))
+
+    def without(self, indices: Collection[int]) -> Shown:
+        """The list without some items."""
+        items = tuple(item for index, item in enumerate(self.items) if index not in indices)
+        gone = sum(index < self.protected for index in indices)
+        return Shown(items, self.protected - gone)
+
+
+class Room(Struct, frozen=True):
+    """What a stage needs to know about the window it works for."""
+
+    tokens: int
+    """What messages may take: the window without reserve, output, system prompt, tools and summaries."""
+    instructions: int
+    """What system prompt and tools take."""
+    counter: TokenCounter
+    dialect: Dialect
+    pinned: frozenset[int] = frozenset()
+    """Numbers of messages that no stage may touch."""
+
+    def pressure(self, shown: Shown) -> Fraction:
+        """How full the window is, instructions included."""
+        whole = self.tokens + self.instructions
+        return Fraction(shown.tokens + self.instructions, whole) if whole > 0 else Fraction(10)
+
+    def is_pinned(self, item: Item) -> bool:
+        """Later system and developer messages are rules for everything after them: they stay as they are."""
+        return item.seq in self.pinned or item.message.role in ("system", "developer")
+
+    def may_touch(self, shown: Shown, index: int) -> bool:
+        return index < shown.protected and not self.is_pinned(shown.items[index])
+
+
+class Edit(Struct, frozen=True):
+    """One recorded change between what the client sent and what leaves."""
+
+    stage: str
+    seq: int
+    before: int
+    """Tokens before and after."""
+    after: int
+    reason: str
+    handle: str = ""
+
+
+class StageResult(Struct, frozen=True):
+    shown: Shown
+    edits: tuple[Edit, ...] = ()
+    reason: str = ""
+    """Why nothing was done, or why what was done is not enough; empty where something was done and suffices."""
+    removed: tuple[Item, ...] = ()
+    """Items that are no longer shown and wait to be summarised, oldest first."""
+
+    @classmethod
+    def skipped(cls, shown: Shown, reason: str) -> StageResult:
+        return cls(shown, reason=reason)
+
+
+class Stage(Protocol):
+    """A reduction. Its fields are its settings, so that a policy is data."""
+
+    def apply(self, shown: Shown, room: Room) -> StageResult: ...
+
+
+def handle_of(seq: int, part: int | None = None) -> str:
+    """The name by which `recall` brings an original back: `#m12`, or `#m12.2` for its second part."""
+    return f"#m{seq}" if part is None else f"#m{seq}.{part}"
+
+
+HANDLE_PATTERN = r"#m\d+(?:\.\d+)?"
+
+
+def part_handle(item: Item, index: int) -> str:
+    """The handle of the part at `index`; a message of one part needs no number.
+
+    Reasoning is not counted: a stage may have dropped it, and a handle must mean the same part before and after.
+    """
+    numbers = [at for at, part in enumerate(item.message.parts) if type(part) is not Reasoning]
+    return handle_of(item.seq, None if len(numbers) == 1 else numbers.index(index) + 1)
+
+
+def part_of(original: Message, number: int) -> Part | None:
+    """The part of an original that the number in a handle means: the inverse of `part_handle`."""
+    parts = [part for part in original.parts if type(part) is not Reasoning]
+    return parts[number - 1] if 0 < number <= len(parts) else None
+
+
+def is_stub(text: str, handle: str) -> bool:
+    """Does the text already stand for the original of this handle? A stub is one bracket that ends in its handle."""
+    return text.startswith("[") and text.endswith(f"{handle}]")
+
+
+def changed(
+    stage: str, shown: Shown, messages: Mapping[int, Message], room: Room, reason: Callable[[Item], str]
+) -> StageResult:
+    """The result of replacing messages: counts, edits and handles are worked out here, once for all stages."""
+    after = shown.replace(messages, room.counter)
+    edits = tuple(
+        Edit(stage, item.seq, item.tokens, after.items[index].tokens, reason(item), handle_of(item.seq))
+        for index, item in ((index, shown.items[index]) for index in sorted(messages))
+    )
+    return StageResult(after, edits)
+
+
+def removed(stage: str, shown: Shown, indices: Collection[int], reason: str) -> StageResult:
+    """The result of taking items away."""
+    gone = tuple(shown.items[index] for index in sorted(indices))
+    edits = tuple(Edit(stage, item.seq, item.tokens, 0, reason, handle_of(item.seq)) for item in gone)
+    return StageResult(shown.without(frozenset(indices)), edits, removed=gone)

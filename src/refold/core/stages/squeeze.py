@@ -1,0 +1,56 @@
+"""Emergency squeeze: the room is divided over all messages, and everything is cut to fit.
+
+One idea: when nothing else fits, a little of everything is better than an error. This is the emergency: it cuts inside the
+active turn as well. What is pinned and the assistant's thinking stay whole; the user's newest message may take half of the
+room and is the last to shrink further, since it is what has to be answered. Sizes shrink until all fits or nothing may get
+smaller; then the result says that it cannot fit, and trying again changes nothing.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt
+from refold.core.stages.shown import Room, Shown, StageResult, changed
+from refold.core.stages.truncate import HANDLE_MARK, Mark
+from refold.model.message import Part
+
+
+class Squeeze(Struct, frozen=True, tag="squeeze"):
+    floor: int = 200
+    """Characters that every part keeps: with fewer, an excerpt says nothing."""
+    mark: Mark = HANDLE_MARK
+
+    def apply(self, shown: Shown, room: Room) -> StageResult:
+        if shown.tokens <= room.tokens:
+            return StageResult.skipped(shown, "everything fits")
+        pieces = [piece for piece in find_pieces(shown) if not room.is_pinned(piece.item)]
+        asked = _newest_user(shown)
+        limit = max(self.floor, 4 * room.tokens // max(1, len(shown.items)))
+        limit_asked = max(self.floor, 2 * room.tokens)
+        while True:
+            result = self._cut(shown, room, pieces, asked, limit, limit_asked)
+            if result.shown.tokens <= room.tokens:
+                return result
+            if limit == limit_asked == self.floor:
+                text = f"{result.shown.tokens:,} tokens do not fit into {room.tokens:,}, however much is cut"
+                return structs.replace(result, reason=text)
+            if limit > self.floor:
+                limit = max(self.floor, limit * 3 // 4)
+            else:
+                limit_asked = max(self.floor, limit_asked * 3 // 4)
+
+    def _cut(
+        self, shown: Shown, room: Room, pieces: list[Piece], asked: int, limit: int, limit_asked: int
+    ) -> StageResult:
+        parts: dict[tuple[int, int], Part] = {}
+        for piece in pieces:
+            cut = cut_piece(piece, limit_asked if piece.index == asked else limit, self.mark)
+            if cut is not piece.part:
+                parts[piece.index, piece.place] = cut
+        return changed("squeeze", shown, rebuilt(shown, parts), room, lambda _: "nothing else fits")
+
+
+def _newest_user(shown: Shown) -> int:
+    indices = range(len(shown.items) - 1, -1, -1)
+    return next((index for index in indices if shown.items[index].message.role == "user"), -1)

@@ -1,0 +1,114 @@
+"""Stale by cause: what something later has made worthless goes first.
+
+One idea: age does not make a result useless, events do. A file that was read again or changed, the same output twice, an
+error that was then fixed: each is replaced by a line that says what took its place. The first such event counts, so the
+line stays the same however the conversation goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from refold.core.stages.parts import Result, find_results, rebuilt, stub_result
+from refold.core.stages.shown import Room, Shown, StageResult, changed, is_stub
+from refold.core.tool_kinds import COMMON_TOOLS, FileAccess, ToolKinds, file_accesses, has_failed
+from refold.model.message import Part, ToolCall
+
+_Event: TypeAlias = tuple[str, ...]
+"""Something that happened to a file, an output or a failed call: what, and to which."""
+
+
+class SupersedeTexts(Struct, frozen=True):
+    """What stands for a stale result. `{by}` names what took its place, `{handle}` the result itself."""
+
+    read_again: str = "[outdated, the file was read again in {by}; this was {handle}]"
+    edited: str = "[outdated, the file was changed in {by}; this was {handle}]"
+    repeated: str = "[the same output came again in {by}; this was {handle}]"
+    fixed: str = "[an error, fixed in {by}; this was {handle}]"
+
+    def spell(self, cause: _Cause, handle: str) -> str:
+        text = {"edited": self.edited, "fixed": self.fixed, "repeated": self.repeated}
+        return text.get(cause.name, self.read_again).replace("{by}", cause.by).replace("{handle}", handle)
+
+
+class Supersede(Struct, frozen=True, tag="supersede"):
+    kinds: ToolKinds = COMMON_TOOLS
+    """Which tools read and which change files."""
+    texts: SupersedeTexts = SupersedeTexts()
+    min_chars: int = 200
+    """Shorter results stay: the line that would stand for them is hardly shorter."""
+
+    def apply(self, shown: Shown, room: Room) -> StageResult:
+        parts: dict[tuple[int, int], Part] = {}
+        reasons: dict[int, str] = {}
+        for found, cause in _stale(find_results(shown), self.kinds):
+            stub = self.texts.spell(cause, found.handle)
+            length = len(found.result.text)
+            if room.may_touch(shown, found.index) and length > max(len(stub), self.min_chars):
+                parts[found.index, found.place] = stub_result(found.result, stub)
+                reasons[found.item.seq] = f"{cause.name} in {cause.by}"
+        if not parts:
+            return StageResult.skipped(shown, "nothing has been superseded")
+        return changed("supersede", shown, rebuilt(shown, parts), room, lambda item: reasons[item.seq])
+
+
+class _Cause(Struct, frozen=True):
+    """Why a result is stale: what happened, in which result, at which position."""
+
+    name: str
+    by: str
+    at: int
+
+
+def _stale(results: list[Result], kinds: ToolKinds) -> list[tuple[Result, _Cause]]:
+    """The results that something later supersedes. One walk backwards knows for each kind of event the next one."""
+    later: dict[_Event, _Cause] = {}
+    stale: list[tuple[Result, _Cause]] = []
+    for at in range(len(results) - 1, -1, -1):
+        found, call = results[at], results[at].call
+        if call is None or is_stub(found.result.text, found.handle):
+            continue
+        accesses = file_accesses(call, kinds)
+        causes = [later[event] for event in _superseding(found, call, accesses) if event in later]
+        if causes:
+            stale.append((found, min(causes, key=lambda cause: cause.at)))
+        later.update(_events(found, call, accesses, at))
+    return stale[::-1]
+
+
+def _superseding(found: Result, call: ToolCall, accesses: tuple[FileAccess, ...]) -> list[_Event]:
+    """The later events that would make this result stale."""
+    repeated = ("repeated", call.name, found.result.text)
+    if has_failed(found.result):
+        return [repeated, ("fixed", call.name, _target(call, accesses))]
+    reads = [access for access in accesses if access.kind == "read"]
+    return [
+        repeated,
+        *(("read", access.path, span) for access in reads for span in (access.span, "")),
+        *(("edited", access.path) for access in reads),
+    ]
+
+
+def _events(found: Result, call: ToolCall, accesses: tuple[FileAccess, ...], at: int) -> dict[_Event, _Cause]:
+    """What this result means for earlier ones."""
+    handle = found.handle
+    events: dict[_Event, _Cause] = {
+        ("repeated", call.name, found.result.text): _Cause("repeated", handle, at)
+    }
+    if has_failed(found.result):
+        return events
+    events["fixed", call.name, _target(call, accesses)] = _Cause("fixed", handle, at)
+    for access in accesses:
+        if access.kind == "read":
+            events["read", access.path, access.span] = _Cause("read_again", handle, at)
+        else:
+            changed_in = found.caller.handle if found.caller else handle
+            events["edited", access.path] = _Cause("edited", changed_in, at)
+    return events
+
+
+def _target(call: ToolCall, accesses: tuple[FileAccess, ...]) -> str:
+    """What a call was about: its file, or all of its arguments."""
+    return accesses[0].path if accesses else call.arguments

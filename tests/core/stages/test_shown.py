@@ -1,0 +1,47 @@
+import re
+
+import pytest
+
+from refold.core.stages.shown import HANDLE_PATTERN, handle_of, is_stub, part_handle, part_of, removed
+from refold.model.message import Message, Reasoning, Text, ToolCall, user
+from tests.core.conversations import talk
+from tests.core.stages.showing import room_for, show_all
+
+
+@pytest.mark.parametrize("handle", [handle_of(12), handle_of(12, 2)])
+def test_handles_are_found_in_text(handle):
+    assert re.findall(HANDLE_PATTERN, f"[… the rest is in {handle}]") == [handle]
+
+
+def test_a_handle_means_the_same_part_with_and_without_thinking():
+    thought, said, call = Reasoning("hm", "signed"), Text("well"), ToolCall("x", "look")
+    original = Message("assistant", (thought, said, call))
+    before = show_all([original]).items[0]
+    after = show_all([Message("assistant", (said, call))]).items[0]
+    assert part_handle(before, 2) == part_handle(after, 1) == "#m0.2"
+    assert part_of(original, 2) is call
+    assert part_of(original, 3) is part_of(original, 0) is None
+
+
+def test_a_message_of_one_part_needs_no_number():
+    assert part_handle(show_all([user("hi")]).items[0], 0) == "#m0"
+
+
+def test_a_stub_ends_in_its_handle():
+    assert is_stub("[gone, see #m4]", "#m4")
+    assert not is_stub("[gone, see #m44]", "#m4")
+    assert not is_stub("see #m4", "#m4")
+
+
+def test_later_system_messages_are_never_touched():
+    shown = show_all(talk("u s a"))
+    room = room_for(100, pinned=[2])
+    assert [room.may_touch(shown, index) for index in range(3)] == [True, False, False]
+
+
+def test_taking_items_away_moves_what_is_protected():
+    result = removed("test", show_all(talk("u a u a u"), protected=4), {0, 1}, "old")
+    assert result.shown.protected == 2
+    assert [item.seq for item in result.shown.items] == [2, 3, 4]
+    assert [(edit.seq, edit.after, edit.handle) for edit in result.edits] == [(0, 0, "#m0"), (1, 0, "#m1")]
+    assert [item.seq for item in result.removed] == [0, 1]

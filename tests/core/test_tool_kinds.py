@@ -1,0 +1,77 @@
+import json
+
+import pytest
+
+from refold.core.tool_kinds import FileAccess, ToolKinds, file_access, file_accesses, has_failed
+from refold.model.message import Text, ToolCall, ToolResult
+
+
+def call(name, **arguments):
+    return ToolCall("c", name, json.dumps(arguments))
+
+
+@pytest.mark.parametrize(
+    "used, expected",
+    [
+        (call("read_file", path="a.py"), ("read", "a.py")),
+        (call("Read", file_path="/src/a.py", offset=3), ("read", "/src/a.py")),
+        (call("readFile", filePath="a.py"), ("read", "a.py")),
+        (call("view", path="./a.py"), ("read", "a.py")),
+        (call("str_replace_based_edit_tool", command="view", path="a.py"), ("read", "a.py")),
+        (call("str_replace_based_edit_tool", command="create", path="a.py"), ("write", "a.py")),
+        (call("Write", file_path="a.py", content="x"), ("write", "a.py")),
+        (call("MultiEdit", file_path="a.py", edits=[]), ("write", "a.py")),
+        (call("NotebookEdit", notebook_path="a.ipynb"), ("write", "a.ipynb")),
+        (call("write_to_file", path="a.py"), ("write", "a.py")),
+        (call("edit_file", target_file="a.py"), ("write", "a.py")),
+        (call("read_file"), None),
+        (call("read_file", path=3), None),
+        (call("bash", command="cat a.py"), None),
+        (call("get_order", path="a.py"), None),
+        (ToolCall("c", "read_file", '{"path": "a'), None),
+        (ToolCall("c", "read_file", "[1]"), None),
+    ],
+)
+def test_what_a_call_does_to_a_file(used, expected):
+    assert file_access(used) == expected
+
+
+def test_a_patch_may_change_several_files():
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** Add File: ./b.py\n+z\n*** Delete File: c.py\n"
+    both = (FileAccess("write", "a.py"), FileAccess("write", "b.py"), FileAccess("write", "c.py"))
+    assert file_accesses(call("apply_patch", input=patch)) == both
+    assert file_accesses(ToolCall("c", "apply_patch", patch, "custom")) == both
+
+
+def test_parts_of_a_file_are_told_apart():
+    whole = file_accesses(call("read", path="a.py", offset=None))[0]
+    part = file_accesses(call("read", path="a.py", offset=10, limit=5))[0]
+    assert whole.span == ""
+    assert part.span == "offset=10,limit=5"
+
+
+def test_other_tools_can_be_named():
+    kinds = ToolKinds(reads=("fetch_document",), paths=("document",))
+    assert file_access(call("fetch_document", document="a"), kinds) == ("read", "a")
+    assert file_access(call("read_file", path="a"), kinds) is None
+
+
+@pytest.mark.parametrize(
+    "text, failed",
+    [
+        ("Error: no such file", True),
+        ("error reading a.py", True),
+        ("Traceback (most recent call last):\n", True),
+        ("<returncode>1</returncode>", True),
+        ("<returncode>0</returncode>", False),
+        ("Exit code 2\nboom", True),
+        ("exit status: 0", False),
+        ("fatal: not a git repository", True),
+        ("Error handling in Python, a guide", False),
+        ("all fine, error: none", False),
+        ("", False),
+    ],
+)
+def test_failures_without_a_flag_are_known_by_their_first_words(text, failed):
+    assert has_failed(ToolResult("c", (Text(text),))) is failed
+    assert has_failed(ToolResult("c", (Text(text),), is_error=True))
