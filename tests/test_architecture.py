@@ -117,3 +117,23 @@ def lint_imports(root: Path) -> int:
     env = {"PYTHONPATH": str(root / "src")}
     args = [*command, "--no-cache"]
     return subprocess.run(args, cwd=root, env=env, capture_output=True, timeout=60, check=False).returncode
+
+
+PRESET_NAMES = {"lis", "opal", "llms", "picoclaw", "librechat"}
+
+
+def test_no_module_outside_of_the_presets_names_a_preset():
+    """What systems differ in is data; code that asks for a name would hide a difference."""
+    named = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        if "presets" in path.parts:
+            continue
+        words = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                words.add(node.value.lower())
+            elif isinstance(node, ast.Name | ast.FunctionDef | ast.ClassDef):
+                words.add((node.id if isinstance(node, ast.Name) else node.name).lower())
+        if found := words & PRESET_NAMES:
+            named[path.name] = found
+    assert named == {}

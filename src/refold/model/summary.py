@@ -1,0 +1,27 @@
+"""Summaries: what stands for messages that are no longer shown.
+
+One idea: a summary says which messages it covers and how it was made. It is untrusted data, framed as reference, and never
+changes; a newer one takes its place or stands after it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Scope: TypeAlias = Literal["own", "cumulative"]
+"""`own`: only the messages since the summary before. `cumulative`: everything so far, so it replaces the one before."""
+SummaryKind: TypeAlias = Literal["extractive", "mechanical", "model"]
+
+
+class Summary(Struct, frozen=True):
+    """Text that covers the messages numbered `first` up to, not including, `last`."""
+
+    text: str
+    first: int
+    last: int
+    tokens: int
+    """What it takes in a window, framing included."""
+    kind: SummaryKind = "extractive"
+    scope: Scope = "own"

@@ -1,0 +1,227 @@
+import pytest
+
+from refold.core.presets import PRESETS
+from refold.core.verify import verify_window
+from refold.model.dialect import CHAT, DIALECTS
+from refold.model.errors import BudgetError, DoesNotFit, InvalidWindow, NotFound, RecoverySpent
+from refold.model.message import ToolResult, assistant, tool, user
+from refold.model.tokens import Usage
+from tests.engine.talking import agent_turn, give_up, memory, size_of
+
+every_preset = pytest.mark.parametrize("preset", PRESETS)
+
+
+@every_preset
+def test_below_the_thresholds_everything_is_sent_as_it_came(preset):
+    talk = memory(preset, window=100_000)
+    messages = [*agent_turn(0), user("and now?")]
+    talk.add(*messages)
+    window = talk.context()
+    assert window.messages == tuple(messages)
+    assert all(sent is given for sent, given in zip(window.messages, messages, strict=True))
+    assert (window.summaries, talk.receipts) == ((), [])
+
+
+@every_preset
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_a_long_conversation_always_fits_and_is_always_valid(preset, dialect):
+    talk = memory(preset, window=3_000, dialect=dialect)
+    for number in range(40):
+        question, *rest = agent_turn(number)
+        talk.add(question)
+        for message in rest:
+            if message.role == "assistant":
+                window = talk.context()
+                assert size_of(window) <= 3_000
+                assert verify_window(window) == ()
+                assert window.messages[-1] is talk.folded.branch[-1].message
+            talk.add(message)
+    assert talk.receipts
+    assert all(receipt.reason for receipt in talk.receipts)
+
+
+@every_preset
+def test_nothing_that_was_added_is_ever_lost(preset):
+    talk = memory(preset, window=3_000)
+    said = [message for number in range(30) for message in agent_turn(number)]
+    for message in said:
+        talk.add(message)
+    talk.context() if said[-1].role != "assistant" else talk.compact()
+    assert talk.folded.branch.messages() == tuple(said)
+    assert [talk.recall(f"#m{number}") for number in range(len(said))] == said
+
+
+def test_a_handle_of_a_part_brings_back_the_part():
+    talk = memory()
+    talk.add(user("go"), *agent_turn(0)[1:])
+    assert talk.recall("#m1.1").name == "read_file"
+    assert isinstance(talk.recall("#m2.1"), ToolResult)
+    for handle in ("#m99", "#m1.9", "#mx", "#m1.x", "nonsense", ""):
+        with pytest.raises(NotFound):
+            talk.recall(handle)
+
+
+@every_preset
+def test_two_contexts_in_a_row_share_their_prefix_unless_a_receipt_says_why(preset):
+    talk = memory(preset, window=4_000)
+    before, receipts = (), 0
+    for number in range(30):
+        question, *rest = agent_turn(number)
+        talk.add(question)
+        for message in rest:
+            if message.role == "assistant":
+                window = talk.context()
+                sent = (*window.summaries, *window.messages)
+                if len(talk.receipts) == receipts:
+                    assert sent[: len(before)] == before
+                before, receipts = sent, len(talk.receipts)
+            talk.add(message)
+
+
+@every_preset
+def test_compact_then_undo_gives_the_same_context_as_before(preset):
+    talk = memory(preset, window=100_000)
+    for number in range(30):
+        talk.add(*agent_turn(number))
+    talk.add(user("and now?"))
+    before, done = talk.context(), len(talk.receipts)
+    after = talk.compact()
+    assert size_of(after) < size_of(before)
+    assert talk.undo()
+    assert talk.context() == before
+    assert [talk.undo() for _ in range(done + 1)] == [True] * done + [False]
+
+
+def test_undo_keeps_what_was_said_since():
+    talk = memory("opal", window=100_000)
+    for number in range(8):
+        talk.add(*agent_turn(number))
+    talk.add(user("before"))
+    talk.compact()
+    talk.add(assistant("since"), user("and now?"))
+    talk.undo()
+    assert [message.text for message in talk.context().messages[-3:]] == ["before", "since", "and now?"]
+
+
+def test_without_a_summary_the_history_stays_while_it_fits():
+    talk = memory("opal", window=4_000, summarise=give_up)
+    for number in range(9):
+        talk.add(*agent_turn(number))
+    talk.add(user("and now?"))
+    window = talk.context()
+    assert len(window.messages) == 37
+    assert window.summaries == ()
+
+
+def test_without_a_summary_an_overfull_window_still_becomes_one_that_fits():
+    talk = memory("opal", window=3_000, summarise=give_up)
+    for number in range(20):
+        talk.add(*agent_turn(number))
+    talk.add(user("and now?"))
+    assert size_of(talk.context()) <= 3_000
+
+
+@every_preset
+@pytest.mark.parametrize("window", [1, 10, 25, 50])
+def test_a_tiny_window_ends_in_a_clear_error(preset, window):
+    question = user("a question that is far longer than fifty characters can ever hold, whatever one does")
+    with pytest.raises((BudgetError, DoesNotFit)):
+        ask(preset, window, question)
+
+
+def ask(preset, window, question):
+    talk = memory(preset, window=window)
+    talk.add(question)
+    return talk.context()
+
+
+@every_preset
+def test_one_huge_message_is_cut_and_keeps_its_handle(preset):
+    talk = memory(preset, window=3_000)
+    talk.add(user("look " * 2_000))
+    window = talk.context()
+    assert size_of(window) <= 3_000
+    assert "#m0" in window.messages[-1].text
+    huge = memory(preset, window=3_000)
+    question, call, _, _ = agent_turn(0)
+    huge.add(question, call, tool("call-0", "log line\n" * 3_000))
+    window = huge.context()
+    assert size_of(window) <= 3_000
+    assert "#m2" in window.messages[-1].results[0].text
+
+
+def test_messages_that_no_provider_would_take_are_refused():
+    talk = memory(window=10_000)
+    talk.add(user("go"), tool("nobody", "asked"))
+    with pytest.raises(InvalidWindow, match="message 1"):
+        talk.context()
+
+
+def test_reported_usage_is_what_triggers_look_at():
+    talk = memory("opal", window=10_000)
+    for number in range(12):
+        talk.add(*agent_turn(number))
+    talk.add(user("next"))
+    talk.context()
+    talk.record(Usage(input=9_000))
+    talk.add(assistant("well"), user("and now?"))
+    assert talk.context().summaries
+    assert "9,0" in talk.receipts[-1].reason
+
+
+TOO_LONG = {"error": {"message": "prompt is too long: 2500 tokens > 2000 maximum"}}
+
+
+class TestRecovery:
+    def full(self):
+        talk = memory("opal", window=3_600)
+        for number in range(10):
+            talk.add(*agent_turn(number))
+        talk.add(user("and now?"))
+        return talk
+
+    def test_a_refusal_leads_to_a_smaller_window(self):
+        talk = self.full()
+        first = talk.context()
+        second = talk.recover(400, TOO_LONG)
+        assert size_of(second) <= 1_900
+        assert size_of(second) < size_of(first)
+
+    def test_at_most_two_and_each_strictly_smaller(self):
+        talk = memory("opal", window=20_000)
+        for number in range(40):
+            talk.add(*agent_turn(number))
+        talk.add(user("and now?"))
+        sizes = [size_of(talk.context())]
+        sizes += [
+            size_of(talk.recover(400, {"error": {"code": "context_length_exceeded"}})) for _ in range(2)
+        ]
+        assert sizes == sorted(set(sizes), reverse=True)
+        with pytest.raises(RecoverySpent):
+            talk.recover(400, TOO_LONG)
+
+    def test_a_reply_gives_new_tries(self):
+        talk = self.full()
+        talk.context()
+        talk.recover(400, TOO_LONG)
+        talk.record(Usage(input=1_800))
+        talk.add(assistant("well"), user("more " * 300))
+        talk.context()
+        assert talk.recover(400, {"error": {"code": "context_length_exceeded"}})
+
+    def test_other_refusals_are_not_overflow(self):
+        talk = self.full()
+        talk.context()
+        with pytest.raises(RecoverySpent):
+            talk.recover(429, {"error": {"message": "Rate limit reached"}})
+
+    def test_a_policy_that_is_off_does_nothing_at_all(self):
+        from msgspec import structs
+
+        talk = memory(structs.replace(PRESETS["opal"], enabled=False), window=3_000, dialect=CHAT)
+        for number in range(20):
+            talk.add(*agent_turn(number))
+        talk.add(user("and now?"))
+        assert len(talk.context().messages) == 81
+        with pytest.raises(RecoverySpent):
+            talk.recover(400, TOO_LONG)
