@@ -1,0 +1,54 @@
+"""Replay recorded conversations under any candidate, and measure what it would have sent.
+
+    transcripts ─▶ script ─▶ score ─▶ table ─▶ render
+    recordings     what is    one      means    text
+    from files     known of   replay
+                   them
+
+`candidate` is what can be measured, and `baselines` what people do today. Before every reply of a recording the candidate is
+asked for its context; `validity` says whether a provider would take it, `demand` whether it holds what the reply needed (by
+the `literals` in it), `rules` whether the user's rules survived, `billing` what it would have cost. `counting` says what a
+token is. `run` does that for all recordings, candidates and windows. No model is needed, and nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+from refold.replay.baselines import BASELINES
+from refold.replay.billing import REFERENCE_TARIFFS, Tariff, tariff_for
+from refold.replay.candidate import CallsModels, Candidate, HasHandles, Maker, Recalls
+from refold.replay.counting import REFERENCE, Counting, ReferenceCounter
+from refold.replay.render import render
+from refold.replay.run import WINDOWS, run
+from refold.replay.score import Score, score
+from refold.replay.script import Script
+from refold.replay.table import Cell, Row, Table, document, tabulate
+from refold.replay.transcripts import Progress, Recording, read_recordings
+
+__all__ = [
+    "BASELINES",
+    "REFERENCE",
+    "REFERENCE_TARIFFS",
+    "WINDOWS",
+    "CallsModels",
+    "Candidate",
+    "Cell",
+    "Counting",
+    "HasHandles",
+    "Maker",
+    "Progress",
+    "Recalls",
+    "Recording",
+    "ReferenceCounter",
+    "Row",
+    "Score",
+    "Script",
+    "Table",
+    "Tariff",
+    "document",
+    "read_recordings",
+    "render",
+    "run",
+    "score",
+    "tabulate",
+    "tariff_for",
+]

@@ -1,0 +1,154 @@
+"""What a replay would have cost: a simulation of the providers' prompt caches.
+
+One idea: a prompt that begins as an earlier one did is read from the cache at a tenth of the price, so what a context costs
+depends on the contexts before it. The simulation is kind: it finds a cached beginning wherever an earlier prompt ended, and
+forgets it only when it has not been read for five minutes.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from msgspec import Struct
+
+from refold.model.errors import ConfigError
+from refold.replay.facts import Context
+
+_PER_MILLION = 1e-6
+
+
+class Tariff(Struct, frozen=True):
+    """Prices in dollars per million tokens, and the rules of a provider's cache."""
+
+    name: str
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+    ttl_s: float = 300
+    """Both providers state five minutes; a read begins them anew."""
+    minimum: int = 1_024
+    """A shorter prompt is not cached."""
+    step: int = 1
+    """What is read from the cache is a multiple of this."""
+
+
+ANTHROPIC = Tariff("anthropic", input=3.00, output=15.00, cache_read=0.30, cache_write=3.75)
+"""Claude Sonnet: a read costs a tenth of the input, a write a quarter more than it."""
+OPENAI = Tariff("openai", input=1.25, output=10.00, cache_read=0.125, cache_write=1.25, step=128)
+"""GPT-5: automatic, in steps of 128 tokens, and writing costs nothing extra."""
+REFERENCE_TARIFFS = (ANTHROPIC, OPENAI)
+
+
+def tariff_for(model: str) -> Tariff:
+    """The prices of a model in the catalogue; where it has none for the cache, the cache saves nothing.
+
+    Raises:
+        ConfigError: the catalogue has no prices of this model.
+    """
+    from refold.tokens import find_model
+
+    found = find_model(model)
+    if found is None or found.input_price is None or found.output_price is None:
+        raise ConfigError(
+            f"the prices of {model!r} are not known", hint="see `refold models` for those that are"
+        )
+    price = found.input_price
+    return Tariff(
+        found.name,
+        price,
+        found.output_price,
+        price if found.cache_read_price is None else found.cache_read_price,
+        price if found.cache_write_price is None else found.cache_write_price,
+        step=ANTHROPIC.step if found.cache_write_price else OPENAI.step,
+    )
+
+
+class Bill(Struct, frozen=True):
+    dollars: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+    def __add__(self, other: Bill) -> Bill:
+        return Bill(
+            self.dollars + other.dollars,
+            self.prompt_tokens + other.prompt_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
+
+
+class Prompt(Struct, frozen=True):
+    """A context as a cache sees it: for each message the name of the prompt that ends with it, and that prompt's size."""
+
+    beginnings: tuple[int, ...]
+    sizes: tuple[int, ...]
+    marks: tuple[int, ...]
+    """The lengths at which a client would ask for caching: after each system message, and at the end."""
+
+
+class Prompts:
+    """Names the prompts of one conversation, so that two with the same beginning have the same names up to there."""
+
+    def __init__(self, head_tokens: int) -> None:
+        self.head_tokens = head_tokens
+        """Tokens that stand before every message: the tool definitions."""
+        self._names: dict[tuple[int, int], int] = {}
+        self._last: tuple[int, ...] = ()
+
+    def of(self, context: Context) -> Prompt:
+        beginnings = list(self._last[: context.shared])
+        name = beginnings[-1] if beginnings else -1
+        for known in context.facts[context.shared :]:
+            name = self._names.setdefault((name, known.number), len(self._names))
+            beginnings.append(name)
+        self._last = tuple(beginnings)
+        sizes = accumulate((known.tokens for known in context.facts), initial=self.head_tokens)
+        system = (at for at, known in enumerate(context.facts, 1) if known.role == "system")
+        return Prompt(self._last, tuple(sizes)[1:], (*system, len(context.facts)))
+
+
+class PromptCache:
+    """One provider's cache during one conversation."""
+
+    def __init__(self, tariff: Tariff) -> None:
+        self.tariff = tariff
+        self._read_at: dict[int, tuple[int, float]] = {}
+        """The length of a cached beginning, in messages, and when it was last read or written."""
+
+    def send(self, prompt: Prompt, output_tokens: int, now: float) -> Bill:
+        """The price of one call at a time."""
+        tariff, size = self.tariff, prompt.sizes[-1]
+        self._forget(now)
+        known = self._known(prompt)
+        hit = max((prompt.sizes[length - 1] for length in known.values()), default=0)
+        hit = hit // tariff.step * tariff.step if hit >= tariff.minimum else 0
+        for name, length in known.items():
+            if prompt.sizes[length - 1] <= hit:
+                self._read_at[name] = length, now
+        self._write(prompt, now)
+        write = tariff.cache_write if size >= tariff.minimum else tariff.input
+        dollars = hit * tariff.cache_read + (size - hit) * write + output_tokens * tariff.output
+        return Bill(dollars * _PER_MILLION, size, hit)
+
+    def ask(self, input_tokens: int, output_tokens: int) -> Bill:
+        """The price of a call that the candidate itself made; it is not cached."""
+        dollars = input_tokens * self.tariff.input + output_tokens * self.tariff.output
+        return Bill(dollars * _PER_MILLION)
+
+    def _forget(self, now: float) -> None:
+        alive = {name: entry for name, entry in self._read_at.items() if now - entry[1] <= self.tariff.ttl_s}
+        self._read_at = alive
+
+    def _known(self, prompt: Prompt) -> dict[int, int]:
+        """The cached beginnings of this prompt, with their lengths."""
+        names = prompt.beginnings
+        return {
+            name: length
+            for name, (length, _) in self._read_at.items()
+            if length <= len(names) and names[length - 1] == name
+        }
+
+    def _write(self, prompt: Prompt, now: float) -> None:
+        for length in prompt.marks:
+            if prompt.sizes[length - 1] >= self.tariff.minimum:
+                self._read_at[prompt.beginnings[length - 1]] = length, now

@@ -1,0 +1,72 @@
+"""Candidates: whatever can say what it would send.
+
+One idea: a candidate sees a conversation as a model's client does, one message after the other, and is asked for the context
+before every reply. How it gets there is its own business; a preset, somebody else's library and ten lines in a notebook are
+measured alike.
+
+    start(system, tools, window, counter)   a new conversation; the window bounds the messages, the system's among them
+    add(message)                            one message, in order, the real replies too
+    context() -> messages                   what would be sent now, system messages first
+
+A candidate may also have any of the three abilities below; each is its own protocol, since few have all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from refold.model.message import Message
+from refold.model.tokens import TokenCounter
+from refold.model.window import Tool
+
+
+class Candidate(Protocol):
+    """One way to keep a conversation inside a window. A new one is made for each conversation."""
+
+    @property
+    def name(self) -> str: ...
+
+    def start(
+        self, system: tuple[Message, ...], tools: tuple[Tool, ...], window: int, counter: TokenCounter
+    ) -> None: ...
+
+    def add(self, message: Message) -> None: ...
+
+    def context(self) -> tuple[Message, ...]:
+        """What would be sent now.
+
+        Raises:
+            WindowError: nothing can be sent; the call counts as neither valid nor fitting.
+        """
+        ...
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """Can bring back what is not in the context."""
+
+    def recall(self, query: str, max_tokens: int) -> str: ...
+
+
+@runtime_checkable
+class HasHandles(Protocol):
+    """Leaves handles in the context, which are names and not facts."""
+
+    @property
+    def handle(self) -> str:
+        """A regular expression that finds them."""
+        ...
+
+
+@runtime_checkable
+class CallsModels(Protocol):
+    """Asks a model of its own."""
+
+    def model_calls(self) -> Sequence[tuple[int, int]]:
+        """Input and output tokens of every call since this was last asked."""
+        ...
+
+
+Maker: TypeAlias = Callable[[], Candidate]
+"""Makes a candidate; a class or a function of a module, so that it can travel to another process."""

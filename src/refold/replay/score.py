@@ -1,0 +1,291 @@
+"""Replay one recording under one candidate, and score every call.
+
+One idea: the real reply is fed whatever the candidate would have sent, so every candidate faces the same conversation, and
+what the reply needed can be looked up in the context that it would have been written from. Apart from the clock, which only
+measures, the same recording and candidate give the same score.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct, structs
+
+from refold.model.errors import WindowError
+from refold.replay.billing import REFERENCE_TARIFFS, Bill, PromptCache, Prompts, Tariff
+from refold.replay.candidate import CallsModels, Candidate, HasHandles, Recalls
+from refold.replay.demand import Band, Demand, Mentions, band, is_bound
+from refold.replay.facts import Context, Facts, argument_names
+from refold.replay.literals import literals
+from refold.replay.script import Script
+from refold.replay.transcripts import Recording
+from refold.replay.validity import Problem, problems
+
+Clock: TypeAlias = Callable[[], float]
+"""Seconds that only ever grow, such as `time.perf_counter`."""
+
+RECALL_TOKENS = 1_000
+"""What one call of the recall tool may bring back."""
+_QUERY_OWN, _QUERY_USER = 600, 400
+"""Characters of the reply and of the last user message that a model would put into its question."""
+
+
+class Share(Struct, frozen=True, gc=False):
+    """So many of so many."""
+
+    part: int = 0
+    whole: int = 0
+
+    def __add__(self, other: Share) -> Share:
+        return Share(self.part + other.part, self.whole + other.whole)
+
+    @classmethod
+    def of(cls, verdicts: Iterable[bool]) -> Share:
+        judged = list(verdicts)
+        return cls(sum(judged), len(judged))
+
+
+class CallScore(Struct, frozen=True):
+    """One context, judged by the reply that followed."""
+
+    problems: frozenset[Problem]
+    fits: bool
+    fill: float
+    demands: tuple[Demand, ...]
+    recalled: int
+    """Demands that were not in the context and that one recall brought back."""
+    old_second: Share
+    made_up: Share
+    rules: Share
+    is_rewritten: bool
+    is_compacted: bool
+    """Rewritten, and smaller than the context before it."""
+    bills: tuple[Bill, ...]
+    prepare_ms: float
+    add_ms: float
+
+
+class Score(Struct, frozen=True):
+    """One recording under one candidate in one window."""
+
+    recording: str
+    source: str
+    calls: int
+    valid: int
+    fits: int
+    fill: float
+    bands: dict[Band, Share]
+    bound: Share
+    recalled: int | None
+    """None where the candidate cannot recall."""
+    old_second: Share
+    made_up: Share
+    rules: Share
+    rewrites: int
+    compactions: int
+    bills: dict[str, Bill]
+    problems: dict[Problem, int]
+    prepare_ms: tuple[float, ...]
+    add_ms: tuple[float, ...]
+
+    @property
+    def all(self) -> Share:
+        return self.bands["near"] + self.old
+
+    @property
+    def old(self) -> Share:
+        return self.bands["mid"] + self.bands["far"]
+
+
+def score(
+    script: Script,
+    candidate: Candidate,
+    window: int,
+    *,
+    clock: Clock,
+    tariffs: Sequence[Tariff] = REFERENCE_TARIFFS,
+) -> Score:
+    """Replay a recording: one context for every reply but one that begins the conversation."""
+    replay = _Replay(script, candidate, window, clock, tariffs)
+    calls = [replay.call(at) for at in script.replies]
+    found = _sum_up(script.recording, calls, [tariff.name for tariff in tariffs])
+    return found if isinstance(candidate, Recalls) else structs.replace(found, recalled=None)
+
+
+class _Replay:
+    """A candidate on its way through a script."""
+
+    def __init__(
+        self, script: Script, candidate: Candidate, window: int, clock: Clock, tariffs: Sequence[Tariff]
+    ) -> None:
+        self.script, self.candidate, self.window, self.clock = script, candidate, window, clock
+        self.book, self.prompts = script.book(), Prompts(script.head_tokens)
+        self.caches = [PromptCache(tariff) for tariff in tariffs]
+        self.mentions = Mentions(lambda facts: facts.literals, script.fixed_literals)
+        self.second = Mentions(lambda facts: facts.rare_words, script.fixed_rare_words)
+        self.fed: set[int] = set()
+        self.rules: dict[str, set[int]] = {}
+        self.position = 0
+        self.context: Context | None = None
+        handle = candidate.handle if isinstance(candidate, HasHandles) else ""
+        self.handle = re.compile(handle) if handle else None
+        self.written: dict[int, frozenset[str]] = {}
+        recording = script.recording
+        candidate.start(recording.system, recording.tools, window, script.counter)
+
+    def call(self, at: range) -> CallScore:
+        add_ms = self._feed(at.start)
+        before, was_refused, prepare_ms = self.context, *self._ask()
+        context = self.context or Context((), None)
+        demands = self._demands(at, context)
+        is_compacted = context.is_rewritten and before is not None and context.tokens < before.tokens
+        return CallScore(
+            problems=frozenset({"refused"}) if was_refused else self._problems(at, context),
+            fits=not was_refused and context.tokens <= self.window,
+            fill=min(1.0, context.tokens / self.window),
+            demands=demands,
+            recalled=self._recall(at, demands),
+            old_second=self._old_second(at, context),
+            made_up=Share.of(literal not in self.mentions for literal in self._written_literals(context)),
+            rules=Share.of(self._is_kept(rule, context) for rule in self.rules),
+            is_rewritten=context.is_rewritten,
+            is_compacted=is_compacted,
+            bills=self._bill(at, context),
+            prepare_ms=prepare_ms,
+            add_ms=add_ms,
+        )
+
+    def _feed(self, stop: int) -> float:
+        """Give the candidate what was said up to here; the longest time it took for one message."""
+        slowest = 0.0
+        for index in range(self.position, stop):
+            facts = self.script.body[index]
+            self.fed.add(facts.number)
+            self.mentions.note(facts, index)
+            self.second.note(facts, index)
+            for rule in facts.rules:
+                self.rules.setdefault(rule, set()).add(facts.number)
+            began = self.clock()
+            self.candidate.add(self.script.recording.messages[index])
+            slowest = max(slowest, self.clock() - began)
+        self.position = stop
+        return slowest * 1e3
+
+    def _ask(self) -> tuple[bool, float]:
+        """Take the next context; was there none, and how many milliseconds did it take?"""
+        began = self.clock()
+        try:
+            messages, was_refused = self.candidate.context(), False
+        except WindowError:
+            messages, was_refused = (), True
+        took = self.clock() - began
+        self.context = Context(self.book.all_of(messages), self.context)
+        return was_refused, took * 1e3
+
+    def _problems(self, at: range, context: Context) -> frozenset[Problem]:
+        """A recording that has two replies in a row asks for a context that ends with a reply."""
+        found = problems(context, self.script.recording.dialect)
+        is_recorded_so = self.script.body[at.start - 1].role == "assistant"
+        return found - {"ends_with_assistant"} if is_recorded_so else found
+
+    def _demands(self, at: range, context: Context) -> tuple[Demand, ...]:
+        needed = self.mentions.demanded_by(self.script.reply(at))
+        return tuple(self._judge(literal, at.start, context) for literal in needed)
+
+    def _judge(self, literal: str, now: int, context: Context) -> Demand:
+        latest = self.mentions.latest(literal)
+        where = self._band(latest[-1], now)
+        kept = self.mentions.is_in(literal, context)
+        if not kept or where == "near":
+            return Demand(literal, where, kept)
+        sources = (self.script.body[index] for index in latest)
+        return Demand(literal, where, kept, is_bound(literal, sources, context))
+
+    def _band(self, mentioned: int, now: int) -> Band:
+        """By the tokens from the message that mentioned it last, that message included."""
+        return band(self.script.offsets[now] - self.script.offsets[mentioned], self.window)
+
+    def _old_second(self, at: range, context: Context) -> Share:
+        needed = self.second.demanded_by(self.script.reply(at))
+        old = [word for word in needed if self._band(self.second.latest(word)[-1], at.start) != "near"]
+        return Share.of(self.second.is_in(word, context) for word in old)
+
+    def _recall(self, at: range, demands: Sequence[Demand]) -> int:
+        missing = [demand.literal for demand in demands if not demand.kept]
+        if not missing or not isinstance(self.candidate, Recalls):
+            return 0
+        found = self.candidate.recall(self._query(at, demands), RECALL_TOKENS)
+        tokens = self.script.counter.text(found)
+        allowed = found if tokens <= RECALL_TOKENS else found[: len(found) * RECALL_TOKENS // tokens]
+        return sum(literal in allowed for literal in missing)
+
+    def _query(self, at: range, demands: Sequence[Demand]) -> str:
+        """What a model could have asked: its own words and the user's, without the literals it would be asking for."""
+        reply = self.script.reply(at)
+        calls = [call for facts in reply for call in facts.message.calls]
+        named = " ".join(" ".join((call.name, *argument_names(call.arguments))) for call in calls)
+        own = "\n".join(facts.said for facts in reply)[:_QUERY_OWN]
+        query = f"{own} {named} {self.script.last_user_text(at.start)[-_QUERY_USER:]}"
+        for literal in sorted((demand.literal for demand in demands), key=len, reverse=True):
+            query = query.replace(literal, " ")
+        return query
+
+    def _written_literals(self, context: Context) -> Iterable[str]:
+        """The literals of messages that are the candidate's own work."""
+        for facts in context.facts[context.system_size :]:
+            if facts.number not in self.fed:
+                yield from self._literals_of(facts)
+
+    def _literals_of(self, facts: Facts) -> Iterable[str]:
+        if self.handle is None:
+            return facts.literals
+        if facts.number not in self.written:
+            self.written[facts.number] = frozenset(literals(self.handle.sub(" ", facts.text)))
+        return self.written[facts.number]
+
+    def _is_kept(self, rule: str, context: Context) -> bool:
+        return not self.rules[rule].isdisjoint(context.numbers) or rule in context.text
+
+    def _bill(self, at: range, context: Context) -> tuple[Bill, ...]:
+        asked = self.candidate.model_calls() if isinstance(self.candidate, CallsModels) else ()
+        output = sum(facts.tokens for facts in self.script.reply(at))
+        now = self.script.seconds[at.start - 1]
+        prompt = self.prompts.of(context)
+        bills = []
+        for cache in self.caches:
+            bill = cache.send(prompt, output, now) if context.facts else Bill()
+            bills.append(sum((cache.ask(*tokens) for tokens in asked), start=bill))
+        return tuple(bills)
+
+
+def _sum_up(recording: Recording, calls: Sequence[CallScore], tariffs: Sequence[str]) -> Score:
+    demands = [demand for call in calls for demand in call.demands]
+    bands: dict[Band, Share] = {
+        name: Share.of(demand.kept for demand in demands if demand.band == name)
+        for name in ("near", "mid", "far")
+    }
+    return Score(
+        recording=recording.id,
+        source=recording.source,
+        calls=len(calls),
+        valid=sum(not call.problems for call in calls),
+        fits=sum(call.fits for call in calls),
+        fill=sum(call.fill for call in calls),
+        bands=bands,
+        bound=Share.of(demand.bound for demand in demands if demand.is_old),
+        recalled=sum(call.recalled for call in calls),
+        old_second=sum((call.old_second for call in calls), start=Share()),
+        made_up=sum((call.made_up for call in calls), start=Share()),
+        rules=sum((call.rules for call in calls), start=Share()),
+        rewrites=sum(call.is_rewritten for call in calls),
+        compactions=sum(call.is_compacted for call in calls),
+        bills={
+            name: sum((call.bills[at] for call in calls), start=Bill()) for at, name in enumerate(tariffs)
+        },
+        problems=dict(Counter(problem for call in calls for problem in sorted(call.problems))),
+        prepare_ms=tuple(call.prepare_ms for call in calls),
+        add_ms=tuple(call.add_ms for call in calls),
+    )

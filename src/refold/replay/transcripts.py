@@ -1,0 +1,199 @@
+"""Recordings: conversations that really happened, read from wherever they lie.
+
+One idea: a corpus is a list of conversations, however it is packed: a file with one conversation per line, a file that is
+one conversation, either of them compressed, or a folder of such files. What cannot be read is an error that names the
+file and the line, since a corpus has thousands of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from io import BufferedIOBase
+from itertools import accumulate
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from refold.model.dialect import Dialect
+from refold.model.errors import BodyTooLarge, ConfigError, WireError
+from refold.model.message import Message
+from refold.model.tokens import Usage
+from refold.model.window import Tool
+from refold.wire import MAX_BODY_BYTES, Request, decode_transcript
+
+T = TypeVar("T")
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with how much is done and how much there is."""
+
+_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+_GZIP = b"\x1f\x8b"
+
+
+class Recording(Struct, frozen=True, eq=False):
+    """One recorded conversation."""
+
+    id: str
+    source: str
+    """Where it comes from, such as the agent that was recorded; the name of the file where none is stated."""
+    dialect: Dialect
+    system: tuple[Message, ...]
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    seconds: tuple[float, ...] = ()
+    """When each message existed, counted from the first of them; empty where that was not recorded."""
+    usage: tuple[tuple[int, Usage], ...] = ()
+    """What the provider reported, by the index of the reply it was reported for."""
+
+
+class _Reported(Struct):
+    i: int
+    input: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    output: int = 0
+
+    def usage(self) -> Usage:
+        return Usage(self.input, self.cache_read, self.cache_write, self.output)
+
+
+def read_recordings(path: Path, *, on_progress: Progress | None = None) -> tuple[Recording, ...]:
+    """Every conversation in a file or a folder, in the order of names and lines; progress is in bytes of the files.
+
+    Raises:
+        ConfigError: there is no such file, or nothing in it.
+        WireError: something in it is no conversation; its `place` names the file and the line.
+    """
+    files = _files(path)
+    sizes = [file.stat().st_size for file in files]
+    report = on_progress or (lambda _done, _total: None)
+    recordings: list[Recording] = []
+    for number, file in enumerate(files):
+        before = sum(sizes[:number])
+        for recording, done in _read_file(file):
+            recordings.append(recording)
+            report(before + done, sum(sizes))
+    report(sum(sizes), sum(sizes))
+    if not recordings:
+        raise ConfigError(
+            f"{path.name} holds no conversation", hint="give a file of transcripts in JSON or JSONL"
+        )
+    return tuple(recordings)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise ConfigError(f"there is no file {path.name}", hint="give a transcript or a folder of them")
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file())
+    return [path]
+
+
+def _read_file(path: Path) -> Iterator[tuple[Recording, int]]:
+    """The conversations of a file, each with how many bytes of the file were read for it."""
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == _GZIP
+            raw.seek(0)
+            lines = gzip.GzipFile(fileobj=raw) if packed else raw
+            for recording in _read_lines(lines, path):
+                yield recording, raw.tell()
+    except (OSError, EOFError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "the archive is damaged"
+        raise ConfigError(f"{path.name} cannot be read: {reason}") from error
+
+
+def _read_lines(lines: BufferedIOBase, path: Path) -> Iterator[Recording]:
+    first = lines.readline(MAX_BODY_BYTES + 1)
+    if not _is_conversation(first):
+        yield _read(first + _rest(lines, path), path, "")
+        return
+    number, line = 2, lines.readline(MAX_BODY_BYTES + 1)
+    yield _read(first, path, ", line 1" if line else "")
+    while line:
+        if line.strip():
+            yield _read(line, path, f", line {number}")
+        number, line = number + 1, lines.readline(MAX_BODY_BYTES + 1)
+
+
+def _rest(lines: BufferedIOBase, path: Path) -> bytes:
+    data = lines.read(MAX_BODY_BYTES + 1)
+    if len(data) > MAX_BODY_BYTES:
+        raise BodyTooLarge(f"the transcript has more than {MAX_BODY_BYTES:,} bytes", place=path.name)
+    return data
+
+
+def _is_conversation(line: bytes) -> bool:
+    """Is the line a whole conversation, and not one message of a conversation that is the whole file?"""
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return "messages" in fields or ("input" in fields and "type" not in fields)
+
+
+def _read(data: bytes, path: Path, line: str) -> Recording:
+    try:
+        return _recording(decode_transcript(data), path, line)
+    except WireError as error:
+        raise type(error)(error.message, place=f"{path.name}{line}", hint=error.hint) from None
+
+
+def _recording(request: Request, path: Path, line: str) -> Recording:
+    name = path.name.partition(".")[0]
+    places = [at for at, message in enumerate(request.messages) if not _is_system(message)]
+    later = tuple(message for message in request.messages if _is_system(message))
+    return Recording(
+        id=_field(request, "id", str) or name + line.replace(", line ", ":"),
+        source=_field(request, "source", str) or name,
+        dialect=request.dialect,
+        system=(*request.system, *later),
+        messages=tuple(request.messages[at] for at in places),
+        tools=request.tools,
+        seconds=_seconds(request, places),
+        usage=_usage(request, places),
+    )
+
+
+def _is_system(message: Message) -> bool:
+    return message.role in ("system", "developer")
+
+
+def _field(request: Request, key: str, kind: type[T]) -> T | None:
+    """A field beside the messages; None where it is missing or means something else in this file."""
+    try:
+        return msgspec.json.decode(request.fields.get(key, b"null"), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _seconds(request: Request, places: list[int]) -> tuple[float, ...]:
+    """Recorded times never run backwards here: clients write some messages down late."""
+    times = _field(request, "times", list[str])
+    if not times:
+        return ()
+    if len(times) != request.offset + len(request.messages):
+        raise WireError(
+            "has another length than the messages", place="times", hint="give one time for each message"
+        )
+    stamps = [_stamp(time) for time in times]
+    latest = list(accumulate(stamps, max))
+    return tuple(latest[request.offset + at] - stamps[0] for at in places)
+
+
+def _stamp(time: str) -> float:
+    try:
+        stamp = datetime.fromisoformat(time)
+    except ValueError:
+        raise WireError("holds something that is no ISO time", place="times") from None
+    return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
+
+
+def _usage(request: Request, places: list[int]) -> tuple[tuple[int, Usage], ...]:
+    reported = _field(request, "usage", list[_Reported]) or []
+    index = {request.offset + at: number for number, at in enumerate(places)}
+    return tuple((index[report.i], report.usage()) for report in reported if report.i in index)
