@@ -51,12 +51,22 @@ def test_one_message_is_one_message(refold):
 
 
 def test_a_transcript_may_end_where_a_request_may_not(refold):
-    data = body(USER, {"role": "assistant", "content": "a"})
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    data = body(USER, {"role": "assistant", "content": None, "tool_calls": [call]})
 
     assert refold("check", "-", stdin=data).code == 0
     code, out, _ = refold("check", "-", "--as-request", stdin=data)
     assert code == 1
-    assert "messages[1]: ends_with_assistant: " in out
+    assert "messages[1]: unanswered_call: " in out
+
+
+def test_a_result_may_answer_a_call_that_the_provider_holds(refold):
+    result = {"type": "function_call_output", "call_id": "c", "output": "1"}
+    alone = json.dumps({"model": "gpt-4o", "input": [result]}).encode()
+    assert refold("check", "-", "--as-request", stdin=alone).code == 1
+    for held in ({"previous_response_id": "resp_1"}, {"conversation": "conv_1"}):
+        data = json.dumps({"model": "gpt-4o", "input": [result], **held}).encode()
+        assert refold("check", "-", "--as-request", stdin=data).code == 0
 
 
 def test_a_request_must_fit_into_the_window_with_its_reply(refold):

@@ -37,10 +37,9 @@ def test_the_reply_gets_what_the_request_asks_for(fields, wish, tokens):
     assert choose_max_output(request(fields), wish) == tokens
 
 
-@pytest.mark.parametrize("tokens", ["-1", "9" * 400])
-def test_an_output_that_cannot_be_is_refused(tokens):
+def test_an_output_that_cannot_be_is_refused():
     with pytest.raises(BudgetError, match="--max-output"):
-        choose_max_output(request(f'"max_tokens": {tokens}, '), Wish())
+        choose_max_output(request(f'"max_tokens": {"9" * 400}, '), Wish())
 
 
 def test_the_window_is_the_wanted_one_or_that_of_the_model():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from contextlib import suppress
 
 import msgspec
@@ -10,8 +11,8 @@ import pytest
 
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import BodyTooLarge, WireError
-from refold.model.message import Part, Text, ToolCall, ToolResult, assistant, tool, user
-from refold.wire import decode_message, decode_request, encode_message, encode_request
+from refold.model.message import Message, Part, Text, ToolCall, ToolResult, assistant, tool, user
+from refold.wire import decode_message, decode_request, decode_transcript, encode_message, encode_request
 from tests.wire.samples import BODIES, ITEMS
 
 ALL = [pytest.param(dialect, id=name) for name, dialect in DIALECTS.items()]
@@ -61,6 +62,15 @@ def test_a_change_is_read_back_and_nothing_else_changes(dialect: Dialect, item: 
     assert decode_message(out, dialect).bare() == edited.bare()
     if b"stderr" not in item:  # the two streams of a shell become one text
         assert json.loads(out.replace(MARK.encode(), b"")) == json.loads(item)
+
+
+@pytest.mark.parametrize("dialect, item", EACH_ITEM)
+def test_each_part_can_be_left_out_by_itself(dialect: Dialect, item: bytes):
+    message = decode_message(item, dialect)
+    for index in range(len(message.parts)) if len(message.parts) > 1 else ():
+        rest = message.parts[:index] + message.parts[index + 1 :]
+        out = encode_message(message.with_parts(rest), dialect)
+        assert decode_message(out, dialect).bare().parts == Message(message.role, rest).bare().parts
 
 
 @pytest.mark.parametrize("dialect, item", EACH_ITEM)
@@ -190,3 +200,35 @@ def test_no_error_quotes_the_conversation(dialect: Dialect):
             decode_request(json.dumps({key: [item, secret]}).encode(), dialect)
         assert "horse" not in str(caught.value)
         assert caught.value.place.startswith(f"{key}[")
+
+
+def in_list(element: bytes) -> bytes:
+    return b"[" + b",".join([element] * (6_000_000 // len(element))) + b"]"
+
+
+HOSTILE = {
+    "messages of nothing": in_list(b"{}"),
+    "messages that are numbers": in_list(b"1"),
+    "blocks that are numbers": b'[{"role":"user","content":' + in_list(b"1") + b"}]",
+    "blocks that are lists": b'[{"role":"assistant","content":' + in_list(b"[]") + b"}]",
+    "calls that are numbers": b'[{"role":"assistant","tool_calls":' + in_list(b"1") + b"}]",
+    "reasoning that is a list": b'[{"role":"assistant","content":"","reasoning":' + in_list(b"[]") + b"}]",
+    "signed reasoning": b'[{"role":"assistant","content":"","reasoning_details":' + in_list(b"[]") + b"}]",
+    "lines of reasoning": b'[{"type":"reasoning","summary":' + in_list(b"1") + b"}]",
+    "results": b'[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":' + in_list(b"1") + b"}]}]",
+    "outputs": b'[{"type":"function_call_output","call_id":"c","output":' + in_list(b"1") + b"}]",
+    "unknown fields": b'[{"role":"user","content":"a","x":' + in_list(b"1") + b"}]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", ALL)
+@pytest.mark.parametrize("array", HOSTILE.values(), ids=HOSTILE)
+def test_no_body_takes_much_more_memory_than_it_has_bytes(dialect: Dialect, array: bytes):
+    body = b'{"' + dialect.messages_key.encode() + b'":' + array + b"}"
+    tracemalloc.start()
+    for decode in (decode_request, decode_transcript):
+        with suppress(WireError):
+            decode(body, dialect)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * len(body)

@@ -114,6 +114,14 @@ class TestMeter:
         assert meter.billed == Usage(input=43_000, output=6_000)
         assert meter.calls == 3
 
+    def test_a_call_of_several_turns_is_as_large_as_the_last_and_costs_them_all(self):
+        usage = Usage(input=90_000, output=3_000, last_prompt=40_000)
+        meter = record_call(Meter(), usage, view_of("u"), counted=35_000)
+        assert current_size(meter, view_of("u"), COST) == TokenCount(reported=40_000)
+        assert reported_size(usage) == TokenCount(reported=40_000)
+        assert (meter.billed + usage).prompt == 180_000
+        assert backfill(usage, Usage(input=44_000), [1]) == (1_000,)
+
     def test_a_compaction_voids_the_size_and_not_the_bill(self):
         meter = forget_size(record_call(Meter(), Usage(input=900, output=5), view_of("u"), counted=900))
         assert current_size(meter, view_of("u"), COST) == TokenCount(counted=160)

@@ -193,6 +193,11 @@ def test_40_a_report_our_own_count_contradicts_is_not_trusted(estimated: int | N
     assert (classify_finish("stop", doubled, 200_000, estimated=estimated) is not None) is found
 
 
+def test_the_sum_of_several_turns_is_not_the_size_of_a_window():
+    assert classify_finish("stop", Usage(input=500_000, output=9, last_prompt=90_000), 200_000) is None
+    assert classify_finish("stop", Usage(input=500_000, output=9, last_prompt=250_000), 200_000) is not None
+
+
 @pytest.mark.parametrize("reason", ["length", "max_tokens", "max_output_tokens"])
 @pytest.mark.parametrize(
     "prompt,output,found", [(99_000, 0, True), (98_999, 0, False), (99_000, 1, False), (100_000, 0, True)]

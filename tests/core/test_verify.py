@@ -44,7 +44,8 @@ def test_a_sound_request_breaks_no_rule(script, dialect):
         ("u a:x,x t:x t:x", CHAT, [("duplicate_call_id", 1)]),
         ("u a:x,y t:x t:y", ANTHROPIC, [("split_results", 3)]),
         ("a u", ANTHROPIC, [("starts_without_user", 0)]),
-        ("s u", ANTHROPIC, [("illegal_role", 0), ("starts_without_user", 0)]),
+        ("s u", ANTHROPIC, [("starts_without_user", 0)]),
+        ("u s u", ANTHROPIC, []),
         ("u r u", RESPONSES, [("dangling_reasoning", 1)]),
         ("u r u", ANTHROPIC, [("dangling_reasoning", 1)]),
         ("u r c:x t:x", RESPONSES, []),
@@ -52,6 +53,12 @@ def test_a_sound_request_breaks_no_rule(script, dialect):
 )
 def test_structure(script, dialect, expected):
     assert broken(talk(script), dialect) == expected
+
+
+def test_a_role_that_the_format_does_not_have():
+    rule = Message("developer", (Text("be brief"),))
+    assert broken([user("go"), rule], ANTHROPIC) == [("illegal_role", 1)]
+    assert broken([user("go"), rule], CHAT) == []
 
 
 @pytest.mark.parametrize(
@@ -209,6 +216,7 @@ def test_breakpoints_count_in_system_prompt_tools_and_results_too():
 
 def test_every_violation_says_what_to_do():
     messages = [*talk("s t:x a:y,y a r a: u"), Message("user", (ToolCall("q", "look"), Text("")))]
+    messages.append(Message("developer", (Text("rule"),)))
     before, after = Fixed(CHAT, (system("a"),), (Tool("a"),)), Fixed(CHAT)
     found = [*verify(messages, ANTHROPIC, as_request=True), *verify(messages, RESPONSES, as_request=True)]
     found += [*verify_fixed(before, after), *verify_fit(tokens=2, limit=1, size_bytes=2, max_bytes=1)]

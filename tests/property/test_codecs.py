@@ -8,17 +8,19 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import WireError
 from refold.model.message import Text
+from refold.model.message import system as ours
 from refold.wire import (
     decode_error,
     decode_message,
     decode_reply,
     decode_request,
+    decode_tools,
     decode_transcript,
     decode_usage,
     detect_dialect,
@@ -28,13 +30,15 @@ from refold.wire import (
 from tests.wire.samples import BODIES, ITEMS
 
 ALL = [pytest.param(dialect, id=name) for name, dialect in DIALECTS.items()]
-FUZZ = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=2 * settings.default.max_examples)
 
 WORDS = st.sampled_from(
     ["type", "role", "content", "text", "id", "call_id", "name", "input", "output", "messages", "tools", "system",
      "source", "usage", "error", "choices", "message", "tool_calls", "function", "arguments", "user", "assistant",
      "tool", "tool_use", "tool_result", "tool_use_id", "tool_call_id", "function_call", "function_call_output",
-     "reasoning", "summary", "image_url", "url", "input_text", "output_text", "shell_call_output", "document"]
+     "reasoning", "summary", "image_url", "url", "input_text", "output_text", "shell_call_output", "document",
+     "reasoning_details", "thinking_blocks", "refusal", "signature", "data", "tool_search_call", "system",
+     "mcp_approval_response", "iterations", "errors", "detail"]
 )  # fmt: skip
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SCALARS = (
@@ -58,6 +62,8 @@ def feed(data: bytes, dialect: Dialect) -> None:
     decode_usage(data, dialect)
     for call in (
         lambda: decode_reply(data, dialect),
+        lambda: decode_message(data, dialect),
+        lambda: decode_tools(msgspec.Raw(data)),
         lambda: detect_dialect(data),
         lambda: decode_transcript(data),
         lambda: rewrite(data, dialect, decode_request),
@@ -70,8 +76,13 @@ def feed(data: bytes, dialect: Dialect) -> None:
 def rewrite(data: bytes, dialect: Dialect, decode: Callable[..., object]) -> None:
     request = decode(data, dialect)
     assert encode_request(request) == data
-    edited = [message.with_parts((*message.parts, Text("more"))) for message in request.messages]
-    json.loads(encode_request(request, edited))
+    for edit in (lambda parts: (*parts, Text("more")), lambda parts: parts[1:], lambda parts: parts[:-1]):
+        edited = [message.with_parts(edit(message.parts)) for message in request.messages]
+        with suppress(WireError):
+            json.loads(encode_request(request, edited))
+    for system in ((), request.system[1:], (ours("new"), *request.system[1:])):
+        with suppress(WireError):
+            json.loads(encode_request(request, system=system))
 
 
 @pytest.mark.parametrize("dialect", ALL)

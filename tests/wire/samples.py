@@ -30,6 +30,13 @@ CHAT_MESSAGES: list[bytes] = [
     rb'{"role":"assistant","content":null,"refusal":"No, sorry."}',
     rb'{"role":"assistant"}',
     rb'{"role":"user","content":""}',
+    rb'{"role":"assistant","content":[{"type":"text","text":"I"},{"type":"refusal","refusal":"in"}],"refusal":"out"}',
+    rb"""{"role":"assistant","content":"Hm.","reasoning_content":"A","thinking_blocks":[
+        {"type":"thinking","thinking":"A","signature":"c2ln"},{"type":"redacted_thinking","data":"c2VhbGVk"}]}""",
+    rb'{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{ }"},"x":1}',
+    rb'{"role":"user","content":[{"type":"image_url","image_url":"https://example.org/a.png"}]}',
+    rb"""{"role":"assistant","tool_calls":[{"id":"call_3","type":"function","function":{"name":"f","arguments":{"a": 1.0}}},
+        {"id":"call_4","function":{"name":"g","arguments":null}}]}""",
 ]
 
 ANTHROPIC_MESSAGES: list[bytes] = [
@@ -65,6 +72,9 @@ ANTHROPIC_MESSAGES: list[bytes] = [
         {"type":"compaction","content":"before"},
         {"type":"hologram","watts":9007199254740993}]}""",
     rb'{"role":"assistant","content":[]}',
+    rb'{"role":"system","content":"Be brief from now on."}',
+    rb'{"role":"system","clear_at":"next_user_message", "output_config":{}}',
+    rb'{"role":"system","content":[{"type":"tool_addition","tool":{"type":"tool_reference","name":"t"}},{"type":"text","text":"t"}]}',
 ]
 
 ANTHROPIC_SYSTEM = rb'[{"type":"text","text":"Be kind.","cache_control":{"type":"ephemeral", "ttl": "1h"}}]'
@@ -116,6 +126,19 @@ RESPONSES_ITEMS: list[bytes] = [
     rb'{"type":"compaction","id":"cmp_1","encrypted_content":"gBBB"}',
     rb'{"type":"item_reference","id":"msg_0"}',
     rb'{"type":"hologram","watts":1e400}',
+    rb'{"id":"msg_00"}',
+    rb'{"id":"msg_01", "type":null}',
+    rb'{"type":"computer_call","id":"cc_2","call_id":"call_8","pending_safety_checks":[]}',
+    rb'{"type":"tool_search_call","call_id":"call_9","arguments":{ "query": "q" },"execution":"client"}',
+    rb'{"type":"tool_search_output","call_id":"call_9","tools":[{"type":"function","name":"f"}],"execution":"client"}',
+    rb'{"type":"tool_search_call","call_id":null,"arguments":{},"execution":"server"}',
+    rb'{"type":"mcp_approval_request","id":"mcpr_1","name":"write","server_label":"s","arguments":"{}"}',
+    rb'{"type":"mcp_approval_response","approval_request_id":"mcpr_1","approve":true}',
+    rb'{"type":"teleport_call","call_id":"call_a","input":"\u00e9","watts":1}',
+    rb'{"type":"teleport_call_output","call_id":"call_a","output":"there","watts":2}',
+    rb'{"type":"additional_tools","role":"developer","tools":[]}',
+    rb'{"type":"configuration_update","reasoning":{"effort":"low"}}',
+    rb'{"type":"compaction_trigger"}',
 ]
 
 ITEMS: dict[str, list[bytes]] = {

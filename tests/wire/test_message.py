@@ -55,5 +55,12 @@ def test_deep_arguments_do_not_matter_when_something_else_changes():
     assert isinstance(message.parts[1], ToolCall)
 
 
+@pytest.mark.parametrize("wrap", [bytes, Raw])
+def test_white_space_around_a_message_is_no_part_of_it(wrap: type[bytes | Raw]):
+    message = decode_message(wrap(b'  {"role":"user","content":"x","y":1}\n '), CHAT)
+    edited = message.with_parts((Text("z"),))
+    assert bytes(encode_message(edited, CHAT)) == b'{"role":"user","content":"z","y":1}'
+
+
 def test_raw_may_be_given_as_bytes():
     assert decode_message(b'{"role":"user","content":"hi"}', CHAT).bare() == user("hi")

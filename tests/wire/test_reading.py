@@ -1,10 +1,36 @@
 from __future__ import annotations
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
 
 from refold.model.errors import BodyTooLarge, WireError
-from refold.wire.reading import FIELDS, ITEMS, check_body, each, join, kind_of, read, within
+from refold.wire.reading import (
+    FIELDS,
+    ITEMS,
+    MAX_OBJECTS,
+    NULL,
+    check_body,
+    each,
+    is_null,
+    join,
+    kind_of,
+    read,
+    read_content,
+    read_list,
+    strip,
+    text_of,
+    within,
+    word,
+)
+
+
+class Tagged(Struct, tag_field="type", tag="text"):
+    text: str
+
+
+class Other(Struct, tag_field="type", tag="other"):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -17,8 +43,8 @@ from refold.wire.reading import FIELDS, ITEMS, check_body, each, join, kind_of, 
         (b'{"a":NaN}', "malformed"),
         (b'{"a":Infinity}', "malformed"),
         (b"[1]", "expected `object`, got `array`"),
-        (b'{"a":"\\ud800 and some more"}', "malformed"),
-        (b'{"a":"\\udc00 and some more"}', "malformed"),
+        (b'{"a":"\\ud800 and some more"}', "half of a surrogate pair"),
+        (b'{"a":"\\udc00 and some more"}', "half of a surrogate pair"),
         (b'{"a":' + b"[" * 100_000, "nested too deeply"),
     ],
 )
@@ -72,6 +98,70 @@ def test_a_block_without_a_type_is_named():
     with pytest.raises(WireError) as caught:
         kind_of(Raw(b'{"text":"a"}'))
     assert caught.value.place == "type"
+
+
+def test_a_place_never_quotes_content():
+    for raw in (
+        b'{"type":"zz - at `$CANARY","type":"text","text":"a"}',
+        b'{"type":"zz - at `$.CANARY`","text":"a"}',
+    ):
+        with pytest.raises(WireError) as caught:
+            read(Decoder(Tagged | Other), raw, "content[0]")
+        assert caught.value.place == "content[0].type"
+        assert "CANARY" not in str(caught.value)
+
+
+def test_a_list_of_too_many_objects_is_refused_wherever_they_are():
+    many = b"[" + b"{}," * MAX_OBJECTS + b"{}]"
+    for array in (many, b'[{"content":' + many + b"}]"):
+        with pytest.raises(WireError, match="more than 1,000,000 objects") as caught:
+            read_list(array, "messages")
+        assert caught.value.place == "messages"
+    with pytest.raises(WireError):
+        read_content(Raw(many))
+    assert len(read_list(many.replace(b",{}]", b"]"))) == MAX_OBJECTS
+
+
+def test_braces_in_texts_are_no_objects():
+    text = b'"' + b'{\\"' * (2 * MAX_OBJECTS) + b'"'
+    assert len(read_list(b'[{"text":' + text + b"}]")) == 1
+    assert read_content(Raw(text)) == '{"' * (2 * MAX_OBJECTS)
+
+
+def test_a_long_list_of_anything_else_is_refused_at_its_first_element():
+    for element in (b"1", b"[]", b'"{"'):
+        with pytest.raises(WireError, match="expected `object`") as caught:
+            read_content(Raw(b"[{}," + b",".join([element] * MAX_OBJECTS) + b"]"))
+        assert caught.value.place == "content[1]"
+
+
+def test_what_is_no_text_is_a_wire_error():
+    with pytest.raises(WireError, match="not valid UTF-8"):
+        text_of(Raw(b'{"x":"\xff"}'))
+
+
+@pytest.mark.parametrize(
+    "raw, text",
+    [
+        (b'"abc"', "abc"),
+        (b"5", "5"),
+        (b"null", ""),
+        (b"true", ""),
+        (b"{}", ""),
+        (b"1.5", ""),
+        (b'"\xff"', ""),
+    ],
+)
+def test_a_word_is_a_text_or_a_number(raw: bytes, text: str):
+    assert word(Raw(raw)) == text
+
+
+def test_white_space_and_null():
+    assert bytes(strip(b' \t\r\n{"a": 1 } ')) == b'{"a": 1 }'
+    assert bytes(strip(Raw(b" 1 "))) == b"1"
+    assert is_null(NULL)
+    assert is_null(Raw(b"null"))
+    assert not is_null(Raw(b"[]"))
 
 
 def test_elements_keep_their_bytes():

@@ -6,9 +6,9 @@ import pytest
 
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.errors import BodyTooLarge, WireError
-from refold.model.message import Reasoning, Text, ToolCall, assistant
+from refold.model.message import Opaque, Reasoning, Text, ToolCall, assistant
 from refold.model.tokens import Usage
-from refold.wire import ErrorBody, decode_error, decode_reply, encode_message
+from refold.wire import decode_error, decode_reply, encode_message
 
 CHAT_REPLY = (
     b'{"id":"chatcmpl-1","object":"chat.completion","model":"gpt-x","choices":[{"index":0,"message":'
@@ -65,7 +65,8 @@ def test_a_reply_without_usage_reports_none():
         (CHAT, b"", ""),
         (CHAT, b"{}", "choices"),
         (CHAT, b'{"choices":[]}', "choices"),
-        (CHAT, b'{"choices":[{}]}', "choices[0].message"),
+        (CHAT, b'{"choices":[3]}', "choices[0]"),
+        (CHAT, b'{"choices":[{"message":3}]}', "choices[0].message"),
         (CHAT, b'{"choices":[{"message":{"role":"assistant","content":4}}]}', "choices[0].message.content"),
         (CHAT, b'{"choices":null,"error":{"message":"m"}}', "error"),
         (ANTHROPIC, b"{}", "content"),
@@ -81,38 +82,44 @@ def test_what_is_no_reply_is_named_by_its_place(dialect: Dialect, body: bytes, p
     assert caught.value.place == place
 
 
+def test_a_message_without_a_role_is_the_assistants():
+    reply = decode_reply(b'{"choices":[{"message":{"content":"x","y":1}}]}', CHAT)
+    assert [message.bare() for message in reply.messages] == [assistant("x")]
+    assert bytes(encode_message(reply.messages[0], CHAT)) == b'{"role":"assistant","content":"x","y":1}'
+    anthropic = decode_reply(b'{"role":"system","content":[]}', ANTHROPIC)
+    assert [message.role for message in anthropic.messages] == ["assistant"]
+
+
+@pytest.mark.parametrize("message", [b"", b',"message":null'])
+def test_a_choice_without_a_message_says_nothing(message: bytes):
+    reply = decode_reply(b'{"choices":[{"finish_reason":"content_filter"' + message + b"}]}", CHAT)
+    assert (reply.messages, reply.finish) == ((), "content_filter")
+
+
+def test_ids_may_be_numbers():
+    reply = decode_reply(
+        b'{"id":5,"model":7,"choices":[{"message":{"content":"x"},"finish_reason":0}]}', CHAT
+    )
+    assert (reply.id, reply.model, reply.finish) == ("5", "7", "0")
+    assert decode_reply(b'{"id":[],"output":[],"status":{}}', RESPONSES).id == ""
+
+
+def test_a_reply_that_broke_off_keeps_what_was_said_and_its_error_can_be_read():
+    body = (
+        b'{"id":"g","choices":[{"error":{"code":502,"message":"upstream"},"message":{"content":"so f"}}],'
+        b'"usage":{"prompt_tokens":9,"completion_tokens":3}}'
+    )
+    reply = decode_reply(body, CHAT)
+    assert (reply.messages[0].text, reply.finish, reply.usage) == ("so f", "error", Usage(input=9, output=3))
+    assert decode_error(body).message == "upstream"
+
+
+def test_a_call_of_the_old_kind_is_passed_on():
+    body = b'{"choices":[{"message":{"role":"assistant","content":null,"function_call":{"name":"a","arguments":"{}"}}}]}'
+    (part,) = decode_reply(body, CHAT).messages[0].parts
+    assert isinstance(part, Opaque)
+
+
 def test_the_limit_of_bytes_is_the_callers():
     with pytest.raises(BodyTooLarge):
         decode_reply(CHAT_REPLY, CHAT, max_body_bytes=9)
-
-
-@pytest.mark.parametrize(
-    "body, error",
-    [
-        (
-            b'{"error":{"message":"too long","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}',
-            ErrorBody("invalid_request_error", "context_length_exceeded", "too long"),
-        ),
-        (
-            b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"req_1"}',
-            ErrorBody("overloaded_error", "", "Overloaded", "req_1"),
-        ),
-        (b'{"error":"plain"}', ErrorBody(message="plain")),
-        (b'{"error":{"code":400,"message":"m","status":"INVALID"}}', ErrorBody("INVALID", "400", "m")),
-        (b'[{"error":{"code":400,"message":"m"}}]', ErrorBody("", "400", "m")),
-        (b'{"id":"1","choices":[],"error":{"message":"m"}}', ErrorBody(message="m")),
-    ],
-)
-def test_errors_of_every_format_are_read(body: bytes, error: ErrorBody):
-    assert decode_error(body) == error
-    assert decode_error(body).is_error
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"<html>", b"null", b"[]", b"{}", b'{"error":null}', b'{"error":[]}', b'{"error":{"message":{}}}', b"\xff",
-     b"[" * 100_000, CHAT_REPLY, ANTHROPIC_REPLY, RESPONSES_REPLY],
-)  # fmt: skip
-def test_a_body_without_an_error_gives_an_empty_one(body: bytes):
-    assert decode_error(body) == ErrorBody()
-    assert not decode_error(body).is_error

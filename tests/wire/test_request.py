@@ -97,6 +97,64 @@ def test_both_names_of_the_output_limit_are_read(name: str):
     assert decode_request(body(messages=[HI], **{name: 7}), CHAT).max_output == 7
 
 
+@pytest.mark.parametrize("written, read", [(b"4096.0", 4096), (b"1e3", 1000), (b"0", 0)])
+def test_a_limit_written_as_a_float_is_the_number_it_means(written: bytes, read: int):
+    data = b'{"max_tokens":' + written + b',"messages":[{"role":"user","content":"a"}]}'
+    assert decode_request(data, CHAT).max_output == read
+
+
+@pytest.mark.parametrize("field", ["previous_response_id", "conversation", "prompt"])
+@pytest.mark.parametrize("given", [{}, {"input": None}, {"input": []}])
+def test_a_request_that_goes_on_from_what_the_provider_keeps_needs_no_messages(
+    field: str, given: dict[str, object]
+):
+    data = body(model="m", **{field: "x"}, **given)
+    request = decode_request(data, RESPONSES)
+    assert request.messages == ()
+    assert encode_request(request) == data
+    new = json.loads(encode_request(request, [user("hi")]))
+    assert [item["content"] for item in new["input"]] == ["hi"]
+    prompted = json.loads(encode_request(request, system=[system("s")]))
+    assert prompted["instructions"] == "s"
+    assert prompted.get("input") in (None, [])
+
+
+def test_a_system_message_that_stands_among_the_messages_stays_there():
+    later = {"role": "system", "content": "s"}
+    request = decode_request(body(system="first", messages=[HI, later, HI]), ANTHROPIC)
+    assert [message.role for message in request.messages] == ["user", "system", "user"]
+    out = json.loads(encode_request(request, [*request.messages, system("new")]))
+    assert out["messages"][1:] == [later, HI, {"role": "system", "content": "new"}]
+    with pytest.raises(WireError) as caught:
+        encode_request(request, system=[request.messages[1]])
+    assert caught.value.place == "system"
+
+
+@pytest.mark.parametrize("dialect, key", [(ANTHROPIC, "system"), (RESPONSES, "instructions")])
+def test_without_a_system_message_its_field_goes(dialect: Dialect, key: str):
+    request = decode_request(body(**{key: "old", dialect.messages_key: [HI]}), dialect)
+    assert json.loads(encode_request(request, system=[])) == {dialect.messages_key: [HI]}
+
+
+def test_instructions_are_always_a_string_and_items_stay_items():
+    rules = {"role": "developer", "content": "rules"}
+    request = decode_request(body(instructions="old", input=[rules, HI]), RESPONSES)
+    prompt, item = request.system
+    for chosen, expected in (
+        ([item], {"input": [rules, HI]}),
+        ([system("new")], {"instructions": "new", "input": [HI]}),
+        ([system("new"), item], {"instructions": "new", "input": [rules, HI]}),
+        ([prompt], {"instructions": "old", "input": [HI]}),
+        (
+            [prompt.with_parts((*prompt.parts, Text("more"))), item],
+            {"instructions": "old\nmore", "input": [rules, HI]},
+        ),
+    ):
+        assert json.loads(encode_request(request, system=chosen)) == expected
+    added = json.loads(encode_request(request, system=[item, Message("developer", (Text("more"),))]))
+    assert [message["content"] for message in added["input"]] == ["rules", "more", "hi"]
+
+
 def test_null_means_not_given():
     fields = {"model": None, "tools": None, "stream": None, "max_tokens": None, "system": None}
     request = decode_request(body(messages=[HI], **fields), ANTHROPIC)
@@ -123,7 +181,11 @@ def test_null_means_not_given():
         (CHAT, b'{"tools":[{"function":1}],"messages":[{"role":"user","content":"a"}]}', "tools[0].function"),
         (RESPONSES, b'{"input":[]}', "input"),
         (RESPONSES, b'{"input":3}', "input"),
-        (RESPONSES, b'{"previous_response_id":"r"}', "input"),
+        (RESPONSES, b'{"previous_response_id":null}', "input"),
+        (RESPONSES, b'{"input":null}', "input"),
+        (CHAT, b'{"previous_response_id":"r"}', "messages"),
+        (CHAT, b'{"max_tokens":-5,"messages":[{"role":"user","content":"a"}]}', "max_tokens"),
+        (CHAT, b'{"max_tokens":1.5,"messages":[{"role":"user","content":"a"}]}', "max_tokens"),
         (RESPONSES, b'{"instructions":[],"input":"a"}', "instructions"),
         (RESPONSES, b'{"input":[{"role":"user","content":"a"},{"type":"function_call_output","output":""}]}', "input[1].call_id"),
         (ANTHROPIC, b'{"system":3,"messages":[{"role":"user","content":"a"}]}', "system"),

@@ -42,6 +42,10 @@ def test_no_tools_are_no_tools():
         (b"[1]", "[0]"),
         (b'[{"name":"f"},{"name":3}]', "[1].name"),
         (b'[{"function":{}}]', "[0].function.name"),
+        (b'[{"name":"f"},{}]', "[1].name"),
+        (b'[{"name":"","description":"d"}]', "[0].name"),
+        (b'[{"name":"f","input_schema":{"x":"\xff"}}]', "[0]"),
+        (b'[{"function":{"name":"f","parameters":{"x":"\xff"}}}]', "[0]"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_place(tools: bytes, place: str):

@@ -7,7 +7,7 @@ import pytest
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.errors import BodyTooLarge, WireError
 from refold.model.message import user
-from refold.wire import decode_transcript, encode_request
+from refold.wire import MAX_MESSAGES, decode_transcript, encode_request
 from tests.wire.samples import BODIES, ITEMS, array
 
 ALL = [CHAT, RESPONSES, ANTHROPIC]
@@ -87,6 +87,28 @@ def test_what_is_wrong_is_named_by_its_place(data: bytes, place: str):
     with pytest.raises(WireError) as caught:
         decode_transcript(data)
     assert caught.value.place == place
+
+
+def test_reading_lines_stops_at_the_first_that_is_no_message():
+    with pytest.raises(WireError, match="is no message") as caught:
+        decode_transcript(HI + b"\n{}\n" + b'{"role":"nobody"}\n' * 3)
+    assert caught.value.place == "line 2"
+
+
+def test_blank_lines_cost_nothing_and_are_counted():
+    data = HI + b"\n" * 3_000_000 + b'{"role":"nobody","content":""}\n'
+    with pytest.raises(WireError) as caught:
+        decode_transcript(data)
+    assert caught.value.place == "line 3000001, role"
+    assert len(decode_transcript(b"{" + b"\n" * 3_000_000 + b'"messages":[' + HI + b"]}").messages) == 1
+
+
+def test_a_file_of_too_many_messages_is_refused():
+    with pytest.raises(WireError, match="more than 100,000 messages"):
+        decode_transcript((HI + b"\n") * (MAX_MESSAGES + 1))
+    with pytest.raises(WireError, match="more than 100,000 messages") as caught:
+        decode_transcript(b"[" + b",".join([HI] * (MAX_MESSAGES + 1)) + b"]")
+    assert caught.value.place == "messages"
 
 
 def test_the_limit_of_bytes_is_the_callers():

@@ -17,8 +17,8 @@ from refold.cli.output import plural
 from refold.cli.sizing import Wish, size_up
 from refold.core.budget import input_limit
 from refold.core.measure import count_fixed, count_messages
-from refold.core.verify import verify, verify_fit
-from refold.model.window import Violation
+from refold.core.verify import verify_fit, verify_window
+from refold.model.window import Violation, Window
 from refold.wire import Request
 
 WHOLE = "the whole request"
@@ -52,7 +52,8 @@ def run(
 
 def inspect(request: Request, file: str, wish: Wish, *, as_request: bool) -> Report:
     """Check a transcript: its size too, where it is meant to be sent."""
-    broken = verify(request.messages, request.dialect, as_request=as_request)
+    window = Window(request.fixed, request.messages)
+    broken = verify_window(window, as_request=as_request, continues=request.continues)
     oversize, warning = verify_size(request, wish) if as_request else ((), "")
     return Report(
         file,

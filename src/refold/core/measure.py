@@ -82,12 +82,12 @@ def anchor(usage: Usage | None, view: View, *, counted: int, model: str = "") ->
 
     Nothing reported, or something far from our own count of what was sent, is no anchor.
     """
-    if usage is None or usage.prompt <= 0:
+    if usage is None or usage.context <= 0:
         return None
     low, high = RATIO_RANGE
-    if counted > 0 and not low * counted <= usage.prompt <= high * counted:
+    if counted > 0 and not low * counted <= usage.context <= high * counted:
         return None
-    return Anchor(usage.prompt, len(view), view.chain, model)
+    return Anchor(usage.context, len(view), view.chain, model)
 
 
 def holds(last: Anchor, view: View) -> bool:
@@ -104,7 +104,7 @@ def hybrid_size(view: View, cost: FixedCost, last: Anchor | None) -> TokenCount:
 
 def reported_size(usage: Usage) -> TokenCount:
     """The measure that trusts nothing but the provider: uncached, cached and newly cached input."""
-    return TokenCount.of(usage.prompt, "reported")
+    return TokenCount.of(usage.context, "reported")
 
 
 def backfill(before: Usage, after: Usage, counted: Sequence[int]) -> tuple[int, ...]:
@@ -113,7 +113,7 @@ def backfill(before: Usage, after: Usage, counted: Sequence[int]) -> tuple[int, 
     Tool results have no report of their own: the growth of the prompt, less the reply that was added, is theirs. The
     shares add up to the growth; where it is not positive nothing can be said, and every share is 0.
     """
-    growth = after.prompt - before.prompt - (before.output - before.reasoning)
+    growth = after.context - before.context - (before.output - before.reasoning)
     if growth <= 0 or not counted:
         return (0,) * len(counted)
     weights = counted if sum(counted) > 0 else (1,) * len(counted)

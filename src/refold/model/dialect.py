@@ -65,7 +65,7 @@ RESPONSES = Dialect(
 
 ANTHROPIC = Dialect(
     name="anthropic",
-    roles=frozenset({"user", "assistant", "tool"}),
+    roles=frozenset({"system", "user", "assistant", "tool"}),
     messages_key="messages",
     starts_with_user=True,
     joint_results=True,

@@ -88,13 +88,21 @@ class Usage(Struct, frozen=True, gc=False):
     cache_write: int = 0
     output: int = 0
     reasoning: int = 0
+    last_prompt: int = 0
+    """The prompt of the last turn, where one call was several turns at the provider's; 0 where it was one."""
 
     @property
     def prompt(self) -> int:
-        """Everything the model read: the size of the window that was sent."""
+        """Everything the model read, as it is billed."""
         return self.input + self.cache_read + self.cache_write
 
+    @property
+    def context(self) -> int:
+        """The size of the window: what was read in several turns of one call is read again in each."""
+        return self.last_prompt or self.prompt
+
     def __add__(self, other: Usage) -> Usage:
+        """The bill of both; a sum has no window."""
         return Usage(
             self.input + other.input,
             self.cache_read + other.cache_read,

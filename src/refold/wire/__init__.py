@@ -14,17 +14,18 @@ is a `tool` message. What the provider alone understands is an `Opaque` part and
 messages are read as they are (verification judges them); JSON that cannot be a conversation is a `WireError` whose `place`
 names the spot (`messages[3].content[0]`) and which never quotes content.
 
-A module for each thing: `reading` guards and errors, `patch` changes, `chat`, `anthropic`, `responses` (with
-`responses_content`) the items of a format, `message` one item of any format, `request`, `tools`, `reply`, `usage`,
-`transcript` whole bodies, `detect` which format it is.
+A module for each thing: `reading` guards and limits, `faults` what is wrong and where, `patch` changes; `chat`,
+`anthropic`, `responses` (with `…_content`, `chat_reasoning`, `responses_tools`) the items of a format, `message` one item of
+any format; `request`, `tools`, `reply`, `error`, `usage`, `transcript` whole bodies, `detect` which format it is.
 """
 
 from __future__ import annotations
 
 from refold.wire.detect import detect_dialect
+from refold.wire.error import ErrorBody, decode_error
 from refold.wire.message import decode_message, decode_messages, encode_message
-from refold.wire.reading import MAX_BODY_BYTES
-from refold.wire.reply import ErrorBody, Reply, decode_error, decode_reply
+from refold.wire.reading import MAX_BODY_BYTES, MAX_MESSAGES, MAX_OBJECTS
+from refold.wire.reply import Reply, decode_reply
 from refold.wire.request import Request, decode_request, encode_request
 from refold.wire.tools import decode_tools
 from refold.wire.transcript import decode_transcript
@@ -32,6 +33,8 @@ from refold.wire.usage import decode_usage
 
 __all__ = [
     "MAX_BODY_BYTES",
+    "MAX_MESSAGES",
+    "MAX_OBJECTS",
     "ErrorBody",
     "Reply",
     "Request",

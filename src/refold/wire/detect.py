@@ -1,42 +1,63 @@
 """Which of the three formats is this? Told by shape, for transcripts that do not say.
 
-One idea: look for what only one format has. What all three could have sent (plain texts by a user and an assistant) is
-read as Chat, the format most tools export.
+One idea: look for what only one format has; the first message that has it decides. What all three could have sent (plain
+texts by a user and an assistant) is read as Chat, the format most tools export.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
-from refold.wire.reading import FIELDS, ITEMS, check_body, read
+from refold.model.errors import WireError
+from refold.wire.reading import FIELDS, NULL, check_body, is_null, read, read_list
 from refold.wire.responses import ITEM_TYPES
 
 _ANTHROPIC_BLOCKS = frozenset(
     {
-        "tool_use",
-        "tool_result",
-        "thinking",
-        "redacted_thinking",
+        "compaction",
+        "container_upload",
         "document",
-        "server_tool_use",
         "mcp_tool_use",
+        "redacted_thinking",
+        "search_result",
+        "server_tool_use",
+        "thinking",
+        "tool_addition",
+        "tool_removal",
+        "tool_result",
+        "tool_use",
     }
+)
+_RESPONSES_BLOCKS = frozenset(
+    {"computer_screenshot", "input_file", "input_image", "input_text", "output_text"}
 )
 
 
 class _Shape(Struct, gc=False):
-    """The little that tells formats apart; `None` stands for whatever else is there."""
+    """The little of a message that tells formats apart."""
 
-    type: object = None
-    content: object = None
-    input_schema: object = None
+    type: str | None = None
+    role: str | None = None
+    content: Raw = NULL
+    tool_calls: Raw = NULL
+
+
+class _Block(Struct, gc=False):
+    type: str | None = None
+    source: Raw = NULL
+
+
+class _Tool(Struct, gc=False):
+    input_schema: Raw = NULL
 
 
 _SHAPE = Decoder(_Shape)
+_BLOCKS = Decoder(list[_Block])
+_TOOL = Decoder(_Tool)
 
 
 def detect_dialect(body: bytes) -> Dialect:
@@ -47,44 +68,58 @@ def detect_dialect(body: bytes) -> Dialect:
     """
     check_body(body)
     fields = read(FIELDS, body)
-    items = list_of(fields.get("messages", Raw(b"[]")))
-    return dialect_of(fields, items)
+    return dialect_of(fields, list_of(fields.get("messages", NULL)))
 
 
-def dialect_of(fields: Mapping[str, Raw], items: Sequence[Raw]) -> Dialect:
+def dialect_of(fields: Mapping[str, Raw], items: Iterable[Raw]) -> Dialect:
     """The format of a list of messages with the fields that stood around it, if any."""
     if "input" in fields and "messages" not in fields:
         return RESPONSES
-    if "system" in fields or any(
-        _shape(tool).input_schema is not None for tool in list_of(fields.get("tools"))
-    ):
+    if "system" in fields or any(map(_has_schema, list_of(fields.get("tools", NULL)))):
         return ANTHROPIC
-    shapes = [_shape(item) for item in items]
-    if any(isinstance(shape.type, str) and shape.type in ITEM_TYPES for shape in shapes):
-        return RESPONSES
-    return ANTHROPIC if any(map(_has_anthropic_block, shapes)) else CHAT
+    return next(filter(None, map(_told_by, items)), CHAT)
 
 
-def _has_anthropic_block(shape: _Shape) -> bool:
-    blocks = shape.content if isinstance(shape.content, list) else []
-    return any(isinstance(block, dict) and _is_anthropic(block) for block in blocks)
-
-
-def _is_anthropic(block: dict[str, object]) -> bool:
-    kind = block.get("type")
-    return (isinstance(kind, str) and kind in _ANTHROPIC_BLOCKS) or (kind == "image" and "source" in block)
-
-
-def list_of(raw: Raw | None) -> list[Raw]:
+def list_of(raw: Raw) -> list[Raw]:
     """The elements of a list; what is none has none, and decoding will say what is wrong with it."""
     try:
-        return ITEMS.decode(raw) if raw is not None else []
-    except (DecodeError, RecursionError):
+        return read_list(raw)
+    except WireError:
         return []
 
 
-def _shape(raw: Raw) -> _Shape:
+def _has_schema(tool: Raw) -> bool:
     try:
-        return _SHAPE.decode(raw)
+        return not is_null(_TOOL.decode(tool).input_schema)
     except (DecodeError, RecursionError):
-        return _Shape()
+        return False
+
+
+def _told_by(item: Raw) -> Dialect | None:
+    """The only format that can have sent this message; None where several can."""
+    try:
+        shape = _SHAPE.decode(item)
+    except (DecodeError, RecursionError):
+        return None
+    if shape.type in ITEM_TYPES or (shape.type is not None and shape.role is None):
+        return RESPONSES
+    if shape.role == "tool" or not is_null(shape.tool_calls):
+        return CHAT
+    return _told_by_blocks(shape.content)
+
+
+def _told_by_blocks(content: Raw) -> Dialect | None:
+    try:
+        blocks = _BLOCKS.decode(content)
+    except (DecodeError, RecursionError):
+        return None
+    return next(filter(None, map(_told_by_block, blocks)), None)
+
+
+def _told_by_block(block: _Block) -> Dialect | None:
+    kind = block.type or ""
+    if kind in _RESPONSES_BLOCKS:
+        return RESPONSES
+    if kind in _ANTHROPIC_BLOCKS or kind.endswith("_tool_result"):
+        return ANTHROPIC
+    return ANTHROPIC if kind == "image" and not is_null(block.source) else None

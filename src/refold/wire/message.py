@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
 from refold.model.message import DialectName, Message, Origin, Text
 from refold.wire import anthropic, chat, responses
 from refold.wire.patch import Fields, Json, misplaced, patch, write
-from refold.wire.reading import ITEMS, is_object, read
+from refold.wire.reading import MAX_MESSAGES, is_object, read_list, strip, too_many
 
 
 class Codec(Protocol):
@@ -40,42 +40,51 @@ def decode_message(raw: Raw | bytes, dialect: Dialect) -> Message:
     Raises:
         WireError: with a place relative to the message, such as `content[0]`.
     """
-    return _CODECS[dialect.name].decode_item(raw if isinstance(raw, Raw) else Raw(raw))
+    return _CODECS[dialect.name].decode_item(strip(raw))
 
 
 def decode_messages(array: Raw | bytes, dialect: Dialect) -> tuple[Message, ...]:
     """A whole list of messages; places are relative to the list, such as `[3].content[0]`."""
-    return _CODECS[dialect.name].decode_items(read(ITEMS, array), array)
+    raws = read_list(array)
+    if len(raws) > MAX_MESSAGES:
+        raise too_many("messages", MAX_MESSAGES)
+    return _CODECS[dialect.name].decode_items(raws, array)
 
 
 def encode_message(message: Message, dialect: Dialect) -> Raw:
-    """The JSON of one message: an element of the list of messages, or the value of `system` or `instructions`.
+    """The JSON of one message: an element of the list of messages, or the value of the field that it came from.
 
     Raises:
         WireError: the format cannot carry the message, or the message came from another format.
     """
-    origin = message.origin
+    origin = _own_origin(message, dialect)
     if origin is None:
-        return _build(message, dialect)
-    if origin.dialect != dialect.name:
-        raise WireError(
-            f"a message of the {origin.dialect} format cannot leave as {dialect.name}",
-            hint="rebuild it from its text with refold.model.message",
-        )
+        return write(_CODECS[dialect.name].spell(message))
     return _rebuild(message, origin, dialect) if origin.edited else origin.raw
 
 
 def encode_item(message: Message, dialect: Dialect) -> Raw:
     """The JSON of one message as an element of the list of messages, also where it came as a plain string."""
-    if message.origin is not None and not is_object(message.origin.raw):
-        return write(_CODECS[dialect.name].spell(message))
+    origin = _own_origin(message, dialect)
+    if origin is not None and not is_object(origin.raw):
+        return write(_CODECS[dialect.name].spell(structs.replace(message, origin=None)))
     return encode_message(message, dialect)
 
 
-def _build(message: Message, dialect: Dialect) -> Raw:
-    if dialect.name == "anthropic" and message.role == "system":
-        return write(anthropic.spell_system(message))
-    return write(_CODECS[dialect.name].spell(message))
+def encode_prompt(message: Message, dialect: Dialect) -> Raw:
+    """The JSON of a system message as the value of `system` or `instructions`."""
+    origin = _own_origin(message, dialect)
+    return origin.raw if origin is not None and not origin.edited else write(_value(message, dialect))
+
+
+def _own_origin(message: Message, dialect: Dialect) -> Origin | None:
+    origin = message.origin
+    if origin is not None and origin.dialect != dialect.name:
+        raise WireError(
+            f"a message of the {origin.dialect} format cannot leave as {dialect.name}",
+            hint="rebuild it from its text with refold.model.message",
+        )
+    return origin
 
 
 def _rebuild(message: Message, origin: Origin, dialect: Dialect) -> Raw:

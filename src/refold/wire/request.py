@@ -6,6 +6,8 @@ the list of messages and leaves the other fields, byte for byte, as they came. I
     Chat         messages: [system… | the rest]         the leading system and developer messages are `system`
     Responses    instructions, input: [system… | …]     so they are here, after the instructions
     Anthropic    system, messages: [all]
+
+A Responses request may continue what the provider keeps; then it need not bring messages of its own.
 """
 
 from __future__ import annotations
@@ -18,20 +20,33 @@ from msgspec.json import Decoder
 
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
-from refold.model.message import Message
+from refold.model.message import Message, Opaque
 from refold.model.window import Fixed, Tool
 from refold.wire import anthropic, responses
-from refold.wire.message import decode_messages, encode_item, encode_message
+from refold.wire.message import decode_messages, encode_item, encode_message, encode_prompt
 from refold.wire.patch import Fields, Json, write
-from refold.wire.reading import FIELDS, MAX_BODY_BYTES, check_body, each, is_object, read, within
+from refold.wire.reading import (
+    FIELDS,
+    MAX_BODY_BYTES,
+    NULL,
+    check_body,
+    each,
+    is_null,
+    is_object,
+    read,
+    within,
+)
 from refold.wire.tools import decode_tools
 
 T = TypeVar("T")
 
 _STRING: Decoder[str | None] = Decoder(str | None)
-_COUNT: Decoder[int | None] = Decoder(int | None)
+_COUNT: Decoder[int | float | None] = Decoder(int | float | None)
 _FLAG: Decoder[bool | None] = Decoder(bool | None)
 _MAX_OUTPUT = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_PROMPTS = {"anthropic": "system", "responses": "instructions"}
+_CONTINUES = ("previous_response_id", "conversation", "prompt")
+"""What a Responses request goes on from, instead of messages of its own."""
 
 
 class Request(Struct, frozen=True):
@@ -56,6 +71,15 @@ class Request(Struct, frozen=True):
     def fixed(self) -> Fixed:
         return Fixed(self.dialect, self.system, self.tools)
 
+    @property
+    def continues(self) -> bool:
+        """Does the provider hold messages that are not in the request? Then a result may answer a call of those."""
+        if self.dialect.name != "responses":
+            return False
+        parts = (part for message in self.messages for part in message.parts)
+        references = (isinstance(part, Opaque) and part.kind == "item_reference" for part in parts)
+        return any(not is_null(self.fields.get(key, NULL)) for key in _CONTINUES) or any(references)
+
 
 def decode_request(body: bytes, dialect: Dialect, *, max_body_bytes: int = MAX_BODY_BYTES) -> Request:
     """Read a request body.
@@ -70,7 +94,7 @@ def decode_request(body: bytes, dialect: Dialect, *, max_body_bytes: int = MAX_B
 def request_of(fields: dict[str, Raw], dialect: Dialect, body: bytes) -> Request:
     prompt, items = _prompt_of(fields, dialect), _items_of(fields, dialect)
     first = 0 if dialect.name == "anthropic" else _leading(items)
-    counts = (_field(fields, key, _COUNT) for key in _MAX_OUTPUT)
+    counts = (_count(fields, key) for key in _MAX_OUTPUT)
     return Request(
         dialect=dialect,
         messages=items[first:],
@@ -99,19 +123,18 @@ def encode_request(
     fields: Fields = {**request.fields}
     prompt, items = _split_prompt(request, system)
     if prompt is not None:
-        fields[_PROMPTS[request.dialect.name]] = encode_message(prompt, request.dialect)
-    fields[request.dialect.messages_key] = _write_items([*items, *messages], request.dialect)
+        fields[_PROMPTS[request.dialect.name]] = encode_prompt(prompt, request.dialect)
+    elif (key := _prompt_key(request.fields, request.dialect)) is not None:
+        del fields[key]
+    if items or messages or request.dialect.messages_key in fields:
+        fields[request.dialect.messages_key] = _write_items([*items, *messages], request.dialect)
     return bytes(write(fields))
 
 
 def _prompt_key(fields: dict[str, Raw], dialect: Dialect) -> str | None:
     """The field that holds the first system message where that is no item of the list."""
     key = _PROMPTS.get(dialect.name)
-    return key if key and bytes(fields.get(key, _NULL)) != b"null" else None
-
-
-_PROMPTS = {"anthropic": "system", "responses": "instructions"}
-_NULL = Raw(b"null")
+    return key if key and not is_null(fields.get(key, NULL)) else None
 
 
 def _prompt_of(fields: dict[str, Raw], dialect: Dialect) -> tuple[Message, ...]:
@@ -128,18 +151,24 @@ def _prompt_of(fields: dict[str, Raw], dialect: Dialect) -> tuple[Message, ...]:
 
 def _items_of(fields: dict[str, Raw], dialect: Dialect) -> tuple[Message, ...]:
     key = dialect.messages_key
-    raw = fields.get(key)
-    if raw is None:
-        raise WireError("is missing", place=key, hint=f"a {dialect.name} request has its messages there")
+    raw = fields.get(key, NULL)
+    if is_null(raw):
+        return _none_of(fields, dialect, "is missing")
     try:
         if dialect.name == "responses" and bytes(memoryview(raw)[:1]) == b'"':
             return (responses.decode_text(raw, "user"),)
         items = decode_messages(raw, dialect)
     except WireError as error:
         raise within(error, key) from None
-    if not items:
-        raise WireError("holds no message", place=key, hint="send at least one message of the user's")
-    return items
+    return items or _none_of(fields, dialect, "holds no message")
+
+
+def _none_of(fields: dict[str, Raw], dialect: Dialect, problem: str) -> tuple[Message, ...]:
+    """No messages, where that is allowed."""
+    if dialect.name == "responses" and any(not is_null(fields.get(key, NULL)) for key in _CONTINUES):
+        return ()
+    hint = f"a {dialect.name} request has its messages there, at least one of the user's"
+    raise WireError(problem, place=dialect.messages_key, hint=hint)
 
 
 def _leading(items: tuple[Message, ...]) -> int:
@@ -150,13 +179,23 @@ def _leading(items: tuple[Message, ...]) -> int:
 
 def _tools_of(fields: dict[str, Raw]) -> tuple[Tool, ...]:
     try:
-        return decode_tools(fields.get("tools", _NULL))
+        return decode_tools(fields.get("tools", NULL))
     except WireError as error:
         raise within(error, "tools") from None
 
 
 def _field(fields: dict[str, Raw], key: str, decoder: Decoder[T]) -> T:
-    return read(decoder, fields.get(key, _NULL), key)
+    return read(decoder, fields.get(key, NULL), key)
+
+
+def _count(fields: dict[str, Raw], key: str) -> int | None:
+    """A number of tokens; some clients write it as a float."""
+    count = _field(fields, key, _COUNT)
+    if count is None:
+        return None
+    if count < 0 or count != int(count):
+        raise WireError("expected a whole number of tokens", place=key)
+    return int(count)
 
 
 def _are_same(old: Sequence[Message], new: Sequence[Message]) -> bool:
@@ -173,17 +212,25 @@ def _is_same(old: Message, new: Message) -> bool:
 
 def _split_prompt(request: Request, system: Sequence[Message]) -> tuple[Message | None, Sequence[Message]]:
     """The system message that has a field of its own, and those that are items of the list."""
-    if request.dialect.name == "anthropic":
-        if len(system) > 1:
-            raise WireError("has one value", place="system", hint="add a part to the system message instead")
-        return (system[0] if system else None), ()
-    if system and _prompt_key(request.fields, request.dialect):
-        return system[0], system[1:]
-    return None, system
+    if request.dialect.name == "chat" or not system:
+        return None, system
+    first, *rest = system
+    if request.dialect.name == "responses":
+        return (first, rest) if _is_prompt(first) else (None, system)
+    if rest or not _is_prompt(first):
+        raise WireError("has one value", place="system", hint="add a part to the system message instead")
+    return first, ()
+
+
+def _is_prompt(message: Message) -> bool:
+    """Is the message the value of a field, or a new one that can be? A developer's has no such field."""
+    if message.origin is None:
+        return message.role == "system"
+    return not is_object(message.origin.raw)
 
 
 def _write_items(messages: Sequence[Message], dialect: Dialect) -> Json:
-    only = messages[0].origin if len(messages) == 1 else None
-    if only is not None and not is_object(only.raw):
-        return encode_message(messages[0], dialect)
+    only = messages[0] if len(messages) == 1 and messages[0].role == "user" else None
+    if only and only.origin and not is_object(only.origin.raw):
+        return encode_message(only, dialect)
     return each(lambda message: encode_item(message, dialect), messages, dialect.messages_key)

@@ -16,7 +16,7 @@ from refold.model.errors import WireError
 from refold.model.message import File, Image, Opaque, Part, Text, ToolResult
 from refold.wire.media import join_url, split_url
 from refold.wire.patch import Fields, Json, misplaced, patch, write, write_block, write_content
-from refold.wire.reading import each, kind_of, read, read_block
+from refold.wire.reading import each, kind_of, read, read_block, read_content
 
 Content: TypeAlias = Text | Image | File | Opaque
 
@@ -98,14 +98,12 @@ _BLOCKS = frozenset(
     {"input_text", "output_text", "text", "refusal", "input_image", "computer_screenshot", "input_file"}
 )
 _CHUNK = Decoder(_Chunk)
-_OUTPUT: Decoder[str | list[Raw]] = Decoder(str | list[Raw])
 _TEXT: Decoder[str | None] = Decoder(str | None)
 
 
-def decode_content(content: str | list[Raw], place: str = "content") -> tuple[Content, ...]:
-    if isinstance(content, str):
-        return (Text(content),) if content else ()
-    return each(_block, content, place)
+def decode_content(raw: Raw, place: str = "content") -> tuple[Content, ...]:
+    """A text or a list of blocks, at `place`."""
+    return _parts(_given(raw, place), place)
 
 
 def decode_output(kind: str, raw: Raw) -> tuple[Content, ...]:
@@ -113,11 +111,22 @@ def decode_output(kind: str, raw: Raw) -> tuple[Content, ...]:
     if kind == "computer":
         return (_block(raw),)
     if kind in ("local_shell", "apply_patch"):
-        return decode_content(read(_TEXT, raw) or "")
-    output = read(_OUTPUT, raw)
-    return (
-        each(_chunk, output) if kind == "shell" and isinstance(output, list) else decode_content(output, "")
-    )
+        return _parts(read(_TEXT, raw) or "", "")
+    output = _given(raw, "")
+    return each(_chunk, output) if kind == "shell" and isinstance(output, list) else _parts(output, "")
+
+
+def _given(raw: Raw, place: str) -> str | list[Raw]:
+    content = read_content(raw, place)
+    if content is None:
+        raise WireError("is missing or null", place=place, hint="an empty text says nothing as well")
+    return content
+
+
+def _parts(content: str | list[Raw], place: str) -> tuple[Content, ...]:
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    return each(_block, content, place)
 
 
 def spell_content(parts: Sequence[Part], text_kind: str, place: str = "content") -> Json:
@@ -151,13 +160,18 @@ def _chunk(raw: Raw) -> Text:
 def _spell_block(part: Part, text_kind: str) -> Fields:
     kind = kind_of(part.raw) if part.raw is not None else ""
     if isinstance(part, Text):
-        key = "refusal" if kind == "refusal" else "text"
-        return {"type": kind or text_kind, key: part.text}
+        return _spell_text(part, kind or text_kind)
     if isinstance(part, Image):
         return _spell_image(part, kind or "input_image")
     if isinstance(part, File) and not part.text:
         return _spell_file(part)
     raise misplaced(part, _NAME)
+
+
+def _spell_text(part: Text, kind: str) -> Fields:
+    fields: Fields = {"type": kind, "refusal" if kind == "refusal" else "text": part.text}
+    # A model's text has a list of annotations; a block that came without goes back without.
+    return {**fields, "annotations": []} if kind == "output_text" and part.raw is None else fields
 
 
 def _spell_image(image: Image, kind: str) -> Fields:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from refold.model.errors import WireError
 from refold.model.window import Tool
-from refold.wire.reading import each, read, text_of
+from refold.wire.reading import each, is_null, read, read_list, text_of
 
 _NONE = Raw(b"")
 
@@ -32,13 +33,11 @@ class _Definition(Struct, gc=False):
 
 
 _DEFINITION = Decoder(_Definition)
-_LIST: Decoder[list[Raw] | None] = Decoder(list[Raw] | None)
 
 
 def decode_tools(array: Raw) -> tuple[Tool, ...]:
     """The value of a request's `tools`; places are relative to it."""
-    definitions = read(_LIST, array)
-    return each(_tool, definitions or ())
+    return () if is_null(array) else each(_tool, read_list(array))
 
 
 def _tool(raw: Raw) -> Tool:
@@ -46,5 +45,8 @@ def _tool(raw: Raw) -> Tool:
     inner = tool.function or tool.custom
     if inner is not None:
         return Tool(inner.name, inner.description or "", text_of(inner.parameters), raw)
-    schema = bytes(tool.input_schema) or bytes(tool.parameters)
-    return Tool(tool.name or tool.type or "", tool.description or "", schema.decode(), raw)
+    name = tool.name or tool.type
+    if not name:
+        raise WireError("is missing", place="name", hint="a tool has a name, or the type of a provider's own")
+    schema = text_of(tool.input_schema) or text_of(tool.parameters)
+    return Tool(name, tool.description or "", schema, raw)

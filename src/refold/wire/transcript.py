@@ -6,15 +6,19 @@ one shape only. A file holds one conversation.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from msgspec import Raw
 
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
 from refold.wire.detect import dialect_of, list_of
-from refold.wire.reading import FIELDS, ITEMS, MAX_BODY_BYTES, check_body, read, within
+from refold.wire.reading import FIELDS, MAX_BODY_BYTES, MAX_MESSAGES, check_body, read, too_many, within
 from refold.wire.request import Request, request_of
 
 _BOM = b"\xef\xbb\xbf"
+_LINE = re.compile(rb"\S[^\n]*")
 
 
 def decode_transcript(
@@ -27,28 +31,43 @@ def decode_transcript(
     """
     check_body(data, max_body_bytes)
     text = data.removeprefix(_BOM)
-    if not text.strip():
+    first = _LINE.search(text)
+    if first is None:
         raise WireError("the transcript is empty")
-    if text.lstrip().startswith(b"["):
+    if first[0].startswith(b"["):
         return _from_array(text, dialect, data)
-    lines = _lines(text)
-    return _from_lines(lines, dialect, data) if lines else _from_object(text, dialect, data)
-
-
-def _lines(text: bytes) -> dict[int, bytes]:
-    """The lines of JSONL by their numbers; none for a single JSON object, on however many lines."""
-    lines = {number: line for number, line in enumerate(text.split(b"\n"), 1) if line.strip()}
-    first = next(iter(lines.values())).strip()
-    is_jsonl = len(lines) > 1 and first.startswith(b"{") and first.endswith(b"}") and not _is_object(text)
-    return lines if is_jsonl else {}
-
-
-def _is_object(text: bytes) -> bool:
     try:
-        read(FIELDS, text)
+        fields = read(FIELDS, text)
     except WireError:
-        return False
-    return True
+        if _is_jsonl(first[0], text[first.end() :]):
+            return _from_lines(dict(_lines(text)), dialect, data)
+        raise
+    return _from_object(fields, text, dialect, data)
+
+
+def _is_jsonl(first: bytes, rest: bytes) -> bool:
+    """Is the first line an object by itself, with more to come?"""
+    return first.startswith(b"{") and first.rstrip().endswith(b"}") and bool(rest.strip())
+
+
+def _lines(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of JSONL with their numbers, up to the first that is no message."""
+    number, counted, found = 1, 0, 0
+    for line in _LINE.finditer(text):
+        number += text.count(b"\n", counted, line.start())
+        counted, found = line.start(), found + 1
+        if found > MAX_MESSAGES:
+            raise too_many("messages", MAX_MESSAGES, "messages")
+        _check_message(read(FIELDS, line[0], f"line {number}"), f"line {number}")
+        yield number, line[0]
+
+
+def _check_message(fields: dict[str, Raw], place: str) -> None:
+    if _list_key(fields) is not None:
+        hint = "split the file: each line holds a conversation of its own"
+        raise WireError("there are several conversations in one file", place=place, hint=hint)
+    if not fields.keys() & {"role", "type", "id"}:
+        raise WireError("is no message", place=place, hint="give one message per line")
 
 
 def _list_key(fields: dict[str, Raw]) -> str | None:
@@ -59,13 +78,11 @@ def _list_key(fields: dict[str, Raw]) -> str | None:
 
 
 def _from_array(array: bytes, dialect: Dialect | None, data: bytes) -> Request:
-    items = read(ITEMS, array)
-    found = dialect or dialect_of({}, items)
+    found = dialect or dialect_of({}, list_of(Raw(array)))
     return request_of({found.messages_key: Raw(array.strip())}, found, data)
 
 
-def _from_object(text: bytes, dialect: Dialect | None, data: bytes) -> Request:
-    fields = read(FIELDS, text)
+def _from_object(fields: dict[str, Raw], text: bytes, dialect: Dialect | None, data: bytes) -> Request:
     key = _list_key(fields)
     if key is not None:
         found = dialect or dialect_of(fields, list_of(fields[key]))
@@ -82,10 +99,6 @@ def _renamed(fields: dict[str, Raw], old: str, new: str) -> dict[str, Raw]:
 
 
 def _from_lines(lines: dict[int, bytes], dialect: Dialect | None, data: bytes) -> Request:
-    for number, line in lines.items():
-        if _list_key(read(FIELDS, line, f"line {number}")) is not None:
-            hint = "split the file: each line holds a conversation of its own"
-            raise WireError("there are several conversations in one file", place=f"line {number}", hint=hint)
     try:
         return _from_array(b"[" + b",".join(lines.values()) + b"]", dialect, data)
     except WireError as error:

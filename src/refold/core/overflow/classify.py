@@ -80,14 +80,14 @@ def classify_finish(
     A report above the window is an overflow the provider kept silent about. Where we have an estimate of our own it must
     agree: reports are sometimes doubled.
     """
-    prompt = usage.prompt if usage else None
+    prompt = usage.context if usage else None
     if reason == "model_context_window_exceeded":
         return Overflow("input_too_long", limit=window, prompt=prompt, evidence="finish reason")
     if usage is None or not window or window < 0:
         return None
-    if reason in _FINISHED_FULL and not usage.output and usage.prompt * 100 >= window * 99:
+    if reason in _FINISHED_FULL and not usage.output and usage.context * 100 >= window * 99:
         return Overflow("input_too_long", limit=window, prompt=prompt, output=0, evidence="length, no output")
-    if usage.prompt > window and (estimated is None or _is_near(estimated, window)):
+    if usage.context > window and (estimated is None or _is_near(estimated, window)):
         return Overflow("input_too_long", limit=window, prompt=prompt, evidence="reported input")
     return None
 

@@ -1,0 +1,117 @@
+"""Error bodies: what a provider says went wrong, for people to see.
+
+One idea: every server has its own envelope, but inside there is always a message with a type or a code. The envelopes are
+opened until one is found. What the error means for the window is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from msgspec import DecodeError, Raw, Struct, field, structs
+from msgspec.json import Decoder
+
+from refold.wire.reading import NULL, First, is_null, word
+
+_MAX_ENVELOPES = 4
+"""A list of objects with an error that is a list: the deepest seen, and one more."""
+
+
+class ErrorBody(Struct, frozen=True):
+    """What a provider says went wrong. All empty: the body holds no error that can be read."""
+
+    type: str = ""
+    code: str = ""
+    message: str = ""
+    request_id: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        return bool(self.type or self.code or self.message)
+
+
+class _Envelope(Struct, gc=False):
+    """An answer, or an error inside of one; nothing is read before it is needed."""
+
+    error: Raw = NULL
+    errors: Raw = NULL
+    detail: Raw = NULL
+    message: Raw = NULL
+    msg: Raw = NULL
+    type: Raw = NULL
+    aws_type: Raw = field(default=NULL, name="__type")
+    status: Raw = NULL
+    code: Raw = NULL
+    request_id: Raw = NULL
+    choices: Raw = NULL
+    content: Raw = NULL
+    output: Raw = NULL
+
+    @property
+    def is_reply(self) -> bool:
+        return not (is_null(self.choices) and is_null(self.content) and is_null(self.output))
+
+    def own(self) -> ErrorBody:
+        """What stands here and in no further envelope."""
+        kind = word(self.type) or word(self.aws_type) or word(self.status)
+        return ErrorBody(kind, word(self.code), word(self.message) or word(self.msg))
+
+
+_ENVELOPE = Decoder(_Envelope)
+_FIRST = Decoder(First)
+
+
+def decode_error(body: bytes) -> ErrorBody:
+    """The error an answer reports, in any of the formats and whatever its status. Never raises.
+
+    That is the error of the whole answer, or of its first choice where a reply broke off.
+    """
+    found = answer_error(body)
+    if found.is_error:
+        return found
+    return _find(_envelope(_first(_envelope(body).choices)).error)
+
+
+def answer_error(body: bytes) -> ErrorBody:
+    """The error of a whole answer. A reply has one only where it says `error`."""
+    top = _envelope(_first(body) if body.lstrip().startswith(b"[") else body)
+    envelopes = (top.error,) if top.is_reply else (top.error, top.errors, top.detail)
+    inside = _find_any(envelopes)
+    if inside.is_error:
+        return structs.replace(inside, request_id=word(top.request_id))
+    own = top.own()
+    return own if own.message and not top.is_reply else ErrorBody()
+
+
+def _find_any(raws: tuple[Raw, ...], envelopes: int = _MAX_ENVELOPES) -> ErrorBody:
+    found = (_find(raw, envelopes) for raw in raws)
+    return next((error for error in found if error.is_error), ErrorBody())
+
+
+def _find(raw: Raw, envelopes: int = _MAX_ENVELOPES) -> ErrorBody:
+    """The error in a text, an object or the first element of a list."""
+    opening = bytes(memoryview(raw)[:1])
+    if opening == b'"':
+        return ErrorBody(message=word(raw))
+    if opening not in (b"{", b"[") or not envelopes:
+        return ErrorBody()
+    if opening == b"[":
+        return _find(_first(raw), envelopes - 1)
+    envelope = _envelope(raw)
+    own = envelope.own()
+    if own.message:
+        return own
+    inside = _find_any((envelope.error, envelope.errors, envelope.detail), envelopes - 1)
+    return inside if inside.is_error else own
+
+
+def _envelope(raw: Raw | bytes) -> _Envelope:
+    try:
+        return _ENVELOPE.decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return _Envelope()
+
+
+def _first(raw: Raw | bytes) -> Raw:
+    try:
+        return _FIRST.decode(raw).value
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return NULL
