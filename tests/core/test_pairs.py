@@ -275,3 +275,11 @@ def test_a_result_message_without_a_result_or_a_word_goes():
         fixed = repair(messages, dialect)
         assert show(fixed.messages) == "u"
         assert [gone.reason for gone in fixed.removed] == ["empty_message"]
+
+
+def test_text_in_a_result_message_without_a_result_is_the_user_s():
+    messages = [user("go"), *talk("c:x"), Message("tool", (Text("wait"),)), *talk("c:y t:y")]
+    for dialect in (CHAT, ANTHROPIC):
+        assert "misplaced_part" in [found.rule for found in verify(messages, dialect)]
+        fixed = repair(messages, dialect)
+        assert show(fixed.messages) == "u u c:y t:y"

@@ -75,6 +75,8 @@ def misplaced_parts(message: Message, dialect: Dialect) -> Iterator[tuple[str, s
             seen_other = True
             if (kind is ToolCall or kind is Reasoning) and role != "assistant":
                 yield "a tool call or thinking", "in an assistant message"
+    if role == "tool" and message.parts and type(message.parts[0]) is not ToolResult and not message.results:
+        yield "text without a tool result", "in a user message"
     if len(message.parts) > 1:
         yield from _crowded(message, dialect)
     if not dialect.media_in_results and role == "tool" and any(map(_has_media, message.parts)):

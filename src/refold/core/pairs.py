@@ -83,7 +83,7 @@ def repair(
 
 
 def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[Removed]) -> list[_Placed]:
-    """Take out what its message has no place for, and split crowded items, so that all else can trust roles."""
+    """Take out what says nothing or has no place in its message, and split crowded items: all else can trust roles."""
     out: list[_Placed] = []
     for index, message in enumerate(messages):
         parts: list[Part] = []
@@ -94,7 +94,12 @@ def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[Remo
             else:
                 parts.append(part)
         kept = message if len(parts) == len(message.parts) else message.with_parts(tuple(parts))
-        out.extend((index, item) for item in _items(kept, dialect))
+        if kept.role == "tool" and not kept.results:
+            kept = structs.replace(kept, role="user")
+        if is_empty(kept):
+            removed.append(Removed(index, kept, "empty_message"))
+        else:
+            out.extend((index, item) for item in _items(kept, dialect))
     return out
 
 
@@ -183,9 +188,6 @@ class _Rebuild:
         """A message outside of any reply: its results were moved next to their calls, or answer none."""
         message = self.all[index]
         self.removed.extend(Removed(index, *gone) for gone in self.matched.unwanted.get(index, ()))
-        if is_empty(message):
-            self.removed.append(Removed(index, message, "empty_message"))
-            return []
         if message.role != "tool" or index in self.matched.foreign:
             return [(index, message)]
         rest = self._rest(range(index, index + 1))
