@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from refold.core.stages.shown import Item, Shown
+from refold.core.summary.facts import Facts, index_message
+from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
 from refold.core.view import View
 from refold.model.message import Message
 from refold.model.summary import Summary
@@ -28,16 +30,23 @@ class Folded(Struct, frozen=True):
     """The number of the first original that is shown as it is after the edited ones."""
     summaries: tuple[Summary, ...] = ()
     pinned: frozenset[int] = frozenset()
+    facts: Facts = field(default_factory=Facts)
+    """What is known about every original, noted as it arrived."""
+    ledger: Ledger = EMPTY
 
     @classmethod
     def of(cls, branch: View) -> Folded:
-        return cls(branch, branch)
+        return cls(branch, branch, facts=Facts())
 
     def extend(self, messages: Iterable[Message]) -> Folded:
         new = tuple(messages)
         branch = self.branch.extend(new)
         shown = branch if self.shown is self.branch else self.shown.extend(new)
-        return structs.replace(self, branch=branch, shown=shown)
+        facts, ledger = self.facts, self.ledger
+        for number, message in enumerate(new, len(self.branch)):
+            facts = index_message(facts, message, number)
+            ledger = merge(ledger, entries(message))
+        return structs.replace(self, branch=branch, shown=shown, facts=facts, ledger=ledger)
 
     def number(self, index: int) -> int:
         """The number of the original behind the message shown at `index`."""

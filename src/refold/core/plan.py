@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from refold.core import cut as cuts
 from refold.core.assemble import assemble
-from refold.core.budget import input_limit, limit_of, tokens_of
+from refold.core.budget import exact, input_limit, limit_of, tokens_of
 from refold.core.fold import Folded
 from refold.core.measure import FixedCost, measure
 from refold.core.policy import (
@@ -211,8 +211,11 @@ def _cut(folded: Folded, frame: Frame, now: Now) -> int:
     last_exchange = cuts.pair_safe(view, len(view) - 1)
     wanted = _wanted(frame.policy.cut, view, frame.budget, effective, now)
     wanted = min(cuts.pair_safe(view, wanted), last_exchange)
-    is_turn_small = view.tokens_between(folded.active, len(view)).tokens <= effective // 2
+    most = int(exact(frame.policy.whole_turn.fraction) * effective)
+    is_turn_small = view.tokens_between(folded.active, len(view)).tokens <= most
     if wanted > folded.active and is_turn_small:
+        wanted = cuts.pair_safe(view, folded.active)
+    if wanted == 0 and now.moment == "manual":
         wanted = cuts.pair_safe(view, folded.active)
     if wanted == 0 and not _fits(folded, frame, now):
         half = Exchanges(Share(0.5, "effective"))

@@ -81,6 +81,10 @@ class Policy(Struct, frozen=True, kw_only=True):
     """What is done without any summary when the window is too small for everything else, in this order."""
     target: Tokens | Share = Share(0.8)
     """Where stages alone bring the window below this, nothing is summarised."""
+    whole_turn: Share = Share(0.5)
+    """An active turn that takes no more of the room than this is never cut into."""
+    prepares: bool = False
+    """Compact as messages arrive, not when a context is asked for: nobody waits then."""
     summary_share: Share = Share(0.25)
     """How much of the room a summary may take."""
     scope: Scope = "own"

@@ -15,8 +15,9 @@ from refold.core.budget import check_room
 from refold.core.fold import Folded
 from refold.core.measure import Meter, count_fixed, current_size, record_call
 from refold.core.overflow import classify
-from refold.core.plan import Frame, Now, Plan, SummaryRequest, plan, resolve
+from refold.core.plan import Decision, Frame, Now, Plan, SummaryRequest, plan, resolve
 from refold.core.policy import Policy
+from refold.core.recall import search
 from refold.core.stages.shown import Edit, Item, Room, Shown, part_of
 from refold.core.verify import verify_window
 from refold.core.view import View
@@ -43,7 +44,7 @@ BLIND_RECOVERY = 0.7
 class Receipt(Struct, frozen=True):
     """What was done on its own, and why."""
 
-    decision: str
+    decision: Decision
     reason: str
     before: int
     """Tokens of the messages and summaries before and after."""
@@ -75,6 +76,8 @@ class Memory:
             self._arrive()
             if message.role == "assistant":
                 self._act("after_call")
+            elif self.frame.policy.prepares and not self.folded.shown.progress.open_calls:
+                self._act("before_call")
 
     def context(self) -> Window:
         """What to send now.
@@ -122,6 +125,10 @@ class Memory:
             raise NotFound(f"message {number} has no part {part}")
         return found
 
+    def search(self, query: str, *, max_tokens: int = 1_000) -> str:
+        """Passages of everything ever said that fit the query, each with the handle of its original."""
+        return search(self.folded.facts, query, max_tokens=max_tokens, counter=self.folded.shown.counter)
+
     def recover(self, status: int | None, body: object) -> Window:
         """The next smaller window after a provider's refusal, made without any model.
 
@@ -157,12 +164,16 @@ class Memory:
             view.counter,
             view.dialect,
         )
-        shown = Shown((item,), 1)
+        shown, edits = Shown((item,), 1), list[Edit]()
         for stage in self.frame.policy.arrival:
-            shown = stage.apply(shown, room).shown
-        if shown.items[0].message is not item.message:
-            rest = self.folded.items.items[:-1]
-            self.folded = self.folded.show((*rest, *shown.items))
+            result = stage.apply(shown, room)
+            shown = result.shown
+            edits += result.edits
+        if edits:
+            before, rest = self.folded, self.folded.items.items[:-1]
+            self._replace(
+                before.show((*rest, *shown.items)), "reduce", "too large for its share", tuple(edits)
+            )
 
     def _act(self, moment: Moment, limit: int | None = None) -> Plan:
         size = current_size(self.meter, self.folded.shown, self.frame.cost) if self.meter.anchor else None
@@ -175,22 +186,22 @@ class Memory:
             if summary is not None:
                 planned = resolve(planned, summary, self.frame, now)
         if planned.next is not before:
-            self._keep(before, planned, summary)
+            self._replace(planned.next, planned.decision, planned.reason, planned.edits, summary)
         return planned
 
-    def _keep(self, before: Folded, planned: Plan, summary: Summary | None) -> None:
-        self._before.append(before)
-        self.folded = planned.next
-        self.receipts.append(
-            Receipt(
-                planned.decision,
-                planned.reason,
-                before=_size(before),
-                after=_size(planned.next),
-                edits=planned.edits,
-                summary=summary,
-            )
-        )
+    def _replace(
+        self,
+        folded: Folded,
+        decision: Decision,
+        reason: str,
+        edits: tuple[Edit, ...],
+        summary: Summary | None = None,
+    ) -> None:
+        """Show the branch another way from now on, and write down why."""
+        before, after = _size(self.folded), _size(folded)
+        self._before.append(self.folded)
+        self.folded = folded
+        self.receipts.append(Receipt(decision, reason, before, after, edits, summary))
 
     def _send(self, planned: Plan) -> Window:
         if planned.refusal:

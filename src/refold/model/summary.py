@@ -25,3 +25,5 @@ class Summary(Struct, frozen=True):
     """What it takes in a window, framing included."""
     kind: SummaryKind = "extractive"
     scope: Scope = "own"
+    reserve: tuple[int, ...] = ()
+    """What an extractive summary may choose from next time: numbers of pieces in the fact index."""

@@ -12,5 +12,8 @@ from refold.core.presets.lis import LIS
 from refold.core.presets.llms import LLMS
 from refold.core.presets.opal import OPAL
 from refold.core.presets.picoclaw import PICOCLAW
+from refold.core.presets.refold import REFOLD
 
-PRESETS: dict[str, Policy] = {policy.name: policy for policy in (LIS, OPAL, LLMS, PICOCLAW, LIBRECHAT)}
+PRESETS: dict[str, Policy] = {
+    policy.name: policy for policy in (REFOLD, LIS, OPAL, LLMS, PICOCLAW, LIBRECHAT)
+}

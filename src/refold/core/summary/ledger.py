@@ -1,0 +1,133 @@
+"""The ledger: what is carried from summary to summary mechanically, never paraphrased and never dropped by chance.
+
+One idea: files, rules, errors, decisions and open tasks are found by their form, message by message, and only ever added up.
+A file that was read and later modified counts as modified; a rule stays as the user wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from refold.core.summary.pieces import head
+from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, file_accesses, has_failed
+from refold.model.message import Message
+
+MAX_LINE = 240
+"""Characters of one entry: an error says what it is in its first lines."""
+MAX_RULE = 400
+"""Characters of one rule: a longer sentence is a text, and no rule to follow word for word."""
+MAX_ENTRIES = 12
+"""How many errors, decisions and tasks are carried: older ones are done with, or in the digest."""
+MAX_RULES = 100
+"""Rules are dropped last of all; nobody states so many."""
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+")
+_RULE = re.compile(
+    r"\b(?:must|never|always|do not|don['’]t|should not|shouldn['’]t|make sure|ensure|avoid|prefer|only use|use only"
+    r"|no more than|at most|at least|required to|not allowed|from now on)\b|必须|不要|禁止|务必",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"[{};=<>|\\]|^\s*(?:#|//|\"\"\"|\d+[:\t])|\w\(")
+_DECISION = re.compile(
+    r"\b(?:decided|decision|going with|go with|will use|instead of|switch(?:ed|ing)? to|chose|settled on)\b",
+    re.IGNORECASE,
+)
+_OPEN = re.compile(r"\s*(?:[-*]|\d+\.)?\s*(?:\[ \]|TODO:?|Next(?: steps?)?:|Remaining:)\s*(?=\S)")
+_DONE = re.compile(r"\s*(?:[-*]|\d+\.)?\s*\[[xX]\]\s*(?=\S)")
+
+
+class Ledger(Struct, frozen=True):
+    """Every list is in the order of first mention, without repeats."""
+
+    read: tuple[str, ...] = ()
+    """Files that were read and never modified."""
+    modified: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    """Sentences of the user that state a rule, word for word."""
+    errors: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    """Tasks that were named and not ticked off."""
+    done: tuple[str, ...] = ()
+    """Tasks that were ticked off: they close those named before."""
+
+
+EMPTY = Ledger()
+
+
+def ledger_of(messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS) -> Ledger:
+    """What some messages add to the ledger."""
+    found = EMPTY
+    for message in messages:
+        found = merge(found, entries(message, tools))
+    return found
+
+
+def entries(message: Message, tools: ToolKinds = COMMON_TOOLS) -> Ledger:
+    """What one message adds to the ledger. Files count by the calls of the assistant, whatever the result says."""
+    match message.role:
+        case "user":
+            return Ledger(rules=tuple(rules(message.text)))
+        case "assistant":
+            touched = [access for call in message.calls for access in file_accesses(call, tools)]
+            modified = _unique(access.path for access in touched if access.kind == "write")
+            read = _unique(access.path for access in touched if access.kind == "read")
+            lines = message.text.splitlines()
+            return Ledger(
+                read=tuple(path for path in read if path not in modified),
+                modified=modified,
+                decisions=_unique(_short(found) for found in _decisions(message.text)),
+                tasks=_unique(_short(_OPEN.sub("", line, 1)) for line in lines if _OPEN.match(line)),
+                done=_unique(_short(_DONE.sub("", line, 1)) for line in lines if _DONE.match(line)),
+            )
+        case "tool":
+            return Ledger(errors=_unique(_short(r.text) for r in message.results if has_failed(r)))
+        case _:
+            return EMPTY
+
+
+def merge(earlier: Ledger, later: Ledger) -> Ledger:
+    """Both ledgers in one."""
+    modified = _unique((*earlier.modified, *later.modified))
+    changed, done = set(modified), _newest((*earlier.done, *later.done))
+    tasks = [task for task in earlier.tasks if task not in later.done]
+    return Ledger(
+        read=tuple(path for path in _unique((*earlier.read, *later.read)) if path not in changed),
+        modified=modified,
+        rules=_unique((*earlier.rules, *later.rules))[:MAX_RULES],
+        errors=_newest((*earlier.errors, *later.errors)),
+        decisions=_newest((*earlier.decisions, *later.decisions)),
+        tasks=_newest((*tasks, *(task for task in later.tasks if task not in later.done))),
+        done=done,
+    )
+
+
+def rules(text: str) -> Iterator[str]:
+    """The sentences of a text that state a rule, word for word. Code is no rule, whatever its comments say."""
+    for line in text.splitlines():
+        if _RULE.search(line) and not _CODE.search(line):
+            for sentence in map(str.strip, _SENTENCE.split(line)):
+                if len(sentence) <= MAX_RULE and _RULE.search(sentence):
+                    yield sentence
+
+
+def _decisions(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if _DECISION.search(line):
+            yield from (sentence for sentence in _SENTENCE.split(line) if _DECISION.search(sentence))
+
+
+def _short(text: str) -> str:
+    return head(" ".join(text.split()), MAX_LINE)
+
+
+def _unique(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(entry for entry in found if entry))
+
+
+def _newest(found: Iterable[str]) -> tuple[str, ...]:
+    """The newest entries; one that is said again counts as new."""
+    last_first = tuple(dict.fromkeys(reversed(tuple(entry for entry in found if entry))))
+    return tuple(reversed(last_first[:MAX_ENTRIES]))

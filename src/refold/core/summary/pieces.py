@@ -1,0 +1,144 @@
+"""Pieces: a text split into the units that a digest can quote.
+
+One idea: a cut must not invent anything. Half a path or half a number is a false one, so a piece ends at the end of a line,
+at white space, or between two marks of punctuation; a run of characters without any such place stays whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+PIECE_CHARACTERS = 60
+"""Long lines are split into pieces of about this length: shorter ones shred prose, longer ones drag dead weight along."""
+_WHOLE_LINE = PIECE_CHARACTERS * 4 // 3
+"""A line up to this length is one piece."""
+_STUB_LINE = 12
+"""A line shorter than this is joined to the one after it: a bracket alone says nothing."""
+_SEPARATORS = frozenset(",;(){}[]<>\"'|`")
+_AFTER = {
+    ",": 4,
+    ";": 4,
+    "}": 4,
+    "]": 4,
+    ")": 4,
+    ".": 3,
+    "!": 3,
+    "?": 3,
+    "。": 4,
+    "，": 4,
+    "、": 4,
+    ":": 1,
+    "=": 1,
+}
+_CONNECTORS = frozenset("_-./@+%~#:=&?$\\")
+_SPACELESS = (
+    ("\u2e80", "\u9fff"),
+    ("\uf900", "\ufaff"),
+    ("\uff66", "\uff9f"),
+    ("\U0001f000", "\U0001faff"),
+    ("\U00020000", "\U0003ffff"),
+)
+_JOINERS = frozenset("\u200c\u200d\ufe0e\ufe0f\u20e3")
+
+
+def pieces(text: str) -> Iterator[str]:
+    """The pieces of a text in order, white space squeezed. Empty lines are left out."""
+    held = ""
+    for line in text.splitlines():
+        words = " ".join(line.split())
+        if held and len(held) + len(words) < PIECE_CHARACTERS:
+            words, held = f"{held} {words}".rstrip(), ""
+        elif held:
+            yield held
+            held = ""
+        if len(words) < _STUB_LINE:
+            held = words
+        elif len(words) <= _WHOLE_LINE:
+            yield words
+        else:
+            yield from _split(words)
+    if held:
+        yield held
+
+
+def is_safe(text: str, at: int) -> bool:
+    """May the text be cut before position `at` without tearing a name, a number or a character apart?"""
+    left, right = text[at - 1], text[at]
+    if left.isspace() or right.isspace():
+        return True
+    if left in _SEPARATORS and right in _SEPARATORS:
+        return True
+    if left in _CONNECTORS or right in _CONNECTORS:
+        return False
+    return (_is_spaceless(left) or _is_spaceless(right)) and not _is_glued(left, right)
+
+
+def head(text: str, limit: int) -> str:
+    """The longest beginning of at most `limit` characters that ends at a line, or else at a safe place."""
+    if len(text) <= limit:
+        return text
+    line = text.rfind("\n", 0, limit + 1)
+    if line > limit // 2:
+        return text[:line]
+    at = max(0, limit)
+    while at > 0 and not is_safe(text, at):
+        at -= 1
+    return text[:at]
+
+
+def tail(text: str, limit: int) -> str:
+    """The longest ending of at most `limit` characters that starts at a line, or else at a safe place."""
+    if len(text) <= limit:
+        return text
+    start = len(text) - max(0, limit)
+    line = text.find("\n", max(0, start - 1), start + limit // 2)
+    if line >= 0:
+        return text[line + 1 :]
+    while 0 < start < len(text) and not is_safe(text, start):
+        start += 1
+    return text[start:]
+
+
+def _split(line: str) -> Iterator[str]:
+    start, end = 0, len(line)
+    while end - start > _WHOLE_LINE:
+        stop = _best_break(line, start) or _next_break(line, start + PIECE_CHARACTERS)
+        yield line[start:stop].strip()
+        start = stop
+    rest = line[start:].strip()
+    if rest:
+        yield rest
+
+
+def _best_break(line: str, start: int) -> int:
+    """The best place to break in the second half of a piece: after a clause, else between words; 0 for none."""
+    best, value = 0, 0
+    for at in range(start + PIECE_CHARACTERS, start + PIECE_CHARACTERS // 2, -1):
+        if is_safe(line, at):
+            found = _AFTER.get(line[at - 1], 2)
+            if found > value:
+                best, value = at, found
+            if value == 4:
+                break
+    return best
+
+
+def _next_break(line: str, at: int) -> int:
+    while at < len(line) and not is_safe(line, at):
+        at += 1
+    return at
+
+
+def _is_spaceless(character: str) -> bool:
+    """Chinese, Japanese and pictures are written without spaces: they may be parted between any two characters."""
+    return character >= "\u2e80" and any(first <= character <= last for first, last in _SPACELESS)
+
+
+def _is_glued(left: str, right: str) -> bool:
+    """Parts of one picture: joined, coloured, or one of the two letters of a flag."""
+    return left in _JOINERS or right in _JOINERS or (right >= "\U0001f1e6" and _completes(left, right))
+
+
+def _completes(left: str, right: str) -> bool:
+    is_flag = "\U0001f1e6" <= right <= "\U0001f1ff" and "\U0001f1e6" <= left <= "\U0001f1ff"
+    return is_flag or "\U0001f3fb" <= right <= "\U0001f3ff"

@@ -1,0 +1,102 @@
+"""The parts of a summary around the digest: the task, the user's rules, the files, and what the ledger holds besides.
+
+One idea: every section has one heading, at most once, and a share of the room. What does not fit is left out from the oldest,
+errors and decisions before files, files before rules; nothing is said about how much was left out, since such a number would
+be the only one in the summary that nobody ever said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from refold.core.summary.ledger import Ledger
+from refold.model.message import Message, Role
+
+RULES = "## Rules the user gave"
+MODIFIED = "## Files modified"
+READ = "## Files read"
+ERRORS = "## Errors"
+DECISIONS = "## Decisions"
+TASKS = "## Open tasks"
+_ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
+_COMPACTED = "Compacted messages: "
+
+
+class Shares(Struct, frozen=True):
+    """What the sections may take of the room for messages."""
+
+    rules: float = 0.20
+    """Rules are the last thing to lose."""
+    files: float = 0.04
+    """Paths are long; the newest few dozen are the ones still worked on."""
+    notes: float = 0.03
+    """Errors, decisions and tasks, each a third: the digest quotes them too where they matter."""
+
+
+def sections(ledger: Ledger, room: int, *, shown: str = "", shares: Shares | None = None) -> str:
+    """The ledger as text for a room of so many characters. What `shown` holds already is not said again."""
+    shares = shares or Shares()
+    files, notes = int(room * shares.files), int(room * shares.notes) // 3
+    parts = (
+        _section(RULES, ledger.rules, int(room * shares.rules), shown),
+        _section(MODIFIED, ledger.modified, files * 2 // 3, shown),
+        _section(READ, ledger.read, files // 3, shown),
+        _section(ERRORS, ledger.errors, notes, shown),
+        _section(DECISIONS, ledger.decisions, notes, shown),
+        _section(TASKS, ledger.tasks, notes, shown),
+    )
+    return "\n".join(part for part in parts if part)
+
+
+def quoted(text: str) -> str:
+    """A text whose own headings cannot be taken for ours: they are set off by a space."""
+    return "\n".join(f" {line}" if line.startswith("#") else line for line in text.splitlines())
+
+
+def mechanical(messages: Iterable[Message], ledger: Ledger, *, previous: str = "") -> str:
+    """A summary that needs no model and no index: who said how much, which files, and all of the previous summary.
+
+    `ledger` covers all cycles so far; what an earlier mechanical summary said of it is not repeated.
+    """
+    counts = Counter(message.role for message in messages)
+    said = ", ".join(f"{counts[role]} {role}" for role in _ROLES if counts[role])
+    files = (_whole(MODIFIED, ledger.modified), _whole(READ, ledger.read), _whole(RULES, ledger.rules))
+    parts = (f"[{_COMPACTED}{said}]", *files, _without_lists(previous))
+    return "\n".join(part for part in parts if part)
+
+
+def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
+    """The newest entries that fit, in their order."""
+    kept: list[str] = []
+    room -= len(title) + 1
+    for entry in reversed(entries):
+        if entry in shown:
+            continue
+        room -= len(entry) + 3
+        if room < 0:
+            break
+        kept.append(f"- {entry}")
+    return "\n".join((title, *reversed(kept))) if kept else ""
+
+
+def _whole(title: str, entries: Sequence[str]) -> str:
+    return "\n".join((title, *(f"- {entry}" for entry in entries))) if entries else ""
+
+
+def _without_lists(previous: str) -> str:
+    return "\n".join(_kept_lines(previous.splitlines())).strip()
+
+
+def _kept_lines(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of a summary that are not the ledger's: its lists are written anew."""
+    in_list = False
+    for line in lines:
+        if line in (MODIFIED, READ, RULES):
+            in_list = True
+        elif not (in_list and line.startswith("- ")):
+            in_list = False
+            if not line.startswith(f"[{_COMPACTED}"):
+                yield line

@@ -1,0 +1,119 @@
+"""The terms of a text: what a later turn could ask for by name.
+
+One idea: a name, a path or a number is worth keeping for its own sake, a word only for the company it keeps. So every token
+has a kind, and two neighbours count as a phrase of their own: text in which phrases survive is text that people can read.
+
+Tokens are found by one regular expression whose parts cannot overlap, so the time is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import IntEnum
+
+_CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+_WORD = rf"[^\W{_CJK}]"
+_TOKEN = re.compile(rf"[~./]{{0,12}}{_WORD}+(?:[-./@+%]{{1,4}}{_WORD}+)*|[{_CJK}]+")
+_ATOM = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
+_FAR_EAST = re.compile(f"[{_CJK}]")
+_LONGEST = 160
+"""A longer token is a blob, not a name: nobody writes it again by hand."""
+_SHORTEST = 3
+_PHRASE_GAP = 6
+"""Tokens further apart than this are no phrase: there is an indentation or a rule between them."""
+_STOP_WORDS = """
+    the and for that this with from have has are was were you your not but can will would could should into its then than
+    there here what which who when where how all any more most some such only own same too very just also about after
+    before over under again once our their his her they them she does did been being
+"""
+_STOP = frozenset(_STOP_WORDS.split())
+
+
+class Kind(IntEnum):
+    """What a term is, which decides what it is worth."""
+
+    LITERAL = 0
+    """A path, a dotted, snake or camel name, an id: something that works only letter by letter."""
+    NUMBER = 1
+    NAME = 2
+    """An abbreviation or a hyphenated word: often a name, often not."""
+    PART = 3
+    """A name inside a longer one, such as the method of a dotted call."""
+    WORD = 4
+    SMALL = 5
+    """A number of one or two digits."""
+    PHRASE = 6
+
+
+VALUES = (1.0, 0.4, 0.3, 0.3, 0.05, 0.05, 0.03)
+"""What a term of each kind is worth, found by replaying transcripts. Numbers that nobody used yet come back a third as
+often as names. Words and phrases weigh little each, but a line of prose holds a dozen of them."""
+
+
+def terms(text: str) -> Iterator[tuple[str, Kind]]:
+    """Every term of a text, in order, with repeats."""
+    previous, end = "", -1
+    for match in _TOKEN.finditer(text):
+        token = _trimmed(match.group())
+        if len(token) > _LONGEST:
+            previous = ""
+            continue
+        if _FAR_EAST.match(token):
+            yield from _far_eastern(token)
+            previous = ""
+            continue
+        kind = kind_of(token)
+        if kind is Kind.WORD:
+            token = token.lower()
+            if len(token) < _SHORTEST or token in _STOP:
+                continue
+        yield token, kind
+        if kind is Kind.LITERAL and not token.isalnum():
+            yield from _inside(token)
+        if previous and match.start() - end <= _PHRASE_GAP:
+            yield f"{previous} {token}", Kind.PHRASE
+        previous, end = token, match.end()
+
+
+def kind_of(token: str) -> Kind:
+    if token.isdigit():
+        return Kind.NUMBER if len(token) > 2 else Kind.SMALL
+    if token.isalpha():
+        return _kind_of_letters(token)
+    if len(token) <= _SHORTEST and "/" not in token:
+        return Kind.NUMBER if "." in token else Kind.SMALL
+    if token.replace(".", "").isdigit():
+        return Kind.NUMBER
+    is_compound = "-" in token and token.islower() and token.replace("-", "").isalpha()
+    return Kind.NAME if is_compound else Kind.LITERAL
+
+
+def _kind_of_letters(token: str) -> Kind:
+    if token.islower() or token[1:].islower() or len(token) < _SHORTEST:
+        return Kind.WORD
+    if token.isupper():
+        return Kind.NAME if len(token) <= 12 else Kind.WORD
+    is_cased = token.lower() != token.upper()
+    return Kind.LITERAL if is_cased and len(token) > _SHORTEST else Kind.WORD
+
+
+def _trimmed(token: str) -> str:
+    """Leading dots belong to a path and to nothing else."""
+    return token if "/" in token[:12] else token.lstrip(".~")
+
+
+def _inside(token: str) -> Iterator[tuple[str, Kind]]:
+    for match in _ATOM.finditer(token):
+        atom = match.group()
+        if len(atom) > _SHORTEST and atom != token:
+            is_word = kind_of(atom) is Kind.WORD
+            yield (atom.lower(), Kind.WORD) if is_word else (atom, Kind.PART)
+
+
+def _far_eastern(run: str) -> Iterator[tuple[str, Kind]]:
+    """Where no spaces part the words, every two characters stand for one."""
+    if len(run) == 1:
+        yield run, Kind.WORD
+    for at in range(min(len(run) - 1, _LONGEST)):
+        yield run[at : at + 2], Kind.WORD

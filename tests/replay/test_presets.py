@@ -1,0 +1,35 @@
+import pytest
+
+from refold.core.presets import PRESETS
+from refold.model.errors import ConfigError
+from refold.replay import BASELINES, read_recordings, run, tabulate
+from refold.replay.counting import REFERENCE
+from refold.replay.presets import candidates
+from tests.corpus import _ROOT
+
+
+def test_every_preset_is_valid_and_fits_on_our_own_recordings():
+    recordings = read_recordings(_ROOT / "examples" / "coding-agent.json")
+    table = tabulate(run(recordings, candidates(tuple(PRESETS)), (2_000, 8_000)), REFERENCE)
+    assert len(table.rows) == 2 * len(PRESETS)
+    for row in table.rows:
+        # A summary as an assistant message may come first in this format; the strictest providers would refuse that.
+        is_strict = PRESETS[row.candidate].placement != "assistant"
+        assert row.fits == 100.0, row.candidate
+        assert row.valid == 100.0 or not is_strict, row.candidate
+        assert (
+            row.made_up == 0.0 or row.candidate != "refold"
+        )  # others have words of their own around a summary
+
+
+def test_the_default_knows_more_than_every_baseline_that_fits():
+    recordings = read_recordings(_ROOT / "examples" / "coding-agent.json")
+    cells = run(recordings, [*candidates(("refold",)), *BASELINES], (8_000,))
+    ours, *others = tabulate(cells, REFERENCE).rows
+    for other in others:
+        assert other.fits < 100 or ours.fur_old >= other.fur_old, other.candidate
+
+
+def test_an_unknown_preset_is_a_clear_error():
+    with pytest.raises(ConfigError, match="choose from: refold"):
+        candidates(("nonsense",))

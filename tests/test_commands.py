@@ -1,0 +1,61 @@
+"""`refold replay`, as the script runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def refold(*args: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "refold", *args]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.feature("N6", "X17")
+def test_presets_are_measured_side_by_side():
+    shown = refold(
+        "replay", "examples/coding-agent.json", "--preset", "refold", "--preset", "opal", "--window", "8000"
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    lines = shown.stdout.splitlines()
+    assert lines[0].startswith("window 8,000: 1 recordings, 52 calls")
+    assert [line.split()[0] for line in lines[3:5]] == ["refold", "opal"]
+
+
+@pytest.mark.feature("N6")
+def test_programs_get_one_document():
+    args = (
+        "replay",
+        "examples/coding-agent.json",
+        "--preset",
+        "refold",
+        "--window",
+        "8000",
+        "--json",
+        "--baselines",
+    )
+    rows = json.loads(refold(*args).stdout)["rows"]
+    assert (rows[0]["candidate"], rows[0]["valid"], rows[0]["fits"]) == ("refold", 100.0, 100.0)
+    assert len(rows) > 5
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (("nosuch.jsonl",), "there is no file nosuch.jsonl"),
+        (("examples/coding-agent.json", "--preset", "nonsense"), "there is no preset 'nonsense'"),
+        (("examples/coding-agent.json", "--window", "0"), "--window"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_with_a_hint(args, words):
+    told = refold("replay", *args)
+    assert told.returncode == 2
+    assert words in told.stderr
+    assert "hint: " in told.stderr
+    assert "Traceback" not in told.stderr
