@@ -17,8 +17,8 @@ from refold.core.measure import Meter, count_fixed, current_size, record_call
 from refold.core.overflow import classify
 from refold.core.plan import Decision, Frame, Now, Plan, SummaryRequest, plan, resolve
 from refold.core.policy import Policy
-from refold.core.recall import search
 from refold.core.stages.shown import Edit, Item, Room, Shown, part_of
+from refold.core.summary.search import find
 from refold.core.verify import verify_window
 from refold.core.view import View
 from refold.model.budget import Budget
@@ -127,7 +127,8 @@ class Memory:
 
     def search(self, query: str, *, max_tokens: int = 1_000) -> str:
         """Passages of everything ever said that fit the query, each with the handle of its original."""
-        return search(self.folded.facts, query, max_tokens=max_tokens, counter=self.folded.shown.counter)
+        window, counter = self.frame.budget.window, self.folded.shown.counter
+        return find(self.folded.facts, query, budget=max_tokens, window=window, counter=counter)
 
     def recover(self, status: int | None, body: object) -> Window:
         """The next smaller window after a provider's refusal, made without any model.

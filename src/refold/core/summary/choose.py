@@ -17,11 +17,10 @@ from heapq import heapify, heappop, heappush, nlargest
 from msgspec import Struct
 
 from refold.core.summary.facts import Facts, Piece
-from refold.core.summary.terms import VALUES
 
 _SEPARATOR = 3
 """Characters between two pieces: a line end, and an ellipsis where something is left out."""
-_PROBABLE = 24
+_PROBABLE = 8
 """How many more pieces of a message are looked at again once its label is paid for."""
 
 
@@ -43,6 +42,8 @@ class Weights(Struct, frozen=True):
     """The assistant has not used it, but more than one message holds it."""
     overhead: float = 10.0
     """Characters added to the length of every piece, so that the shortest ones do not win by being short alone."""
+    crowd: float = 0.1
+    """When a message has taken this share of the room, its pieces are worth half: a list of a hundred ids would fill it."""
     cut_off: float = 0.5
     """Pieces of a message that is shown in part: some of it is in sight already."""
 
@@ -57,15 +58,12 @@ class Worth:
         self.log, self.now, self.weights = facts.log, facts.position, weights
         self.window = max(1, window_characters)
         self.known: dict[int, float] = {}
+        self.ages: dict[int, float] = {}
+        self.habits: dict[int, float] = {}
 
     def of(self, term: int) -> float:
-        """Only called for terms that are not in `known` yet."""
-        log, weights = self.log, self.weights
-        used = log.used[term]
-        age = max(weights.youngest, (self.now - log.last[term]) / self.window)
-        value: float = (
-            VALUES[log.kinds[term]] * pow(age, -weights.age) * pow(1 + weights.used * used, weights.habit)
-        )
+        log, weights, used = self.log, self.weights, self.log.used[term]
+        value = log.values[term] * self._age(log.last[term]) * self._habit(used)
         if log.asked[term]:
             value *= weights.asked
         if not used and log.spread[term] > 1:
@@ -75,12 +73,24 @@ class Worth:
 
     def gain(self, piece: Piece, covered: AbstractSet[int]) -> float:
         """What the piece would add to what is covered."""
-        known, of = self.known, self.of
-        total = 0.0
+        known, total = self.known, 0.0
         for term in piece.terms:
             if term not in covered:
-                total += known[term] if term in known else of(term)
+                total += known[term] if term in known else self.of(term)
         return total
+
+    def _age(self, position: int) -> float:
+        found = self.ages.get(position)
+        if found is None:
+            age = max(self.weights.youngest, (self.now - position) / self.window)
+            found = self.ages[position] = pow(age, -self.weights.age)
+        return found
+
+    def _habit(self, used: int) -> float:
+        found = self.habits.get(used)
+        if found is None:
+            found = self.habits[used] = pow(1 + self.weights.used * used, self.weights.habit)
+        return found
 
 
 class Choice(Struct, frozen=True):
@@ -120,6 +130,8 @@ class _Search:
         self.heap: list[tuple[float, int]] = []
         self.labels: dict[tuple[int, int], int] = {}
         self.siblings: dict[tuple[int, int], list[tuple[float, int]]] = {}
+        self.taken: dict[int, int] = {}
+        self.share = 1.0
 
     def take(self, candidates: Iterable[Piece]) -> None:
         for piece in candidates:
@@ -135,6 +147,7 @@ class _Search:
 
     def fill(self, room: int) -> Sequence[Piece]:
         chosen: list[Piece] = []
+        self.share = room * self.worth.weights.crowd
         done: set[int] = set()
         while self.heap and room > 0:
             _, place = heappop(self.heap)
@@ -153,6 +166,7 @@ class _Search:
                 room -= cost
                 chosen.append(piece)
                 done.add(place)
+                self.taken[piece.seq] = self.taken.get(piece.seq, 0) + cost
                 self.covered.update(piece.terms)
                 self._open(piece, label)
         return chosen
@@ -166,7 +180,7 @@ class _Search:
                 heappush(self.heap, (-density, place))
 
     def _gain(self, piece: Piece) -> float:
-        gain = self.worth.gain(piece, self.covered)
+        gain = self.worth.gain(piece, self.covered) / (1 + self.taken.get(piece.seq, 0) / self.share)
         return gain * self.worth.weights.cut_off if piece.seq in self.cut_off else gain
 
     def _length(self, piece: Piece) -> float:

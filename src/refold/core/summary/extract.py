@@ -17,7 +17,7 @@ from refold.model.tokens import TokenCounter
 
 CHARACTERS_PER_TOKEN = 4
 """A first guess; the finished text is counted and shortened where it was wrong."""
-RESERVE = 4
+RESERVE = 3
 """How many times the digest's size is kept to choose from next time. More never helped: what is not chosen among so many
 now will not be later."""
 HISTORY = "## Earlier"

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from refold.core.stages.shown import handle_of
 from refold.core.summary.pieces import head, pieces, tail
-from refold.core.summary.terms import Kind, terms
+from refold.core.summary.terms import VALUES, Kind, distinct, terms
 from refold.model.message import File, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 
 MAX_CHARACTERS = 100_000
@@ -26,6 +26,7 @@ MAX_CHARACTERS = 100_000
 and can be recalled by handle; indexing it all would stop the world for half a second when a log file is printed."""
 MAX_PIECES = 2_000
 """How many pieces of one message are indexed: lines may be very short."""
+_LITERAL = VALUES[Kind.LITERAL]
 _LONGEST_PIECE = 400
 """A longer piece is a blob without a place to break it; a digest never quotes it."""
 
@@ -56,12 +57,12 @@ class Indexed(Struct, frozen=True, gc=False):
 class Log:
     """What the facts of one line share; only ever appended to. Terms are numbered as they are first seen."""
 
-    __slots__ = ("asked", "calls", "ids", "kinds", "last", "messages", "pieces", "raised", "spread", "used")
+    __slots__ = ("asked", "calls", "ids", "last", "messages", "pieces", "raised", "spread", "used", "values")
 
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}
         self.calls: dict[str, str] = {}
-        self.kinds: list[Kind] = []
+        self.values: list[float] = []
         self.last: list[int] = []
         self.used: list[int] = []
         self.spread: list[int] = []
@@ -73,10 +74,10 @@ class Log:
     def intern(self, term: str, kind: Kind) -> int:
         found = self.ids.get(term)
         if found is None:
-            found = self.ids[term] = len(self.kinds)
-            self._grow((kind,))
-        elif self.kinds[found] is Kind.PART and kind is not Kind.PART:
-            self.kinds[found] = kind
+            found = self.ids[term] = len(self.values)
+            self._grow((VALUES[kind],))
+        elif kind is Kind.LITERAL and self.values[found] != _LITERAL:
+            self.values[found] = _LITERAL
             self.raised.append((found, len(self.messages)))
         return found
 
@@ -94,21 +95,21 @@ class Log:
         """The log as it was after `size` messages."""
         log = Log()
         log.ids, log.calls = dict(self.ids), dict(self.calls)
-        log._grow(self.kinds)
+        log._grow(self.values)
         log.raised = [(term, at) for term, at in self.raised if at < size]
         for term, at in self.raised:
-            log.kinds[term] = log.kinds[term] if at < size else Kind.PART
+            log.values[term] = log.values[term] if at < size else VALUES[Kind.PART]
         start = 0
         for message in self.messages[:size]:
             log.note(message, self.pieces[start : message.stop])
             start = message.stop
         return log
 
-    def _grow(self, kinds: Sequence[Kind]) -> None:
-        self.kinds += kinds
+    def _grow(self, values: Sequence[float]) -> None:
+        self.values += values
         for counts in (self.last, self.used, self.spread):
-            counts += [0] * len(kinds)
-        self.asked += [False] * len(kinds)
+            counts += [0] * len(values)
+        self.asked += [False] * len(values)
 
 
 class Facts(Struct, frozen=True, eq=False):
@@ -165,7 +166,8 @@ def index_message(facts: Facts, message: Message, seq: int) -> Facts:
 
 def term_ids(log: Log, text: str) -> set[int]:
     """Those terms of a text that the index knows."""
-    return {found for term, _ in terms(text) if (found := log.ids.get(term)) is not None}
+    ids = log.ids
+    return {ids[term] for term in distinct(text) if term in ids}
 
 
 def text_of(part: Part) -> str:

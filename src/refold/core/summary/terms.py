@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import lru_cache
 
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 _WORD = rf"[^\W{_CJK}]"
@@ -20,6 +21,8 @@ _FAR_EAST = re.compile(f"[{_CJK}]")
 _LONGEST = 160
 """A longer token is a blob, not a name: nobody writes it again by hand."""
 _SHORTEST = 3
+_REMEMBERED = 50_000
+"""Characters of a text whose terms are remembered."""
 _PHRASE_GAP = 6
 """Tokens further apart than this are no phrase: there is an indentation or a rule between them."""
 _STOP_WORDS = """
@@ -51,29 +54,53 @@ VALUES = (1.0, 0.4, 0.3, 0.3, 0.05, 0.05, 0.03)
 often as names. Words and phrases weigh little each, but a line of prose holds a dozen of them."""
 
 
+_LITERAL, _WORD_KIND, _PART, _PHRASE = Kind.LITERAL, Kind.WORD, Kind.PART, Kind.PHRASE
+
+
 def terms(text: str) -> Iterator[tuple[str, Kind]]:
     """Every term of a text, in order, with repeats."""
     previous, end = "", -1
     for match in _TOKEN.finditer(text):
-        token = _trimmed(match.group())
-        if len(token) > _LONGEST:
-            previous = ""
+        token, kind, inside = _read(match.group())
+        if kind is None:
+            previous = previous if token else ""
+            yield from inside
             continue
-        if _FAR_EAST.match(token):
-            yield from _far_eastern(token)
-            previous = ""
-            continue
-        kind = kind_of(token)
-        if kind is Kind.WORD:
-            token = token.lower()
-            if len(token) < _SHORTEST or token in _STOP:
-                continue
         yield token, kind
-        if kind is Kind.LITERAL and not token.isalnum():
-            yield from _inside(token)
+        yield from inside
         if previous and match.start() - end <= _PHRASE_GAP:
-            yield f"{previous} {token}", Kind.PHRASE
+            yield f"{previous} {token}", _PHRASE
         previous, end = token, match.end()
+
+
+@lru_cache(maxsize=20_000)
+def _read(token: str) -> tuple[str, Kind | None, tuple[tuple[str, Kind], ...]]:
+    """A token as a term, its kind, and the terms inside it. No kind: it is none, and with no text it ends a phrase.
+
+    Conversations repeat themselves, so what was read once is remembered, for as many tokens as a window may hold.
+    """
+    token = token if "/" in token[:12] else token.lstrip(".~")
+    if len(token) > _LONGEST:
+        return "", None, ()
+    if _FAR_EAST.match(token):
+        return "", None, tuple(_far_eastern(token))
+    kind = kind_of(token)
+    if kind is _WORD_KIND:
+        token = token.lower()
+        is_term = len(token) >= _SHORTEST and token not in _STOP
+        return token, kind if is_term else None, ()
+    is_long = kind is _LITERAL and not token.isalnum()
+    return token, kind, tuple(_inside(token)) if is_long else ()
+
+
+def distinct(text: str) -> frozenset[str]:
+    """Every term of a text once, for texts that are asked for again and again: a system prompt, a task."""
+    return _distinct(text) if len(text) <= _REMEMBERED else frozenset(term for term, _ in terms(text))
+
+
+@lru_cache(maxsize=64)
+def _distinct(text: str) -> frozenset[str]:
+    return frozenset(term for term, _ in terms(text))
 
 
 def kind_of(token: str) -> Kind:
@@ -98,17 +125,12 @@ def _kind_of_letters(token: str) -> Kind:
     return Kind.LITERAL if is_cased and len(token) > _SHORTEST else Kind.WORD
 
 
-def _trimmed(token: str) -> str:
-    """Leading dots belong to a path and to nothing else."""
-    return token if "/" in token[:12] else token.lstrip(".~")
-
-
 def _inside(token: str) -> Iterator[tuple[str, Kind]]:
     for match in _ATOM.finditer(token):
         atom = match.group()
         if len(atom) > _SHORTEST and atom != token:
             is_word = kind_of(atom) is Kind.WORD
-            yield (atom.lower(), Kind.WORD) if is_word else (atom, Kind.PART)
+            yield (atom.lower(), _WORD_KIND) if is_word else (atom, _PART)
 
 
 def _far_eastern(run: str) -> Iterator[tuple[str, Kind]]:
