@@ -42,7 +42,7 @@ class Weights(Struct, frozen=True):
     """The assistant has not used it, but more than one message holds it."""
     overhead: float = 10.0
     """Characters added to the length of every piece, so that the shortest ones do not win by being short alone."""
-    crowd: float = 0.1
+    crowd: float = 0.2
     """When a message has taken this share of the room, its pieces are worth half: a list of a hundred ids would fill it."""
     cut_off: float = 0.5
     """Pieces of a message that is shown in part: some of it is in sight already."""

@@ -120,7 +120,7 @@ def _decisions(text: str) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    return head(" ".join(text.split()), MAX_LINE)
+    return head(" ".join(head(text, 4 * MAX_LINE).split()), MAX_LINE)
 
 
 def _unique(found: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,102 @@
+from time import perf_counter
+
+import pytest
+
+from refold.core.summary.facts import MAX_PIECES, Facts, index_message, term_ids, text_of
+from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
+from tests.core.summary.talking import call, facts_of, work
+
+
+def test_indexing_leaves_the_old_value_as_it_was():
+    one = facts_of([user("ticket TK-4711")])
+    two = index_message(one, assistant("TK-4711 is done, see TK-4712"), 1)
+    assert (one.size, two.size) == (1, 2)
+    assert "TK-4712" in two.log.ids
+    number = one.log.ids["TK-4711"]
+    assert one.log.used[number] == 0
+    assert two.log.used[number] == 1
+    assert [piece.text for piece in one.pieces(0, 9)] == ["ticket TK-4711"]
+
+
+def test_two_lines_can_grow_from_one():
+    base = facts_of(work(2))
+    left = index_message(base, user("left TK-1"), 50)
+    right = index_message(base, user("right TK-2"), 50)
+    assert left.pieces(50, 51)[0].text == "left TK-1"
+    assert right.pieces(50, 51)[0].text == "right TK-2"
+    assert right.pieces(0, 12) == left.pieces(0, 12)
+
+
+def test_an_older_value_knows_what_it_knew():
+    messages = work(4)
+    whole = facts_of(messages)
+    for size in (0, 1, 7, 13, len(messages)):
+        fresh, old = facts_of(messages[:size]), Facts(size, whole.shared)
+        for term, number in fresh.log.ids.items():
+            other = old.log.ids[term]
+            for field in ("last", "used", "spread", "asked", "values"):
+                assert getattr(fresh.log, field)[number] == getattr(old.log, field)[other]
+        assert [piece.text for piece in fresh.pieces(0, size)] == [
+            piece.text for piece in old.pieces(0, size)
+        ]
+
+
+def test_messages_come_in_order():
+    facts = facts_of([user("a")])
+    with pytest.raises(ValueError, match="in order"):
+        index_message(facts, user("b"), 0)
+
+
+def test_pieces_of_a_range_may_start_anywhere():
+    facts = Facts()
+    for seq in (3, 7, 12):
+        facts = index_message(facts, user(f"message number {seq}"), seq)
+    assert [piece.seq for piece in facts.pieces(0, 100)] == [3, 7, 12]
+    assert [piece.seq for piece in facts.pieces(4, 12)] == [7]
+    assert facts.pieces(13, 20) == ()
+
+
+def test_labels_name_the_speaker_and_the_part():
+    facts = facts_of(
+        [
+            user("hello there world"),
+            assistant("I look twice.", call("read_file", "a", path="x.py"), call("grep", "b", pattern="y_z")),
+            tool("a", "first result here"),
+            tool("b", "second result here"),
+        ]
+    )
+    labels = [facts.label(piece) for piece in facts.pieces(0, 9)]
+    assert labels[:2] == ["#m0 user:", "#m1.1 assistant:"]
+    assert labels[-2:] == ["#m2 read_file:", "#m3 grep:"]
+
+
+def test_reasoning_is_not_indexed_and_not_counted_as_a_part():
+    message = Message("assistant", (Reasoning("secret_plan"), Text("the answer is here")))
+    facts = facts_of([message])
+    assert "secret_plan" not in facts.log.ids
+    assert facts.label(facts.pieces(0, 1)[0]) == "#m0 assistant:"
+
+
+def test_arguments_are_read_as_lines():
+    text = text_of(ToolCall("c", "edit", '{"path": "a.py", "edits": [{"old": "x\\ny"}], "count": 3}'))
+    assert text == "edit path: a.py\nold: x\ny\ncount: 3"
+    assert text_of(ToolCall("c", "edit", "not json")) == "edit not json"
+
+
+def test_a_giant_message_is_indexed_within_bounds():
+    text = "\n".join(f"line {number} of the log says code_{number}" for number in range(60_000))
+    start = perf_counter()
+    facts = facts_of([tool("c", text)])
+    took = perf_counter() - start
+    found = facts.pieces(0, 1)
+    assert len(found) <= MAX_PIECES
+    assert found[0].text.startswith("line 0 ")
+    assert found[-1].text.endswith("code_59999")
+    assert took < 2
+
+
+def test_terms_of_a_text_are_those_the_index_knows():
+    facts = facts_of([user("look at src/app.py")])
+    assert term_ids(facts.log, "src/app.py and src/other.py") == {
+        facts.log.ids[term] for term in ("src/app.py",)
+    } | term_ids(facts.log, "src")
