@@ -1,0 +1,108 @@
+import pytest
+
+from refold.core.summary.ledger import EMPTY, MAX_ENTRIES, Ledger, entries, ledger_of, merge, rules
+from refold.core.tool_kinds import ToolKinds
+from refold.model.message import Message, Text, assistant, system, tool, user
+from tests.core.summary.talking import call, work
+
+
+@pytest.mark.feature("O11")
+def test_files_accumulate_over_three_cycles_and_modified_wins():
+    first = ledger_of(
+        [assistant("", call("read_file", path="lib/router.ex"), call("Read", file_path="a.py"))]
+    )
+    second = merge(first, ledger_of([assistant("", call("edit_file", path="lib/router.ex"))]))
+    third = merge(
+        second, ledger_of([assistant("", call("read_file", path="lib/router.ex"), call("view", path="b.py"))])
+    )
+    assert second == Ledger(read=("a.py",), modified=("lib/router.ex",))
+    assert third == Ledger(read=("a.py", "b.py"), modified=("lib/router.ex",))
+
+
+@pytest.mark.feature("O11")
+def test_read_then_modified_in_one_message_is_modified():
+    found = entries(
+        assistant("", call("read_file", path="a.py"), call("Write", file_path="a.py", content="x"))
+    )
+    assert found == Ledger(modified=("a.py",))
+
+
+@pytest.mark.feature("O11")
+@pytest.mark.parametrize(
+    "message",
+    [
+        assistant("", call("read_file")),
+        assistant("", call("read_file", path="")),
+        assistant("", call("read_file", path=7)),
+        assistant("", call("weather", path="a.py")),
+        user("read_file a.py"),
+        tool("c", '{"path": "a.py"}'),
+        Message("user", (call("read_file", path="a.py"),)),
+    ],
+)
+def test_only_paths_in_calls_of_the_assistant_count(message):
+    found = entries(message)
+    assert (found.read, found.modified) == ((), ())
+
+
+@pytest.mark.feature("O11")
+def test_other_tools_can_be_named():
+    tools = ToolKinds(reads=("fetch_doc",), writes=("store_doc",), paths=("doc",))
+    said = [assistant("", call("fetch_doc", doc="x.md"), call("store_doc", doc="y.md"))]
+    assert ledger_of(said, tools) == Ledger(read=("x.md",), modified=("y.md",))
+    assert ledger_of(said) == EMPTY
+
+
+def test_rules_are_kept_word_for_word():
+    text = "Fix the bug. Never touch the public API: src/api.py stays.\nAnd do not reformat, please. Thanks!\n必须保留注释。"
+    assert list(rules(text)) == [
+        "Never touch the public API: src/api.py stays.",
+        "And do not reformat, please.",
+        "必须保留注释。",
+    ]
+    assert entries(user("You must use tabs.")).rules == ("You must use tabs.",)
+    assert entries(assistant("You must use tabs.")).rules == ()
+
+
+def test_code_is_no_rule():
+    assert (
+        list(rules("# Might not be acceptable, don't crash.\nif (x) { return never(); }\nx = 'must'")) == []
+    )
+
+
+def test_errors_come_from_failed_results():
+    found = ledger_of(
+        [tool("a", "error: no such file x.py"), tool("b", "fine"), tool("c", "boom " * 200, is_error=True)]
+    )
+    assert found.errors[0] == "error: no such file x.py"
+    assert len(found.errors) == 2
+    assert len(found.errors[1]) <= 240
+
+
+def test_decisions_and_tasks():
+    said = assistant(
+        "I decided to use msgspec instead of json.\n- [ ] write the docs\n- [ ] add a test\n- [x] read the code"
+    )
+    found = ledger_of([said, assistant("- [x] add a test")])
+    assert found.decisions == ("I decided to use msgspec instead of json.",)
+    assert found.tasks == ("write the docs",)
+
+
+def test_the_newest_entries_are_carried():
+    found = ledger_of([tool("c", f"error: number_{n} failed") for n in range(40)])
+    assert len(found.errors) == MAX_ENTRIES
+    assert found.errors[-1] == "error: number_39 failed"
+
+
+def test_fifty_cycles_keep_rules_and_files():
+    found = ledger_of([user("Never change the schema.")])
+    for cycle in range(50):
+        found = merge(found, ledger_of(work(1, start=cycle)))
+    assert found.rules == ("Never change the schema.",)
+    assert found.modified == tuple(f"src/billing/fix_{n}.py" for n in range(50))
+    assert found.read == tuple(f"src/billing/part_{n}.py" for n in range(50))
+
+
+def test_system_messages_and_odd_ones_add_nothing():
+    assert entries(system("You must obey.")) == EMPTY
+    assert entries(Message("assistant", (Text(""),))) == EMPTY

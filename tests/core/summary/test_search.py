@@ -1,0 +1,50 @@
+import re
+
+from refold.core.summary.extract import Sight, in_sight
+from refold.core.summary.facts import Facts
+from refold.core.summary.search import find
+from refold.model.message import tool, user
+from tests.core.summary.talking import COUNTER, WINDOW, facts_of, work
+
+
+def found(facts, query, budget=200, covered=frozenset()):
+    return find(facts, query, budget=budget, window=WINDOW, counter=COUNTER, covered=covered)
+
+
+def test_the_passage_that_answers_comes_back_with_its_handle():
+    messages = [*work(5), tool("x", "the harbour office phone is 5550199"), *work(5, start=5)]
+    text = found(facts_of(messages), "phone of the harbour office")
+    assert "5550199" in text
+    assert "#m30 " in text
+
+
+def test_the_line_after_a_match_comes_too():
+    facts = facts_of(
+        [*work(3), tool("x", "password of the staging server\nhunter_2_secret\nunrelated footer_line")]
+    )
+    assert "hunter_2_secret" in found(facts, "staging server password", budget=40)
+
+
+def test_what_is_in_sight_is_not_shown_again():
+    facts = facts_of([user("invoice number INV-1001 for alice"), user("invoice number INV-2002 for bob")])
+    text = found(facts, "invoice number", covered=in_sight(facts, Sight(whole=(0,))))
+    assert "INV-2002" in text
+    assert "INV-1001" not in text
+
+
+def test_the_budget_holds():
+    facts = facts_of(work(30))
+    for budget in (0, 10, 50, 300):
+        assert COUNTER.text(found(facts, "rounding compute_total billing ticket", budget)) <= budget
+
+
+def test_nothing_to_find():
+    assert found(Facts(), "anything") == ""
+    assert found(facts_of(work(1)), "zzz qqq") == ""
+
+
+def test_answers_are_quoted_not_written():
+    messages = work(6)
+    source = "\n".join(str(message) for message in messages)
+    for name in re.findall(r"compute_total_\d+", found(facts_of(messages), "compute_total rounding")):
+        assert name in source
