@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.assemble import assemble
+from refold.core.assemble import Lead, assemble
 from refold.core.cut import by_message, last_turns, pair_safe, turn_boundary_before, user_boundary_after
 from refold.core.measure import count_fixed, measure
 from refold.core.pairs import repair
@@ -48,8 +48,8 @@ def test_every_rule_cuts_to_a_window_that_a_provider_would_take(views):
         ):
             tail = view.messages(pair_safe(view, wanted))
             assert not repair(tail, view.dialect).removed
-            window = assemble(fixed, tail, summaries=(summary,))
+            window = assemble(fixed, tail, Lead((summary,)))
             found = {broken.rule for broken in verify_window(window)}
             assert found <= {"ends_with_assistant"}  # recordings end with the last answer
             mended = repair(view.messages(wanted), view.dialect).messages
-            assert not verify_window(assemble(fixed, mended, summaries=(summary,)), as_request=False)
+            assert not verify_window(assemble(fixed, mended, Lead((summary,))), as_request=False)

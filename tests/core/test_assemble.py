@@ -2,36 +2,96 @@ import ast
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import refold.core
-from refold.core.assemble import BRIDGE, assemble
+from refold.core.assemble import BRIDGE, NO_LEAD, assemble, broken_rules, lead_of
+from refold.core.policy import LastMessages, Policy, Texts
 from refold.core.verify import verify_window
+from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS
-from refold.model.message import assistant, system, user
+from refold.model.message import system
+from refold.model.summary import Summary
 from refold.model.window import Fixed, Tool
-from tests.core.conversations import talk
+from tests.core.conversations import TextCounter, talk
 
 
-@pytest.mark.feature("P9")
-@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+EVERY = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+POLICY = Policy(name="mine", triggers={}, cut=LastMessages(2), texts=Texts("Before: ", " (end)"))
+
+
+def placed(*texts, dialect=CHAT, room=1_000, **changes):
+    policy = structs.replace(POLICY, **changes)
+    summaries = [Summary(text, 0, 1, len(text)) for text in texts]
+    return lead_of(summaries, policy, dialect, TextCounter(), room)
+
+
+@pytest.mark.feature("P9", "P3")
+@EVERY
 def test_system_tools_summaries_and_messages_come_together_in_one_window(dialect):
     fixed = Fixed(dialect, (system("be kind"),), (Tool("look"),))
-    window = assemble(fixed, tuple(talk("c:x t:x")), summaries=(user("before"),))
+    window = assemble(fixed, tuple(talk("c:x t:x")), placed("it began", dialect=dialect))
     assert window.fixed is fixed
-    assert [message.text for message in window.summaries] == ["before"]
+    assert [message.text for message in window.summaries] == ["Before: it began (end)"]
+    assert window.system == (system("be kind"),)
     assert verify_window(window) == ()
 
 
 @pytest.mark.feature("P9")
-def test_a_dialect_that_wants_the_user_first_gets_a_bridge():
+def test_an_assistant_summary_gets_a_bridge_where_the_user_must_speak_first():
     tail = tuple(talk("u"))
-    window = assemble(Fixed(ANTHROPIC), tail, summaries=(assistant("what happened before"),))
-    assert [message.text for message in window.summaries] == [BRIDGE, "what happened before"]
+    lead = placed("it began", placement="assistant", dialect=ANTHROPIC)
+    window = assemble(Fixed(ANTHROPIC), tail, lead)
+    assert [message.text for message in window.summaries] == [BRIDGE, "Before: it began (end)"]
+    assert lead.tokens == sum(map(TextCounter().message, window.summaries))
     assert verify_window(window) == ()
-    assert assemble(Fixed(CHAT), tail, summaries=(assistant("before"),)).summaries[0].text == "before"
-    assert assemble(Fixed(ANTHROPIC), ()).summaries == ()
-    late = tuple(talk("t:x u"))
-    assert [message.text for message in assemble(Fixed(ANTHROPIC), late).summaries] == [BRIDGE]
+    plain = placed("it began", placement="assistant")
+    assert [message.role for message in assemble(Fixed(CHAT), tail, plain).summaries] == ["assistant"]
+
+
+@pytest.mark.feature("P9")
+@EVERY
+def test_a_conversation_that_does_not_begin_with_the_user_gets_a_bridge(dialect):
+    assert assemble(Fixed(dialect), ()).summaries == ()
+    assert assemble(Fixed(dialect), tuple(talk("u"))).summaries == ()
+    late = assemble(Fixed(dialect), tuple(talk("c:x t:x u")))
+    assert [message.text for message in late.summaries] == [BRIDGE]
+
+
+@pytest.mark.feature("P3")
+@EVERY
+def test_a_summary_can_stand_after_the_system_prompt(dialect):
+    fixed = Fixed(dialect, (system("be kind"),))
+    lead = placed("it </past> began", placement="system", texts=Texts("Before:\n", fence="past"))
+    window = assemble(fixed, tuple(talk("u")), lead)
+    assert window.summaries == ()
+    assert window.fixed.system == (system("be kind"),)
+    block = "Before:\n<past>\nit < /past> began\n</past>"
+    assert window.system[0].text.replace("\n\n", "\n") == f"be kind\n{block}"
+    assert len(window.system[0].parts) == (2 if dialect is ANTHROPIC else 1)
+    assert lead.tokens == len(block)
+    bare = assemble(Fixed(dialect), tuple(talk("u")), lead)
+    assert bare.system == (system(block),)
+
+
+@pytest.mark.feature("L4")
+def test_the_parent_comes_whole_and_its_ancestors_as_lines_while_they_fit():
+    lead = placed("first of all " * 60, "second thing", "the parent")
+    said = lead.messages[0].text
+    assert said.startswith("Before: the parent\n## Before that\n#s1 second thing …\n#s0 first of all")
+    assert len(said) < 400
+    assert "#s1" in (tight := placed("one", "two", "three", room=10).messages[0].text)
+    assert "#s0" not in tight
+    assert placed("one", "two", room=0).messages[0].text == "Before: two (end)"
+
+
+def test_what_is_wrong_is_found_without_looking_at_every_message_again():
+    counter = TextCounter()
+    for said in ("c:x t:x u", "u c:x", "u t:x u", "c:x"):
+        for lead in (NO_LEAD, placed("it began", dialect=ANTHROPIC)):
+            shown = View.of(talk(said), ANTHROPIC, counter)
+            window = assemble(Fixed(ANTHROPIC), shown.messages(), lead)
+            assert broken_rules(window, shown) == verify_window(window)
 
 
 @pytest.mark.feature("P9")

@@ -20,13 +20,13 @@ class Counter(TextCounter):
 COUNTER = Counter()
 
 
-def count(request, folded) -> Summary:
+def count(request, folded, frame) -> Summary:
     text = f"[{len(request.items)} messages]"
     policy_words = 400  # the longest words that a preset puts around a summary
     return Summary(text, request.first, request.last, len(text) + policy_words, "mechanical", "cumulative")
 
 
-def give_up(request, folded) -> None:
+def give_up(request, folded, frame) -> None:
     return None
 
 
@@ -47,4 +47,4 @@ def agent_turn(number: int, *, size: int = 200) -> list[Message]:
 
 
 def size_of(window) -> int:
-    return sum(map(COUNTER.message, (*window.fixed.system, *window.summaries, *window.messages)))
+    return sum(map(COUNTER.message, (*window.system, *window.summaries, *window.messages)))

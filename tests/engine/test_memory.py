@@ -1,10 +1,15 @@
 import pytest
+from msgspec import structs
 
+from refold.core.cost import Prices
+from refold.core.extractive import summarise
 from refold.core.presets import PRESETS
 from refold.core.verify import verify_window
+from refold.model.budget import Share
 from refold.model.dialect import CHAT, DIALECTS
 from refold.model.errors import BudgetError, DoesNotFit, InvalidWindow, NotFound, RecoverySpent
 from refold.model.message import ToolResult, assistant, tool, user
+from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from tests.engine.talking import agent_turn, give_up, memory, size_of
 
@@ -104,7 +109,7 @@ def test_undo_keeps_what_was_said_since():
 
 
 def test_without_a_summary_the_history_stays_while_it_fits():
-    talk = memory("opal", window=4_000, summarise=give_up)
+    talk = memory("lis", window=4_000, summarise=give_up)
     for number in range(9):
         talk.add(*agent_turn(number))
     talk.add(user("and now?"))
@@ -150,10 +155,30 @@ def test_one_huge_message_is_cut_and_keeps_its_handle(preset):
     assert "#m2" in window.messages[-1].results[0].text
 
 
-def test_messages_that_no_provider_would_take_are_refused():
+def test_messages_that_no_provider_would_take_are_mended_and_kept():
     talk = memory(window=10_000)
-    talk.add(user("go"), tool("nobody", "asked"))
-    with pytest.raises(InvalidWindow, match="message 1"):
+    talk.add(user("go"), tool("nobody", "asked"), user("and now?"))
+    assert talk.context().messages == (user("go"), user("and now?"))
+    assert [(edit.stage, edit.handle, edit.after) for edit in talk.receipts[-1].edits] == [("mend", "#m1", 0)]
+    assert talk.recall("#m1") == tool("nobody", "asked")
+    assert talk.context().messages == (user("go"), user("and now?"))
+    assert len(talk.receipts) == 1
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+def test_a_call_that_waits_is_left_out_of_a_request_and_shown_again_with_its_result(dialect):
+    talk = memory(window=10_000, dialect=dialect)
+    question, call, result, _ = agent_turn(0)
+    talk.add(question, call)
+    assert talk.context().messages == (question,)
+    assert [(edit.stage, edit.handle) for edit in talk.receipts[-1].edits] == [("mend", "#m1")]
+    talk.add(result)
+    assert talk.context().messages == (question, call, result)
+
+
+def test_what_no_repair_can_save_is_refused():
+    talk = memory(window=10_000)
+    with pytest.raises(InvalidWindow, match="nothing to answer"):
         talk.context()
 
 
@@ -203,8 +228,7 @@ class TestRecovery:
     def test_a_reply_gives_new_tries(self):
         talk = self.full()
         talk.context()
-        talk.recover(400, TOO_LONG)
-        talk.record(Usage(input=1_800))
+        talk.record(Usage(input=size_of(talk.recover(400, TOO_LONG))))
         talk.add(assistant("well"), user("more " * 300))
         talk.context()
         assert talk.recover(400, {"error": {"code": "context_length_exceeded"}})
@@ -225,3 +249,142 @@ class TestRecovery:
         assert len(talk.context().messages) == 81
         with pytest.raises(RecoverySpent):
             talk.recover(400, TOO_LONG)
+
+
+class TestMoney:
+    PRICES = Prices(3.0, 15.0, 1.5, 3.75)
+
+    def priced(self, **changes):
+        policy = structs.replace(PRESETS["refold"], by_price=True, target=Share(0.4, "effective"), **changes)
+        talk = memory(policy, window=40_000, summarise=summarise)
+        talk.frame = structs.replace(talk.frame, prices=self.PRICES)
+        return talk
+
+    @pytest.mark.feature("N5")
+    def test_where_reading_is_dear_it_folds_before_the_window_is_full(self):
+        talk, sizes = self.priced(), []
+        for number in range(120):
+            talk.add(*agent_turn(number)[:3])
+            sizes.append(size_of(talk.context()))
+            talk.add(agent_turn(number)[3])
+        folds = [receipt for receipt in talk.receipts if receipt.decision == "summarise"]
+        assert folds
+        assert "cost more to carry along" in folds[0].reason
+        assert max(sizes) < 36_000
+
+    @pytest.mark.feature("N5")
+    def test_without_prices_it_waits_until_the_window_is_full(self):
+        talk = self.priced()
+        talk.frame = structs.replace(talk.frame, prices=None)
+        for number in range(120):
+            talk.add(*agent_turn(number))
+        folds = [receipt for receipt in talk.receipts if receipt.decision == "summarise"]
+        assert all("do not fit" in receipt.reason for receipt in folds)
+
+    @pytest.mark.feature("N5")
+    def test_saved_money_is_the_difference_of_two_bills(self):
+        talk = self.priced()
+        talk.add(user("go"))
+        sent = size_of(talk.context())
+        talk.record(Usage(input=sent, output=10))
+        assert talk.bill.spent == pytest.approx((sent * 3.0 + 10 * 15.0) / 1e6)
+        assert talk.bill.without == pytest.approx((sent * 3.75 + 10 * 15.0) / 1e6)
+        assert talk.bill.saved == talk.bill.without - talk.bill.spent
+
+
+class TestReports:
+    @pytest.mark.feature("O13")
+    def test_a_report_larger_than_the_window_asks_for_a_compaction(self):
+        talk = memory("opal", window=10_000)
+        for number in range(8):
+            talk.add(*agent_turn(number))
+        talk.add(user("next"))
+        sent = size_of(talk.context())
+        assert not talk.receipts
+        talk.record(Usage(input=10_001))
+        talk.add(assistant("well"), user("and now?"))
+        assert size_of(talk.context()) < sent
+        assert talk.receipts[-1].decision == "summarise"
+
+    def test_what_the_provider_counts_is_what_the_window_is_held_against(self):
+        talk = memory("refold", window=20_000, summarise=summarise)
+        for number in range(20):
+            talk.add(*agent_turn(number)[:3])
+            talk.record(Usage(input=2 * size_of(talk.context())))
+            talk.add(agent_turn(number)[3])
+        assert talk.calibration.ratio == pytest.approx(2.0, abs=0.1)
+        for number in range(20, 60):
+            talk.add(*agent_turn(number)[:3])
+            sent = size_of(talk.context())
+            assert 2 * sent <= 20_500
+            talk.record(Usage(input=2 * sent))
+            talk.add(agent_turn(number)[3])
+
+
+class TestAhead:
+    """A summary that was asked for before it is needed."""
+
+    def soft(self):
+        policy = structs.replace(PRESETS["opal"], soft=Share(0.5))
+        return memory(policy, window=10_000, summarise=give_up)
+
+    @pytest.mark.feature("N4")
+    def test_a_summary_written_ahead_is_used_when_the_window_is_full(self):
+        talk = self.soft()
+        while talk.ahead() is None:
+            talk.add(*agent_turn(len(talk.folded.branch)))
+        request = talk.ahead()
+        talk.prepare(Summary("the story so far", request.first, request.last, 16, "model", "cumulative"))
+        assert talk.ahead() is None
+        while not talk.receipts:
+            talk.add(*agent_turn(len(talk.folded.branch)), user("and now?"))
+            window = talk.context()
+            if not talk.receipts:
+                talk.add(assistant("well"))
+        assert "the story so far" in window.summaries[0].text
+        assert window.messages == talk.folded.branch.messages(request.last)
+
+    def test_one_that_is_not_enough_any_more_is_not_used(self):
+        talk = self.soft()
+        while talk.ahead() is None:
+            talk.add(*agent_turn(len(talk.folded.branch)))
+        request = talk.ahead()
+        talk.prepare(Summary("the story so far", request.first, request.last, 16, "model", "cumulative"))
+        talk.add(user("look " * 2_500))
+        window = talk.context()
+        assert size_of(window) <= 10_000
+        assert "the story so far" not in "".join(message.text for message in window.summaries)
+
+
+def test_compactions_that_gain_nothing_are_not_tried_for_ever():
+    tries = []
+
+    def useless(request, folded, frame):
+        tries.append(request)
+        return Summary("x" * 9_000, request.first, request.last, 9_000, "model", "cumulative")
+
+    talk = memory("llms", window=10_000, summarise=useless)
+    for number in range(26):
+        talk.add(*agent_turn(number))
+        talk.add(user("and?"))
+        talk.context()
+        talk.add(assistant("well"))
+    assert 0 < len(tries) <= 4
+    assert not any(receipt.summary for receipt in talk.receipts)
+
+
+def test_a_learnt_limit_holds_for_the_turn_and_not_longer():
+    talk = memory("refold", window=20_000, summarise=summarise)
+    for number in range(12):
+        talk.add(*agent_turn(number))
+    talk.add(user("and now?"))
+    talk.context()
+    talk.recover(400, TOO_LONG)
+    _, call, result, _ = agent_turn(99)
+    talk.add(call, result)
+    assert size_of(talk.context()) <= 2_000
+    talk.add(assistant("done"))
+    for number in range(100, 112):
+        talk.add(*agent_turn(number))
+    talk.add(user("more"))
+    assert size_of(talk.context()) > 2_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.assemble import assemble
+from refold.core.assemble import Lead, assemble
 from refold.core.cut import pair_safe
 from refold.core.pairs import repair
 from refold.core.verify import verify, verify_window
@@ -65,7 +65,7 @@ def test_every_cut_and_repair_passes_verification(dialect, data):
     messages = data.draw(sound(dialect))
     for cut in range(len(messages) + 1):
         tail = repair(messages[cut:], dialect).messages
-        window = assemble(Fixed(dialect), tail, summaries=(user("what happened before"),))
+        window = assemble(Fixed(dialect), tail, Lead((user("what happened before"),)))
         assert rules(verify_window(window)) - {"unanswered_call", "dangling_reasoning"} == set()
         assert rules(verify_window(window, as_request=False)) == set()
 

@@ -2,20 +2,117 @@
 
 One idea: history holds neither system prompt nor summaries; both are added here, in the order the dialect wants, so that
 every request is built the same way whoever asks for it.
+
+    placed as    Chat                           Responses                 Anthropic
+    user         a user message first           likewise                  likewise
+    assistant    an assistant message first     likewise                  likewise, after a bridge of the user's
+    system       after the system message       after `instructions`      one more block of `system`
+
+A summary is data that somebody else wrote: it stands between fences, and a fence inside of it is broken.
 """
 
 from __future__ import annotations
 
-from refold.model.message import Message, user
-from refold.model.window import Fixed, Window
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from refold.core.content import count_fixed_breakpoints
+from refold.core.policy import Policy
+from refold.core.summary.pieces import head
+from refold.core.verify import verify, verify_window
+from refold.core.view import View
+from refold.model.dialect import Dialect
+from refold.model.message import Message, assistant, user
+from refold.model.summary import Summary
+from refold.model.tokens import TokenCounter
+from refold.model.window import Fixed, Violation, Window
 
 BRIDGE = "Continue from the context below."
 """Stands first where a dialect wants the user to speak first and the conversation does not begin that way."""
+ANCESTORS = "## Before that"
+ANCESTOR_CHARACTERS = 240
+"""Of each older summary: enough to see what it is about, and its handle opens the rest."""
 
 
-def assemble(fixed: Fixed, messages: tuple[Message, ...], *, summaries: tuple[Message, ...] = ()) -> Window:
+class Lead(Struct, frozen=True):
+    """What stands for messages that are no longer shown: messages before the others, or a block after the system prompt."""
+
+    messages: tuple[Message, ...] = ()
+    block: str = ""
+    tokens: int = 0
+
+
+NO_LEAD = Lead()
+
+
+def lead_of(
+    summaries: Sequence[Summary], policy: Policy, dialect: Dialect, counter: TokenCounter, room: int
+) -> Lead:
+    """Summaries as they are sent: the newest whole, those before it as a line each, as far as `room` tokens allow."""
+    if not summaries:
+        return NO_LEAD
+    text = framed(lineage(summaries, counter, room), policy)
+    if policy.placement == "system":
+        return Lead(block=text, tokens=counter.text(text))
+    message = assistant(text) if policy.placement == "assistant" else user(text)
+    is_bridged = dialect.starts_with_user and message.role != "user"
+    messages = (user(BRIDGE), message) if is_bridged else (message,)
+    return Lead(messages, tokens=sum(map(counter.message, messages)))
+
+
+def framed(text: str, policy: Policy) -> str:
+    """A summary between the words that say what it is."""
+    texts = policy.texts
+    if texts.fence:
+        inside = text.replace(f"</{texts.fence}", f"< /{texts.fence}")
+        text = f"<{texts.fence}>\n{inside}\n</{texts.fence}>"
+    return f"{texts.opening}{text}{texts.closing}"
+
+
+def lineage(summaries: Sequence[Summary], counter: TokenCounter, room: int) -> str:
+    """The newest summary, then a line of each one before it, the newest first, within `room` tokens."""
+    *older, parent = summaries
+    lines: list[str] = []
+    for number in range(len(older) - 1, -1, -1):
+        said = " ".join(head(older[number].text, ANCESTOR_CHARACTERS).split())
+        line = f"{summary_handle(number)} {said} …"
+        room -= counter.text(line)
+        if room < 0:
+            break
+        lines.append(line)
+    return "\n".join((parent.text, ANCESTORS, *lines)) if lines else parent.text
+
+
+def summary_handle(number: int) -> str:
+    """The name by which an older summary is brought back whole."""
+    return f"#s{number}"
+
+
+def assemble(fixed: Fixed, messages: tuple[Message, ...], lead: Lead = NO_LEAD) -> Window:
     """System and tools as the client sent them, then summaries, then messages."""
-    first = next(iter((*summaries, *messages)), None)
-    if fixed.dialect.starts_with_user and first is not None and first.role != "user":
-        summaries = (user(BRIDGE), *summaries)
-    return Window(fixed, messages, summaries)
+    before = lead.messages
+    if not before and messages and needs_bridge(messages[0]):
+        before = (user(BRIDGE),)
+    return Window(fixed, messages, before, lead.block)
+
+
+def needs_bridge(first: Message) -> bool:
+    """Some servers of every format want the user to speak first; later instructions may stand before that."""
+    return first.role in ("assistant", "tool")
+
+
+def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
+    """What is wrong with a window whose messages are those of a view: only what stands before them is looked at anew."""
+    before = window.summaries
+    if not len(shown):
+        return verify_window(window)
+    marks = count_fixed_breakpoints(window.fixed)
+    own = shown.violations(as_request=True, fixed_breakpoints=marks)
+    if before:
+        own = tuple(_moved(found, len(before)) for found in own if found.rule != "starts_without_user")
+    return (*verify(before, window.fixed.dialect), *own)
+
+
+def _moved(found: Violation, by: int) -> Violation:
+    return found if found.index is None else structs.replace(found, index=found.index + by)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field, structs
 
+from refold.core.assemble import NO_LEAD, Lead
 from refold.core.stages.shown import Item, Shown
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
@@ -25,28 +26,52 @@ class Folded(Struct, frozen=True):
     branch: View
     shown: View
     edited: tuple[int, ...] = ()
-    """Numbers of the originals behind the first messages shown; those after them are originals themselves."""
+    """Numbers of the originals behind the first messages shown; those after them are shown in their order."""
     base: int = 0
-    """The number of the first original that is shown as it is after the edited ones."""
+    """The number of the first original that is shown after the edited ones."""
     summaries: tuple[Summary, ...] = ()
+    lead: Lead = NO_LEAD
+    """The summaries as they are sent."""
+    settled: int = -1
+    """How many originals there were when a summary was last written, or tried in vain; -1 for never."""
     pinned: frozenset[int] = frozenset()
     facts: Facts = field(default_factory=Facts)
     """What is known about every original, noted as it arrived."""
     ledger: Ledger = EMPTY
+    replies: int = 0
+    """How many of the originals are the assistant's."""
 
     @classmethod
     def of(cls, branch: View) -> Folded:
         return cls(branch, branch, facts=Facts())
 
+    def take(self, message: Message) -> Folded:
+        """One more original, indexed and not yet shown."""
+        number = len(self.branch)
+        return structs.replace(
+            self,
+            branch=self.branch.append(message),
+            facts=index_message(self.facts, message, number),
+            ledger=merge(self.ledger, entries(message)),
+            replies=self.replies + (message.role == "assistant"),
+        )
+
+    def display(self, message: Message) -> Folded:
+        """Show one more message, which stands for the next original."""
+        branch, shown = self.branch, self.shown
+        number = self.number(len(shown))
+        is_original = number < len(branch) and branch[number].message is message
+        is_same_line = shown.log is branch.log or not len(shown)
+        if is_original and is_same_line and number == len(shown):
+            return structs.replace(self, shown=branch.prefix(number + 1))
+        return structs.replace(self, shown=shown.append(message))
+
     def extend(self, messages: Iterable[Message]) -> Folded:
-        new = tuple(messages)
-        branch = self.branch.extend(new)
-        shown = branch if self.shown is self.branch else self.shown.extend(new)
-        facts, ledger = self.facts, self.ledger
-        for number, message in enumerate(new, len(self.branch)):
-            facts = index_message(facts, message, number)
-            ledger = merge(ledger, entries(message))
-        return structs.replace(self, branch=branch, shown=shown, facts=facts, ledger=ledger)
+        """More originals, shown as they are."""
+        folded = self
+        for message in messages:
+            folded = folded.take(message).display(message)
+        return folded
 
     def number(self, index: int) -> int:
         """The number of the original behind the message shown at `index`."""
@@ -65,20 +90,31 @@ class Folded(Struct, frozen=True):
         items = tuple(Item(entry.message, self.number(index), entry.tokens) for index, entry in entries)
         return Shown(items, self.active)
 
-    def show(self, items: Sequence[Item], summaries: tuple[Summary, ...] | None = None) -> Folded:
+    def show(self, items: Sequence[Item]) -> Folded:
         """The same branch shown another way."""
         view = self.shown
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
             item.message for item in items
         )
         return structs.replace(
-            self,
-            shown=shown,
-            edited=tuple(item.seq for item in items),
-            base=len(self.branch),
-            summaries=self.summaries if summaries is None else summaries,
+            self, shown=shown, edited=tuple(item.seq for item in items), base=len(self.branch)
+        )
+
+    def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
+        """The same messages after other summaries."""
+        return structs.replace(self, summaries=summaries, lead=lead, settled=len(self.branch))
+
+    def settle(self) -> Folded:
+        """Nothing could be gained from what is there now."""
+        return structs.replace(self, settled=len(self.branch))
+
+    def shown_as(self, earlier: Folded) -> Folded:
+        """All that is known now, shown as it was at an earlier time; what came since is not shown yet."""
+        return structs.replace(
+            earlier, branch=self.branch, facts=self.facts, ledger=self.ledger, replies=self.replies
         )
 
     @property
-    def summary_tokens(self) -> int:
-        return sum(summary.tokens for summary in self.summaries)
+    def tokens(self) -> int:
+        """What summaries and messages take."""
+        return self.lead.tokens + self.shown.tokens.tokens

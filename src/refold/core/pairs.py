@@ -54,6 +54,8 @@ class Repair(Struct, frozen=True):
     removed: tuple[Removed, ...] = ()
     changed: bool = False
     """Something was removed, moved, renamed, merged, split or wrapped."""
+    origins: tuple[int, ...] = ()
+    """For each message the index of the one it was, or of the first it was made from."""
 
 
 _Placed: TypeAlias = tuple[int, Message]
@@ -70,16 +72,18 @@ def repair(
     items, a list that begins in the middle of one cannot be told from a whole one: cut with `cut.pair_safe`.
     """
     if not verify(messages, dialect, as_request=as_request, continues=continues):
-        return Repair(tuple(messages))
+        return Repair(tuple(messages), origins=tuple(range(len(messages))))
     misfits: list[Removed] = []
     placed = _fit_roles(messages, dialect, misfits)
     rebuilt = _Rebuild(
         [message for _, message in placed], dialect, as_request=as_request, continues=continues
     )
-    kept = rebuilt.messages()
+    found = rebuilt.messages()
+    kept = tuple(message for _, message in found)
     removed = [structs.replace(gone, index=placed[gone.index][0]) for gone in rebuilt.removed]
     in_order = sorted([*misfits, *removed], key=lambda gone: gone.index)
-    return Repair(kept, tuple(in_order), kept != tuple(messages))
+    origins = tuple(placed[index][0] for index, _ in found)
+    return Repair(kept, tuple(in_order), kept != tuple(messages), origins)
 
 
 def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[Removed]) -> list[_Placed]:
@@ -130,7 +134,7 @@ class _Rebuild:
         self.removed: list[Removed] = []
         self.used: dict[str, int] = {}
 
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> list[_Placed]:
         out: list[_Placed] = []
         index = 0
         while index < len(self.all):
@@ -142,7 +146,7 @@ class _Rebuild:
             index = stop
         if self.dialect.spreads_calls:
             out = self._without_dangling(out)
-        return tuple(message for _, message in out)
+        return out
 
     def _reply(self, start: int, out: list[_Placed]) -> int:
         """A reply, which may be several items, and the block of results after it."""
@@ -265,7 +269,7 @@ class _Rebuild:
         if answered and self.dialect.joint_results:
             results = tuple(_renamed(slot, result) for slot, result in answered)
             base = self.all[block.start] if block else Message("tool", ())
-            return [(max(block.start - 1, 0), base.with_parts((*results, *rest)))]
+            return [(answered[0][0].result_index, base.with_parts((*results, *rest)))]
         own = [(slot.result_index, self._single(slot, result)) for slot, result in answered]
         after = [(block.start, Message("user", rest))] if rest else []
         return [*own, *foreign, *after]

@@ -12,26 +12,18 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from refold.core import cut as cuts
-from refold.core.assemble import assemble
+from refold.core.assemble import assemble, lead_of, needs_bridge
 from refold.core.budget import exact, input_limit, limit_of, tokens_of
+from refold.core.cost import Prices, fold_at
+from refold.core.emergency import reduce, squeeze_in
 from refold.core.fold import Folded
+from refold.core.keep import cut_at
 from refold.core.measure import FixedCost, measure
-from refold.core.policy import (
-    ByMessage,
-    Cut,
-    Exchanges,
-    LastMessages,
-    LastTurns,
-    Policy,
-    TurnBoundaryBefore,
-    UserBoundaryAfter,
-)
-from refold.core.stages import AnyStage
-from refold.core.stages.shown import Edit, Item, Room, Shown
+from refold.core.policy import Policy
+from refold.core.stages.shown import Edit, Item, Room
+from refold.core.summary.checks import check_summary
 from refold.core.triggers import Facts, due
-from refold.core.view import View
-from refold.model.budget import Budget, Share, Tokens
-from refold.model.message import Message
+from refold.model.budget import Budget, Share
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
 from refold.model.trigger import Moment
@@ -39,29 +31,40 @@ from refold.model.window import Fixed, Window
 
 Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]
 
-
-NO_GAIN = "a summary would not make it smaller"
+MAX_IN_VAIN = 3
+"""After so many compactions in a row that gained nothing, only a window that does not fit is worth another."""
+LEAST_SUMMARY = 0.15
+"""Of the room: a summary may take so much even where the tail alone leaves less; the tail is cut then."""
 
 
 class Frame(Struct, frozen=True):
-    """What stays the same from call to call: the client's instructions, the budget, the policy."""
+    """What stays the same from call to call: the client's instructions, the budget, the policy, the prices."""
 
     fixed: Fixed
     cost: FixedCost
     budget: Budget
     policy: Policy
+    prices: Prices | None = None
+    bridge: int = 0
+    """What the user's words take that stand first where nothing else of the user's does."""
 
 
 class Now(Struct, frozen=True):
     """What is special about this moment."""
 
     moment: Moment
-    size: TokenCount | None = None
+    size: int | None = None
     """The best measure of the context there is; None where it has to be counted."""
     reported: int | None = None
     idle_s: float | None = None
     limit: int | None = None
-    """A limit learnt from a provider's refusal: the window must be smaller than this."""
+    """A limit learnt from a provider's refusal, as we count: the window must be no larger than this."""
+    ratio: float = 1.0
+    """How many of the provider's tokens one of ours has turned out to be."""
+    flag: str = ""
+    """Why an earlier moment asked for a compaction now."""
+    in_vain: int = 0
+    """How many compactions in a row have gained nothing."""
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -75,19 +78,33 @@ class SummaryRequest(Struct, frozen=True):
     """What stays after them, word for word."""
     previous: tuple[Summary, ...]
     max_tokens: int
+    """What the summary may take in the window, the words around it included."""
     turn_from: int | None = None
     """Where a turn is split: the number of the message that began it."""
 
 
 class Plan(Struct, frozen=True):
-    window: Window
-    measurement: Measurement
+    frame: Frame
+    now: Now
+    sent: Folded
+    """What leaves if the plan is carried out as it is."""
+    next: Folded
+    """What the branch is shown as from now on."""
     decision: Decision
     reason: str
-    next: Folded
     edits: tuple[Edit, ...] = ()
     request: SummaryRequest | None = None
     refusal: str = ""
+
+    @property
+    def window(self) -> Window:
+        return assemble(self.frame.fixed, self.sent.shown.messages(), self.sent.lead)
+
+    @property
+    def measurement(self) -> Measurement:
+        shown = self.sent.shown
+        summary = TokenCount.of(self.sent.lead.tokens, shown.counter.source)
+        return measure(shown, self.frame.cost, self.frame.budget, summary=summary)
 
 
 def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
@@ -95,195 +112,190 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
 
     Below the thresholds only totals are looked at. A plan with a `request` gets better when `resolve` is given its summary.
     """
-    reason = "" if not frame.policy.enabled else _reason(folded, frame, now)
+    reason = _reason(folded, frame, now) if frame.policy.enabled else ""
     if not reason:
-        return _finished(folded, frame, "keep", "below every threshold")
-    room = _room(folded, frame, now)
-    shown, edits = _reduce(folded.items, frame.policy.stages, room)
+        return Plan(frame, now, folded, folded, "keep", "below every threshold")
+    shown, edits = reduce(folded.items, frame.policy.stages, room_for(folded, frame, now))
     reduced = folded.show(shown.items) if edits else folded
+    found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
     if _is_small(reduced, frame, now):
-        return _finished(reduced, frame, "reduce" if edits else "keep", reason, edits)
+        return found
     request = _request(reduced, frame, now)
     if request is None:
-        return _squeezed(reduced, frame, now, reason, edits)
-    fitting = reduced if _fits(reduced, frame, now) else _emergency(reduced, room, frame)[0]
-    found = _finished(fitting, frame, "summarise", reason, edits)
-    return structs.replace(found, request=request, next=reduced)
+        return _fitting(found)
+    sent = reduced if fits(reduced, frame, now) else _emergency(reduced, frame, now)[0]
+    return structs.replace(found, decision="summarise", sent=sent, request=request)
 
 
-def resolve(planned: Plan, summary: Summary, frame: Frame, now: Now) -> Plan:
-    """The plan with its summary: the covered messages are no longer shown, the summary stands for them."""
-    request = planned.request
-    if request is None:
-        return planned
-    earlier = () if summary.scope == "cumulative" else planned.next.summaries
-    folded = planned.next.show(request.kept, (*earlier, summary))
-    if _content(folded, frame) >= _content(planned.next, frame) and _fits(planned.next, frame, now):
-        return structs.replace(planned, decision="keep", reason=NO_GAIN, request=None)
-    return _squeezed(folded, frame, now, planned.reason, planned.edits, "summarise")
+def resolve(planned: Plan, summary: Summary) -> Plan:
+    """The plan with its summary: the covered messages are no longer shown, the summary stands for them.
+
+    The summary may have been written ahead, for fewer messages than leave now: those after it stay.
+    """
+    frame, now, shown = planned.frame, planned.now, planned.next
+    earlier = () if summary.scope == "cumulative" else shown.summaries
+    kept = [item for item in shown.items.items if item.seq >= summary.last]
+    summaries = (*earlier, summary)
+    view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)
+    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older)
+    folded = shown.show(kept).lead_by(summaries, lead)
+    verdicts = check_summary(summary.text, tokens=folded.tokens, source_tokens=shown.tokens)
+    failed = next((verdict for verdict in verdicts if not verdict.passed), None)
+    if failed and fits(shown, frame, now):
+        reason = f"the summary was not used: {failed.reason}"
+        decision: Decision = "reduce" if planned.edits else "keep"
+        settled = shown.settle()
+        return structs.replace(
+            planned, decision=decision, reason=reason, sent=settled, next=settled, request=None
+        )
+    return _fitting(structs.replace(planned, decision="summarise", sent=folded, next=folded, request=None))
 
 
-def _reason(folded: Folded, frame: Frame, now: Now) -> str:
-    if now.moment == "manual":
-        return "asked for"
-    if now.limit is not None:
-        return f"the provider takes no more than {now.limit:,} tokens"
-    size = now.size.tokens if now.size else _content(folded, frame)
-    facts = Facts(
-        tokens=size,
-        limit=limit_of(frame.budget),
-        window=frame.budget.window,
-        max_output=frame.budget.max_output,
-        messages=len(folded.shown),
-        tool_tokens=folded.shown.result_tokens_between(0, len(folded.shown)).tokens,
-        idle_s=now.idle_s,
-        reported=now.reported,
-    )
-    reason = due(frame.policy.triggers, now.moment, facts)
-    if not reason and now.moment == "before_call" and not _fits(folded, frame, now):
-        return f"{_content(folded, frame):,} tokens do not fit into {_limit(frame, now):,}"
-    return reason
+def give_up(planned: Plan) -> Plan:
+    """The plan without a summary, where none could be written: what was to be sent is sent."""
+    return _fitting(structs.replace(planned, decision="reduce" if planned.edits else "keep", request=None))
 
 
-def _content(folded: Folded, frame: Frame) -> int:
-    return frame.cost.total.tokens + folded.summary_tokens + folded.shown.tokens.tokens
+def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
+    """What to have summarised before the window is full; None where it is too early, or nothing is new."""
+    soft = frame.policy.soft
+    if soft is None or not frame.policy.enabled or folded.settled == len(folded.branch):
+        return None
+    is_soon = size_of(folded, frame) >= exact(soft.fraction) * limit_of(frame.budget) / exact(now.ratio)
+    return _request(folded, frame, now) if is_soon else None
 
 
-def _limit(frame: Frame, now: Now) -> int:
+def size_of(folded: Folded, frame: Frame) -> int:
+    """What instructions, summaries and messages take, as we count."""
+    view = folded.shown
+    is_bridged = not folded.lead.messages and len(view) > 0 and needs_bridge(view[0].message)
+    return frame.cost.total.tokens + folded.tokens + (frame.bridge if is_bridged else 0)
+
+
+def limit_for(frame: Frame, now: Now) -> int:
+    """The most that may be sent, as we count."""
     limit = input_limit(frame.budget)
+    limit = limit if now.ratio == 1 else int(limit / now.ratio)
     return limit if now.limit is None else min(limit, now.limit)
 
 
-def _fits(folded: Folded, frame: Frame, now: Now) -> bool:
-    return _content(folded, frame) <= _limit(frame, now)
+def fits(folded: Folded, frame: Frame, now: Now) -> bool:
+    return size_of(folded, frame) <= limit_for(frame, now)
+
+
+def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
+    """What stages may fill with messages."""
+    view, instructions = folded.shown, frame.cost.total.tokens
+    free = limit_for(frame, now) - instructions - (folded.lead.tokens or frame.bridge)
+    return Room(max(0, free), instructions, view.counter, view.dialect, folded.pinned)
+
+
+def _reason(folded: Folded, frame: Frame, now: Now) -> str:
+    """Why to act; empty where there is no reason to."""
+    if now.moment == "manual":
+        return "asked for"
+    if now.moment == "overflow":
+        return f"the provider refused the input as too long; {limit_for(frame, now):,} tokens are tried next"
+    if now.moment == "before_call" and not fits(folded, frame, now):
+        return f"{size_of(folded, frame):,} tokens do not fit into {limit_for(frame, now):,}"
+    if now.in_vain >= MAX_IN_VAIN:
+        return ""
+    return (
+        now.flag
+        or due(frame.policy.triggers, now.moment, _facts(folded, frame, now))
+        or _by_price(folded, frame, now)
+    )
+
+
+def _facts(folded: Folded, frame: Frame, now: Now) -> Facts:
+    shown, budget = folded.shown, frame.budget
+    room = limit_for(frame, now) - frame.cost.total.tokens - folded.lead.tokens
+    return Facts(
+        tokens=now.size if now.size is not None else round(size_of(folded, frame) * now.ratio),
+        limit=limit_of(budget),
+        window=budget.window,
+        max_output=budget.max_output,
+        messages=len(shown),
+        to_refine=shown.suffix_within(max(0, room)),
+        tool_tokens=shown.result_tokens_between(0, len(shown)).tokens,
+        idle_s=now.idle_s,
+        reported=now.reported,
+    )
+
+
+def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
+    """Is it cheaper to fold now than to carry all of it along?"""
+    if frame.prices is None or not frame.policy.by_price or now.moment != "before_call":
+        return ""
+    limit = limit_for(frame, now)
+    growth = folded.branch.tokens.tokens / max(1, folded.replies)
+    best = fold_at(limit, level=min(_target(frame, now), limit), growth=growth, prices=frame.prices)
+    size = size_of(folded, frame)
+    return f"{size:,} tokens cost more to carry along than to fold, from {best:,}" if size > best else ""
+
+
+def _target(frame: Frame, now: Now) -> int:
+    """The size to get down to."""
+    instructions, target = frame.cost.total.tokens, frame.policy.target
+    effective = max(0, limit_for(frame, now) - instructions)
+    wanted = tokens_of(target, frame.budget, effective=effective)
+    return wanted + instructions if isinstance(target, Share) and target.of == "effective" else wanted
 
 
 def _is_small(folded: Folded, frame: Frame, now: Now) -> bool:
     """Have stages alone made the window small enough?"""
     if now.moment == "manual":
         return False
-    target = tokens_of(frame.policy.target, frame.budget)
-    return _content(folded, frame) <= min(target, _limit(frame, now))
-
-
-def _room(folded: Folded, frame: Frame, now: Now) -> Room:
-    view, instructions = folded.shown, frame.cost.total.tokens
-    free = _limit(frame, now) - instructions - folded.summary_tokens
-    return Room(max(0, free), instructions, view.counter, view.dialect, folded.pinned)
-
-
-def _reduce(shown: Shown, stages: tuple[AnyStage, ...], room: Room) -> tuple[Shown, tuple[Edit, ...]]:
-    edits: list[Edit] = []
-    for stage in stages:
-        result = stage.apply(shown, room)
-        shown = result.shown
-        edits += result.edits
-    return shown, tuple(edits)
+    return size_of(folded, frame) <= min(_target(frame, now), limit_for(frame, now))
 
 
 def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
-    """What to summarise; None where nothing can be cut off."""
-    items = folded.items.items
-    at = _cut(folded, frame, now)
+    """What to summarise; None where nothing can be cut off, or nothing is new since the last summary."""
+    if folded.settled == len(folded.branch) and now.moment != "overflow":
+        return None
+    items, policy = folded.items.items, frame.policy
+    effective = max(0, limit_for(frame, now) - frame.cost.total.tokens)
+    at = cut_at(folded, policy, frame.budget, effective, now.moment, is_full=not fits(folded, frame, now))
     if at <= 0:
         return None
-    first = folded.summaries[-1].last if folded.summaries else 0
-    last = items[at].seq if at < len(items) else len(folded.branch)
     split = cuts.split_turn(folded.shown, at)
-    share = Share(frame.policy.summary_share.fraction, "effective")
-    effective = max(0, _limit(frame, now) - frame.cost.total.tokens)
+    first = folded.summaries[-1].last if folded.summaries else 0
     return SummaryRequest(
-        first=0 if frame.policy.scope == "cumulative" else first,
-        last=last,
+        first=0 if policy.scope == "cumulative" else first,
+        last=items[at].seq if at < len(items) else len(folded.branch),
         items=items[:at],
         kept=items[at:],
         previous=folded.summaries,
-        max_tokens=tokens_of(share, frame.budget, effective=effective),
+        max_tokens=_summary_room(items[at:], frame, now, effective),
         turn_from=folded.number(split.start) if split else None,
     )
 
 
-def _cut(folded: Folded, frame: Frame, now: Now) -> int:
-    """Where to cut: where the policy says, but never through a reply, never after the last one, and through the active
-    turn only where that is too large to stay whole.
-    """
-    view, effective = folded.shown, max(0, _limit(frame, now) - frame.cost.total.tokens)
-    last_exchange = cuts.pair_safe(view, len(view) - 1)
-    wanted = _wanted(frame.policy.cut, view, frame.budget, effective, now)
-    wanted = min(cuts.pair_safe(view, wanted), last_exchange)
-    most = int(exact(frame.policy.whole_turn.fraction) * effective)
-    is_turn_small = view.tokens_between(folded.active, len(view)).tokens <= most
-    if wanted > folded.active and is_turn_small:
-        wanted = cuts.pair_safe(view, folded.active)
-    if wanted == 0 and now.moment == "manual":
-        wanted = cuts.pair_safe(view, folded.active)
-    if wanted == 0 and not _fits(folded, frame, now):
-        half = Exchanges(Share(0.5, "effective"))
-        return cuts.pair_safe(view, _wanted(half, view, frame.budget, effective, now))
-    return wanted
+def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int) -> int:
+    """As much as the policy gives a summary, but not so much that the next one would be due at once."""
+    tail, share = sum(item.tokens for item in kept), frame.policy.summary_share
+    level = _target(frame, now) - frame.cost.total.tokens - tail
+    wanted = min(int(exact(share.fraction) * effective), level, effective - tail)
+    return max(wanted, int(exact(LEAST_SUMMARY) * effective))
 
 
-def _wanted(rule: Cut, view: View, budget: Budget, effective: int, now: Now) -> int:
-    match rule:
-        case ByMessage():
-            return cuts.by_message(view, _keep(rule.keep, budget, effective))
-        case UserBoundaryAfter():
-            force = now.moment in ("overflow", "manual")
-            return cuts.user_boundary_after(view, _keep(rule.keep, budget, effective), force=force)
-        case TurnBoundaryBefore():
-            return cuts.turn_boundary_before(view, rule.keep_messages)
-        case LastTurns():
-            return cuts.last_turns(view, rule.turns, max_tokens=_keep(rule.keep, budget, effective))
-        case LastMessages():
-            return max(0, len(view) - rule.messages)
-        case Exchanges():
-            return min(view.suffix_within(_keep(rule.keep, budget, effective)), max(0, len(view) - 1))
-
-
-def _keep(size: Tokens | Share, budget: Budget, effective: int) -> int:
-    """What is kept, never more than there is room for."""
-    return min(tokens_of(size, budget, effective=effective), effective)
-
-
-def _squeezed(
-    folded: Folded,
-    frame: Frame,
-    now: Now,
-    reason: str,
-    edits: tuple[Edit, ...],
-    decision: Decision = "reduce",
-) -> Plan:
+def _fitting(planned: Plan) -> Plan:
     """Make it fit without any summary, where it does not."""
-    if _fits(folded, frame, now):
-        return _finished(
-            folded, frame, decision if edits or decision == "summarise" else "keep", reason, edits
-        )
-    fitting, more = _emergency(folded, _room(folded, frame, now), frame)
-    found = _finished(fitting, frame, decision, reason, (*edits, *more))
-    if _fits(fitting, frame, now):
+    frame, now, folded = planned.frame, planned.now, planned.next
+    if fits(folded, frame, now):
+        return structs.replace(planned, sent=folded)
+    fitting, more = _emergency(folded, frame, now)
+    decision: Decision = "summarise" if planned.decision == "summarise" else "reduce"
+    found = structs.replace(
+        planned, decision=decision, sent=fitting, next=fitting, edits=(*planned.edits, *more)
+    )
+    if fits(fitting, frame, now):
         return found
-    text = f"{_content(fitting, frame):,} tokens do not fit into {_limit(frame, now):,}, and nothing more can be taken away"
-    return structs.replace(found, decision="refuse", refusal=text)
+    text = f"{size_of(fitting, frame):,} tokens do not fit into {limit_for(frame, now):,}, and nothing more can be taken away"
+    return structs.replace(found, decision="refuse", refusal=text, next=folded)
 
 
-def _emergency(folded: Folded, room: Room, frame: Frame) -> tuple[Folded, tuple[Edit, ...]]:
-    shown, edits = _reduce(folded.items, frame.policy.emergency, room)
-    return (folded.show(shown.items) if edits else folded), edits
-
-
-def _finished(
-    folded: Folded, frame: Frame, decision: Decision, reason: str, edits: tuple[Edit, ...] = ()
-) -> Plan:
-    placed = tuple(summary_message(summary, frame.policy) for summary in folded.summaries)
-    window = assemble(frame.fixed, folded.shown.messages(), summaries=placed)
-    summary = TokenCount.of(folded.summary_tokens, folded.shown.counter.source)
-    sizes = measure(folded.shown, frame.cost, frame.budget, summary=summary)
-    return Plan(window, sizes, decision, reason, folded, edits)
-
-
-def summary_message(summary: Summary, policy: Policy) -> Message:
-    """A summary as it is sent: between words that say what it is."""
-    from refold.model.message import assistant, user
-
-    text = f"{policy.texts.opening}{summary.text}{policy.texts.closing}"
-    return assistant(text) if policy.placement == "assistant" else user(text)
+def _emergency(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Edit, ...]]:
+    room = room_for(folded, frame, now)
+    whole = structs.replace(room, tokens=room.tokens + folded.lead.tokens)
+    return squeeze_in(folded, frame.policy, whole)

@@ -1,6 +1,6 @@
 """A conversation in memory: messages go in, windows come out.
 
-One idea: the state is one immutable value, so undoing is putting an earlier value back and adding what was said since. All
+One idea: the state is one immutable value, so undoing is putting an earlier value back and showing what was said since. All
 decisions are made by `core.plan`; this class only remembers, and tells what it did.
 """
 
@@ -9,36 +9,55 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from refold.core import extractive
+from refold.core.arrival import arrive
+from refold.core.assemble import BRIDGE, broken_rules
 from refold.core.budget import check_room
+from refold.core.calibrate import Calibration, forget_sums, observe
+from refold.core.cost import Prices
 from refold.core.fold import Folded
-from refold.core.measure import Meter, count_fixed, current_size, record_call
+from refold.core.measure import Meter, count_fixed, holds, record_call
+from refold.core.mend import REASON as BROKEN
+from refold.core.mend import is_broken, mend
 from refold.core.overflow import classify
-from refold.core.plan import Decision, Frame, Now, Plan, SummaryRequest, plan, resolve
+from refold.core.plan import (
+    Decision,
+    Frame,
+    Now,
+    Plan,
+    SummaryRequest,
+    ahead,
+    fits,
+    give_up,
+    plan,
+    resolve,
+    size_of,
+)
 from refold.core.policy import Policy
-from refold.core.stages.shown import Edit, Item, Room, Shown, part_of
+from refold.core.stages.shown import Edit
 from refold.core.summary.search import find
-from refold.core.verify import verify_window
 from refold.core.view import View
+from refold.engine.bill import Bill
+from refold.engine.lookup import look_up
 from refold.model.budget import Budget
-from refold.model.errors import DoesNotFit, InvalidWindow, NotFound, RecoverySpent
-from refold.model.message import Message, Part
+from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent
+from refold.model.message import Message, Part, user
 from refold.model.overflow import Overflow
 from refold.model.summary import Summary
-from refold.model.tokens import TokenCounter, Usage
+from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.trigger import Moment
 from refold.model.window import Fixed, Window
 
-Summarise: TypeAlias = Callable[[SummaryRequest, Folded], Summary | None]
-"""Writes the summary that a plan asks for, or gives up with None: then the history stays."""
+Summarise: TypeAlias = Callable[[SummaryRequest, Folded, Frame], Summary | None]
+"""Writes the summary that a plan asks for, or gives up with None: then the policy says what happens."""
 
-MAX_RECOVERIES = 2
-"""Per call: the first smaller window should do; a second covers a wrong limit; more would only burn money."""
 RECOVERY_MARGIN = 0.95
 """A learnt limit is the provider's count; ours differs from it by a few percent."""
 BLIND_RECOVERY = 0.7
 """How much of the last window to try next where the provider stated no limit."""
+CLIPPED = "the provider reported more input than the window holds"
 
 
 class Receipt(Struct, frozen=True):
@@ -53,31 +72,53 @@ class Receipt(Struct, frozen=True):
     summary: Summary | None = None
 
 
+class _Change(Struct, frozen=True):
+    """What was shown before a change; `raw` messages after it are to be shown as they came when it is taken back."""
+
+    before: Folded
+    raw: int = 0
+
+
 class Memory:
     """The state of one conversation. Not for use from several threads at once."""
 
     def __init__(
-        self, fixed: Fixed, budget: Budget, policy: Policy, counter: TokenCounter, summarise: Summarise
+        self,
+        fixed: Fixed,
+        budget: Budget,
+        policy: Policy,
+        counter: TokenCounter,
+        summarise: Summarise = extractive.summarise,
+        prices: Prices | None = None,
     ) -> None:
-        cost = count_fixed(fixed, counter)
-        check_room(budget, instructions=cost.total.tokens)
-        self.frame = Frame(fixed, cost, budget, policy)
+        self.frame = _frame(fixed, budget, policy, counter, prices)
         self.folded = Folded.of(View(fixed.dialect, counter))
-        self.meter = Meter()
+        self.meter, self.calibration, self.bill = Meter(), Calibration(), Bill()
         self.receipts: list[Receipt] = []
         self._summarise = summarise
-        self._before: list[Folded] = []
+        self._changes: list[_Change] = []
+        self._prepared: Summary | None = None
+        self._sent = self.folded
         self._recoveries = 0
-        self._last_size = 0
+        self._in_vain = 0
+        self._ceiling: int | None = None
+        self._flag = ""
 
     def add(self, *messages: Message) -> None:
         for message in messages:
-            self.folded = self.folded.extend([message])
-            self._arrive()
-            if message.role == "assistant":
-                self._act("after_call")
-            elif self.frame.policy.prepares and not self.folded.shown.progress.open_calls:
-                self._act("before_call")
+            if message.role == "user":
+                self._ceiling = None
+            self._show_next(self.folded.take(message))
+            self._look_around(message)
+
+    def instruct(self, fixed: Fixed) -> None:
+        """Go on with another system prompt or other tools; the format stays.
+
+        Raises:
+            BudgetError: they leave no room for a conversation.
+        """
+        old, counter = self.frame, self.folded.shown.counter
+        self.frame = _frame(fixed, old.budget, old.policy, counter, old.prices)
 
     def context(self) -> Window:
         """What to send now.
@@ -93,9 +134,25 @@ class Memory:
 
     def record(self, usage: Usage | None) -> None:
         """Take in what the provider reported for the last window."""
-        counted = self.frame.cost.total.tokens + self.folded.summary_tokens + self.folded.shown.tokens.tokens
-        self.meter = record_call(self.meter, usage, self.folded.shown, counted=counted)
+        sent, instructions = self._sent, self.frame.cost.total.tokens
+        counted = size_of(sent, self.frame)
+        self.meter = record_call(self.meter, usage, sent.shown, counted=counted)
         self._recoveries = 0
+        if usage is None:
+            return
+        self.calibration = observe(
+            self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
+        )
+        self.bill = self.bill.add(
+            usage, self.frame.prices, whole=instructions + sent.branch.tokens.tokens, sent=counted
+        )
+        if usage.context > self.frame.budget.window:
+            self._flag = CLIPPED
+
+    @property
+    def measurement(self) -> Measurement:
+        """The size of the window as it is now, region by region."""
+        return Plan(self.frame, Now("before_call"), self.folded, self.folded, "keep", "").measurement
 
     def compact(self) -> Window:
         """Compact now, whatever the thresholds say."""
@@ -103,27 +160,24 @@ class Memory:
 
     def undo(self) -> bool:
         """Take back the last change to what is shown; False where there is none."""
-        if not self._before:
+        if not self._changes:
             return False
-        earlier = self._before.pop()
-        self.folded = earlier.extend(self.folded.branch.messages(len(earlier.branch)))
+        change, known = self._changes.pop(), self.folded
+        since = len(known.branch) - len(change.before.branch)
+        folded = known.shown_as(change.before)
+        for offset, message in enumerate(known.shown.messages(len(known.shown) - since)):
+            number = len(change.before.branch) + offset
+            folded = folded.display(known.branch[number].message if offset < change.raw else message)
+        self.folded, self._prepared = folded, None
         return True
 
-    def recall(self, handle: str) -> Message | Part:
+    def recall(self, handle: str) -> Message | Part | Summary:
         """The original behind a handle, such as `#m12` or `#m12.2`.
 
         Raises:
             NotFound: there is no such message or part.
         """
-        number, _, part = handle.removeprefix("#m").partition(".")
-        branch = self.folded.branch
-        if not number.isdecimal() or int(number) >= len(branch) or (part and not part.isdecimal()):
-            raise NotFound(f"nothing has the handle {handle[:40]!r}")
-        message = branch[int(number)].message
-        found = part_of(message, int(part)) if part else message
-        if found is None:
-            raise NotFound(f"message {number} has no part {part}")
-        return found
+        return look_up(handle, self.folded)
 
     def search(self, query: str, *, max_tokens: int = 1_000) -> str:
         """Passages of everything ever said that fit the query, each with the handle of its original."""
@@ -134,87 +188,153 @@ class Memory:
         """The next smaller window after a provider's refusal, made without any model.
 
         Raises:
-            RecoverySpent: two windows were tried for this call, or none can be smaller.
+            RecoverySpent: as many windows as the policy allows were tried for this call, or none can be smaller.
         """
-        found = classify(status, body)
-        if not found.is_overflow or not self.frame.policy.enabled or self._recoveries >= MAX_RECOVERIES:
+        found, policy = classify(status, body), self.frame.policy
+        if not found.is_overflow or not policy.enabled or self._recoveries >= policy.recovery.attempts:
             raise RecoverySpent
         self._recoveries += 1
+        self._ceiling = self._next_limit(found)
         try:
-            return self._send(self._act("overflow", limit=self._next_limit(found)))
+            return self._send(self._act("overflow"))
         except DoesNotFit as error:
             raise RecoverySpent(error.message) from None
 
+    def ahead(self) -> SummaryRequest | None:
+        """What to have summarised before it is needed; None where there is no hurry."""
+        return ahead(self.folded, self.frame, self._now("after_call")) if self._prepared is None else None
+
+    def prepare(self, summary: Summary) -> None:
+        """Keep a summary that was written ahead for the moment at which the window is full."""
+        self._prepared = summary
+
+    def _show_next(self, folded: Folded) -> None:
+        """Show the newest original, whole or cut to its share."""
+        number = len(folded.branch) - 1
+        message, edits = arrive(folded, self.frame, number)
+        shown = folded.display(message)
+        if edits:
+            self._note(shown, "reduce", "larger than its share", edits, raw=1)
+        self.folded = shown
+
+    def _look_around(self, message: Message) -> None:
+        """Act on what a new message brings about: after a reply, or ahead of the next call."""
+        if self.folded.shown.progress.open_calls:
+            return
+        if message.role == "assistant":
+            self._act("after_call")
+        elif self.frame.policy.prepares:
+            self._act("before_call")
+
     def _next_limit(self, found: Overflow) -> int:
-        sent = self._last_size
+        """What to try next, as we count: by the limit that was stated, or blindly."""
+        sent = size_of(self._sent, self.frame)
+        output = found.output or self.frame.budget.max_output
+        stated = found.prompt or (found.requested - output if found.requested else 0)
+        ratio = max(self._ratio, stated / sent) if sent else self._ratio
         if found.limit is None or found.limit_of != "window":
             return int(sent * BLIND_RECOVERY)
-        room = int((found.limit - (found.output or self.frame.budget.max_output)) * RECOVERY_MARGIN)
+        room = int((found.limit - output) * RECOVERY_MARGIN / ratio)
         return room if 0 < room < sent else int(sent * BLIND_RECOVERY)
 
-    def _arrive(self) -> None:
-        """Give stages for new messages the newest one; what was there before is never touched by them."""
-        if not self.frame.policy.arrival:
-            return
-        view = self.folded.shown
-        item = Item(view[-1].message, len(self.folded.branch) - 1, view[-1].tokens)
-        limit = self.frame.budget.window - self.frame.budget.max_output
-        room = Room(
-            max(0, limit - self.frame.cost.total.tokens),
-            self.frame.cost.total.tokens,
-            view.counter,
-            view.dialect,
-        )
-        shown, edits = Shown((item,), 1), list[Edit]()
-        for stage in self.frame.policy.arrival:
-            result = stage.apply(shown, room)
-            shown = result.shown
-            edits += result.edits
-        if edits:
-            before, rest = self.folded, self.folded.items.items[:-1]
-            self._replace(
-                before.show((*rest, *shown.items)), "reduce", "too large for its share", tuple(edits)
-            )
+    @property
+    def _ratio(self) -> float:
+        return self.calibration.ratio if self.frame.policy.measure == "hybrid" else 1.0
 
-    def _act(self, moment: Moment, limit: int | None = None) -> Plan:
-        size = current_size(self.meter, self.folded.shown, self.frame.cost) if self.meter.anchor else None
-        now = Now(moment, size=size, limit=limit)
-        before = self.folded
-        planned = plan(before, self.frame, now)
+    def _now(self, moment: Moment) -> Now:
+        anchor, shown = self.meter.anchor, self.folded.shown
+        size, measure = None, self.frame.policy.measure
+        if anchor and measure != "counted" and holds(anchor, shown):
+            since = shown.tokens_between(anchor.messages, len(shown)).tokens if measure == "hybrid" else 0
+            size = anchor.prompt + round(since * self._ratio)
+        flag = "" if moment == "after_call" else self._flag
+        return Now(moment, size, limit=self._ceiling, ratio=self._ratio, flag=flag, in_vain=self._in_vain)
+
+    def _act(self, moment: Moment) -> Plan:
+        if moment != "after_call" and is_broken(self.folded):
+            mended, edits = mend(self.folded)
+            self._note(mended, "reduce", BROKEN, edits)
+            self.folded = mended
+        planned = plan(self.folded, self.frame, self._now(moment))
+        if planned.request is not None and moment == "after_call" and self.frame.policy.deferred:
+            self._flag = planned.reason
+            return planned
         summary = None
         if planned.request is not None:
-            summary = self._summarise(planned.request, planned.next)
-            if summary is not None:
-                planned = resolve(planned, summary, self.frame, now)
-        if planned.next is not before:
-            self._replace(planned.next, planned.decision, planned.reason, planned.edits, summary)
+            planned, summary = self._fulfil(planned, planned.request)
+        if planned.next is not self.folded and not planned.refusal:
+            if planned.edits or summary:
+                self._note(planned.next, planned.decision, planned.reason, planned.edits, summary)
+            self.folded = planned.next
         return planned
 
-    def _replace(
+    def _fulfil(self, planned: Plan, request: SummaryRequest) -> tuple[Plan, Summary | None]:
+        """The plan with the summary it asks for, and that summary if it was of use."""
+        summary = self._ready(planned) or self._written(planned, request)
+        done = resolve(planned, summary) if summary else give_up(planned)
+        if summary is None or done.decision != "summarise":
+            self._in_vain += 1
+            return done, None
+        self._prepared, self._flag, self._in_vain = None, "", 0
+        self.calibration = forget_sums(self.calibration)
+        return done, summary
+
+    def _ready(self, planned: Plan) -> Summary | None:
+        """The summary that was written ahead, if with it nothing more has to go."""
+        if self._prepared is None:
+            return None
+        done = resolve(planned, self._prepared)
+        is_enough = done.decision == "summarise" and done.edits == planned.edits and not done.refusal
+        return self._prepared if is_enough else None
+
+    def _written(self, planned: Plan, request: SummaryRequest) -> Summary | None:
+        summary = self._summarise(request, planned.next, self.frame)
+        if summary is not None:
+            return summary
+        on_failure, is_full = self.frame.policy.on_failure, not fits(planned.next, self.frame, planned.now)
+        if on_failure == "mechanical" or (on_failure == "mechanical_if_full" and is_full):
+            return extractive.mechanical_summary(request, planned.next, self.frame)
+        return None
+
+    def _note(
         self,
-        folded: Folded,
+        after: Folded,
         decision: Decision,
         reason: str,
         edits: tuple[Edit, ...],
         summary: Summary | None = None,
+        raw: int = 0,
     ) -> None:
-        """Show the branch another way from now on, and write down why."""
-        before, after = _size(self.folded), _size(folded)
-        self._before.append(self.folded)
-        self.folded = folded
-        self.receipts.append(Receipt(decision, reason, before, after, edits, summary))
+        """Write down a change to what is shown, so that it can be told and taken back."""
+        before = self.folded
+        grown = after.branch.tokens.tokens - before.branch.tokens.tokens
+        self._changes.append(_Change(before, raw))
+        self.receipts.append(Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary))
 
     def _send(self, planned: Plan) -> Window:
         if planned.refusal:
             raise DoesNotFit(planned.refusal)
-        self._last_size = planned.measurement.content.tokens
-        found = verify_window(planned.window)
+        if broken_rules(planned.window, planned.sent.shown):
+            planned = self._without_open_calls(planned)
+        window = planned.window
+        found = broken_rules(window, planned.sent.shown)
         if found:
             first = found[0]
             where = f"message {first.index}: " if first.index is not None else ""
             raise InvalidWindow(f"{where}{first.message}", hint=first.hint)
-        return planned.window
+        self._sent = planned.sent
+        return window
+
+    def _without_open_calls(self, planned: Plan) -> Plan:
+        """For this request only, leave out what waits for a result: when that comes, the call is shown again."""
+        mended, edits = mend(planned.sent, as_request=True)
+        self.receipts.append(Receipt("reduce", BROKEN, planned.sent.tokens, mended.tokens, edits))
+        return structs.replace(planned, sent=mended)
 
 
-def _size(folded: Folded) -> int:
-    return folded.summary_tokens + folded.shown.tokens.tokens
+def _frame(
+    fixed: Fixed, budget: Budget, policy: Policy, counter: TokenCounter, prices: Prices | None
+) -> Frame:
+    cost = count_fixed(fixed, counter)
+    check_room(budget, instructions=cost.total.tokens)
+    return Frame(fixed, cost, budget, policy, prices, counter.message(user(BRIDGE)))

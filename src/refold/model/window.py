@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from refold.model.dialect import Dialect
-from refold.model.message import Message
+from refold.model.message import Message, Text, system
 
 
 class Tool(Struct, frozen=True, gc=False):
@@ -19,18 +19,57 @@ class Tool(Struct, frozen=True, gc=False):
     raw: Raw | None = None
 
 
+Ttl: TypeAlias = Literal["5m", "1h"]
+"""How long a provider keeps what it has cached, counted from the last time it was of use."""
+
+
 class Fixed(Struct, frozen=True):
     """What the client sends with every call and Refold never touches."""
 
     dialect: Dialect
     system: tuple[Message, ...] = ()
     tools: tuple[Tool, ...] = ()
+    automatic: Ttl | None = None
+    """The client lets the provider put a cache breakpoint at the end of every request."""
+
+
+class Breakpoint(Struct, frozen=True, gc=False):
+    """The end of a prefix that the provider is asked to cache: one part of one message."""
+
+    index: int | None
+    """Counts summaries and messages together; None is the system prompt."""
+    part: int
+    ttl: Ttl
+    reason: str
 
 
 class Window(Struct, frozen=True):
     fixed: Fixed
     messages: tuple[Message, ...]
     summaries: tuple[Message, ...] = ()
+    """What stands before the messages for those that are no longer shown."""
+    block: str = ""
+    """A summary that stands after the client's system prompt instead."""
+    breakpoints: tuple[Breakpoint, ...] = ()
+    """Cache breakpoints besides the client's own."""
+
+    @property
+    def system(self) -> tuple[Message, ...]:
+        """The system prompt as it is sent: the client's own, with the block after it."""
+        if not self.block:
+            return self.fixed.system
+        if not self.fixed.system:
+            return (system(self.block),)
+        first, *rest = self.fixed.system
+        return (_with_block(first, self.block, self.fixed.dialect), *rest)
+
+
+def _with_block(message: Message, block: str, dialect: Dialect) -> Message:
+    """One more block where the format has blocks there; elsewhere one more paragraph of the same text."""
+    last = message.parts[-1] if message.parts else None
+    if dialect.name == "anthropic" or not isinstance(last, Text):
+        return message.with_parts((*message.parts, Text(block)))
+    return message.with_parts((*message.parts[:-1], structs.replace(last, text=f"{last.text}\n\n{block}")))
 
 
 Rule: TypeAlias = Literal[

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from refold.core.extractive import summarise
-from refold.core.fold import Folded
-from refold.core.plan import SummaryRequest
 from refold.core.presets import PRESETS
 from refold.core.stages.shown import HANDLE_PATTERN
 from refold.engine.memory import Memory
@@ -14,7 +11,6 @@ from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.errors import ConfigError
 from refold.model.message import Message
-from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool
 from refold.replay.candidate import Maker
@@ -36,17 +32,14 @@ class PresetCandidate:
         counter: TokenCounter,
     ) -> None:
         fixed, policy = Fixed(CHAT, system), PRESETS[self.name]
-        self._memory = Memory(fixed, Budget(window=window), policy, counter, self._summarise)
-
-    def _summarise(self, request: SummaryRequest, folded: Folded) -> Summary:
-        return summarise(request, folded, self._memory.frame)
+        self._memory = Memory(fixed, Budget(window=window), policy, counter)
 
     def add(self, message: Message) -> None:
         self._memory.add(message)
 
     def context(self) -> tuple[Message, ...]:
         window = self._memory.context()
-        return (*window.fixed.system, *window.summaries, *window.messages)
+        return (*window.system, *window.summaries, *window.messages)
 
     def recall(self, query: str, max_tokens: int) -> str:
         return self._memory.search(query, max_tokens=max_tokens)

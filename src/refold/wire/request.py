@@ -21,8 +21,9 @@ from msgspec.json import Decoder
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
 from refold.model.message import Message, Opaque
-from refold.model.window import Fixed, Tool
+from refold.model.window import Fixed, Tool, Ttl, Window
 from refold.wire import anthropic, responses
+from refold.wire.breakpoints import write_breakpoints
 from refold.wire.message import decode_messages, encode_item, encode_message, encode_prompt
 from refold.wire.patch import Fields, Json, write
 from refold.wire.reading import (
@@ -45,6 +46,7 @@ _COUNT: Decoder[int | float | None] = Decoder(int | float | None)
 _FLAG: Decoder[bool | None] = Decoder(bool | None)
 _MAX_OUTPUT = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _PROMPTS = {"anthropic": "system", "responses": "instructions"}
+_ONE_HOUR = Raw(b'"1h"')
 _CONTINUES = ("previous_response_id", "conversation", "prompt")
 """What a Responses request goes on from, instead of messages of its own."""
 
@@ -69,7 +71,7 @@ class Request(Struct, frozen=True):
 
     @property
     def fixed(self) -> Fixed:
-        return Fixed(self.dialect, self.system, self.tools)
+        return Fixed(self.dialect, self.system, self.tools, _automatic(self.fields, self.dialect))
 
     @property
     def continues(self) -> bool:
@@ -121,14 +123,24 @@ def encode_request(
     if _are_same(request.system, system) and _are_same(request.messages, messages):
         return request.body
     fields: Fields = {**request.fields}
-    prompt, items = _split_prompt(request, system)
+    prompt, prompt_key, items = leading_prompt(system, request.dialect)
     if prompt is not None:
-        fields[_PROMPTS[request.dialect.name]] = encode_prompt(prompt, request.dialect)
+        fields[prompt_key] = encode_prompt(prompt, request.dialect)
     elif (key := _prompt_key(request.fields, request.dialect)) is not None:
         del fields[key]
     if items or messages or request.dialect.messages_key in fields:
         fields[request.dialect.messages_key] = _write_items([*items, *messages], request.dialect)
     return bytes(write(fields))
+
+
+def encode_window(request: Request, window: Window) -> bytes:
+    """The body that leaves with a window in place of the request's own messages and system prompt.
+
+    Raises:
+        WireError: a message cannot be written in this format; its `place` says which.
+    """
+    window = write_breakpoints(window)
+    return encode_request(request, (*window.summaries, *window.messages), system=window.system)
 
 
 def _prompt_key(fields: dict[str, Raw], dialect: Dialect) -> str | None:
@@ -184,6 +196,14 @@ def _tools_of(fields: dict[str, Raw]) -> tuple[Tool, ...]:
         raise within(error, "tools") from None
 
 
+def _automatic(fields: dict[str, Raw], dialect: Dialect) -> Ttl | None:
+    """How long the provider is to cache the whole request, where the client says so for the request as a whole."""
+    raw = fields.get("cache_control", NULL)
+    if not dialect.max_breakpoints or is_null(raw):
+        return None
+    return "1h" if is_object(raw) and read(FIELDS, raw).get("ttl") == _ONE_HOUR else "5m"
+
+
 def _field(fields: dict[str, Raw], key: str, decoder: Decoder[T]) -> T:
     return read(decoder, fields.get(key, NULL), key)
 
@@ -210,16 +230,19 @@ def _is_same(old: Message, new: Message) -> bool:
     return old.origin.raw == new.origin.raw
 
 
-def _split_prompt(request: Request, system: Sequence[Message]) -> tuple[Message | None, Sequence[Message]]:
-    """The system message that has a field of its own, and those that are items of the list."""
-    if request.dialect.name == "chat" or not system:
-        return None, system
+def leading_prompt(
+    system: Sequence[Message], dialect: Dialect
+) -> tuple[Message | None, str, Sequence[Message]]:
+    """The system message that has a field of its own, the name of that field, and those that are items of the list."""
+    key = _PROMPTS.get(dialect.name, "")
+    if not key or not system:
+        return None, key, system
     first, *rest = system
-    if request.dialect.name == "responses":
-        return (first, rest) if _is_prompt(first) else (None, system)
+    if dialect.name == "responses":
+        return (first, key, rest) if _is_prompt(first) else (None, key, system)
     if rest or not _is_prompt(first):
         raise WireError("has one value", place="system", hint="add a part to the system message instead")
-    return first, ()
+    return first, key, ()
 
 
 def _is_prompt(message: Message) -> bool:

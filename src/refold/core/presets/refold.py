@@ -13,7 +13,7 @@ REFOLD = Policy(
     arrival=(Fit(result_share=0.18, input_share=0.3, user_share=0.4, measured=True, active=True),),
     cut=Exchanges(Share(0.12, "effective")),
     whole_turn=Share(0.12),
-    target=Share(0.62),
+    target=Share(0.62, "effective"),
     summary_share=Share(0.5),
     prepares=True,
     scope="cumulative",

@@ -1,0 +1,127 @@
+"""Where a conversation is put together from its settings: the library's composition root.
+
+One idea: the engine knows protocols only. Which counter, which window, which prices and which policy a model's name stands
+for is decided here, once, and whoever wants something else says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from refold.core.cost import Prices
+from refold.core.policy import Policy
+from refold.core.presets import PRESETS
+from refold.engine.memory import Memory
+from refold.model.budget import Budget, Share
+from refold.model.dialect import DIALECTS, Dialect
+from refold.model.errors import ConfigError
+from refold.model.message import Message, system
+from refold.model.tokens import TokenCounter
+from refold.model.window import Fixed
+from refold.tokens.catalog import find_model
+from refold.tokens.counters import counter_for
+from refold.tokens.windows import WindowSize, window_for
+from refold.wire.anthropic import decode_system
+from refold.wire.plain import as_mapping, read_tools
+
+Prompt: TypeAlias = "str | Sequence[object] | None"
+
+ESTIMATE_RESERVE = Share(0.05)
+"""Estimates are a few percent off, in both directions."""
+COUNT_RESERVE = Share(0.01)
+"""Providers add framing of their own that no tokenizer sees."""
+USUAL_OUTPUT = 8_192
+"""Room for a reply, where nobody says how long it may be: longer ones are rare, and a window of 8k must not be all reply."""
+OUTPUT_PART = 4
+"""No more than this part of the window is kept free for a reply that nobody sized."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a conversation is made with. Everything has a default."""
+
+    model: str = ""
+    window: int | None = None
+    """In tokens; None looks the model up."""
+    max_output: int | None = None
+    """How long a reply may be; None takes what the model can, within reason."""
+    limit: int = 0
+    """How much of the window may be used; 0 for all of it."""
+    format: str = "chat"
+    preset: str = "refold"
+    policy: Policy | None = None
+    """A policy of your own instead of a preset."""
+    counter: TokenCounter | None = None
+
+
+def open_memory(settings: Settings, prompt: Prompt, tools: Sequence[object]) -> tuple[Memory, WindowSize]:
+    """A conversation in memory, and how large its window is and why.
+
+    Raises:
+        ConfigError: a setting names nothing that exists, or leaves no room.
+    """
+    dialect = dialect_named(settings.format)
+    return memory_for(settings, Fixed(dialect, read_prompt(prompt, dialect), read_tools(tools)))
+
+
+def memory_for(settings: Settings, fixed: Fixed) -> tuple[Memory, WindowSize]:
+    """Likewise, for instructions that were read already; the format is theirs."""
+    policy = settings.policy or preset_named(settings.preset)
+    counter = settings.counter or counter_for(settings.model)
+    window = window_for(settings.model, override=settings.window)
+    budget = _budget(settings, window, counter)
+    return Memory(fixed, budget, policy, counter, prices=_prices(settings.model)), window
+
+
+def preset_named(name: str) -> Policy:
+    """
+    Raises:
+        ConfigError: there is no preset of this name.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"there is no preset {name!r}", hint=f"choose from: {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def dialect_named(name: str) -> Dialect:
+    """
+    Raises:
+        ConfigError: there is no format of this name.
+    """
+    found = next((dialect for key, dialect in DIALECTS.items() if key == name), None)
+    if found is None:
+        raise ConfigError(f"there is no format {name!r}", hint=f"choose from: {', '.join(DIALECTS)}")
+    return found
+
+
+def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
+    """A system prompt: a text, or blocks of text as Anthropic takes them."""
+    if not prompt:
+        return ()
+    if isinstance(prompt, str):
+        return (system(prompt),)
+    if dialect.name == "anthropic":
+        return (decode_system(Raw(msgspec.json.encode([as_mapping(block) for block in prompt]))),)
+    raise ConfigError("the system prompt is no text", hint="blocks are for the format 'anthropic'")
+
+
+def _budget(settings: Settings, window: WindowSize, counter: TokenCounter) -> Budget:
+    reserve = ESTIMATE_RESERVE if counter.source == "estimated" else COUNT_RESERVE
+    output = settings.max_output
+    if output is None:
+        model = find_model(settings.model)
+        able = model.max_output if model and model.max_output else USUAL_OUTPUT
+        output = min(able, USUAL_OUTPUT, window.tokens // OUTPUT_PART)
+    return Budget(window=window.tokens, limit=settings.limit, max_output=output, reserve=reserve)
+
+
+def _prices(name: str) -> Prices | None:
+    model = find_model(name)
+    if model is None or model.input_price is None:
+        return None
+    return Prices(
+        model.input_price, model.output_price or 0.0, model.cache_read_price, model.cache_write_price
+    )

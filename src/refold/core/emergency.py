@@ -1,0 +1,113 @@
+"""Make a window fit without any summary being written, whatever it takes.
+
+One idea: the policy's hardest stages take away what they must, and what they took is named. Where whole messages went, the
+task and the previous summary stay in front, shortened if there is no other way, with the handles of what is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from refold.core.assemble import Lead, lead_of, summary_handle
+from refold.core.budget import exact
+from refold.core.fold import Folded
+from refold.core.policy import Policy
+from refold.core.stages import AnyStage
+from refold.core.stages.shown import Edit, Room, Shown, handle_of
+from refold.core.summary.pieces import head
+from refold.model.message import Message
+from refold.model.summary import Summary
+
+TASK_SHARE = 0.15
+"""Of the room, for what the user asked first, where that is no longer shown."""
+PREVIOUS_SHARE = 0.35
+"""Of the room, for the summary so far, where there is no room for all of it."""
+_CHARACTERS_PER_TOKEN = 3
+"""A careful guess: what is cut by it must fit."""
+GONE = "No longer shown:"
+
+
+def reduce(shown: Shown, stages: tuple[AnyStage, ...], room: Room) -> tuple[Shown, tuple[Edit, ...]]:
+    """What is left after some stages, one after the other."""
+    edits: list[Edit] = []
+    for stage in stages:
+        result = stage.apply(shown, room)
+        shown = result.shown
+        edits += result.edits
+    return shown, tuple(edits)
+
+
+def squeeze_in(folded: Folded, policy: Policy, room: Room) -> tuple[Folded, tuple[Edit, ...]]:
+    """The branch shown so that it takes no more than `room`, which is for summaries and messages together, if it can be."""
+    plain = _squeezed(folded, policy, room)
+    if plain[0].tokens <= room.tokens and not _gone(folded, plain[0]):
+        return plain
+    noted = _squeezed(_noted(folded, policy, room, ()), policy, room)
+    gone = _gone(folded, noted[0])
+    named = _noted(noted[0], policy, room, gone)
+    if gone and named.tokens <= room.tokens:
+        return named, noted[1]
+    return noted if noted[0].tokens <= room.tokens else plain
+
+
+def _squeezed(folded: Folded, policy: Policy, room: Room) -> tuple[Folded, tuple[Edit, ...]]:
+    left = Room(
+        max(0, room.tokens - folded.lead.tokens), room.instructions, room.counter, room.dialect, room.pinned
+    )
+    shown, edits = reduce(folded.items, policy.emergency, left)
+    return (folded.show(shown.items) if edits else folded), edits
+
+
+def _gone(before: Folded, after: Folded) -> tuple[int, ...]:
+    """Numbers of the messages that were shown and are not any more."""
+    left = {after.number(index) for index in range(len(after.shown))}
+    numbers = (before.number(index) for index in range(len(before.shown)))
+    return tuple(number for number in numbers if number not in left)
+
+
+def _noted(folded: Folded, policy: Policy, room: Room, gone: tuple[int, ...]) -> Folded:
+    """The same messages after a summary that says what was there: the one so far, or the task, and what is gone."""
+    counter = room.counter
+    if folded.summaries:
+        last, number = folded.summaries[-1], len(folded.summaries) - 1
+        most = int(exact(PREVIOUS_SHARE) * room.tokens) * _CHARACTERS_PER_TOKEN
+        is_small = counter.text(last.text) <= exact(PREVIOUS_SHARE) * room.tokens
+        before = last.text if is_small else f"{head(last.text, most)}\n[… {summary_handle(number)} …]"
+    else:
+        before = _task(folded, int(exact(TASK_SHARE) * room.tokens) * _CHARACTERS_PER_TOKEN)
+    text = "\n".join(line for line in (before, _spans(gone)) if line)
+    if not text:
+        return folded
+    covered = max((*gone, folded.summaries[-1].last - 1 if folded.summaries else -1)) + 1
+    note = Summary(text, 0, covered, counter.text(text), "mechanical", "cumulative")
+    return folded.lead_by((*folded.summaries[:-1], note), _lead(note, policy, room))
+
+
+def _lead(note: Summary, policy: Policy, room: Room) -> Lead:
+    return lead_of((note,), policy, room.dialect, room.counter, 0)
+
+
+def _task(folded: Folded, most: int) -> str:
+    """What the user asked first, unless it is shown."""
+    starts = folded.branch.turn_starts
+    if not starts:
+        return ""
+    message: Message = folded.branch[starts[0]].message
+    short = head(message.text, most)
+    rest = "" if len(short) == len(message.text) else f" [… {handle_of(starts[0])} …]"
+    return f"Task {handle_of(starts[0])}: {short}{rest}"
+
+
+def _spans(gone: Iterable[int]) -> str:
+    """Handles of what is gone, neighbours as one span."""
+    spans: list[list[int]] = []
+    for number in gone:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    said = [
+        handle_of(first) if first == last else f"{handle_of(first)} to {handle_of(last)}"
+        for first, last in spans
+    ]
+    return f"{GONE} {', '.join(said)}" if said else ""

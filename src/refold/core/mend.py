@@ -1,0 +1,38 @@
+"""Make what is shown whole again where messages arrived broken.
+
+One idea: a client may bring a result without its call, an id used twice, an empty message. The original stays in the branch as
+it came; what is shown of it is repaired once, with an edit for everything that was taken away.
+"""
+
+from __future__ import annotations
+
+from refold.core.fold import Folded
+from refold.core.pairs import repair
+from refold.core.stages.shown import Edit, Item, handle_of
+
+REASON = "the messages broke a rule of their format"
+
+
+def is_broken(folded: Folded) -> bool:
+    """Is anything wrong with the messages shown, besides that the first is not the user's? A bridge helps that."""
+    return any(found.rule != "starts_without_user" for found in folded.shown.violations())
+
+
+def mend(folded: Folded, *, as_request: bool = False) -> tuple[Folded, tuple[Edit, ...]]:
+    """What is shown, with calls and results made whole. As a request, calls that still wait for a result go as well."""
+    items, view = folded.items.items, folded.shown
+    messages = [item.message for item in items]
+    found = repair(messages, view.dialect, as_request=as_request, continues=view.continues)
+    kept = [
+        Item(message, items[at].seq, 0) for message, at in zip(found.messages, found.origins, strict=True)
+    ]
+    mended = folded.show(kept)
+    after = dict[int, int]()
+    for index, item in enumerate(kept):
+        after[item.seq] = after.get(item.seq, 0) + mended.shown[index].tokens
+    edits = tuple(
+        Edit("mend", item.seq, item.tokens, after.get(item.seq, 0), REASON, handle_of(item.seq))
+        for item in items
+        if after.get(item.seq, 0) != item.tokens
+    )
+    return mended, edits

@@ -1,0 +1,50 @@
+"""Bring back what is not shown: an original by its handle.
+
+One idea: a handle names a place in the branch, and the branch never forgets, so a handle that was ever shown works for good.
+"""
+
+from __future__ import annotations
+
+import re
+
+from refold.core.fold import Folded
+from refold.core.stages.shown import part_of
+from refold.model.errors import NotFound
+from refold.model.message import Message, Part
+from refold.model.summary import Summary
+
+_HANDLE = re.compile(r"#?(?P<kind>[ms])(?P<number>\d{1,9})(?:\.(?P<part>\d{1,9}))?")
+_HINT = "handles look like #m12, #m12.2 for its second part, or #s0 for an older summary"
+
+
+def is_handle(text: str) -> bool:
+    return _HANDLE.fullmatch(text.strip()) is not None
+
+
+def look_up(handle: str, folded: Folded) -> Message | Part | Summary:
+    """The original behind a handle: a message, one of its parts, or a summary.
+
+    Raises:
+        NotFound: there is no such original.
+    """
+    found = _HANDLE.fullmatch(handle.strip())
+    if found is None:
+        raise NotFound(f"{handle[:40]!r} is no handle", hint=_HINT)
+    number, part = int(found["number"]), found["part"]
+    if found["kind"] == "s":
+        return _summary(number, folded)
+    if number >= len(folded.branch):
+        raise NotFound(f"there is no message {number}: the conversation has {len(folded.branch)}", hint=_HINT)
+    message = folded.branch[number].message
+    inner = part_of(message, int(part)) if part else message
+    if inner is None:
+        raise NotFound(f"message {number} has no part {part}", hint=_HINT)
+    return inner
+
+
+def _summary(number: int, folded: Folded) -> Summary:
+    if number >= len(folded.summaries):
+        raise NotFound(
+            f"there is no summary {number}: the conversation has {len(folded.summaries)}", hint=_HINT
+        )
+    return folded.summaries[number]

@@ -1,0 +1,156 @@
+"""Conversations for scripts and notebooks: the library without `await`.
+
+One idea: messages go in as a program has them, and what comes out are the fields of a request:
+
+    talk = refold.sync.Conversation("gpt-4o-mini", system="You fix bugs.", tools=tools)
+    talk.add("Why does the build fail?")
+    reply = client.chat.completions.create(model="gpt-4o-mini", **talk.context())
+    talk.record(reply.usage)
+    talk.add(reply.choices[0].message)
+
+Nothing that was added is ever changed or forgotten; only what `context` gives is made to fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import structs
+
+from refold.compose import Prompt, Settings, open_memory
+from refold.core.policy import Policy
+from refold.engine.bill import Bill
+from refold.engine.lookup import is_handle, look_up
+from refold.engine.memory import Receipt
+from refold.engine.refusal import read_refusal
+from refold.engine.spelling import Spelling
+from refold.model.message import Message
+from refold.model.summary import Summary
+from refold.model.tokens import Measurement, TokenCounter
+from refold.model.window import Fixed, Window
+from refold.wire.plain import plain_message, plain_part, read_message, read_usage
+
+
+class Conversation:
+    """One chat and its context window. Not for use from several threads at once.
+
+    `format` is the shape of your messages: "chat", "responses" or "anthropic".
+    """
+
+    def __init__(  # every setting has a default
+        self,
+        model: str = "",
+        *,
+        system: Prompt = None,
+        tools: Sequence[object] = (),
+        format: str = "chat",  # noqa: A002  # the word users know
+        preset: str = "refold",
+        policy: Policy | None = None,
+        window: int | None = None,
+        max_output: int | None = None,
+        limit: int = 0,
+        counter: TokenCounter | None = None,
+    ) -> None:
+        settings = Settings(
+            model=model,
+            window=window,
+            max_output=max_output,
+            limit=limit,
+            format=format,
+            preset=preset,
+            policy=policy,
+            counter=counter,
+        )
+        self.memory, self.window = open_memory(settings, system, tools)
+        """The engine's own state, and how large the window is and why."""
+        self._tools = [*tools]
+        self._spelling = Spelling()
+
+    def add(self, *messages: object) -> None:
+        """Add what was said: dictionaries, messages of an SDK, or a string for what the user says.
+
+        System messages at the very beginning are taken for the system prompt.
+
+        Raises:
+            WireError: a value is no message of this format.
+        """
+        dialect = self.memory.frame.fixed.dialect
+        for message in [read_message(value, dialect) for value in messages]:
+            if message.role in ("system", "developer") and not len(self.memory.folded.branch):
+                self.memory.instruct(_with_prompt(self.memory.frame.fixed, message))
+            else:
+                self.memory.add(message)
+
+    def context(self) -> dict[str, Any]:
+        """The fields of the next request: its messages, system prompt and tools.
+
+        The dictionaries of messages are given out again with the next context: do not change them.
+
+        Raises:
+            DoesNotFit: nothing more can be taken away, and it is still too much.
+            InvalidWindow: the messages cannot be sent, such as a call that waits for its result.
+        """
+        return self._fields(self.memory.context())
+
+    def record(self, usage: object) -> None:
+        """Take in what the provider reported: a reply's `usage`, or the whole reply. None is fine too."""
+        self.memory.record(read_usage(usage, self.memory.frame.fixed.dialect))
+
+    def compact(self) -> dict[str, Any]:
+        """Compact now, whatever the thresholds say, and give the fields of the next request."""
+        return self._fields(self.memory.compact())
+
+    def undo(self) -> bool:
+        """Take back the last thing that was done to the context; False where there is none."""
+        return self.memory.undo()
+
+    def recall(self, what: str, *, max_tokens: int = 1_000) -> dict[str, Any] | str:
+        """The original behind a handle such as `#m12`, or else passages of everything ever said that fit the words.
+
+        Raises:
+            NotFound: nothing has this handle.
+        """
+        if not is_handle(what):
+            return self.memory.search(what, max_tokens=max_tokens)
+        found, dialect = look_up(what, self.memory.folded), self.memory.frame.fixed.dialect
+        if isinstance(found, Summary):
+            return found.text
+        return plain_message(found, dialect) if isinstance(found, Message) else plain_part(found, dialect)
+
+    def recover(self, error: object) -> dict[str, Any]:
+        """The fields of a smaller request, after a provider has refused the last one as too long.
+
+        `error` is what an SDK raised, or the body of the answer.
+
+        Raises:
+            RecoverySpent: the error is no overflow, or nothing smaller can be sent.
+        """
+        return self._fields(self.memory.recover(*read_refusal(error)))
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """Everything that was done on its own, with the reason."""
+        return tuple(self.memory.receipts)
+
+    @property
+    def measurement(self) -> Measurement:
+        """The size of the window, region by region."""
+        return self.memory.measurement
+
+    @property
+    def bill(self) -> Bill:
+        """What was spent, and what was saved, by the reports so far."""
+        return self.memory.bill
+
+    def _fields(self, window: Window) -> dict[str, Any]:
+        tools = {"tools": self._tools} if self._tools else {}
+        return {**self._spelling.fields(window), **tools}
+
+
+def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
+    """One more system message; where a format has a single system prompt, one more part of it."""
+    if fixed.dialect.name != "anthropic":
+        return structs.replace(fixed, system=(*fixed.system, message))
+    before = fixed.system[0] if fixed.system else Message("system", ())
+    return structs.replace(fixed, system=(before.with_parts((*before.parts, *message.bare().parts)),))

@@ -1,0 +1,109 @@
+"""Plain Python values in place of JSON: what SDKs take and give.
+
+One idea: a dictionary is JSON that was parsed already. It goes through the same codecs as a request body does, so that a
+message from a dictionary, from an SDK's reply object and from the wire is one and the same value. A message that nobody
+changed goes back as the very dictionary that its JSON says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from refold.model.dialect import Dialect
+from refold.model.errors import WireError
+from refold.model.message import Message, Opaque, Part, Reasoning, Role, ToolCall, ToolResult, user
+from refold.model.tokens import Usage
+from refold.model.window import Tool, Window
+from refold.wire.message import decode_message, encode_item, encode_prompt
+from refold.wire.request import leading_prompt
+from refold.wire.tools import decode_tools
+from refold.wire.usage import decode_usage
+
+Plain: TypeAlias = Mapping[str, object]
+_KINDS = "a dictionary, a message of an SDK, a refold Message or a string"
+_SPOKEN = (ToolCall, Reasoning, Opaque)
+_REPLY_FIELDS = {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container"}
+"""What surrounds the content of an Anthropic reply and has no place in the message that is sent back."""
+
+
+def read_message(value: object, dialect: Dialect) -> Message:
+    """A message from whatever a program has at hand; a string is what the user says.
+
+    Raises:
+        WireError: the value is no message of this format.
+    """
+    if isinstance(value, Message):
+        return value
+    if isinstance(value, str):
+        return user(value)
+    fields = as_mapping(value)
+    if fields is None:
+        raise WireError(f"{type(value).__name__} is no message", hint=f"give {_KINDS}")
+    if dialect.name == "anthropic" and fields.get("type") == "message":
+        fields = {key: inner for key, inner in fields.items() if key not in _REPLY_FIELDS}
+    return decode_message(_json(fields), dialect)
+
+
+def read_tools(tools: Sequence[object]) -> tuple[Tool, ...]:
+    """Tool definitions as an SDK takes them."""
+    return decode_tools(_json([as_mapping(tool) or tool for tool in tools]))
+
+
+def read_usage(value: object, dialect: Dialect) -> Usage | None:
+    """A usage report from a dictionary, an SDK's object or a whole reply; None where nothing is reported."""
+    if value is None or isinstance(value, Usage):
+        return value
+    fields = as_mapping(value)
+    if fields is None:
+        raise WireError(f"{type(value).__name__} is no usage report", hint="give the `usage` of a reply")
+    inner = as_mapping(fields.get("usage"))
+    return decode_usage(inner if inner is not None else fields, dialect)
+
+
+def plain_message(message: Message, dialect: Dialect) -> dict[str, object]:
+    """A message as an SDK takes it."""
+    return msgspec.json.decode(encode_item(message, dialect), type=dict[str, object])
+
+
+def plain_part(part: Part, dialect: Dialect) -> dict[str, object]:
+    """One part of a message: as the message that would hold nothing else."""
+    role: Role = (
+        "tool" if isinstance(part, ToolResult) else "assistant" if isinstance(part, _SPOKEN) else "user"
+    )
+    return plain_message(Message(role, (part,)), dialect)
+
+
+def plain_prompt(window: Window) -> dict[str, object]:
+    """The field that holds the system prompt where that is no message: `system` or `instructions`."""
+    dialect = window.fixed.dialect
+    prompt, key, _ = leading_prompt(window.system, dialect)
+    return {key: msgspec.json.decode(encode_prompt(prompt, dialect))} if prompt else {}
+
+
+def prompt_messages(window: Window) -> Sequence[Message]:
+    """Those system messages that are sent as messages."""
+    return leading_prompt(window.system, window.fixed.dialect)[2]
+
+
+def as_mapping(value: object) -> Plain | None:
+    """A dictionary, or what an SDK's object says of itself as one."""
+    if isinstance(value, Mapping):
+        return value
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        return None
+    found: object = dump(mode="json", exclude_none=True)
+    return found if isinstance(found, Mapping) else None
+
+
+def _json(value: object) -> Raw:
+    try:
+        return Raw(msgspec.json.encode(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise WireError(
+            "the value cannot be written as JSON", hint="use strings, numbers, lists and dictionaries"
+        ) from error
