@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.model.tokens import Usage
+
 Scope: TypeAlias = Literal["own", "cumulative"]
 """`own`: only the messages since the summary before. `cumulative`: everything so far, so it replaces the one before."""
 SummaryKind: TypeAlias = Literal["extractive", "mechanical", "model"]
@@ -27,3 +29,9 @@ class Summary(Struct, frozen=True):
     scope: Scope = "own"
     reserve: tuple[int, ...] = ()
     """What an extractive summary may choose from next time: numbers of pieces in the fact index."""
+    recipe: str = ""
+    """The hash of everything it was made with, where a model wrote it."""
+    usage: Usage = Usage()
+    """What writing it cost."""
+    checks: tuple[str, ...] = ()
+    """What had to be mended before it could be used."""

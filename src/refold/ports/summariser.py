@@ -1,0 +1,51 @@
+"""Whoever writes summaries: what is asked of them, and where they may look up what was paid for already."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from refold.core.summary.ledger import EMPTY, Ledger
+from refold.core.summary.prompts import Passage
+from refold.model.message import Message
+from refold.model.summary import Scope, Summary
+from refold.model.window import Tool
+
+
+class SummaryTask(Struct, frozen=True):
+    """What has to be summarised, free of secrets."""
+
+    passages: tuple[Passage, ...]
+    """The originals that the summary is made from, whole."""
+    first: int
+    last: int
+    """What it will stand for: the messages numbered `first` up to, not including, `last`."""
+    max_tokens: int
+    scope: Scope = "own"
+    previous: str = ""
+    """The summary so far, where the new one takes its place."""
+    turn_from: int | None = None
+    """Where a turn is split: the number of the message that began it. It is told apart from the history."""
+    ledger: Ledger = EMPTY
+    """What must not get lost, whatever a model makes of it."""
+    focus: str = ""
+    """What the user wants most of the room for."""
+    sent: tuple[Message, ...] = ()
+    """What the conversation's own model has read last, word for word: a provider may have it in its cache."""
+    system: str = ""
+    tools: tuple[Tool, ...] = ()
+
+
+class Summariser(Protocol):
+    async def write(self, task: SummaryTask) -> Summary | None:
+        """A summary that passed its checks, or None where none could be had: then the history stays as it is."""
+        ...
+
+
+class SummaryCache(Protocol):
+    """Summaries that were paid for, by the hash of their recipe and source."""
+
+    async def get(self, key: str) -> Summary | None: ...
+
+    async def put(self, key: str, summary: Summary) -> None: ...
