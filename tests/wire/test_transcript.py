@@ -6,8 +6,9 @@ import pytest
 
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.errors import BodyTooLarge, WireError
-from refold.model.message import user
-from refold.wire import MAX_MESSAGES, decode_transcript, encode_request
+from refold.model.message import Message, user
+from refold.model.window import Window
+from refold.wire import MAX_MESSAGES, Request, decode_transcript, encode_request, encode_transcript
 from tests.wire.samples import BODIES, ITEMS, array
 
 ALL = [CHAT, RESPONSES, ANTHROPIC]
@@ -114,3 +115,59 @@ def test_a_file_of_too_many_messages_is_refused():
 def test_the_limit_of_bytes_is_the_callers():
     with pytest.raises(BodyTooLarge):
         decode_transcript(HI, max_body_bytes=10)
+
+
+def shortened(request: Request, *first: Message, block: str = "") -> Window:
+    """A summary and the last message."""
+    return Window(request.fixed, request.messages[-1:], first, block)
+
+
+@pytest.mark.parametrize("dialect", ALL)
+def test_a_transcript_leaves_in_the_shape_it_came_in(dialect: Dialect):
+    items = ITEMS[dialect.name]
+    written = []
+    for data in (
+        array(items),
+        jsonl(items),
+        b'{"x": [ 1 ], "%s": %s}' % (dialect.messages_key.encode(), array(items)),
+    ):
+        request = decode_transcript(data)
+        written.append(encode_transcript(request, shortened(request, user("Before that: much."))))
+    as_list, as_lines, as_object = written
+    assert [json.loads(line) for line in as_lines.splitlines()] == json.loads(as_list)
+    assert json.loads(as_object) == {"x": [1], dialect.messages_key: json.loads(as_list)}
+    assert as_object.startswith(b'{"x":[ 1 ],')
+    request = decode_transcript(as_lines)
+    assert request.dialect is dialect
+    assert request.messages[0].text == "Before that: much."
+
+
+@pytest.mark.parametrize("dialect", ALL)
+def test_an_unchanged_transcript_leaves_as_the_bytes_that_came(dialect: Dialect):
+    for data in (jsonl(ITEMS[dialect.name]), b"\xef\xbb\xbf" + array(ITEMS[dialect.name]) + b"\n\n"):
+        request = decode_transcript(data)
+        assert encode_transcript(request, Window(request.fixed, request.messages)) == data
+
+
+def test_a_list_with_a_system_prompt_of_its_own_becomes_an_object():
+    request = decode_transcript(jsonl([HI, HI]), ANTHROPIC)
+
+    written = encode_transcript(request, shortened(request, block="Before that: much."))
+
+    assert json.loads(written) == {"messages": [json.loads(HI)], "system": "Before that: much."}
+    assert decode_transcript(written).dialect is ANTHROPIC
+
+
+def test_lines_stay_one_line_each():
+    request = decode_transcript(json.dumps(json.loads(HI), indent=2).encode())
+
+    written = encode_transcript(request, shortened(request, user("Before that: much.")))
+
+    assert [json.loads(line)["content"] for line in written.splitlines()] == ["Before that: much.", "hi"]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_file_that_ended_with_a_line_end_still_does(end: bytes):
+    request = decode_transcript(b"[" + HI + b"," + HI + b"]" + end)
+
+    assert encode_transcript(request, shortened(request)) == b"[" + HI + b"]" + end

@@ -107,8 +107,10 @@ def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
     before = window.summaries
     if not len(shown):
         return verify_window(window)
-    marks = count_fixed_breakpoints(window.fixed)
+    marks = count_fixed_breakpoints(window.fixed) + len(window.breakpoints)
     own = shown.violations(as_request=True, fixed_breakpoints=marks)
+    if any(found.rule == "too_many_breakpoints" for found in own):
+        return verify_window(window)
     if before:
         own = tuple(_moved(found, len(before)) for found in own if found.rule != "starts_without_user")
     return (*verify(before, window.fixed.dialect), *own)

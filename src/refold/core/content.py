@@ -13,10 +13,11 @@ from msgspec import Raw
 
 from refold.model.dialect import Dialect
 from refold.model.message import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
-from refold.model.window import Fixed
+from refold.model.window import Fixed, Ttl
 
 _ANYTHING = msgspec.json.Decoder(msgspec.Raw)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MARK = b'"cache_control"'
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -106,26 +107,34 @@ def _has_media(part: Part) -> bool:
     return isinstance(part, ToolResult) and any(isinstance(inner, Image | File) for inner in part.parts)
 
 
+def breakpoints_of(part: Part) -> list[Ttl]:
+    """The cache breakpoints that the client put on a block, those inside of a tool result included."""
+    if part.raw is None or _MARK not in bytes(part.raw):
+        return []
+    inner = (mark for held in part.parts for mark in breakpoints_of(held)) if type(part) is ToolResult else ()
+    return [*inner, *breakpoint_in(part.raw)]
+
+
+def breakpoint_in(raw: Raw) -> tuple[Ttl, ...]:
+    """The breakpoint on a block or a tool definition itself, if there is one."""
+    if _MARK not in bytes(raw):
+        return ()
+    value = msgspec.json.decode(raw)
+    mark = value.get("cache_control") if isinstance(value, dict) else None
+    if mark is None:
+        return ()
+    return ("1h",) if isinstance(mark, dict) and mark.get("ttl") == "1h" else ("5m",)
+
+
 def count_breakpoints(parts: Iterable[Part]) -> int:
-    """How many blocks carry a cache breakpoint, those inside of tool results included."""
-    count = 0
-    for part in parts:
-        if part.raw is not None and b'"cache_control"' in bytes(part.raw):
-            count += _is_marked(part.raw)
-            if type(part) is ToolResult:
-                count += count_breakpoints(part.parts)
-    return count
+    """How many cache breakpoints the client put on these blocks and inside of them."""
+    return sum(len(breakpoints_of(part)) for part in parts if part.raw is not None)
 
 
 def count_fixed_breakpoints(fixed: Fixed) -> int:
+    """How many cache breakpoints the client put on tools and system prompt, or has the provider put at the end."""
     if not fixed.dialect.max_breakpoints:
         return 0
-    tools = sum(_is_marked(tool.raw) for tool in fixed.tools if tool.raw is not None)
-    return tools + sum(count_breakpoints(message.parts) for message in fixed.system)
-
-
-def _is_marked(raw: Raw) -> bool:
-    if b'"cache_control"' not in bytes(raw):
-        return False
-    value = msgspec.json.decode(raw)
-    return isinstance(value, dict) and value.get("cache_control") is not None
+    tools = sum(len(breakpoint_in(tool.raw)) for tool in fixed.tools if tool.raw is not None)
+    prompt = sum(count_breakpoints(message.parts) for message in fixed.system)
+    return tools + prompt + (fixed.automatic is not None)

@@ -10,12 +10,14 @@ from refold.core.fold import Folded
 from refold.core.pairs import repair
 from refold.core.stages.shown import Edit, Item, handle_of
 
+_SET_RIGHT = ("starts_without_user", "too_many_breakpoints")
+"""A bridge helps the one; of too many breakpoints the oldest are left out."""
 REASON = "the messages broke a rule of their format"
 
 
 def is_broken(folded: Folded) -> bool:
-    """Is anything wrong with the messages shown, besides that the first is not the user's? A bridge helps that."""
-    return any(found.rule != "starts_without_user" for found in folded.shown.violations())
+    """Is anything wrong with the messages shown that assembling a window does not set right?"""
+    return any(found.rule not in _SET_RIGHT for found in folded.shown.violations())
 
 
 def mend(folded: Folded, *, as_request: bool = False) -> tuple[Folded, tuple[Edit, ...]]:
@@ -23,9 +25,9 @@ def mend(folded: Folded, *, as_request: bool = False) -> tuple[Folded, tuple[Edi
     items, view = folded.items.items, folded.shown
     messages = [item.message for item in items]
     found = repair(messages, view.dialect, as_request=as_request, continues=view.continues)
-    kept = [
-        Item(message, items[at].seq, 0) for message, at in zip(found.messages, found.origins, strict=True)
-    ]
+    count = view.counter.message
+    pairs = zip(found.messages, found.origins, strict=True)
+    kept = [Item(message, items[at].seq, count(message)) for message, at in pairs]
     mended = folded.show(kept)
     after = dict[int, int]()
     for index, item in enumerate(kept):

@@ -14,6 +14,7 @@ from refold.core.stages import AnyStage
 from refold.model.budget import Share, Tokens
 from refold.model.summary import Scope
 from refold.model.trigger import Moment, Trigger
+from refold.model.window import Ttl
 
 Measure: TypeAlias = Literal["hybrid", "reported", "calibrated", "characters"]
 """What triggers look at: the last report and what came since; the last report alone; our own count, by the ratio that reports
@@ -128,6 +129,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     placement: Placement = "user"
     on_failure: OnFailure = "keep"
     recovery: Recovery = Recovery()
+    cache: Ttl | None = "5m"
+    """How long a provider that takes breakpoints keeps what stands before them; None sets none. An hour costs more to write."""
     texts: Texts = Texts()
     enabled: bool = True
     """Off means no compaction at all, recovery from overflow included."""

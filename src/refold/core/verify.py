@@ -176,13 +176,16 @@ def verify(
 def verify_window(
     window: Window, *, as_request: bool = True, continues: bool = False
 ) -> tuple[Violation, ...]:
-    """A whole window: its summaries and messages, and the cache breakpoints of its system prompt and tools as well."""
+    """A whole window: its summaries and messages, and the cache breakpoints of its system prompt and tools as well.
+
+    The client's own breakpoints and those of the window count together.
+    """
     return verify(
         (*window.summaries, *window.messages),
         window.fixed.dialect,
         as_request=as_request,
         continues=continues,
-        fixed_breakpoints=count_fixed_breakpoints(window.fixed),
+        fixed_breakpoints=count_fixed_breakpoints(window.fixed) + len(window.breakpoints),
     )
 
 

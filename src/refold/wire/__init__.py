@@ -16,7 +16,8 @@ names the spot (`messages[3].content[0]`) and which never quotes content.
 
 A module for each thing: `reading` guards and limits, `faults` what is wrong and where, `patch` changes; `chat`,
 `anthropic`, `responses` (with `…_content`, `chat_reasoning`, `responses_tools`) the items of a format, `message` one item of
-any format; `request`, `tools`, `reply`, `error`, `usage`, `transcript` whole bodies, `detect` which format it is.
+any format; `breakpoints` where a provider is to cache; `request`, `tools`, `reply`, `error`, `usage`, `transcript` whole
+bodies, `detect` which format it is; `logs` the session logs of coding agents.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from refold.wire.error import ErrorBody, decode_error
 from refold.wire.message import decode_message, decode_messages, encode_message
 from refold.wire.reading import MAX_BODY_BYTES, MAX_MESSAGES, MAX_OBJECTS
 from refold.wire.reply import Reply, decode_reply
-from refold.wire.request import Request, decode_request, encode_request
+from refold.wire.request import Request, decode_request, encode_request, encode_window
 from refold.wire.tools import decode_tools
-from refold.wire.transcript import decode_transcript
+from refold.wire.transcript import decode_transcript, encode_transcript
 from refold.wire.usage import decode_usage
 
 __all__ = [
@@ -49,4 +50,6 @@ __all__ = [
     "detect_dialect",
     "encode_message",
     "encode_request",
+    "encode_transcript",
+    "encode_window",
 ]

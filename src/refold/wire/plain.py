@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
-from refold.model.message import Message, Opaque, Part, Reasoning, Role, ToolCall, ToolResult, user
+from refold.model.message import Message, user
 from refold.model.tokens import Usage
 from refold.model.window import Tool, Window
 from refold.wire.message import decode_message, encode_item, encode_prompt
@@ -25,7 +25,6 @@ from refold.wire.usage import decode_usage
 
 Plain: TypeAlias = Mapping[str, object]
 _KINDS = "a dictionary, a message of an SDK, a refold Message or a string"
-_SPOKEN = (ToolCall, Reasoning, Opaque)
 _REPLY_FIELDS = {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container"}
 """What surrounds the content of an Anthropic reply and has no place in the message that is sent back."""
 
@@ -45,12 +44,12 @@ def read_message(value: object, dialect: Dialect) -> Message:
         raise WireError(f"{type(value).__name__} is no message", hint=f"give {_KINDS}")
     if dialect.name == "anthropic" and fields.get("type") == "message":
         fields = {key: inner for key, inner in fields.items() if key not in _REPLY_FIELDS}
-    return decode_message(_json(fields), dialect)
+    return decode_message(as_json(fields), dialect)
 
 
 def read_tools(tools: Sequence[object]) -> tuple[Tool, ...]:
     """Tool definitions as an SDK takes them."""
-    return decode_tools(_json([as_mapping(tool) or tool for tool in tools]))
+    return decode_tools(as_json([*tools]))
 
 
 def read_usage(value: object, dialect: Dialect) -> Usage | None:
@@ -67,14 +66,6 @@ def read_usage(value: object, dialect: Dialect) -> Usage | None:
 def plain_message(message: Message, dialect: Dialect) -> dict[str, object]:
     """A message as an SDK takes it."""
     return msgspec.json.decode(encode_item(message, dialect), type=dict[str, object])
-
-
-def plain_part(part: Part, dialect: Dialect) -> dict[str, object]:
-    """One part of a message: as the message that would hold nothing else."""
-    role: Role = (
-        "tool" if isinstance(part, ToolResult) else "assistant" if isinstance(part, _SPOKEN) else "user"
-    )
-    return plain_message(Message(role, (part,)), dialect)
 
 
 def plain_prompt(window: Window) -> dict[str, object]:
@@ -100,10 +91,23 @@ def as_mapping(value: object) -> Plain | None:
     return found if isinstance(found, Mapping) else None
 
 
-def _json(value: object) -> Raw:
+def as_json(value: object) -> Raw:
+    """The JSON of plain values and of SDK's objects among them.
+
+    Raises:
+        WireError: there is something in it that JSON has no word for.
+    """
     try:
-        return Raw(msgspec.json.encode(value))
+        return Raw(msgspec.json.encode(value, enc_hook=_told))
     except (TypeError, ValueError, RecursionError) as error:
         raise WireError(
             "the value cannot be written as JSON", hint="use strings, numbers, lists and dictionaries"
         ) from error
+
+
+def _told(value: object) -> Plain:
+    """What an SDK's object inside of a dictionary says of itself, such as the blocks of a reply."""
+    found = as_mapping(value)
+    if found is None:
+        raise TypeError
+    return found

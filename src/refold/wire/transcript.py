@@ -1,7 +1,8 @@
-"""Recorded conversations: a request body, a bare list of messages, an object around one, or one message per line.
+"""Recorded conversations: a request body, a bare list of messages, an object around one, one message per line, or a log.
 
 One idea: whatever the file looks like, it is brought into the shape of a request, so that everything after reading knows
-one shape only. A file holds one conversation.
+one shape only, and it is written in the shape it came in; a log of an agent is written as the request that it became. A
+file holds one conversation.
 """
 
 from __future__ import annotations
@@ -9,16 +10,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, structs
 
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
+from refold.model.window import Window
 from refold.wire.detect import dialect_of, list_of
-from refold.wire.reading import FIELDS, MAX_BODY_BYTES, MAX_MESSAGES, check_body, read, too_many, within
-from refold.wire.request import Request, request_of
+from refold.wire.logs import Log, fields_of, numbered_lines, read_export, read_lines
+from refold.wire.patch import write
+from refold.wire.reading import (
+    FIELDS,
+    MAX_BODY_BYTES,
+    MAX_MESSAGES,
+    check_body,
+    read,
+    read_list,
+    too_many,
+    within,
+)
+from refold.wire.request import Request, encode_request, request_of
 
 _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"\S[^\n]*")
+_RECORDED = ("times", "usage")
+"""What was recorded for each message, and says nothing about other messages."""
 
 
 def decode_transcript(
@@ -36,6 +52,9 @@ def decode_transcript(
         raise WireError("the transcript is empty")
     if first[0].startswith(b"["):
         return _from_array(text, dialect, data)
+    log = read_lines(text)
+    if log is not None:
+        return _from_log(log, dialect)
     try:
         fields = read(FIELDS, text)
     except WireError:
@@ -45,6 +64,63 @@ def decode_transcript(
     return _from_object(fields, text, dialect, data)
 
 
+def holds_conversation(data: bytes) -> bool:
+    """Is there a conversation in it, or what was meant to be one? Logs in which nobody spoke and other JSON hold none.
+
+    Raises:
+        WireError: it is a log that cannot be read.
+    """
+    text = data.removeprefix(_BOM)
+    log = read_lines(text)
+    if log is not None:
+        return bool(log.entries)
+    try:
+        fields = FIELDS.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True
+    log = read_export(fields)
+    return (
+        bool(log.entries) if log else _list_key(fields) is not None or bool(fields.keys() & {"role", "type"})
+    )
+
+
+def encode_transcript(request: Request, window: Window) -> bytes:
+    """The transcript with a window in place of its own messages, in the shape that it came in.
+
+    A list has no place for what belongs into a field, such as a system prompt of the Anthropic format: it becomes an object.
+
+    Raises:
+        WireError: a message cannot be written in this format; its `place` says which.
+    """
+    kept = {key: raw for key, raw in request.fields.items() if key not in _RECORDED}
+    messages = (*window.summaries, *window.messages)
+    body = encode_request(structs.replace(request, fields=kept), messages, system=window.system)
+    if body == request.body:
+        return body
+    text = request.body.removeprefix(_BOM)
+    fields, end = read(FIELDS, body), b"\n" if text.endswith(b"\n") else b""
+    if len(fields) > 1 or _is_object(text):
+        return body + end
+    array = fields[request.dialect.messages_key]
+    if text.lstrip().startswith(b"["):
+        return bytes(array) + end
+    return b"".join(_line(raw) for raw in read_list(array))
+
+
+def _is_object(text: bytes) -> bool:
+    """Is the transcript an object around a list, rather than a list or messages line by line?"""
+    try:
+        return _list_key(read(FIELDS, text)) is not None
+    except WireError:
+        return False
+
+
+def _line(raw: Raw) -> bytes:
+    """A message on a line of its own."""
+    data = bytes(raw)
+    return (msgspec.json.format(data, indent=-1) if b"\n" in data else data.rstrip()) + b"\n"
+
+
 def _is_jsonl(first: bytes, rest: bytes) -> bool:
     """Is the first line an object by itself, with more to come?"""
     return first.startswith(b"{") and first.rstrip().endswith(b"}") and bool(rest.strip())
@@ -52,14 +128,11 @@ def _is_jsonl(first: bytes, rest: bytes) -> bool:
 
 def _lines(text: bytes) -> Iterator[tuple[int, bytes]]:
     """The lines of JSONL with their numbers, up to the first that is no message."""
-    number, counted, found = 1, 0, 0
-    for line in _LINE.finditer(text):
-        number += text.count(b"\n", counted, line.start())
-        counted, found = line.start(), found + 1
+    for found, (number, line) in enumerate(numbered_lines(text), 1):
         if found > MAX_MESSAGES:
             raise too_many("messages", MAX_MESSAGES, "messages")
-        _check_message(read(FIELDS, line[0], f"line {number}"), f"line {number}")
-        yield number, line[0]
+        _check_message(read(FIELDS, line, f"line {number}"), f"line {number}")
+        yield number, line
 
 
 def _check_message(fields: dict[str, Raw], place: str) -> None:
@@ -82,7 +155,20 @@ def _from_array(array: bytes, dialect: Dialect | None, data: bytes) -> Request:
     return request_of({found.messages_key: Raw(array.strip())}, found, data)
 
 
+def _from_log(log: Log, dialect: Dialect | None) -> Request:
+    if dialect not in (None, log.dialect):
+        hint = f"leave the format out, or say {log.dialect.name}"
+        raise WireError(f"a log of {log.agent} holds messages of the {log.dialect.name} format", hint=hint)
+    if not log.entries:
+        raise WireError(f"nobody speaks in this log of {log.agent}", hint="give the log of another session")
+    fields = fields_of(log)
+    return request_of(fields, log.dialect, bytes(write({**fields})))
+
+
 def _from_object(fields: dict[str, Raw], text: bytes, dialect: Dialect | None, data: bytes) -> Request:
+    log = read_export(fields)
+    if log is not None:
+        return _from_log(log, dialect)
     key = _list_key(fields)
     if key is not None:
         found = dialect or dialect_of(fields, list_of(fields[key]))

@@ -1,0 +1,55 @@
+"""Cache breakpoints on the wire.
+
+One idea: a breakpoint is one more field of a block. A block that is to carry one is written, given the field and read again;
+everything else about the window stays the value it was, so everything that writes windows writes breakpoints too.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from refold.model.errors import WireError
+from refold.model.message import Message, Part
+from refold.model.window import Breakpoint, Ttl, Window
+from refold.wire.anthropic_content import decode_block, encode_block
+from refold.wire.patch import Fields, write
+from refold.wire.reading import FIELDS, read, within
+
+
+def write_breakpoints(window: Window) -> Window:
+    """The window with its breakpoints on its blocks. The same window where there are none.
+
+    Raises:
+        WireError: the format has no breakpoints, or a block that is to carry one cannot be written.
+    """
+    if not window.breakpoints:
+        return window
+    dialect = window.fixed.dialect
+    if dialect.name != "anthropic":
+        raise WireError(f"{dialect.name} has no cache breakpoints", hint="place none for this format")
+    prompt, sent = [*window.system], [*window.summaries, *window.messages]
+    for mark in window.breakpoints:
+        if mark.index is None:
+            prompt[0] = _marked(prompt[0], mark, "system")
+        else:
+            place = f"{dialect.messages_key}[{mark.index}].content"
+            sent[mark.index] = _marked(sent[mark.index], mark, place)
+    before, fixed = len(window.summaries), structs.replace(window.fixed, system=tuple(prompt))
+    return Window(fixed, tuple(sent[before:]), tuple(sent[:before]))
+
+
+def _marked(message: Message, mark: Breakpoint, place: str) -> Message:
+    parts = list(message.parts)
+    try:
+        parts[mark.part] = _with_mark(parts[mark.part], mark.ttl)
+    except WireError as error:
+        raise within(error, f"{place}[{mark.part}]") from None
+    return message.with_parts(tuple(parts))
+
+
+def _with_mark(part: Part, ttl: Ttl) -> Part:
+    """Five minutes go without saying."""
+    control: Fields = {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
+    block = read(FIELDS, encode_block(part))
+    fields: Fields = {**block, "cache_control": control}
+    return decode_block(write(fields))

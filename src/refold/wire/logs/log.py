@@ -1,0 +1,99 @@
+"""What all logs have in common: entries with a time, in one of the three formats.
+
+One idea: a log is turned into the recording that it describes, an object with `messages` and, beside them, who recorded
+it, when each message existed and what the provider reported. After that nobody needs to know that it was a log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from refold.model.dialect import Dialect
+from refold.model.errors import WireError
+from refold.model.tokens import Usage
+from refold.wire.patch import Fields, Json, write
+from refold.wire.reading import read
+
+T = TypeVar("T")
+
+_LINE = re.compile(rb"\S[^\n]*")
+
+
+class Entry(Struct, frozen=True):
+    """One message of a log."""
+
+    item: Fields
+    """The message as an element of a request's list."""
+    time: str | float | None = None
+    """An ISO time, or seconds since 1970."""
+    usage: Usage | None = None
+
+
+class Log(Struct, frozen=True):
+    agent: str
+    dialect: Dialect
+    entries: tuple[Entry, ...]
+    id: str = ""
+    model: str = ""
+    instructions: str = ""
+    """The system prompt; most agents do not record theirs."""
+
+
+def numbered_lines(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers."""
+    number, counted = 1, 0
+    for line in _LINE.finditer(text):
+        number += text.count(b"\n", counted, line.start())
+        counted = line.start()
+        yield number, line[0]
+
+
+def read_records(decoder: Decoder[T], text: bytes) -> list[T]:
+    """Every line as a record. An agent that was killed while it wrote leaves half a line at the end: that is nothing."""
+    records: list[T] = []
+    failed: WireError | None = None
+    for number, line in numbered_lines(text):
+        if failed is not None:
+            raise failed
+        try:
+            records.append(read(decoder, line, f"line {number}"))
+        except WireError as error:
+            failed = error
+    if failed is not None and not records:
+        raise failed
+    return records
+
+
+def fields_of(log: Log) -> dict[str, Raw]:
+    """The recording of a log: the fields of a request, and what was recorded beside it."""
+    fields: Fields = {"id": log.id, "source": log.agent}
+    if log.model:
+        fields["model"] = log.model
+    if log.instructions:
+        fields["instructions"] = log.instructions
+    fields[log.dialect.messages_key] = [entry.item for entry in log.entries]
+    times = [_time(entry) for entry in log.entries if entry.time is not None]
+    if len(times) == len(log.entries):
+        fields["times"] = times
+    fields["usage"] = [_reported(at, entry.usage) for at, entry in enumerate(log.entries) if entry.usage]
+    return {key: write(value) for key, value in fields.items()}
+
+
+def _time(entry: Entry) -> Raw:
+    return Raw(msgspec.json.encode(entry.time))
+
+
+def _reported(at: int, usage: Usage) -> Json:
+    return {
+        "i": at,
+        "input": usage.input,
+        "cache_read": usage.cache_read,
+        "cache_write": usage.cache_write,
+        "output": usage.output,
+    }

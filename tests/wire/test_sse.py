@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.model.errors import BodyTooLarge
+from refold.wire.sse import Event, SseParser
+
+STREAM = (
+    "\ufeff: a comment\r\n\r\nevent: ping\ndata: 1\n\nid: 7\nretry: 3\ndata:  two spaces\r\rdata: é€😀\r\n"
+    "data\r\ndata:\r\ndata: x: y\r\n\r\nevent: nothing\n\ndata: [DONE]\n\ndata: half an ev"
+).encode()
+EVENTS = [
+    Event(b"1", "ping"),
+    Event(b" two spaces"),
+    Event("é€😀\n\n\nx: y".encode()),
+    Event(b"[DONE]"),
+]
+
+
+def parse(*chunks: bytes, **limits: int) -> list[Event]:
+    parser = SseParser(**limits)
+    return [event for chunk in chunks for event in parser.feed(chunk)]
+
+
+def test_lines_end_in_three_ways_and_half_an_event_is_none():
+    assert parse(STREAM) == EVENTS
+
+
+def test_every_cut_into_two_and_every_byte_alone_give_the_same_events():
+    assert parse(*(bytes([byte]) for byte in STREAM)) == EVENTS
+    for cut in range(len(STREAM) + 1):
+        assert parse(STREAM[:cut], b"", STREAM[cut:]) == EVENTS
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=8))
+def test_any_cuts_give_the_same_events(cuts):
+    places = [0, *sorted(cuts), len(STREAM)]
+    assert parse(*(STREAM[a:b] for a, b in pairwise(places))) == EVENTS
+
+
+@given(st.binary(max_size=200), st.integers(1, 9))
+def test_whatever_comes_is_parsed_alike_in_pieces_and_at_once(data, size):
+    assert parse(*(data[at : at + size] for at in range(0, len(data), size))) == parse(data)
+
+
+@pytest.mark.parametrize("stream", [b"data: " + b"x" * 100, b"data: xxxxxxxx\n" * 12, b":" + b"x" * 100])
+@pytest.mark.parametrize("size", [1, 7, 200])
+def test_an_event_without_end_is_refused_however_it_is_cut(stream, size):
+    chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
+    with pytest.raises(BodyTooLarge, match="64 bytes"):
+        parse(*chunks, max_event_bytes=64)
+
+
+def test_many_small_events_in_one_chunk_are_no_large_event():
+    assert len(SseParser(max_event_bytes=16).feed(b"data: x\n\n" * 50)) == 50
+
+
+def test_a_stream_without_end_is_refused():
+    parser = SseParser(max_stream_bytes=100)
+    parser.feed(b"data: x\n\n" * 11)
+    with pytest.raises(BodyTooLarge, match="100 bytes"):
+        parser.feed(b"data: x\n\n")
