@@ -6,12 +6,14 @@ it was tried is the upstream's own business.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from msgspec import Struct
 
 from refold.model.message import Message
 from refold.model.window import Tool
+from refold.wire.delta import Delta
 from refold.wire.reply import Reply
 
 
@@ -19,11 +21,16 @@ class Ask(Struct, frozen=True):
     """One question to a model, in no particular wire format."""
 
     messages: tuple[Message, ...]
-    system: str = ""
+    system: str | tuple[Message, ...] = ""
+    """A text, or the system messages of a conversation as they came, so that the provider's cache hits."""
     tools: tuple[Tool, ...] = ()
-    """Bound but not meant to be called: the same tools as in the conversation, so that the provider's cache hits."""
+    """Bound but not meant to be called: the same tools as in the conversation, for the same reason."""
     max_output: int = 2_048
     temperature: float | None = 0.3
+    estimated: int | None = None
+    """Our own count of the input, and"""
+    budget: int | None = None
+    """what it was allowed: a provider that refuses without a word means an overflow only near that."""
 
 
 class Upstream(Protocol):
@@ -35,5 +42,17 @@ class Upstream(Protocol):
 
         Raises:
             UpstreamError: there is none; the kind of error says why, and whether a smaller window would help.
+        """
+        ...
+
+
+class StreamingUpstream(Upstream, Protocol):
+    def stream(self, ask: Ask) -> AsyncGenerator[Delta | Reply, None]:
+        """The model's answer while it is written, and at the end the same reply that `ask` gives.
+
+        Close it (`contextlib.aclosing`) to stop the model early; what was received is yours already.
+
+        Raises:
+            UpstreamError: as for `ask`, also in the middle of a reply.
         """
         ...

@@ -1,0 +1,121 @@
+"""A provider behind HTTP: one question, one answer, streamed or not.
+
+One idea: both ways of asking are one way. A question is a try that gives items, and the last item is the reply; a reply that
+is not streamed is its only item. What the answer's type says it is decides how it is read, since some servers stream
+unasked and others do not stream at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import aiohttp
+
+from refold.model.dialect import Dialect
+from refold.model.errors import UpstreamError, WireError
+from refold.ports.upstream import Ask
+from refold.upstreams.body import request_body
+from refold.upstreams.connection import Connection
+from refold.upstreams.provider import Provider
+from refold.upstreams.refusal import MAX_ERROR_BYTES, Answer, Setback, refused, unread
+from refold.upstreams.retry import Pace, repeat
+from refold.wire.delta import Delta
+from refold.wire.error import answer_error
+from refold.wire.reading import MAX_BODY_BYTES
+from refold.wire.reply import Reply, decode_reply
+from refold.wire.stream import StreamReader
+
+_EVENTS = "text/event-stream"
+_JSON = "application/json"
+_OPTIONAL = "temperature"
+"""Models that reason refuse what others take, and no list of them stays true: the first refusal tells."""
+
+
+class HttpUpstream:
+    """Made by `open_upstream`."""
+
+    def __init__(self, provider: Provider, dialect: Dialect, connection: Connection, pace: Pace) -> None:
+        self._provider, self._dialect, self._connection, self._pace = provider, dialect, connection, pace
+        self._without: frozenset[str] = frozenset()
+        """Parameters that the model has refused; it is not asked with them again."""
+
+    def __repr__(self) -> str:
+        return f"<upstream {self._provider.name}: {self.model}>"
+
+    @property
+    def model(self) -> str:
+        return self._provider.model
+
+    async def ask(self, ask: Ask) -> Reply:
+        async with aclosing(self._items(ask, stream=False)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    return item
+        raise UpstreamError
+
+    def stream(self, ask: Ask) -> AsyncGenerator[Delta | Reply, None]:
+        return self._items(ask, stream=True)
+
+    def _items(self, ask: Ask, *, stream: bool) -> AsyncGenerator[Delta | Reply, None]:
+        until = self._pace.clock() + self._provider.timeouts.total_s
+        return repeat(lambda: self._try(ask, stream=stream, until=until), self._provider, self._pace, until)
+
+    async def _try(self, ask: Ask, *, stream: bool, until: float) -> AsyncGenerator[Delta | Reply, None]:
+        body = request_body(ask, self._provider, self._dialect, stream=stream, without=self._without)
+        accept = _EVENTS if stream else _JSON
+        async with self._connection.post(body, accept, until) as response:
+            if not 200 <= response.status < 300:
+                raise await self._refusal(response, ask, until)
+            if not response.headers.get("content-type", accept).startswith(_EVENTS):
+                yield self._reply(await self._connection.body(response, until, MAX_BODY_BYTES), ask)
+                return
+            async with aclosing(self._events(response, ask, until)) as items:
+                async for item in items:
+                    yield item
+
+    async def _events(
+        self, response: aiohttp.ClientResponse, ask: Ask, until: float
+    ) -> AsyncGenerator[Delta | Reply, None]:
+        reader = StreamReader(self._dialect)
+        async with aclosing(self._connection.chunks(response, until)) as chunks:
+            async for chunk in chunks:
+                for delta in reader.feed(chunk):
+                    yield delta
+                if reader.is_over:
+                    break
+        if reader.failure is not None:
+            raise self._refused(Answer(200, reader.failure), ask)
+        try:
+            reply = reader.reply()
+        except WireError as error:
+            raise unread(self._provider, error) from None
+        await self._connection.linger(response)
+        yield reply
+
+    def _reply(self, body: bytes, ask: Ask) -> Reply:
+        """A reply that came whole. Some providers put their errors into the place of one."""
+        try:
+            reply = decode_reply(body, self._dialect)
+        except WireError as error:
+            setback = self._refused(Answer(200, body), ask)
+            is_told = answer_error(body).is_error or type(setback.error) is not UpstreamError
+            raise (setback if is_told else unread(self._provider, error)) from None
+        if reply.finish == "error":
+            raise self._refused(Answer(200, body), ask)
+        return reply
+
+    async def _refusal(self, response: aiohttp.ClientResponse, ask: Ask, until: float) -> Setback:
+        try:
+            body = await self._connection.body(response, until, MAX_ERROR_BYTES)
+        except Setback:
+            body = b""  # the status says enough
+        setback = self._refused(Answer(response.status, body, response.headers), ask)
+        is_open = ask.temperature is not None and _OPTIONAL not in self._without
+        if is_open and type(setback.error) is UpstreamError and _OPTIONAL.encode() in body:
+            self._without |= {_OPTIONAL}
+            setback.again = True
+        return setback
+
+    def _refused(self, answer: Answer, ask: Ask) -> Setback:
+        return refused(self._provider, answer, ask, self._pace.wall())

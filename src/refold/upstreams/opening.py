@@ -1,0 +1,65 @@
+"""Opening a provider: from settings to something that can be asked.
+
+One idea: everything that can be wrong with the settings is found here, before the first question. One session serves all
+questions to a provider, so that connections are made once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from refold.model.dialect import DIALECTS
+from refold.model.errors import ConfigError, MissingExtra
+from refold.ports.upstream import StreamingUpstream
+from refold.upstreams.key import Key
+from refold.upstreams.provider import Provider, complete
+from refold.upstreams.retry import Pace
+
+_PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
+
+
+@asynccontextmanager
+async def open_upstream(
+    provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = _PACE
+) -> AsyncIterator[StreamingUpstream]:
+    """A provider to ask, until the block ends.
+
+    Raises:
+        ConfigError: a setting is missing or cannot work, such as a variable that holds no key.
+        MissingExtra: aiohttp is not installed.
+    """
+    whole = complete(provider)
+    key = Key(whole, environ)
+    try:
+        import aiohttp
+    except ImportError:
+        raise MissingExtra("upstreams", "asking a model") from None
+    from refold.upstreams.connection import Connection
+    from refold.upstreams.http import HttpUpstream
+
+    # No limit of our own on connections: whoever asks decides how much at once.
+    connector = aiohttp.TCPConnector(ssl=_trust(whole), limit=0)
+    patience = aiohttp.ClientTimeout(total=None, connect=whole.timeouts.connect_s)
+    session = aiohttp.ClientSession(
+        connector=connector, timeout=patience, trust_env=whole.trust_env, cookie_jar=aiohttp.DummyCookieJar()
+    )
+    dialect = DIALECTS[whole.format or "chat"]
+    async with session:
+        yield HttpUpstream(whole, dialect, Connection(whole, dialect, session, key, pace), pace)
+
+
+def _trust(provider: Provider) -> ssl.SSLContext | bool:
+    if not provider.ca_file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=provider.ca_file)
+    except (OSError, ValueError):  # an SSLError is an OSError
+        raise ConfigError(
+            f"the ca_file of {provider.name!r} cannot be read", hint="it is a file of PEM certificates"
+        ) from None

@@ -1,0 +1,165 @@
+"""Where a model is and how it is asked: the settings of one provider.
+
+One idea: a well-known name stands for an address, a format and the environment variable that holds the key. Whatever is
+said besides wins, and an address of your own takes the key's variable with it: no key goes to a host that it was not named
+for.
+
+Printing a provider shows its name and its model. Headers, proxies and parameters may hold secrets and are never shown.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from msgspec import Struct, structs
+
+from refold.model.errors import ConfigError
+from refold.model.message import DialectName
+
+Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key"]
+
+
+class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
+    """In seconds."""
+
+    connect_s: float = 10.0
+    """Name, connection and TLS; a host that is there answers in one or two."""
+    first_byte_s: float = 300.0
+    """Until the answer begins: a reply that is not streamed begins when it is finished, and models think for minutes."""
+    between_s: float = 120.0
+    """Between two pieces of a stream: some models think without a sign of life."""
+    total_s: float = 600.0
+    """For one question, with all its tries and waits: what the providers' own clients allow."""
+
+
+class Retries(Struct, frozen=True, forbid_unknown_fields=True):
+    """How often a provider that is busy or out of reach is asked again."""
+
+    tries: int = 3
+    """In all. Overloads that last longer are better answered by another provider."""
+    base_s: float = 0.5
+    """The first wait is up to this long, and every later one up to twice the one before."""
+    longest_s: float = 8.0
+    """The longest wait that is our own choice."""
+    longest_asked_s: float = 60.0
+    """The longest wait that a provider may ask for: until the next minute's tokens. Longer is as good as never."""
+
+
+class Provider(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    """A well-known name (`KNOWN`), or any with a `base_url`."""
+    model: str = ""
+    format: DialectName | None = None
+    """Unset: the one of the name, Chat for any other."""
+    base_url: str = ""
+    key_env: str = ""
+    """The environment variable that holds the key. Unset: the one of the name, if the address is its too."""
+    key_command: str = ""
+    """A command that prints the key, for keys in a vault. No shell runs it."""
+    auth: Auth | None = None
+    """How the key is sent. Unset: as the format's own provider wants it."""
+    headers: dict[str, str] = {}
+    """Sent with every request; they replace our own."""
+    parameters: dict[str, object] = {}
+    """Fields of the request body, such as `reasoning_effort`; they replace our own, and null leaves one out."""
+    output_field: str = ""
+    """What Chat servers call the limit of the reply. Unset: `max_tokens`, but OpenAI's own says `max_completion_tokens`."""
+    proxy: str = ""
+    ca_file: str = ""
+    """Certificates to trust instead of the system's."""
+    trust_env: bool = False
+    """Take proxies (and .netrc) from the environment. Off: what reaches your provider should be in your settings."""
+    timeouts: Timeouts = Timeouts()
+    retries: Retries = Retries()
+
+    def __repr__(self) -> str:
+        return f"<provider {self.name}: {self.model or 'no model'}>"
+
+
+class Known(Struct, frozen=True):
+    base_url: str
+    key_env: str = ""
+    format: DialectName = "chat"
+    output_field: str = "max_tokens"
+
+
+KNOWN: dict[str, Known] = {
+    "openai": Known("https://api.openai.com/v1", "OPENAI_API_KEY", output_field="max_completion_tokens"),
+    "anthropic": Known("https://api.anthropic.com", "ANTHROPIC_API_KEY", "anthropic"),
+    "openrouter": Known("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "groq": Known("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "gemini": Known("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+    "mistral": Known("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    "deepseek": Known("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "xai": Known("https://api.x.ai/v1", "XAI_API_KEY"),
+    "together": Known("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    "fireworks": Known("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+    "cerebras": Known("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "moonshot": Known("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    "ollama": Known("http://localhost:11434/v1"),
+    "lmstudio": Known("http://localhost:1234/v1"),
+    "vllm": Known("http://localhost:8000/v1"),
+    "local": Known("http://localhost:8080/v1"),
+}
+"""The last four run on your own machine and want no key; `local` is llama.cpp's own port."""
+
+_UNKNOWN = Known("")
+
+
+def complete(provider: Provider) -> Provider:
+    """The provider with everything filled in that its name stands for.
+
+    Raises:
+        ConfigError: something is missing or cannot work.
+    """
+    known = KNOWN.get(provider.name, _UNKNOWN)
+    format = provider.format or known.format  # noqa: A001
+    whole = structs.replace(
+        provider,
+        format=format,
+        base_url=(provider.base_url or known.base_url).rstrip("/"),
+        key_env=provider.key_env or ("" if provider.base_url or provider.key_command else known.key_env),
+        auth=provider.auth or ("x-api-key" if format == "anthropic" else "bearer"),
+        output_field=provider.output_field or known.output_field,
+    )
+    _check(whole)
+    return whole
+
+
+def _check(provider: Provider) -> None:
+    name = provider.name
+    if not provider.base_url:
+        raise ConfigError(
+            f"provider {name!r} has no base_url", hint=f"give one, or a known name: {', '.join(KNOWN)}"
+        )
+    if not provider.model:
+        raise ConfigError(f"provider {name!r} has no model", hint="say which model to ask")
+    _check_url(provider.base_url, f"the base_url of {name!r}", secret=False)
+    if provider.proxy:
+        _check_url(provider.proxy, f"the proxy of {name!r}", secret=True)
+    if provider.retries.tries < 1 or min(structs.astuple(provider.timeouts)) <= 0:
+        raise ConfigError(
+            f"provider {name!r} is given no time", hint="tries are at least 1, time-outs above 0"
+        )
+    if not all(_is_plain(part) for header in provider.headers.items() for part in header):
+        raise ConfigError(f"a header of {name!r} holds a control character", hint="headers are one line each")
+
+
+def _check_url(url: str, what: str, *, secret: bool) -> None:
+    """Neither the address nor a password in it is ever shown."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  # reading it checks it
+    except ValueError:
+        raise ConfigError(
+            f"{what} is no address", hint="an address begins with https:// or http://"
+        ) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{what} is no address", hint="an address begins with https:// or http://")
+    if not secret and (parts.username or parts.password):
+        raise ConfigError(f"{what} holds a password", hint="give the key with key_env or key_command")
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable()

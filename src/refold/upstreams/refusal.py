@@ -1,0 +1,136 @@
+"""What went wrong with a call, as a typed error, and whether asking again can help.
+
+One idea: what the provider says decides once, in `core.overflow`; here its verdict becomes an error that is safe to show. The
+provider's own words are left out, since they may quote the conversation or the key; its code is kept where it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from math import isfinite
+
+from msgspec import Struct
+
+from refold.core.overflow import classify
+from refold.model.errors import (
+    ContextOverflow,
+    MalformedHistory,
+    OutputCapExceeded,
+    RateLimited,
+    UpstreamError,
+    UpstreamUnavailable,
+    WireError,
+)
+from refold.model.overflow import Overflow, OverflowKind
+from refold.ports.upstream import Ask
+from refold.upstreams.provider import Provider
+from refold.wire.error import ErrorBody, decode_error
+
+MAX_ERROR_BYTES = 256 * 1024
+"""Of an error's body: far more than any provider says, unless it echoes the request."""
+
+_KINDS: dict[OverflowKind, tuple[type[UpstreamError], str]] = {
+    "input_too_long": (ContextOverflow, "says that the input is too long"),
+    "input_plus_output": (ContextOverflow, "says that input and output together are too long"),
+    "bytes_too_large": (ContextOverflow, "says that the request has too many bytes"),
+    "output_cap": (OutputCapExceeded, "cannot write that many output tokens"),
+    "rate_limit": (RateLimited, "asks to slow down"),
+    "malformed_history": (MalformedHistory, "refuses the order or the pairing of the messages"),
+}
+_HINTS = {
+    401: "check the key: the variable named by key_env, or what key_command prints",
+    403: "check what the key may do",
+    404: "check base_url and the name of the model",
+}
+_FINAL = (501, 505)
+_PASSING = frozenset(
+    {"api_error", "server_error", "internal_server_error", "internal_error", "overloaded_error", "timeout_error",
+     "service_unavailable", "upstream_error", "unavailable"}
+)  # fmt: skip
+"""Types and codes by which an error inside of a 200 says that the server itself is in trouble."""
+_CODES = _PASSING | {
+    "authentication_error", "billing_error", "context_length_exceeded", "insufficient_quota", "invalid_api_key",
+    "invalid_encrypted_content", "invalid_request_error", "invalid_value", "missing_required_parameter",
+    "model_not_found", "not_found_error", "permission_error", "rate_limit_error", "rate_limit_exceeded",
+    "request_too_large", "unknown_parameter", "unsupported_parameter", "unsupported_value",
+}  # fmt: skip
+"""The codes that are shown. A list, since a server that answers for a provider may put anything there."""
+
+
+class Setback(Exception):
+    """One try that failed: with what, whether another may help, and how long the provider asks to wait."""
+
+    def __init__(self, error: UpstreamError, *, again: bool = False, wait_s: float | None = None) -> None:
+        super().__init__(error.message)
+        self.error, self.again, self.wait_s = error, again, wait_s
+
+
+class Answer(Struct, frozen=True):
+    """What came in place of a reply. A status of 200 stands for an error found inside of an answer."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+def refused(provider: Provider, answer: Answer, ask: Ask, now: float) -> Setback:
+    """What an answer means that is no reply."""
+    status, said = answer.status, decode_error(answer.body)
+    stated = None if status == 200 else status
+    verdict = classify(stated, answer.body, estimated=ask.estimated, budget=ask.budget)
+    passing = verdict.kind == "rate_limit" or (verdict.kind == "other" and _is_passing(status, said))
+    again = passing and answer.headers.get("x-should-retry") != "false"
+    wait_s = asked_wait(answer.headers, now)
+    return Setback(_error(provider, status, said, verdict), again=again, wait_s=wait_s)
+
+
+def unread(provider: Provider, error: WireError) -> Setback:
+    """What came is no reply, and no error either."""
+    told = f"{provider.name} ({provider.model}) answered with something that is no reply: {error.message}"
+    return Setback(UpstreamError(told, hint="check base_url and format: is this the provider's own API?"))
+
+
+def _is_passing(status: int, said: ErrorBody) -> bool:
+    if status == 200:
+        stated = int(said.code) if said.code.isdecimal() and len(said.code) == 3 else 0
+        return stated >= 500 or said.type in _PASSING or said.code in _PASSING
+    return status == 408 or (status >= 500 and status not in _FINAL)
+
+
+def _error(provider: Provider, status: int, said: ErrorBody, verdict: Overflow) -> UpstreamError:
+    kind, words = _KINDS.get(verdict.kind, (UpstreamError, "did not give a reply"))
+    if verdict.kind == "other" and _is_passing(status, said):
+        kind, words = UpstreamUnavailable, "is in trouble"
+    code = next((code for code in (said.code, said.type) if code in _CODES), "")
+    where = "an error inside of its answer" if status == 200 else f"status {status}"
+    told = f"{provider.name} ({provider.model}) {words}: {where}{f', {code}' if code else ''}"
+    return kind(told, overflow=verdict, hint=_HINTS.get(status, ""))
+
+
+def asked_wait(headers: Mapping[str, str], now: float) -> float | None:
+    """How many seconds the provider asks to wait; `now` serves where it does not say what time it has."""
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    asked = headers.get("retry-after", "")
+    seconds = _number(asked)
+    if seconds is not None or not asked:
+        return seconds
+    until, its_now = _time(asked), _time(headers.get("date", ""))
+    return None if until is None else max(0.0, until - (now if its_now is None else its_now))
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) and number >= 0 else None
+
+
+def _time(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
