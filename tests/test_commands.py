@@ -59,3 +59,36 @@ def test_mistakes_are_told_in_a_line_with_a_hint(args, words):
     assert words in told.stderr
     assert "hint: " in told.stderr
     assert "Traceback" not in told.stderr
+
+
+@pytest.mark.feature("N6")
+def test_a_report_is_written_beside_the_table(tmp_path):
+    file = tmp_path / "report.html"
+    args = (
+        "replay",
+        "examples/coding-agent.json",
+        "--preset",
+        "refold",
+        "--window",
+        "8000",
+        "--report",
+        str(file),
+    )
+
+    told = refold(*args)
+
+    assert told.returncode == 0
+    assert told.stdout.startswith("window 8,000: 1 recordings")
+    assert "the report is in" in told.stderr
+    page = file.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Window of 8,000 tokens" in page
+
+
+@pytest.mark.parametrize("place, words", [(".", "is a directory"), ("missing/report.html", "no directory")])
+def test_a_place_that_cannot_hold_a_report_is_told_before_the_replay(tmp_path, place, words):
+    told = refold("replay", "nosuch.jsonl", "--report", str(tmp_path / place))
+
+    assert told.returncode == 2
+    assert words in told.stderr
+    assert "hint: " in told.stderr

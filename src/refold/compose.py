@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from refold.core.cost import Prices
 from refold.core.policy import Policy
@@ -26,7 +25,7 @@ from refold.tokens.catalog import find_model
 from refold.tokens.counters import counter_for
 from refold.tokens.windows import WindowSize, window_for
 from refold.wire.anthropic import decode_system
-from refold.wire.plain import as_mapping, read_tools
+from refold.wire.plain import as_json, read_tools
 
 Prompt: TypeAlias = "str | Sequence[object] | None"
 
@@ -104,7 +103,7 @@ def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
     if isinstance(prompt, str):
         return (system(prompt),)
     if dialect.name == "anthropic":
-        return (decode_system(Raw(msgspec.json.encode([as_mapping(block) for block in prompt]))),)
+        return (decode_system(as_json([*prompt])),)
     raise ConfigError("the system prompt is no text", hint="blocks are for the format 'anthropic'")
 
 

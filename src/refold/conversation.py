@@ -15,15 +15,18 @@ from refold import sync
 from refold.core.plan import SummaryRequest
 from refold.engine.bill import Bill
 from refold.engine.memory import Receipt
+from refold.engine.tasks import task_of
+from refold.model.dialect import Dialect
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement
+from refold.ports.summariser import Summariser, SummaryTask
 from refold.wire.plain import plain_message
 
 _log = logging.getLogger("refold")
 
 
 class Summarise(Protocol):
-    """Writes a summary, by a model or by any other means; an empty text means that none could be written."""
+    """Writes a summary by whatever means; an empty text means that none could be written."""
 
     async def __call__(
         self, messages: Sequence[dict[str, Any]], *, previous: str, max_tokens: int
@@ -33,14 +36,18 @@ class Summarise(Protocol):
 class Conversation:
     """One chat and its context window, for one task at a time.
 
-    Takes the settings of `refold.sync.Conversation`, and `summarise`: how a summary is written ahead of time. Without it, a
-    digest is made of the messages' own words.
+    Takes the settings of `refold.sync.Conversation`, and `summariser`: who writes summaries ahead of time, a model (see
+    `refold.summarisers`) or a function of your own. Without one, a digest is made of the messages' own words.
     """
 
-    def __init__(self, model: str = "", *, summarise: Summarise | None = None, **settings: Any) -> None:
+    def __init__(
+        self, model: str = "", *, summariser: Summariser | Summarise | None = None, **settings: Any
+    ) -> None:
         self._talk = sync.Conversation(model, **settings)
-        self._summarise = summarise
+        dialect = self._talk.memory.frame.fixed.dialect
+        self._summariser = _Function(summariser, dialect) if callable(summariser) else summariser
         self._writing: asyncio.Task[None] | None = None
+        self._given_up: tuple[Summary, ...] | None = None
 
     async def add(self, *messages: object) -> None:
         """Add what was said; see `refold.sync.Conversation.add`."""
@@ -55,8 +62,12 @@ class Conversation:
         """Take in what the provider reported."""
         self._talk.record(usage)
 
-    async def compact(self) -> dict[str, Any]:
-        """Compact now, and give the fields of the next request."""
+    async def compact(self, *, focus: str = "") -> dict[str, Any]:
+        """Compact now, and give the fields of the next request. `focus` is what the summary should give its room to."""
+        request = self._talk.memory.asked_for()
+        if self._summariser is not None and request is not None:
+            await self.close()
+            await self._write(request, self._summariser, focus)
         return self._talk.compact()
 
     async def undo(self) -> bool:
@@ -101,26 +112,39 @@ class Conversation:
         return self._talk.bill
 
     def _write_ahead(self) -> None:
-        if self._summarise is None or (self._writing is not None and not self._writing.done()):
+        """Ask for a summary, where it is time. Once for each fold: who is down is not asked with every message."""
+        is_busy = self._writing is not None and not self._writing.done()
+        if self._summariser is None or is_busy or self._given_up is self._talk.memory.folded.summaries:
             return
         request = self._talk.memory.ahead()
         if request is not None:
-            self._writing = asyncio.create_task(self._write(request, self._summarise))
+            self._given_up = None
+            self._writing = asyncio.create_task(self._write(request, self._summariser))
 
-    async def _write(self, request: SummaryRequest, summarise: Summarise) -> None:
-        """Write one summary. Whatever goes wrong, the history is there, and a digest can be made without a model."""
+    async def _write(self, request: SummaryRequest, summariser: Summariser, focus: str = "") -> None:
+        """Have one summary written. Whatever goes wrong, the history is there, and a digest needs no model."""
         memory = self._talk.memory
-        dialect, counter = memory.frame.fixed.dialect, memory.folded.shown.counter
-        previous = request.previous[-1] if request.previous else None
-        originals = memory.folded.branch.messages(previous.last if previous else 0, request.last)
-        messages = [plain_message(message, dialect) for message in originals]
+        task = task_of(request, memory.folded, memory.frame, focus=focus, sent=memory.last_window)
         try:
-            text = await summarise(
-                messages, previous=previous.text if previous else "", max_tokens=request.max_tokens
-            )
+            summary = await summariser.write(task)
         except Exception as error:  # noqa: BLE001  # somebody else's code: its failure must not stop the conversation
             _log.warning("a summary could not be written: %s", type(error).__name__)
-            return
-        if text.strip():
-            scope = memory.frame.policy.scope
-            memory.prepare(Summary(text, request.first, request.last, counter.text(text), "model", scope))
+            summary = None
+        if memory.folded.summaries is not request.previous:
+            return  # it came too late, or was undone: what it covers is not what is shown now
+        if summary is None:
+            self._given_up = request.previous
+        else:
+            memory.prepare(summary)
+
+
+class _Function:
+    """A function as a summariser: it is given plain messages, and its text is taken as it is."""
+
+    def __init__(self, write: Summarise, dialect: Dialect) -> None:
+        self._write, self._dialect = write, dialect
+
+    async def write(self, task: SummaryTask) -> Summary | None:
+        messages = [plain_message(passage.message, self._dialect) for passage in task.passages]
+        text = (await self._write(messages, previous=task.previous, max_tokens=task.max_tokens)).strip()
+        return Summary(text, task.first, task.last, 0, "model", task.scope) if text else None

@@ -21,15 +21,16 @@ from msgspec import structs
 from refold.compose import Prompt, Settings, open_memory
 from refold.core.policy import Policy
 from refold.engine.bill import Bill
-from refold.engine.lookup import is_handle, look_up
+from refold.engine.lookup import is_handle, retrieve
 from refold.engine.memory import Receipt
 from refold.engine.refusal import read_refusal
 from refold.engine.spelling import Spelling
+from refold.model.errors import NotFound
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter
 from refold.model.window import Fixed, Window
-from refold.wire.plain import plain_message, plain_part, read_message, read_usage
+from refold.wire.plain import plain_message, read_message, read_usage
 
 
 class Conversation:
@@ -111,12 +112,15 @@ class Conversation:
         Raises:
             NotFound: nothing has this handle.
         """
-        if not is_handle(what):
+        try:
+            found = retrieve(what, self.memory.folded)
+        except NotFound:
+            if is_handle(what):
+                raise
             return self.memory.search(what, max_tokens=max_tokens)
-        found, dialect = look_up(what, self.memory.folded), self.memory.frame.fixed.dialect
         if isinstance(found, Summary):
             return found.text
-        return plain_message(found, dialect) if isinstance(found, Message) else plain_part(found, dialect)
+        return plain_message(found, self.memory.frame.fixed.dialect)
 
     def recover(self, error: object) -> dict[str, Any]:
         """The fields of a smaller request, after a provider has refused the last one as too long.

@@ -11,7 +11,7 @@ from refold.cli import app, sizing
 from refold.wire import MAX_BODY_BYTES
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("context", "check", "models", "features")
+COMMANDS = ("context", "check", "compact", "models", "features")
 
 
 def test_the_version_is_the_installed_one(refold):
@@ -51,6 +51,7 @@ def test_without_a_command_there_is_help_but_no_data(refold):
         (["context", "x.json", "--max-output", "-1"], "--max-output", "refold context"),
         (["check", "x.json", "--max-body-bytes", "0"], "--max-body-bytes", "refold check"),
         (["check", "x.json", "--as-requets"], "--as-requets", "refold check"),
+        (["compact", "x.json", "--window", "0"], "--window", "refold compact"),
     ],
 )
 def test_a_wrong_command_line_is_an_error_with_a_hint(refold, args, message, command):

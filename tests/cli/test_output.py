@@ -8,7 +8,19 @@ import sys
 import pytest
 from rich.text import Text
 
-from refold.cli.output import BUSY_BYTES, CLOSED_PIPE, MAX_SHOWN, busy, plain, show, warn, write, write_json
+from refold.cli.output import (
+    BUSY_BYTES,
+    CLOSED_PIPE,
+    MAX_SHOWN,
+    busy,
+    plain,
+    show,
+    tell,
+    warn,
+    write,
+    write_bytes,
+    write_json,
+)
 from refold.model.errors import ConfigError
 
 
@@ -57,6 +69,28 @@ def test_json_is_one_document_in_ascii(capsys):
     assert json.loads(out) == {"model": "modèle", "sizes": [1, 2]}
 
 
+each_way = pytest.mark.parametrize("put", [lambda: write("text\n"), lambda: write_bytes(b"text\n")])
+
+
+def test_a_body_is_written_as_it_is_after_what_came_before(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+
+    write("before ")
+    write_bytes("modèle".encode())
+
+    assert stream.buffer.getvalue() == "before modèle".encode()
+
+
+def test_what_is_told_beside_the_data_looks_alike(environment, capsys):
+    tell(Text("word " * 30, style="red"))
+    assert capsys.readouterr() == ("", ("word " * 30).rstrip() + "\n")
+
+    environment.setattr(sys, "stderr", stream := Terminal())
+    tell(Text("word", style="red"))
+    assert stream.getvalue() == "\x1b[31mword\x1b[0m\n"
+
+
 def test_an_encoding_without_the_letter_is_no_reason_to_fail(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
@@ -66,23 +100,25 @@ def test_an_encoding_without_the_letter_is_no_reason_to_fail(monkeypatch):
     assert stream.buffer.getvalue() == b"mod?le\n"
 
 
-def test_a_reader_that_went_away_ends_the_program_quietly(monkeypatch, capfd):
+@each_way
+def test_a_reader_that_went_away_ends_the_program_quietly(monkeypatch, capfd, put):
     receiving, sending = os.pipe()
     os.close(receiving)
     with os.fdopen(sending, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         with pytest.raises(SystemExit) as ended:
-            write("text\n")
+            put()
 
     assert ended.value.code == CLOSED_PIPE
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_full_disk_is_an_error_with_its_reason(monkeypatch):
+@each_way
+def test_a_full_disk_is_an_error_with_its_reason(monkeypatch, put):
     with open("/dev/full", "w") as stream:  # noqa: PTH123 - a device
         monkeypatch.setattr(sys, "stdout", stream)
         with pytest.raises(ConfigError, match="the output cannot be written: No space left"):
-            write("text\n")
+            put()
 
 
 def test_a_warning_goes_to_stderr_and_says_what_to_do(capsys):

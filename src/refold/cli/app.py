@@ -160,6 +160,39 @@ def check(
     )
 
 
+@app.command(epilog="Example: refold compact examples/coding-agent.json --window 12000 --dry-run --diff")
+def compact(
+    file: File,
+    preset: Annotated[str, typer.Option("--preset", metavar="NAME", help="The policy to apply.")] = "refold",
+    model: ModelName = "",
+    window: WindowTokens = None,
+    max_output: MaxOutput = None,
+    now: Annotated[bool, typer.Option("--now", help="Compact whatever the thresholds say.")] = False,
+    target: Annotated[
+        str, typer.Option("--output", metavar="PATH", help="Write the transcript there.", show_default=False)
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="List every message before and after.")] = False,
+    format_name: Format = "",
+    max_body_bytes: MaxBody = MAX_BODY_BYTES,
+    as_json: Json = False,
+) -> int:
+    """Write what a preset makes of a transcript, and say what it did and why.
+
+    The transcript is told to the engine message by message, as it once arrived. What the preset would send next is written
+    to stdout in the shape it came in; what was done is told beside it. No model is called, and FILE stays as it is.
+    """
+    from refold.cli.compact import Order
+    from refold.cli.compact import run as run_compact
+    from refold.cli.sizing import Wish
+
+    wish = Wish(model, window, max_output)
+    order = Order(
+        preset=preset, wish=wish, now=now, target=target, dry_run=dry_run, diff=diff, as_json=as_json
+    )
+    return run_compact(file, order, format_name=format_name, max_body_bytes=max_body_bytes)
+
+
 @app.command(epilog="Example: refold models sonnet")
 def models(
     pattern: Annotated[

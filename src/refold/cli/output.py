@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import StringIO
 from typing import TYPE_CHECKING, TextIO
@@ -29,15 +29,17 @@ MAX_SHOWN = 200
 def write(text: str) -> None:
     """Write data to stdout; what its encoding does not have becomes a question mark."""
     encoding = sys.stdout.encoding or "utf-8"
-    try:
+    with _guarded():
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
-    except BrokenPipeError:
-        _discard_stdout()
-        sys.exit(CLOSED_PIPE)
-    except OSError as error:
-        _discard_stdout()
-        raise ConfigError(f"the output cannot be written: {error.strerror}") from error
+
+
+def write_bytes(data: bytes) -> None:
+    """Write a body to stdout as it is, whatever the encoding of the terminal."""
+    with _guarded():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 def write_json(value: object) -> None:
@@ -51,10 +53,12 @@ def write_json(value: object) -> None:
 
 def show(*renderables: RenderableType) -> None:
     """Render for people: coloured on a terminal that wants it, plain in a pipe. Long lines of text stay whole there."""
-    console = _console(file := _Page())
-    for renderable in renderables:
-        console.print(renderable, soft_wrap=not console.is_terminal)
-    write("".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines()))
+    write(_rendered(renderables, sys.stdout))
+
+
+def tell(*renderables: RenderableType) -> None:
+    """Likewise, beside the data: for what a command has done while stdout holds what it made."""
+    sys.stderr.write(_rendered(renderables, sys.stderr))
 
 
 def screen_width() -> int:
@@ -86,10 +90,10 @@ def busy(doing: str, size_bytes: int) -> Iterator[None]:
         yield
 
 
-def plain(text: str) -> str:
+def plain(text: str, limit: int = MAX_SHOWN) -> str:
     """A name from a file, harmless in a terminal: no control characters, and not endless."""
-    shown = "".join(char if char.isprintable() else "�" for char in text[:MAX_SHOWN])
-    return shown if len(text) <= MAX_SHOWN else f"{shown}..."
+    shown = "".join(char if char.isprintable() else "�" for char in text[:limit])
+    return shown if len(text) <= limit else f"{shown}..."
 
 
 def plural(number: int, noun: str) -> str:
@@ -97,16 +101,40 @@ def plural(number: int, noun: str) -> str:
 
 
 class _Page(StringIO):
-    """What is rendered for stdout before it is written: a terminal if stdout is one."""
+    """What is rendered for a stream before it is written: a terminal if the stream is one."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
 
     def isatty(self) -> bool:
-        return sys.stdout.isatty()
+        return self._stream.isatty()
+
+
+def _rendered(renderables: Iterable[RenderableType], stream: TextIO) -> str:
+    console = _console(page := _Page(stream))
+    for renderable in renderables:
+        console.print(renderable, soft_wrap=not console.is_terminal)
+    return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
 
 
 def _console(file: TextIO) -> Console:
     from rich.console import Console
 
     return Console(file=file, highlight=False, markup=False, emoji=False)
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    """Writing to stdout, where the reader may be gone and the disk full."""
+    try:
+        yield
+    except BrokenPipeError:
+        _discard_stdout()
+        sys.exit(CLOSED_PIPE)
+    except OSError as error:
+        _discard_stdout()
+        raise ConfigError(f"the output cannot be written: {error.strerror}") from error
 
 
 def _discard_stdout() -> None:

@@ -1,0 +1,126 @@
+"""The report of a replay in a real browser: it draws, sorts and changes its colours, and does nothing else."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from refold.replay import REFERENCE, run, tabulate
+from refold.replay.baselines import DropOldest
+from refold.replay.presets import candidates
+from refold.replay.report import page
+from tests.replay.recordings import recordings
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+pytestmark = [
+    pytest.mark.feature("N6"),
+    pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine"),
+]
+
+EVIL = '<img src="https://example.com/x" onerror="pwned = 1"><script>pwned = 1</script>'
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A page of three recordings, one of which is called something nasty."""
+    folder = tmp_path_factory.mktemp("report")
+    first, *rest = recordings(folder)
+    corpus = [type(first)(EVIL, *_others(first)), *rest]
+    cells = run(corpus, [*candidates(("refold",)), DropOldest], (2_000, 8_000))
+    file = folder / "report.html"
+    file.write_text(page(tabulate(cells, REFERENCE), cells), encoding="utf-8")
+    return file.as_uri()
+
+
+def _others(recording):
+    return [getattr(recording, name) for name in recording.__struct_fields__[1:]]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(params=[(1280, "light"), (390, "dark")], ids=lambda param: f"{param[0]}-{param[1]}")
+def opened(browser, report, request):
+    """The page as it is opened, with everything it complained about or asked for."""
+    width, scheme = request.param
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    tab = context.new_page()
+    tab.said = []
+    tab.on("console", lambda message: tab.said.append(message.text))
+    tab.on("pageerror", lambda error: tab.said.append(str(error)))
+    tab.on("request", lambda asked: tab.said.append(asked.url) if asked.url != report else None)
+    tab.goto(report)
+    tab.wait_for_selector("#every tbody tr")
+    yield tab
+    assert tab.said == []
+    context.close()
+
+
+def texts(tab, column: int) -> list[str]:
+    return tab.locator(f"#every tbody tr > :nth-child({column})").all_inner_texts()
+
+
+def test_it_fits_the_screen_and_runs_nothing_from_a_name(opened):
+    assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert opened.evaluate("typeof pwned") == "undefined"
+    assert EVIL in texts(opened, 1)
+    assert opened.locator("img").count() == 0
+
+
+def test_the_table_is_sorted_by_a_click_and_by_another_the_other_way(opened):
+    calls = opened.locator("#every thead button", has_text="calls").first
+
+    calls.click()
+    down = [int(text) for text in texts(opened, 3)]
+    calls.click()
+    up = [int(text) for text in texts(opened, 3)]
+
+    assert down == sorted(up, reverse=True)
+    assert up == sorted(up)
+    assert len(set(up)) > 1
+
+
+def test_a_recording_is_drawn_with_its_compactions_and_their_reasons(opened):
+    opened.locator("#every tbody button", has_text="mixed").click()
+
+    assert opened.locator("#timeline .size").get_attribute("d").count("L") > 50
+    assert opened.locator("#timeline .summarise").count() > 3
+    reasons = opened.locator("#changes .why").all_inner_texts()
+    assert any("do not fit into 2,000" in reason for reason in reasons)
+    opened.locator("#timeline svg").focus()
+    opened.keyboard.press("ArrowRight")
+    assert opened.locator(".told").inner_text().startswith("Call 1\n")
+
+
+def test_another_candidate_and_another_window_are_drawn_when_chosen(opened):
+    def drawn() -> str:
+        return opened.locator("#timeline .size").get_attribute("d")
+
+    first = drawn()
+    opened.locator("#choice select").nth(2).select_option(label="drop oldest")
+    second = drawn()
+    opened.locator("#choice select").nth(1).select_option(label="8,000 tokens")
+
+    assert len({first, second, drawn()}) == 3
+    assert "rewritten" in opened.locator("#changes").inner_text()
+
+
+def test_light_and_dark_follow_the_system_until_the_reader_decides(opened):
+    def paper() -> str:
+        return opened.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    button, before = opened.locator("#theme"), paper()
+    is_dark = button.inner_text() == "Light"
+    button.click()
+
+    assert is_dark == opened.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    assert paper() != before
+    assert button.inner_text() == ("Dark" if is_dark else "Light")

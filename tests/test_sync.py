@@ -1,0 +1,446 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import openai
+import pytest
+from msgspec import structs
+from openai.types.chat import ChatCompletion
+
+from refold.core.presets import PRESETS
+from refold.model.dialect import DIALECTS
+from refold.model.errors import DoesNotFit, InvalidWindow, NotFound, RecoverySpent, WireError
+from refold.model.message import assistant, user
+from refold.sync import Conversation
+from tests.core.conversations import TextCounter
+from tests.formats import CALLS, KEYS, RESULTS, answer, chat_call, chat_result, question, turn, violations
+from tests.wire.test_plain import CHAT_REPLY, CLAUDE_REPLY
+
+every_format = pytest.mark.parametrize("name", DIALECTS)
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+TOOLS = {
+    "chat": [{"type": "function", "function": {"name": "read", "parameters": SCHEMA}}],
+    "responses": [{"type": "function", "name": "read", "parameters": SCHEMA}],
+    "anthropic": [{"name": "read", "input_schema": SCHEMA}],
+}
+TOO_LONG = {
+    "message": "This model's maximum context length is 3000 tokens. However, your messages resulted in 3500 tokens.",
+    "type": "invalid_request_error",
+    "param": "messages",
+    "code": "context_length_exceeded",
+}
+
+
+def full(name: str = "chat", turns: int = 30, **settings: object) -> Conversation:
+    """A long conversation in a window that is too small for it."""
+    talk = Conversation("gpt-4o", format=name, **{"window": 4_000, **settings})
+    for number in range(turns):
+        talk.add(*turn(number, name))
+    talk.add(question("And now?"))
+    return talk
+
+
+UNMARKED = structs.replace(PRESETS["refold"], cache=None)
+"""Sets no cache breakpoints."""
+
+
+class TestFormats:
+    @every_format
+    def test_what_goes_in_comes_out_while_it_fits(self, name):
+        talk = Conversation("gpt-4o", system="Be kind.", tools=TOOLS[name], format=name, policy=UNMARKED)
+        said = [*turn(0, name), question("And now?")]
+        talk.add(*said)
+
+        fields = talk.context()
+
+        prompt = {
+            "chat": {"messages": [{"role": "system", "content": "Be kind."}, *said]},
+            "responses": {"instructions": "Be kind.", "input": said},
+            "anthropic": {"system": "Be kind.", "messages": said},
+        }
+        assert fields == {**prompt[name], "tools": TOOLS[name]}
+        assert talk.receipts == ()
+
+    @every_format
+    def test_a_long_one_is_compacted_and_could_be_sent(self, name):
+        talk = Conversation(
+            "gpt-4o",
+            system="Be kind.",
+            tools=TOOLS[name],
+            format=name,
+            window=4_000,
+            max_output=500,
+            policy=UNMARKED,
+        )
+        for number in range(40):
+            *asked, replied = turn(number, name)
+            talk.add(*asked)
+            fields = talk.context()
+            assert violations(fields, name) == ()
+            assert talk.measurement.content.tokens <= 3_460
+            assert fields[KEYS[name]][-1] == asked[-1]
+            assert "What is in file 0?" in str(fields)
+            talk.add(replied)
+        assert {receipt.decision for receipt in talk.receipts} == {"summarise"}
+        assert talk.measurement.summary.tokens > 0
+
+    @every_format
+    def test_between_two_folds_the_prefix_stays_what_it_was(self, name):
+        talk, before, told = full(name, turns=2, window=6_000, policy=UNMARKED), [], 0
+        for number in range(2, 30):
+            messages = talk.context()[KEYS[name]]
+            if len(talk.receipts) == told:
+                assert messages[: len(before)] == before
+                assert all(new is old for new, old in zip(messages, before, strict=False))
+            before, told = messages, len(talk.receipts)
+            talk.add(answer("Well."), *turn(number, name), question("And now?"))
+        assert told
+
+    @pytest.mark.feature("L9")
+    def test_what_anthropic_may_cache_is_marked_unless_that_is_switched_off(self):
+        marked, plain = full("anthropic"), full("anthropic", policy=UNMARKED)
+        assert str(marked.context()).count("'cache_control': {'type': 'ephemeral'}") == 2
+        assert "cache_control" not in str(plain.context())
+        hour = full("anthropic", policy=structs.replace(UNMARKED, cache="1h"))
+        assert "'ttl': '1h'" in str(hour.context())
+
+    def test_tools_are_given_as_they_came(self):
+        assert "tools" not in Conversation("gpt-4o").memory.frame.fixed.tools
+        talk = Conversation("gpt-4o", tools=TOOLS["chat"])
+        talk.add("Hello.")
+        assert talk.context()["tools"] == TOOLS["chat"]
+        assert talk.memory.frame.cost.tools.tokens > 0
+
+
+class TestSystemPrompt:
+    def test_leading_system_messages_are_the_prompt(self):
+        talk = Conversation("gpt-4o")
+        rules = {"role": "system", "content": "Be kind.", "name": "house"}
+        more = {"role": "developer", "content": "Be brief."}
+        talk.add(rules, more, "Hello.")
+
+        assert talk.context()["messages"] == [rules, more, question("Hello.")]
+        assert talk.memory.frame.fixed.system[0].text == "Be kind."
+        assert talk.recall("#m0") == question("Hello.")
+
+    def test_they_are_never_compacted(self):
+        talk = Conversation("gpt-4o", window=3_000, max_output=0)
+        talk.add({"role": "system", "content": "Rule: " + "kindness " * 100})
+        for number in range(30):
+            talk.add(*turn(number))
+        talk.add("And now?")
+
+        assert talk.context()["messages"][0]["content"] == "Rule: " + "kindness " * 100
+        assert talk.receipts
+
+    def test_a_later_one_stays_where_it_is(self):
+        talk = Conversation("gpt-4o")
+        talk.add("Hello.", answer("Good day."), {"role": "system", "content": "Now be brief."}, "And now?")
+
+        assert [message["role"] for message in talk.context()["messages"]] == [
+            "user",
+            "assistant",
+            "system",
+            "user",
+        ]
+
+    def test_one_after_the_setting_comes_after_it(self):
+        talk = Conversation("gpt-4o", system="Be kind.")
+        talk.add({"role": "system", "content": "Be brief."}, "Hello.")
+
+        assert [message["content"] for message in talk.context()["messages"]] == [
+            "Be kind.",
+            "Be brief.",
+            "Hello.",
+        ]
+
+    def test_in_responses_it_is_the_instructions_and_items_stay_items(self):
+        talk = Conversation("gpt-4o", format="responses", system="Be kind.")
+        item = {"type": "message", "role": "developer", "content": "Be brief."}
+        talk.add(item, "Hello.")
+
+        fields = talk.context()
+        assert fields["instructions"] == "Be kind."
+        assert fields["input"][0] == item
+
+    def test_in_anthropic_it_is_one_field_of_blocks(self):
+        blocks = [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
+        talk = Conversation("claude-sonnet-4-5", format="anthropic", system=blocks, policy=UNMARKED)
+        talk.add("Hello.")
+        assert talk.context()["system"] == blocks
+
+        talk = Conversation("claude-sonnet-4-5", format="anthropic", system=blocks, policy=UNMARKED)
+        talk.add({"role": "system", "content": "Be brief."}, "Hello.")
+        fields = talk.context()
+        assert fields["system"] == [*blocks, {"type": "text", "text": "Be brief."}]
+        assert fields["messages"] == [question("Hello.")]
+
+
+class TestAdding:
+    def test_a_reply_of_an_sdk(self):
+        talk = Conversation("gpt-4o")
+        reply = ChatCompletion.model_validate(CHAT_REPLY)
+        talk.add("Look.", reply.choices[0].message, chat_result("1", "There."))
+
+        assert violations(talk.context()) == ()
+        assert (
+            talk.context()["messages"][1]["tool_calls"] == CHAT_REPLY["choices"][0]["message"]["tool_calls"]
+        )
+
+    def test_own_messages(self):
+        talk = Conversation("gpt-4o")
+        talk.add(user("Hello."), assistant("Good day."), user("And now?"))
+
+        assert talk.context()["messages"] == [
+            question("Hello."),
+            answer("Good day."),
+            question("And now?"),
+        ]
+
+    def test_all_or_nothing(self):
+        talk = Conversation("gpt-4o")
+        with pytest.raises(WireError):
+            talk.add("Hello.", {"role": "nobody", "content": "x"})
+        assert len(talk.memory.folded.branch) == 0
+
+    def test_a_changed_dictionary_changes_nothing_that_was_said(self):
+        talk, said = Conversation("gpt-4o"), question("Hello.")
+        talk.add(said)
+        said["content"] = "Something else."
+
+        assert talk.context()["messages"] == [question("Hello.")]
+
+    @every_format
+    def test_a_call_that_waits_is_left_out_until_its_result_is_there(self, name):
+        talk = Conversation("gpt-4o", format=name)
+        talk.add("Look.", CALLS[name]("look"))
+        try:
+            fields = talk.context()
+        except InvalidWindow:
+            pass
+        else:
+            assert violations(fields, name) == ()
+        talk.add(RESULTS[name]("look", "There."))
+        assert len(talk.context()[KEYS[name]]) == 3
+
+    def test_nothing_cannot_be_sent(self):
+        with pytest.raises(InvalidWindow):
+            Conversation("gpt-4o").context()
+
+    def test_what_can_never_fit_is_refused_and_kept(self):
+        talk = Conversation("gpt-4o", window=8, max_output=0)
+        talk.add("A question that is far longer than eight tokens can ever hold: " + "why " * 100)
+
+        with pytest.raises(DoesNotFit):
+            talk.context()
+        assert "why why" in talk.recall("#m0")["content"]
+
+
+def report(name: str, prompt: int) -> dict[str, int]:
+    """A usage report in the words of a format; most of the prompt came from the cache, where that is told."""
+    if name == "chat":
+        return {"prompt_tokens": prompt, "completion_tokens": 10}
+    if name == "responses":
+        return {"input_tokens": prompt, "output_tokens": 10}
+    return {"input_tokens": 100, "cache_read_input_tokens": prompt - 100, "output_tokens": 10}
+
+
+class TestRecord:
+    @every_format
+    def test_what_was_reported_is_what_is_measured_from(self, name):
+        talk = full(name, turns=3, window=100_000)
+        talk.context()
+        prompt = talk.measurement.content.tokens + 20
+        talk.record(report(name, prompt))
+
+        assert talk.memory.meter.anchor.prompt == prompt
+        assert talk.memory.meter.billed.prompt == prompt
+        assert talk.bill.spent > 0
+
+    def test_a_whole_reply_and_nothing_at_all(self):
+        talk = Conversation("gpt-4o")
+        talk.add("Hello.")
+        talk.context()
+        talk.record(ChatCompletion.model_validate(CHAT_REPLY))
+        talk.record(None)
+
+        # 40 fresh, 60 cached, 20 written: $2.50, $1.25 and $10 a million.
+        assert talk.bill.spent == pytest.approx((40 * 2.5 + 60 * 1.25 + 20 * 10) / 1e6)
+
+    @pytest.mark.feature("O13")
+    def test_more_than_the_window_holds_is_acted_on_at_the_next_call(self):
+        talk = full(turns=18, window=4_000, max_output=0)
+        talk.context()
+        assert talk.receipts == ()
+        assert talk.measurement.content.tokens > 3_300
+        talk.record({"prompt_tokens": 4_100, "completion_tokens": 5})
+        talk.add(answer("Well."), "And now?")
+        talk.context()
+
+        assert [receipt.decision for receipt in talk.receipts] == ["summarise"]
+
+
+@pytest.mark.feature("N5")
+def test_the_bill_says_what_was_saved():
+    """Told call by call: 1,000 characters are said, then they are folded, and the rest is arithmetic."""
+    talk = Conversation("gpt-4o-mini", counter=TextCounter(), window=100_000, max_output=0)
+    talk.add("q" * 600, answer("a" * 300), "w" * 100)
+    talk.context()
+    talk.record({"prompt_tokens": 2_000, "completion_tokens": 50})
+    assert (talk.bill.saved, talk.bill.whole) == (0, 2_000)
+
+    talk.add(answer("b" * 100))
+    talk.add("x" * 100)
+    talk.compact()
+    sent = talk.measurement.content.tokens
+    assert sent < 1_200
+    talk.record(
+        {"prompt_tokens": 2 * sent, "completion_tokens": 50, "prompt_tokens_details": {"cached_tokens": 0}}
+    )
+
+    # The provider counts two for one of ours: 2,400 would have been sent, 2,000 of them read from the cache.
+    without = (2_000 * 0.15 + 50 * 0.60) + (2_000 * 0.075 + 400 * 0.15 + 50 * 0.60)
+    spent = (2_000 * 0.15 + 50 * 0.60) + (2 * sent * 0.15 + 50 * 0.60)
+    assert talk.bill.whole == 2_400
+    assert talk.bill.spent == pytest.approx(spent / 1e6)
+    assert talk.bill.saved == pytest.approx((without - spent) / 1e6)
+
+
+@pytest.mark.feature("N2")
+class TestRecall:
+    @every_format
+    def test_by_handle(self, name):
+        talk, said = full(name), [*turn(0, name)]
+        talk.context()
+
+        assert [talk.recall(f"#m{number}") for number in range(4)] == said
+        assert talk.recall("#m1.1") == said[1]
+        assert talk.recall("#m2.1") == said[2]
+        assert talk.recall("m0") == said[0]
+
+    def test_by_words(self):
+        talk = full()
+        talk.context()
+
+        found = talk.recall("what is value_3 set to?")
+
+        assert "value_3 = 111" in found or "value_3 to 111" in found
+        assert "#m1" in found
+        assert talk.memory.folded.shown.counter.text(talk.recall("value", max_tokens=50)) <= 50
+
+    def test_a_word_that_looks_like_a_handle_is_a_word(self):
+        talk = Conversation("gpt-4o")
+        talk.add("Upload it to s3, please, not to m99.", answer("It is on s3 now."), "And now?")
+
+        assert "s3" in talk.recall("s3")
+        assert "m99" in talk.recall("m99")
+
+    def test_what_is_not_there(self):
+        with pytest.raises(NotFound):
+            full().recall("#m999")
+
+    def test_a_summary(self):
+        talk = full(preset="lis")
+        talk.context()
+
+        assert isinstance(talk.recall("#s0"), str)
+
+
+class TestRecover:
+    def error(self, body: object = TOO_LONG, status: int = 400) -> openai.APIStatusError:
+        response = SimpleNamespace(status_code=status, request=None, headers={})
+        return openai.OpenAI(api_key="none")._make_status_error(
+            "refused", body={"error": body}, response=response
+        )
+
+    @pytest.mark.feature("O14")
+    def test_an_error_of_the_sdk_leads_to_a_smaller_request(self):
+        talk = full(window=6_000)
+        talk.context()
+        before = talk.measurement.content.tokens
+
+        fields = talk.recover(self.error())
+
+        assert isinstance(self.error(), openai.BadRequestError)
+        assert violations(fields) == ()
+        assert talk.measurement.content.tokens < before
+        assert fields["messages"][-1] == question("And now?")
+        assert "What is in file 0?" in str(fields)
+        assert talk.receipts[-1].reason.startswith("the provider refused the input as too long")
+
+    def test_at_most_two_and_then_a_clear_error(self):
+        talk = full(window=20_000, turns=60)
+        talk.context()
+        talk.recover(self.error())
+        talk.recover({"error": {"code": "context_length_exceeded"}})
+
+        with pytest.raises(RecoverySpent) as error:
+            talk.recover("prompt is too long")
+        assert error.value.hint
+
+    def test_another_refusal_is_not_taken_for_an_overflow(self):
+        talk = full()
+        talk.context()
+        limited = self.error({"message": "Rate limit reached", "code": "rate_limit_exceeded"}, 429)
+
+        with pytest.raises(RecoverySpent):
+            talk.recover(limited)
+
+
+class TestUndo:
+    @every_format
+    def test_compact_then_undo_is_as_before(self, name):
+        talk = full(name, turns=6, window=100_000)
+        before = talk.context()
+
+        after = talk.compact()
+
+        assert len(after[KEYS[name]]) < len(before[KEYS[name]])
+        assert talk.undo()
+        assert talk.context() == before
+        assert not talk.undo()
+
+    def test_what_is_said_after_an_undo_is_there(self):
+        talk = full(turns=6, window=100_000)
+        talk.compact()
+        talk.undo()
+        talk.add(answer("Well."), "And then?")
+
+        assert [message["content"] for message in talk.context()["messages"][-3:]] == [
+            "And now?",
+            "Well.",
+            "And then?",
+        ]
+
+
+def test_a_policy_that_is_off_sends_everything():
+    policy = structs.replace(PRESETS["opal"], enabled=False)
+    talk = full(policy=policy, window=1_000)
+
+    assert len(talk.context()["messages"]) == 121
+    assert talk.receipts == ()
+
+
+def test_a_reply_of_anthropic_goes_back_without_what_surrounds_it():
+    from anthropic.types import Message
+
+    talk = Conversation("claude-sonnet-4-5", format="anthropic")
+    reply = Message.model_validate(CLAUDE_REPLY)
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "There."}
+    talk.add("Look.", reply, {"role": "user", "content": [result]})
+    talk.record(reply)
+
+    fields = talk.context()
+    assert sorted(fields["messages"][1]) == ["content", "role"]
+    assert fields["messages"][1]["content"][0] == {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+    assert violations({**fields, "thinking": {"type": "enabled", "budget_tokens": 1024}}, "anthropic") == ()
+
+
+def test_one_call_waits_while_the_others_are_answered():
+    talk = Conversation("gpt-4o")
+    both = chat_call("a")
+    both["tool_calls"] = [*chat_call("a")["tool_calls"], *chat_call("b")["tool_calls"]]
+    talk.add("Look.", both, chat_result("b", "There."), chat_result("a", "Here."))
+
+    assert violations(talk.context()) == ()
+    assert talk.recall("#m1.2")["tool_calls"][0]["id"] == "call_b"
