@@ -45,6 +45,7 @@ OUTPUT = (
     Case("openai output cap", 400, openai("max_tokens is too large: 200000. This model supports at most 64000 completion tokens, whereas you provided 200000.", code="invalid_value"), "output_cap", 64000, output=200000),
     Case("openai output cap, newer name", 400, openai("max_completion_tokens is too large: 200000. This model supports at most 64000 completion tokens."), "output_cap", 64000, output=200000),
     Case("openai output above maximum", 400, openai("Invalid 'max_tokens': integer above maximum value. Expected a value <= 16384, but got 32000 instead.", code="integer_above_max_value"), "output_cap", 16384, output=32000),
+    Case("openai responses output above maximum", 400, openai("Invalid 'max_output_tokens': integer above maximum value. Expected a value <= 16384, but got 32000 instead.", code="integer_above_max_value"), "output_cap", 16384, output=32000),
     Case("volcengine output above maximum", 400, {"error": {"code": "InvalidParameter", "message": "The parameter `max_completion_tokens` specified in the request are not valid: integer above maximum value, expected a value <= 12288, but got 16384 instead. Request id: 0217", "type": "BadRequest"}}, "output_cap", 12288, output=16384),
     Case("anthropic output cap, no numbers", 400, anthropic("above the maximum allowed number of output tokens"), "output_cap"),
     Case("groq output cap, newer name", 400, openai("`max_completion_tokens` must be less than or equal to `8192`"), "output_cap", 8192),

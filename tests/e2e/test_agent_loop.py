@@ -7,13 +7,10 @@ import pytest
 
 from examples import agent_loop, agent_loop_sync
 from refold.core.measure import count_fixed, count_messages
-from refold.core.verify import verify_window
-from refold.model.dialect import CHAT
 from refold.model.errors import RecoverySpent
-from refold.model.window import Window
+from refold.testing import Body, Received, Say, ScriptedUpstream, call, overflow, say
 from refold.tokens import counter_for
-from refold.wire import Request, decode_request
-from tests.provider import Answer, Provider, Received, chat_overflow, chat_reply
+from refold.wire import Request
 
 MODEL = "gpt-4o"
 GOAL = "Find the module that sets the tide offset of Vik, and tell me its value. Never touch data/north.toml."
@@ -31,30 +28,18 @@ def read_file(path: str) -> str:
 
 
 class Model:
-    """Reads one or two modules at a time, then answers. Its window is `limit`, whatever the client thinks."""
+    """Reads one or two modules at a time, then answers."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
         self.called = 0
-        self.requests: list[Request] = []
-        self.sizes: list[int] = []
 
-    def __call__(self, received: Received) -> Answer:
-        request = decode_request(received.body, CHAT)
-        size = _size(request)
-        self.requests.append(request)
-        self.sizes.append(size)
-        if size > self.limit:
-            return chat_overflow(self.limit, size)
+    def __call__(self, received: Received) -> Say:
         if self.called >= CALLS:
-            return chat_reply("offset_12_3 is 12003.", prompt=size, completion=9)
+            return say("offset_12_3 is 12003.")
         many = 2 if self.called % 5 == 0 else 1
-        calls = [
-            (f"call_{number}", "read_file", {"path": f"src/module_{number}.py"})
-            for number in range(self.called, self.called + many)
-        ]
+        paths = [f"src/module_{number}.py" for number in range(self.called, self.called + many)]
         self.called += many
-        return chat_reply(None, calls, prompt=size, completion=20)
+        return say(*(call("read_file", {"path": path}) for path in paths))
 
 
 def _size(request: Request) -> int:
@@ -75,63 +60,67 @@ async def run_sync(url: str, **settings: int) -> str:
 both = pytest.mark.parametrize("run", [run_async, run_sync])
 
 
-def check(model: Model) -> None:
-    """What must be true of every request that left, refused or not."""
-    for request in model.requests:
-        assert verify_window(Window(request.fixed, request.messages), as_request=True) == ()
-        assert any(GOAL in message.text for message in request.messages)
-        assert [tool.name for tool in request.tools] == ["list_files", "read_file"]
+def sizes_of(server: ScriptedUpstream) -> list[int]:
+    return [_size(received.request) for received in server.requests]
+
+
+def check(server: ScriptedUpstream) -> None:
+    """What must be true of every request that left, refused or not; the server itself refuses what is malformed."""
+    for received in server.requests:
+        assert any(GOAL in message.text for message in received.messages)
+        assert [tool.name for tool in received.request.tools] == ["list_files", "read_file"]
+
+
+def refused(server: ScriptedUpstream) -> list[int]:
+    return [at for at, answer in enumerate(server.answered) if not isinstance(answer, Say)]
 
 
 @both
 async def test_sixty_calls_in_a_small_window(run):
-    model = Model(limit=8_000)
-    with Provider(model) as provider:
-        said = await run(provider.url, window=8_000, max_output=500)
+    with ScriptedUpstream(otherwise=(model := Model()), window=8_000, counter=COUNTER) as server:
+        said = await run(f"{server.url}/v1", window=8_000, max_output=500)
 
     assert said == "offset_12_3 is 12003."
     assert model.called >= CALLS
-    assert len(provider.received) > 50
-    assert {answer.status for answer in provider.answered} == {200}
-    assert max(model.sizes) <= 7_500
-    check(model)
+    assert len(server.requests) > 50
+    assert refused(server) == []
+    assert max(sizes_of(server)) <= 7_500
+    check(server)
 
 
 @both
 async def test_a_provider_with_a_smaller_window_than_thought_is_believed(run):
-    model = Model(limit=5_000)
-    with Provider(model) as provider:
-        said = await run(provider.url, window=8_000, max_output=500)
+    with ScriptedUpstream(otherwise=Model(), window=5_000, counter=COUNTER) as server:
+        said = await run(f"{server.url}/v1", window=8_000, max_output=500)
 
     assert said == "offset_12_3 is 12003."
-    refused = [at for at, answer in enumerate(provider.answered) if answer.status == 400]
-    assert len(refused) == 1
-    assert model.sizes[refused[0] + 1] < model.sizes[refused[0]]
-    assert max(model.sizes[refused[0] + 1 :]) <= 5_000
-    check(model)
+    (at,) = refused(server)
+    sizes = sizes_of(server)
+    assert isinstance(server.answered[at], Body)
+    assert sizes[at + 1] < sizes[at]
+    assert max(sizes[at + 1 :]) <= 5_000
+    check(server)
 
 
 @both
 async def test_a_provider_that_always_refuses_is_asked_three_times(run):
-    with (
-        Provider(lambda received: chat_overflow(100, _size(decode_request(received.body, CHAT)))) as provider,
-        pytest.raises(RecoverySpent),
-    ):
-        await run(provider.url, window=8_000)
+    def too_long(received: Received) -> Body | Say:
+        return overflow("openai", window=100, prompt=_size(received.request))
 
-    sizes = [len(received.body) for received in provider.received]
+    with ScriptedUpstream(otherwise=too_long) as server, pytest.raises(RecoverySpent):
+        await run(f"{server.url}/v1", window=8_000)
+
+    sizes = [len(received.body) for received in server.requests]
     assert len(sizes) <= 3
     assert sizes == sorted(set(sizes), reverse=True)
 
 
 @both
 async def test_a_tool_that_fails_is_for_the_model_to_read(run):
-    def script(received: Received) -> Answer:
-        last = received.fields["messages"][-1]
-        if last["role"] == "user":
-            return chat_reply(None, [("call_1", "read_file", {"path": "nowhere"}), ("call_2", "nothing", {})])
-        return chat_reply(last["content"])
+    def results(received: Received) -> str:
+        return received.json["messages"][-1]["content"]
 
-    with Provider(script) as provider:
-        assert await run(provider.url) == "error: KeyError('nothing')"
-    assert provider.received[-1].fields["messages"][-2]["content"].startswith("error: ValueError(")
+    first = say(call("read_file", {"path": "nowhere"}), call("nothing"))
+    with ScriptedUpstream(first, results) as server:
+        assert await run(f"{server.url}/v1") == "error: KeyError('nothing')"
+    assert server.requests[-1].json["messages"][-2]["content"].startswith("error: ValueError(")

@@ -1,4 +1,4 @@
-"""What a replay would have cost: a simulation of the providers' prompt caches.
+"""What a replay would have cost, with the providers' prompt caches.
 
 One idea: a prompt that begins as an earlier one did is read from the cache at a tenth of the price, so what a context costs
 depends on the contexts before it. The simulation is kind: it finds a cached beginning wherever an earlier prompt ended, and
@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
+from refold.core.prompt_cache import CacheRules, Prompt, PromptCache
 from refold.model.errors import ConfigError
 from refold.replay.facts import Context
 
@@ -77,17 +78,11 @@ class Bill(Struct, frozen=True):
         )
 
 
-class Prompt(Struct, frozen=True):
-    """A context as a cache sees it: for each message the name of the prompt that ends with it, and that prompt's size."""
-
-    beginnings: tuple[int, ...]
-    sizes: tuple[int, ...]
-    marks: tuple[int, ...]
-    """The lengths at which a client would ask for caching: after each system message, and at the end."""
-
-
 class Prompts:
-    """Names the prompts of one conversation, so that two with the same beginning have the same names up to there."""
+    """Names the prompts of one conversation, so that two with the same beginning have the same names up to there.
+
+    A client would ask for caching after each system message, and at the end.
+    """
 
     def __init__(self, head_tokens: int) -> None:
         self.head_tokens = head_tokens
@@ -104,51 +99,27 @@ class Prompts:
         self._last = tuple(beginnings)
         sizes = accumulate((known.tokens for known in context.facts), initial=self.head_tokens)
         system = (at for at, known in enumerate(context.facts, 1) if known.role == "system")
-        return Prompt(self._last, tuple(sizes)[1:], (*system, len(context.facts)))
+        marks = dict.fromkeys((*system, len(context.facts)))
+        return Prompt(self._last, tuple(sizes)[1:], marks)
 
 
-class PromptCache:
-    """One provider's cache during one conversation."""
+class Account:
+    """What one conversation costs with one provider."""
 
     def __init__(self, tariff: Tariff) -> None:
         self.tariff = tariff
-        self._read_at: dict[int, tuple[int, float]] = {}
-        """The length of a cached beginning, in messages, and when it was last read or written."""
+        self._cache = PromptCache(CacheRules(tariff.ttl_s, tariff.minimum, tariff.step))
 
     def send(self, prompt: Prompt, output_tokens: int, now: float) -> Bill:
         """The price of one call at a time."""
         tariff, size = self.tariff, prompt.sizes[-1]
-        self._forget(now)
-        known = self._known(prompt)
-        hit = max((prompt.sizes[length - 1] for length in known.values()), default=0)
-        hit = hit // tariff.step * tariff.step if hit >= tariff.minimum else 0
-        for name, length in known.items():
-            if prompt.sizes[length - 1] <= hit:
-                self._read_at[name] = length, now
-        self._write(prompt, now)
-        write = tariff.cache_write if size >= tariff.minimum else tariff.input
-        dollars = hit * tariff.cache_read + (size - hit) * write + output_tokens * tariff.output
-        return Bill(dollars * _PER_MILLION, size, hit)
+        hit = self._cache.send(prompt, now)
+        fresh = size - hit.read - hit.written
+        dollars = hit.read * tariff.cache_read + hit.written * tariff.cache_write
+        dollars += fresh * tariff.input + output_tokens * tariff.output
+        return Bill(dollars * _PER_MILLION, size, hit.read)
 
     def ask(self, input_tokens: int, output_tokens: int) -> Bill:
         """The price of a call that the candidate itself made; it is not cached."""
         dollars = input_tokens * self.tariff.input + output_tokens * self.tariff.output
         return Bill(dollars * _PER_MILLION)
-
-    def _forget(self, now: float) -> None:
-        alive = {name: entry for name, entry in self._read_at.items() if now - entry[1] <= self.tariff.ttl_s}
-        self._read_at = alive
-
-    def _known(self, prompt: Prompt) -> dict[int, int]:
-        """The cached beginnings of this prompt, with their lengths."""
-        names = prompt.beginnings
-        return {
-            name: length
-            for name, (length, _) in self._read_at.items()
-            if length <= len(names) and names[length - 1] == name
-        }
-
-    def _write(self, prompt: Prompt, now: float) -> None:
-        for length in prompt.marks:
-            if prompt.sizes[length - 1] >= self.tariff.minimum:
-                self._read_at[prompt.beginnings[length - 1]] = length, now

@@ -29,6 +29,7 @@ def read(path="a.py", text=TEXT, **arguments):
     return ("Read", {"file_path": path, **arguments}, text)
 
 
+@pytest.mark.feature("N12")
 def test_a_file_that_is_read_again():
     result = superseded(read(), read(text=OTHER), read("b.py", MORE))
     assert results_of(result.shown) == [
@@ -126,3 +127,19 @@ def test_tools_and_texts_are_data():
     )
     calls = [("holen", {"datei": "a"}, TEXT), ("holen", {"datei": "a"}, OTHER)]
     assert results_of(superseded(*calls, stage=stage).shown)[0] == "[alt: #m4 #m2]"
+
+
+@pytest.mark.feature("N12")
+def test_an_agent_s_run_under_one_question_is_looked_at_up_to_its_latest_reply():
+    messages = acts(read(), read(text=OTHER), read(text=MORE))[:-1]
+    shown = show_all(messages, protected=0)
+    assert superseded_in(shown, Supersede()) == [TEXT, OTHER, MORE]
+    assert superseded_in(shown, Supersede(active=True)) == [
+        "[outdated, the file was read again in #m4; this was #m2]",
+        "[outdated, the file was read again in #m6; this was #m4]",
+        MORE,
+    ]
+
+
+def superseded_in(shown, stage):
+    return results_of(stage.apply(shown, ROOM).shown)

@@ -82,6 +82,7 @@ OUTPUT = (
         "output_cap",
         "max_tokens…integer above maximum value…expected a value <= {limit}, but got {output}",
         "max_completion_tokens…integer above maximum value…expected a value <= {limit}, but got {output}",
+        "max_output_tokens…integer above maximum value…expected a value <= {limit}, but got {output}",
     ),
     rule(
         "anthropic output",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.stages.parts import Result, find_results, rebuilt, stub_result
 from refold.core.stages.shown import Room, Shown, StageResult, changed, is_stub
@@ -39,19 +39,30 @@ class Supersede(Struct, frozen=True, tag="supersede"):
     texts: SupersedeTexts = SupersedeTexts()
     min_chars: int = 200
     """Shorter results stay: the line that would stand for them is hardly shorter."""
+    active: bool = False
+    """Look at the active turn too, up to the latest reply: an agent's whole run is often one turn."""
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
         reasons: dict[int, str] = {}
+        free = structs.replace(shown, protected=_latest_reply(shown)) if self.active else shown
         for found, cause in _stale(find_results(shown), self.kinds):
             stub = self.texts.spell(cause, found.handle)
             length = len(found.result.text)
-            if room.may_touch(shown, found.index) and length > max(len(stub), self.min_chars):
+            if room.may_touch(free, found.index) and length > max(len(stub), self.min_chars):
                 parts[found.index, found.place] = stub_result(found.result, stub)
                 reasons[found.item.seq] = f"{cause.name} in {cause.by}"
         if not parts:
             return StageResult.skipped(shown, "nothing has been superseded")
         return changed("supersede", shown, rebuilt(shown, parts), room, lambda item: reasons[item.seq])
+
+
+def _latest_reply(shown: Shown) -> int:
+    """Where the newest reply begins; what came before it was read already."""
+    at = len(shown.items) - 1
+    while at > 0 and shown.items[at].message.role != "assistant":
+        at -= 1
+    return max(0, at)
 
 
 class _Cause(Struct, frozen=True):

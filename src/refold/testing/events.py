@@ -1,0 +1,33 @@
+"""Server-sent events: the pieces in which a streamed reply arrives.
+
+One idea: a spelling gives back a list of events; when and whether each of them is sent is decided elsewhere, so a stream can
+be cut at any of them.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+Json: TypeAlias = dict[str, object]
+
+PIECE = 24
+"""Characters of a text in one event: a few words, so that a sentence takes several."""
+
+
+class Event(Struct, frozen=True):
+    data: Json | str
+    name: str = ""
+
+    def encode(self) -> bytes:
+        data = self.data.encode() if isinstance(self.data, str) else msgspec.json.encode(self.data)
+        return (b"event: %s\n" % self.name.encode() if self.name else b"") + b"data: %s\n\n" % data
+
+
+GARBAGE = Event('{"id": "cut in the midd')
+
+
+def pieces(text: str) -> list[str]:
+    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]

@@ -1,0 +1,116 @@
+"""The provider behind the server: reads a request, refuses or answers it, and bills what it says.
+
+One idea: what is faked is the model, not the provider. Only what the model says, and what goes wrong, is written down
+beforehand; ids, signatures, counts and the memory of a Responses conversation follow from the requests, so the same script
+and the same requests give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+
+import msgspec
+from msgspec import Raw, structs
+
+from refold.model.dialect import ANTHROPIC, RESPONSES, Dialect
+from refold.model.errors import WireError
+from refold.model.message import Message, Reasoning, ToolCall
+from refold.testing import responses
+from refold.testing.faults import Answer, Refuse
+from refold.testing.prompt import Biller
+from refold.testing.received import Received
+from refold.testing.reply import Said, Say, Spoken, sign
+from refold.testing.rules import Asked, Limits, chains_of, malformed, refuse, refuse_unread
+from refold.testing.script import Script
+from refold.wire import Request, decode_messages, decode_request
+
+
+class Provider:
+    def __init__(self, script: Script, limits: Limits, biller: Biller) -> None:
+        self.script, self.limits, self.biller = script, limits, biller
+        self.requests: list[Received] = []
+        self.answered: list[Answer] = []
+        self._replies, self._calls = count(1), count(1)
+        self._kept: dict[str, tuple[Message, ...]] = {}
+        """What a Responses request may go on from, by the id of the response."""
+
+    def receive(
+        self, dialect: Dialect, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[Asked, Refuse | None]:
+        """A request, recorded; and what is wrong with it before the conversation is looked at."""
+        request, error = _read(body, dialect)
+        lower = {name.lower(): value for name, value in headers.items()}
+        received = Received(len(self.requests) + 1, path, dialect, lower, body, request)
+        self.requests.append(received)
+        wrong = refuse_unread(received, error, self.limits)
+        if request is None or wrong is not None:
+            return Asked(received, Request(dialect, ())), wrong
+        previous = _field(request, "previous_response_id")
+        if not isinstance(previous, str):
+            return Asked(received, request), None
+        unknown = Refuse(
+            400, f"Previous response with id '{previous}' not found.", code="previous_response_not_found"
+        )
+        held = self._kept.get(previous)
+        return Asked(received, request, held or ()), unknown if held is None else None
+
+    async def answer(self, asked: Asked) -> Answer:
+        """What the rules refuse, else what the script says."""
+        wrong = refuse(asked, self.limits, self.count(asked))
+        return wrong if wrong is not None else await self.script.next(asked.received)
+
+    def check(self, asked: Asked) -> Refuse | None:
+        """What is wrong with a conversation that is only to be counted."""
+        return malformed(asked, self.limits) if self.limits.validates else None
+
+    def count(self, asked: Asked) -> int:
+        return self.biller.size(asked.request, asked.held)
+
+    def speak(self, asked: Asked, say: Say) -> Spoken:
+        """Give a reply its number, its ids, its signatures and its bill."""
+        request = asked.request
+        said = tuple(self._named(part, asked) for part in say.parts)
+        usage, written_1h = self.biller.bill(request, asked.held, said)
+        options, include = _field(request, "stream_options"), _field(request, "include")
+        spoken = Spoken(
+            next(self._replies),
+            request.model,
+            said,
+            say.finish,
+            say.usage or usage,
+            0 if say.usage else written_1h,
+            isinstance(options, dict) and options.get("include_usage") is True,
+            isinstance(include, list) and "reasoning.encrypted_content" in include,
+        )
+        if request.dialect is RESPONSES and _field(request, "store") is not False:
+            self._keep(asked, spoken)
+        return spoken
+
+    def _named(self, part: Said, asked: Asked) -> Said:
+        if isinstance(part, ToolCall) and not part.id:
+            prefix = "toolu" if asked.request.dialect is ANTHROPIC else "call"
+            return structs.replace(part, id=f"{prefix}_{next(self._calls)}")
+        if isinstance(part, Reasoning) and not part.signature and not part.sealed:
+            bound_to = chains_of(asked.messages, self.limits)[-1]
+            return structs.replace(part, signature=sign(part.text, bound_to))
+        return part
+
+    def _keep(self, asked: Asked, spoken: Spoken) -> None:
+        """Remember the items so far; `instructions` are for one request only."""
+        request = asked.request
+        listed = request.system[len(request.system) - request.offset :]
+        said = decode_messages(msgspec.json.encode(responses.body(spoken)["output"]), RESPONSES)
+        items = (*asked.held, *listed, *request.messages, *said)
+        self._kept[responses.response_id(spoken.number)] = items
+
+
+def _read(body: bytes, dialect: Dialect) -> tuple[Request | None, WireError | None]:
+    try:
+        return decode_request(body, dialect), None
+    except WireError as error:
+        return None, error
+
+
+def _field(request: Request, name: str) -> object:
+    return msgspec.json.decode(request.fields.get(name, Raw(b"null")))

@@ -1,0 +1,176 @@
+"""Replies and errors as OpenAI Responses spells them.
+
+One idea: a reply is a list of items, each with an id and a place in the list, and a stream says for each of them that it was
+added, how it grows and that it is done, with a number for every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+
+from refold.model.message import Text, ToolCall
+from refold.model.tokens import Usage
+from refold.testing import chat
+from refold.testing.events import Event, Json, pieces
+from refold.testing.faults import Refuse
+from refold.testing.reply import Finish, Said, Spoken
+
+OPENING = 2
+"""Events before the first that says something."""
+
+_INCOMPLETE: dict[Finish, str] = {
+    "length": "max_output_tokens",
+    "filter": "content_filter",
+    "window": "max_output_tokens",
+}
+
+
+def body(spoken: Spoken) -> Json:
+    reason = _INCOMPLETE.get(spoken.finish)
+    return {
+        **_response(spoken, "incomplete" if reason else "completed"),
+        "incomplete_details": {"reason": reason} if reason else None,
+        "output": _items(spoken),
+        "usage": usage_of(spoken.usage),
+    }
+
+
+def events(spoken: Spoken) -> list[Event]:
+    whole = body(spoken)
+    items = _items(spoken)
+    told: list[Json] = [*_opening(spoken)]
+    for index, item in enumerate(items):
+        told += _item_events(item, index)
+    told.append({"type": f"response.{whole['status']}", "response": whole})
+    return _numbered(told)
+
+
+def error(refuse: Refuse, number: int) -> Json:
+    return chat.error(refuse, number)
+
+
+def error_event(spoken: Spoken, refuse: Refuse, at: int) -> Event:
+    """The event that ends a stream which has begun; it has number `at`."""
+    told = error(refuse, spoken.number)["error"]
+    assert isinstance(told, dict)
+    failure = {"code": told["code"] or told["type"], "message": told["message"]}
+    failed = {**_response(spoken, "failed"), "error": failure}
+    return _numbered([{"type": "response.failed", "response": failed}], at)[0]
+
+
+def usage_of(usage: Usage) -> Json:
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.output,
+    }
+
+
+def _response(spoken: Spoken, status: str) -> Json:
+    return {
+        "id": response_id(spoken.number),
+        "object": "response",
+        "created_at": chat.CREATED,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "model": spoken.model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "temperature": 1.0,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": 1.0,
+        "usage": None,
+    }
+
+
+def response_id(number: int) -> str:
+    return f"resp_{number}"
+
+
+def _opening(spoken: Spoken) -> list[Json]:
+    begun = _response(spoken, "in_progress")
+    return [{"type": f"response.{word}", "response": begun} for word in ("created", "in_progress")]
+
+
+def _numbered(told: Iterable[Json], first: int = 0) -> list[Event]:
+    numbers = count(first)
+    return [Event({**data, "sequence_number": next(numbers)}, str(data["type"])) for data in told]
+
+
+def _items(spoken: Spoken) -> list[Json]:
+    return [_item(part, f"{spoken.number}_{index}", spoken) for index, part in enumerate(spoken.parts)]
+
+
+def _item(part: Said, name: str, spoken: Spoken) -> Json:
+    status = "incomplete" if spoken.finish in _INCOMPLETE else "completed"
+    if isinstance(part, Text):
+        content = [_content(part.text, refuses=spoken.finish == "refusal")]
+        return {
+            "id": f"msg_{name}",
+            "type": "message",
+            "status": status,
+            "role": "assistant",
+            "content": content,
+        }
+    if isinstance(part, ToolCall):
+        call = {"call_id": part.id, "name": part.name, "arguments": part.arguments}
+        return {"id": f"fc_{name}", "type": "function_call", "status": status, **call}
+    summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+    item: Json = {"id": f"rs_{name}", "type": "reasoning", "summary": summary}
+    return {**item, "encrypted_content": part.sealed or part.signature} if spoken.include_sealed else item
+
+
+def _content(text: str, *, refuses: bool) -> Json:
+    if refuses:
+        return {"type": "refusal", "refusal": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _item_events(item: Json, index: int) -> Iterator[Json]:
+    at = {"item_id": item["id"], "output_index": index}
+    unsaid: Json = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
+    empty = {key: unsaid.get(key, value) for key, value in item.items()}
+    yield {"type": "response.output_item.added", "output_index": index, "item": empty}
+    if item["type"] == "function_call":
+        yield from _grown("response.function_call_arguments", "arguments", str(item["arguments"]), at)
+    elif item["type"] == "message":
+        yield from _content_events(item["content"], at)
+    else:
+        yield from _summary_events(item["summary"], at)
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def _content_events(contents: object, at: Json) -> Iterator[Json]:
+    assert isinstance(contents, list)
+    for index, part in enumerate(contents):
+        place = {**at, "content_index": index}
+        key = "refusal" if part["type"] == "refusal" else "text"
+        yield {"type": "response.content_part.added", **place, "part": {**part, key: ""}}
+        kind = f"response.{part['type']}"
+        extra: Json = {"logprobs": []} if key == "text" else {}
+        yield from _grown(kind, key, part[key], {**place, **extra})
+        yield {"type": "response.content_part.done", **place, "part": part}
+
+
+def _summary_events(summary: object, at: Json) -> Iterator[Json]:
+    assert isinstance(summary, list)
+    for index, part in enumerate(summary):
+        place = {**at, "summary_index": index}
+        kind = "response.reasoning_summary_part"
+        yield {"type": f"{kind}.added", **place, "part": {**part, "text": ""}}
+        yield from _grown("response.reasoning_summary_text", "text", part["text"], place)
+        yield {"type": f"{kind}.done", **place, "part": part}
+
+
+def _grown(kind: str, key: str, text: str, place: Json) -> Iterator[Json]:
+    """A text that arrives in pieces, and then whole."""
+    for piece in pieces(text):
+        yield {"type": f"{kind}.delta", **place, "delta": piece}
+    yield {"type": f"{kind}.done", **place, key: text}

@@ -1,0 +1,194 @@
+"""What a provider refuses before a model sees it.
+
+One idea: Refold's own rules (`refold.core.verify`) judge the request, and the provider's own words tell the verdict, so a
+request that would fail in production fails here, in the way the application has to recognise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from refold.core.content import count_breakpoints, count_fixed_breakpoints
+from refold.core.reconcile import chain_of
+from refold.core.verify import verify
+from refold.model.errors import WireError
+from refold.model.message import DialectName, Message, Reasoning
+from refold.model.window import Rule, Violation
+from refold.testing.faults import Answer, Refuse
+from refold.testing.overflows import USUAL, overflow
+from refold.testing.received import Received
+from refold.testing.reply import sign
+from refold.wire import Request
+
+
+class Limits(Struct, frozen=True):
+    """What this provider allows."""
+
+    window: int | None = 128_000
+    """None takes prompts of any size without a word, as some servers do. 128,000 is what most models have."""
+    max_output: int | None = None
+    """None writes as much as fits."""
+    key: str = ""
+    """The only key that is accepted; empty accepts any, and none."""
+    wording: str = ""
+    """Whose words refuse what does not fit; empty: those of the protocol's own provider."""
+    validates: bool = True
+    """Refuse what is not a well-formed conversation."""
+    binds_thinking: bool = False
+    """A thought is valid only after the messages it was first said after."""
+
+
+class Asked(Struct, frozen=True):
+    """A request that could be read, with what the provider keeps before it."""
+
+    received: Received
+    request: Request
+    held: tuple[Message, ...] = ()
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return (*self.held, *self.request.messages)
+
+
+def refuse_unread(received: Received, error: WireError | None, limits: Limits) -> Refuse | None:
+    """What is wrong before the conversation is looked at: the key, a header, the body."""
+    is_anthropic = received.dialect.name == "anthropic"
+    if limits.key and received.key != limits.key:
+        return Refuse(401)
+    if is_anthropic and "anthropic-version" not in received.headers:
+        return Refuse(400, "anthropic-version: header is required")
+    most = received.dialect.max_body_bytes
+    if most and len(received.body) > most:
+        return Refuse(413)
+    if error is not None:
+        return Refuse(400, error.message)
+    return None
+
+
+def refuse(asked: Asked, limits: Limits, size: int) -> Answer | None:
+    """What is wrong with a request for a reply whose prompt has this size; None where nothing is."""
+    request = asked.request
+    if not request.model:
+        is_anthropic = request.dialect.name == "anthropic"
+        return Refuse(400, "model: Field required" if is_anthropic else "you must provide a model parameter")
+    if request.dialect.name == "anthropic" and request.max_output is None:
+        return Refuse(400, "max_tokens: Field required")
+    if limits.validates and (found := malformed(asked, limits)):
+        return found
+    return _too_much(request, limits, size)
+
+
+def malformed(asked: Asked, limits: Limits) -> Refuse | None:
+    """The first rule of the dialect that the conversation breaks."""
+    request = asked.request
+    broken = verify(
+        asked.messages,
+        request.dialect,
+        as_request=bool(asked.messages),  # what goes on from a stored conversation may bring none
+        continues=request.continues and not asked.held,
+        fixed_breakpoints=count_fixed_breakpoints(request.fixed),
+    )
+    if broken:
+        return Refuse(400, _worded(broken[0], asked))
+    return next(_altered(asked, limits), None)
+
+
+def _altered(asked: Asked, limits: Limits) -> Iterator[Refuse]:
+    """Thoughts that are not what the server said, or not where it said them."""
+    chains = chains_of(asked.messages, limits)
+    for index, message in enumerate(asked.messages):
+        for at, part in enumerate(message.parts):
+            if not isinstance(part, Reasoning):
+                continue
+            given = part.signature if asked.request.dialect.name == "anthropic" else part.text and part.sealed
+            if given and given != sign(part.text, chains[index]):
+                yield _not_ours(asked.request, index, at)
+
+
+def chains_of(messages: Sequence[Message], limits: Limits) -> list[bytes]:
+    """What a thought is bound to at the place of each message, and after the last of them."""
+    return [b"", *chain_of(messages)] if limits.binds_thinking else [b""] * (len(messages) + 1)
+
+
+def _not_ours(request: Request, index: int, part: int) -> Refuse:
+    if request.dialect.name == "anthropic":
+        return Refuse(400, f"messages.{index}.content.{part}: Invalid `signature` in `thinking` block")
+    message = "The encrypted content could not be verified. Reason: Encrypted content could not be decrypted or parsed."
+    return Refuse(400, message, code="invalid_encrypted_content")
+
+
+def _too_much(request: Request, limits: Limits, size: int) -> Answer | None:
+    output = request.max_output or 0
+    if limits.max_output is not None and output > limits.max_output:
+        return Refuse(400, _capped(request, limits.max_output, output))
+    if limits.window is None or size + output <= limits.window:
+        return None
+    wording = limits.wording or USUAL[request.dialect.name]
+    if size <= limits.window and request.dialect.name == "responses" and not limits.wording:
+        return None  # Responses takes what is left of the window for its output.
+    return overflow(wording, window=limits.window, prompt=size, output=output, model=request.model)
+
+
+def _capped(request: Request, most: int, asked: int) -> str:
+    return _CAPS[request.dialect.name].format(most=most, asked=asked, model=request.model)
+
+
+_CAPS: dict[DialectName, str] = {
+    "anthropic": "max_tokens: {asked} > {most}, which is the maximum allowed number of output tokens for {model}",
+    "responses": "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= {most}, but got {asked} instead.",
+    "chat": "max_tokens is too large: {asked}. This model supports at most {most} completion tokens, whereas you provided {asked}.",
+}
+_ANTHROPIC: dict[Rule, str] = {
+    "unanswered_call": "messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after: {calls}. Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
+    "orphan_result": "messages.{index}.content.0: unexpected `tool_use_id` found in `tool_result` blocks: {results}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message.",
+    "split_results": "messages.{index}.content.0: unexpected `tool_use_id` found in `tool_result` blocks: {results}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message.",
+    "duplicate_result": "messages.{index}.content.0: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {results}",
+    "duplicate_call_id": "messages.{index}: `tool_use` ids must be unique",
+    "bad_call_id": "messages.{index}.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
+    "bad_arguments": "messages.{index}.content.0.tool_use.input: Input should be a valid dictionary",
+    "unsigned_thinking": "messages.{index}.content.0.thinking.signature: Field required",
+    "dangling_reasoning": "messages.{index}: The final block in an assistant message cannot be `thinking`.",
+    "empty_message": "messages.{index}: all messages must have non-empty content except for the optional final assistant message",
+    "blank_text": "messages: text content blocks must contain non-whitespace text",
+    "starts_without_user": 'messages: first message must use the "user" role',
+    "ends_with_assistant": "This model does not support assistant message prefill. The conversation must end with a user message.",
+    "illegal_role": "messages: Unexpected role. The Messages API accepts a top-level `system` parameter, not a role of that name in its messages.",
+    "too_many_breakpoints": "A maximum of 4 blocks with cache_control may be provided. Found {marks}.",
+}  # fmt: skip
+_RESPONSES: dict[Rule, str] = {
+    "unanswered_call": "No tool output found for function call {calls}.",
+    "orphan_result": "No tool call found for function call output with call_id {results}.",
+    "duplicate_result": "No tool call found for function call output with call_id {results}.",
+    "dangling_reasoning": "Item 'rs_{index}' of type 'reasoning' was provided without its required following item.",
+    "bad_call_id": "Invalid 'input[{index}].call_id': string too long. Expected a string with maximum length 64.",
+}
+_CHAT: dict[Rule, str] = {
+    "unanswered_call": "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have response messages: {calls}",
+    "orphan_result": "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
+    "duplicate_result": "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
+}  # fmt: skip
+_WORDS: dict[DialectName, dict[Rule, str]] = {"anthropic": _ANTHROPIC, "responses": _RESPONSES, "chat": _CHAT}
+
+
+def _worded(violation: Violation, asked: Asked) -> str:
+    """The provider's sentence; where it has none that is known, Refold's own."""
+    request, index = asked.request, violation.index or 0
+    template = _WORDS[request.dialect.name].get(violation.rule)
+    place = index - len(asked.held) + request.offset
+    if template is None:
+        return f"Invalid value for '{request.dialect.messages_key}[{place}]': {violation.message}."
+    calls, results = _ids(asked.messages, index)
+    marks = sum(count_breakpoints(message.parts) for message in request.messages)
+    marks += count_fixed_breakpoints(request.fixed)
+    return template.format(index=place, calls=calls, results=results, marks=marks)
+
+
+def _ids(messages: Sequence[Message], index: int) -> tuple[str, str]:
+    """The calls of a message that nothing answers (else all of them), and its results."""
+    message = messages[index]
+    answered = {result.call_id for other in messages for result in other.results}
+    calls = [call.id for call in message.calls]
+    missing = [call_id for call_id in calls if call_id not in answered]
+    return ", ".join(missing or calls), ", ".join(result.call_id for result in message.results)
