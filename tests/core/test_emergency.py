@@ -1,8 +1,7 @@
 import pytest
-from msgspec import structs
 
 from refold.core.assemble import lead_of
-from refold.core.emergency import GONE, squeeze_in
+from refold.core.emergency import squeeze_in
 from refold.core.fold import Folded
 from refold.core.policy import LastMessages, Policy, Texts
 from refold.core.stages import DropHalf, Fit
@@ -30,10 +29,10 @@ def turns(count: int) -> Folded:
 @pytest.mark.feature("P7")
 def test_what_was_dropped_is_named_in_front_and_the_task_with_it():
     folded = turns(6)
-    found, edits = squeeze_in(folded, POLICY, room(folded.tokens * 2 // 3))
+    found, edits = squeeze_in(folded, POLICY, POLICY.emergency, room(folded.tokens * 2 // 3))
     said = found.lead.messages[0].text
     assert said.startswith("Before: Task #m0: question 0 ")
-    assert f"{GONE} #m0 to #m11" in said
+    assert "No longer shown: #m0 to #m11" in said
     assert found.shown.messages() == folded.shown.messages(12)
     assert found.tokens <= folded.tokens * 2 // 3
     assert {edit.seq for edit in edits} == set(range(12))
@@ -46,9 +45,9 @@ def test_the_summary_so_far_survives_and_is_cut_only_where_it_must_be():
     before = Summary(text, 0, 3, len(text))
     lead = lead_of((before,), POLICY, CHAT, COUNTER, 0)
     folded = folded.lead_by((before,), lead)
-    kept, _ = squeeze_in(folded, POLICY, room(len(text) * 3))
+    kept, _ = squeeze_in(folded, POLICY, POLICY.emergency, room(len(text) * 3))
     assert text in kept.lead.messages[0].text
-    cut, _ = squeeze_in(folded, structs.replace(POLICY, emergency=(DropHalf(), DropHalf())), room(1_100))
+    cut, _ = squeeze_in(folded, POLICY, (DropHalf(), DropHalf()), room(1_100))
     said = cut.lead.messages[0].text
     assert said.startswith("Before: fact 0 about the matter\n")
     assert "[… #s0 …]" in said
@@ -57,8 +56,8 @@ def test_the_summary_so_far_survives_and_is_cut_only_where_it_must_be():
 
 def test_cutting_alone_needs_no_note():
     folded = Folded.of(View(CHAT, COUNTER)).extend([user("look " * 400), assistant("well"), user("next")])
-    policy = structs.replace(POLICY, emergency=(Fit(user_share=0.3, measured=True, active=True),))
-    found, edits = squeeze_in(folded, policy, room(1_000))
+    stages = (Fit(user_share=0.3, measured=True, active=True),)
+    found, edits = squeeze_in(folded, POLICY, stages, room(1_000))
     assert found.lead.messages == ()
     assert [edit.handle for edit in edits] == ["#m0"]
     assert found.tokens <= 1_000

@@ -1,7 +1,9 @@
 import msgspec
 import pytest
 
-from refold.core.estimate import ByteEstimate, CharacterEstimate
+from refold.core.assemble import Lead, assemble
+from refold.core.estimate import ByteEstimate, CharacterEstimate, estimate_window
+from refold.model.dialect import CHAT
 from refold.model.message import (
     File,
     Image,
@@ -11,10 +13,11 @@ from refold.model.message import (
     ToolCall,
     ToolResult,
     assistant,
+    system,
     tool,
     user,
 )
-from refold.model.window import Tool
+from refold.model.window import Fixed, Tool
 
 by_characters, by_bytes = CharacterEstimate(), ByteEstimate()
 PIXEL = Image(media_type="image/png", data="AAAA")
@@ -58,6 +61,16 @@ class TestCharacters:
         assert by_characters.tools([]) == 0
         assert by_characters.tools([look]) == (4 + 12 + 17 + 20) * 2 // 5
         assert by_characters.tools([look, look]) == 2 * (4 + 12 + 17 + 20) * 2 // 5
+
+    def test_a_window_is_all_that_is_sent(self):
+        look = Tool("look", "Looks at it.", '{"type": "object"}')
+        fixed = Fixed(CHAT, (system("be kind"),), (look,))
+        window = assemble(fixed, (user("Hello, world!"),), Lead((user("before"),)))
+        assert estimate_window(window) == (7 + 12) * 2 // 5 + (6 + 12) * 2 // 5 + 10 + by_characters.tools(
+            [look]
+        )
+        block = assemble(fixed, (user("Hello, world!"),), Lead(block="before"))
+        assert estimate_window(block) == (7 + 2 + 6 + 12) * 2 // 5 + 10 + by_characters.tools([look])
 
 
 class TestBytes:

@@ -29,6 +29,13 @@ def facts(**known) -> Facts:
         (TokenRatio(0.8, ">"), facts(tokens=79), None, facts(tokens=81)),
         (TokenRatio(0.8, ">="), facts(tokens=79), facts(tokens=80), facts(tokens=81)),
         (TokenRatio(0.75, ">"), facts(tokens=74), None, facts(tokens=76)),
+        (
+            TokenRatio(0.8, of="room"),
+            facts(tokens=79, room=99),
+            facts(tokens=72, room=90),
+            facts(tokens=80, room=90),
+        ),
+        (OverBudget(0.75), facts(tokens=54, max_output=20), None, facts(tokens=56, max_output=20)),
         (RemainingTokens(10), facts(tokens=89), facts(tokens=90), facts(tokens=91)),
         (MessageCount(20), facts(messages=19), None, facts(messages=21)),
         (MessagesToRefine(2), facts(to_refine=1), facts(to_refine=2), facts(to_refine=3)),
@@ -53,6 +60,7 @@ def test_thresholds(trigger, below, at, above):
         (MessageCount(20), facts(messages=20)),
         (ToolTokens(8_000), facts(tool_tokens=8_000)),
         (OverBudget(), facts(tokens=80, max_output=20)),
+        (OverBudget(0.55), facts(tokens=35, max_output=20)),
         (ReportedOverflow(), facts(reported=100)),
     ],
 )
@@ -95,8 +103,9 @@ def test_a_policy_looks_only_at_its_moments():
 
 @pytest.mark.parametrize("share", [80, 0, -1, 1.01])
 def test_a_ratio_out_of_range_is_refused(share):
-    with pytest.raises(ConfigError):
-        TokenRatio(share)
+    for make in (TokenRatio, OverBudget):
+        with pytest.raises(ConfigError):
+            make(share)
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,79 @@
 """What is shown of a message as it arrives.
 
 One idea: one huge thing is cut once, before it was ever sent, so cutting it never changes bytes that a provider has cached.
+Its beginning and end stay, and of the middle what says something that is not in sight; a user's rules stay whole.
 """
 
 from __future__ import annotations
 
+from refold.core.budget import exact
 from refold.core.emergency import reduce
+from refold.core.extractive import terms_in_sight
 from refold.core.fold import Folded
 from refold.core.plan import Frame, Now, limit_for
-from refold.core.stages.shown import Edit, Item, Room, Shown
+from refold.core.stages import AnyStage, Fit
+from refold.core.stages.shown import Edit, Item, Room, Shown, handle_of
+from refold.core.summary.extract import CHARACTERS_PER_TOKEN
+from refold.core.summary.rules import rules
+from refold.core.summary.shorten import shorten
 from refold.model.message import Message
 
 _BEFORE_CALL = Now("before_call")
+REASON = "larger than its share"
+SIXTH = 6
+"""Of a small room a message may take this part before its floor counts for more than its share."""
+LEAST = 50
+"""Tokens that a cut must leave room for: with fewer, nothing but its handle would be left of a message."""
 
 
 def arrive(folded: Folded, frame: Frame, number: int) -> tuple[Message, tuple[Edit, ...]]:
     """How an original, which is indexed and not yet shown, is to be shown, and what was cut from it."""
-    message = folded.branch[number].message
-    if not frame.policy.arrival:
-        return message, ()
-    counter, instructions = folded.shown.counter, frame.cost.total.tokens
-    room = Room(
-        max(0, limit_for(frame, _BEFORE_CALL) - instructions), instructions, counter, folded.shown.dialect
+    entry, edits = folded.branch[number], list[Edit]()
+    item = Item(entry.message, number, entry.tokens)
+    for stage in frame.policy.arrival if frame.policy.enabled else ():
+        item, more = _passed(item, stage, folded, frame)
+        edits += more
+    return item.message, tuple(edits)
+
+
+def _passed(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[Item, tuple[Edit, ...]]:
+    """The item after one stage. What a stage would fit to its share by position, is fitted by what it says."""
+    instructions, counter = frame.cost.total.tokens, folded.shown.counter
+    room = max(0, limit_for(frame, _BEFORE_CALL) - instructions)
+    if not isinstance(stage, Fit):
+        shown, edits = reduce(
+            Shown((item,), 1), (stage,), Room(room, instructions, counter, folded.shown.dialect)
+        )
+        return (shown.items[0], edits) if shown.items else (item, ())
+    limit = _limit(stage, item.message, room)
+    if limit < LEAST or item.tokens <= limit:
+        return item, ()
+    short = _shortened(item, limit, folded, frame)
+    tokens = counter.message(short)
+    edit = Edit("fit", item.seq, item.tokens, tokens, REASON, handle_of(item.seq))
+    return (Item(short, item.seq, tokens), (edit,)) if tokens < item.tokens else (item, ())
+
+
+def _limit(stage: Fit, message: Message, room: int) -> int:
+    """How many tokens a message may take; 0 for as many as it likes."""
+    share = stage.user_share if message.role == "user" else stage.input_share
+    if message.results:
+        share = stage.result_share
+    if not share or message.role in ("system", "developer"):
+        return 0
+    floor = min(stage.floor // CHARACTERS_PER_TOKEN, room // SIXTH)
+    return max(floor, int(exact(share) * room))
+
+
+def _shortened(item: Item, limit: int, folded: Folded, frame: Frame) -> Message:
+    message = item.message
+    return shorten(
+        folded.facts,
+        message,
+        item.seq,
+        limit=limit,
+        window=frame.budget.window,
+        counter=folded.shown.counter,
+        covered=terms_in_sight(folded, frame),
+        must=tuple(rules(message.text)) if message.role == "user" else (),
     )
-    item = Item(message, number, folded.branch[number].tokens)
-    shown, edits = reduce(Shown((item,), 1), frame.policy.arrival, room)
-    return shown.items[0].message, edits

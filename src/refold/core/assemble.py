@@ -47,14 +47,24 @@ NO_LEAD = Lead()
 
 
 def lead_of(
-    summaries: Sequence[Summary], policy: Policy, dialect: Dialect, counter: TokenCounter, room: int
+    summaries: Sequence[Summary],
+    policy: Policy,
+    dialect: Dialect,
+    counter: TokenCounter,
+    room: int,
+    prompt: tuple[Message, ...] = (),
 ) -> Lead:
-    """Summaries as they are sent: the newest whole, those before it as a line each, as far as `room` tokens allow."""
+    """Summaries as they are sent: the newest whole, those before it as a line each, as far as `room` tokens allow.
+
+    `prompt` is the system prompt, after which a block is counted as it will stand.
+    """
     if not summaries:
         return NO_LEAD
     text = framed(lineage(summaries, counter, room), policy)
     if policy.placement == "system":
-        return Lead(block=text, tokens=counter.text(text))
+        joined = Window(Fixed(dialect, prompt), (), block=text).system
+        taken = sum(map(counter.message, joined)) - sum(map(counter.message, prompt))
+        return Lead(block=text, tokens=max(0, taken))
     message = assistant(text) if policy.placement == "assistant" else user(text)
     is_bridged = dialect.starts_with_user and message.role != "user"
     messages = (user(BRIDGE), message) if is_bridged else (message,)
@@ -62,11 +72,13 @@ def lead_of(
 
 
 def framed(text: str, policy: Policy) -> str:
-    """A summary between the words that say what it is."""
+    """A summary between the words that say what it is, with nothing in it that could be taken for their end."""
     texts = policy.texts
     if texts.fence:
         inside = text.replace(f"</{texts.fence}", f"< /{texts.fence}")
         text = f"<{texts.fence}>\n{inside}\n</{texts.fence}>"
+    elif end := texts.closing.strip():
+        text = text.replace(end, f"{end[0]} {end[1:]}")
     return f"{texts.opening}{text}{texts.closing}"
 
 

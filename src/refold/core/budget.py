@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import lru_cache
+from math import log2
 
 from msgspec import Struct
 
 from refold.model.budget import Budget, Share, Tokens
 from refold.model.errors import BudgetError
 
+SMALL_WINDOW = 8_000
+"""Shares that sink with the window are given for one of this size, and hold for all that are smaller."""
 RESERVE_SHARE = 0.05
 """Headroom of the pressure anatomy: provider counts differ from local ones by a few percent."""
 
@@ -28,7 +31,15 @@ def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> in
     if isinstance(size, Tokens):
         return size.tokens
     whole = {"window": budget.window, "limit": limit_of(budget), "effective": effective}[size.of]
-    return int(exact(size.fraction) * whole)
+    return int(exact(fraction_of(size, budget.window)) * whole)
+
+
+def fraction_of(share: Share, window: int) -> float:
+    """The share in a window of this size."""
+    if not share.sinks:
+        return share.fraction
+    doublings = max(0.0, log2(window / SMALL_WINDOW))
+    return max(share.least, round(share.fraction - share.sinks * doublings, 4))
 
 
 def limit_of(budget: Budget) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from refold.core.assemble import Lead, lead_of, summary_handle
+from msgspec import structs
+
+from refold.core.assemble import lead_of, summary_handle
 from refold.core.budget import exact
 from refold.core.fold import Folded
 from refold.core.policy import Policy
@@ -24,7 +26,6 @@ PREVIOUS_SHARE = 0.35
 """Of the room, for the summary so far, where there is no room for all of it."""
 _CHARACTERS_PER_TOKEN = 3
 """A careful guess: what is cut by it must fit."""
-GONE = "No longer shown:"
 
 
 def reduce(shown: Shown, stages: tuple[AnyStage, ...], room: Room) -> tuple[Shown, tuple[Edit, ...]]:
@@ -37,24 +38,30 @@ def reduce(shown: Shown, stages: tuple[AnyStage, ...], room: Room) -> tuple[Show
     return shown, tuple(edits)
 
 
-def squeeze_in(folded: Folded, policy: Policy, room: Room) -> tuple[Folded, tuple[Edit, ...]]:
+def squeeze_in(
+    folded: Folded,
+    policy: Policy,
+    stages: tuple[AnyStage, ...],
+    room: Room,
+    prompt: tuple[Message, ...] = (),
+) -> tuple[Folded, tuple[Edit, ...]]:
     """The branch shown so that it takes no more than `room`, which is for summaries and messages together, if it can be."""
-    plain = _squeezed(folded, policy, room)
+    plain = _squeezed(folded, stages, room)
     if plain[0].tokens <= room.tokens and not _gone(folded, plain[0]):
         return plain
-    noted = _squeezed(_noted(folded, policy, room, ()), policy, room)
+    so_far = folded.summaries
+    noted = _squeezed(_noted(folded, so_far, policy, room, (), prompt), stages, room)
     gone = _gone(folded, noted[0])
-    named = _noted(noted[0], policy, room, gone)
+    named = _noted(noted[0], so_far, policy, room, gone, prompt)
     if gone and named.tokens <= room.tokens:
         return named, noted[1]
     return noted if noted[0].tokens <= room.tokens else plain
 
 
-def _squeezed(folded: Folded, policy: Policy, room: Room) -> tuple[Folded, tuple[Edit, ...]]:
-    left = Room(
-        max(0, room.tokens - folded.lead.tokens), room.instructions, room.counter, room.dialect, room.pinned
-    )
-    shown, edits = reduce(folded.items, policy.emergency, left)
+def _squeezed(folded: Folded, stages: tuple[AnyStage, ...], room: Room) -> tuple[Folded, tuple[Edit, ...]]:
+    lead = folded.lead.tokens
+    left = structs.replace(room, tokens=max(0, room.tokens - lead), instructions=room.instructions + lead)
+    shown, edits = reduce(folded.items, stages, left)
     return (folded.show(shown.items) if edits else folded), edits
 
 
@@ -65,30 +72,38 @@ def _gone(before: Folded, after: Folded) -> tuple[int, ...]:
     return tuple(number for number in numbers if number not in left)
 
 
-def _noted(folded: Folded, policy: Policy, room: Room, gone: tuple[int, ...]) -> Folded:
-    """The same messages after a summary that says what was there: the one so far, or the task, and what is gone."""
+def _noted(
+    folded: Folded,
+    so_far: tuple[Summary, ...],
+    policy: Policy,
+    room: Room,
+    gone: tuple[int, ...],
+    prompt: tuple[Message, ...],
+) -> Folded:
+    """The same messages after a note that says what was there: the summary so far, or the task, and what is gone.
+
+    The note stands after the summaries so far, so that their handles lead to them, whatever it had to leave out.
+    """
     counter = room.counter
-    if folded.summaries:
-        last, number = folded.summaries[-1], len(folded.summaries) - 1
+    if so_far:
+        last, number = so_far[-1], len(so_far) - 1
         most = int(exact(PREVIOUS_SHARE) * room.tokens) * _CHARACTERS_PER_TOKEN
         is_small = counter.text(last.text) <= exact(PREVIOUS_SHARE) * room.tokens
         before = last.text if is_small else f"{head(last.text, most)}\n[… {summary_handle(number)} …]"
+    elif gone and _shows_task(folded):
+        before = ""
     else:
         before = _task(folded, int(exact(TASK_SHARE) * room.tokens) * _CHARACTERS_PER_TOKEN)
-    text = "\n".join(line for line in (before, _spans(gone)) if line)
+    text = "\n".join(line for line in (before, _said(gone, policy)) if line)
     if not text:
         return folded
-    covered = max((*gone, folded.summaries[-1].last - 1 if folded.summaries else -1)) + 1
+    covered = max((*gone, so_far[-1].last - 1 if so_far else -1)) + 1
     note = Summary(text, 0, covered, counter.text(text), "mechanical", "cumulative")
-    return folded.lead_by((*folded.summaries[:-1], note), _lead(note, policy, room))
-
-
-def _lead(note: Summary, policy: Policy, room: Room) -> Lead:
-    return lead_of((note,), policy, room.dialect, room.counter, 0)
+    return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, prompt))
 
 
 def _task(folded: Folded, most: int) -> str:
-    """What the user asked first, unless it is shown."""
+    """What the user asked first."""
     starts = folded.branch.turn_starts
     if not starts:
         return ""
@@ -96,6 +111,18 @@ def _task(folded: Folded, most: int) -> str:
     short = head(message.text, most)
     rest = "" if len(short) == len(message.text) else f" [… {handle_of(starts[0])} …]"
     return f"Task {handle_of(starts[0])}: {short}{rest}"
+
+
+def _shows_task(folded: Folded) -> bool:
+    asked, shown = folded.branch.turn_starts, folded.shown.turn_starts
+    return bool(asked and shown) and folded.number(shown[0]) == asked[0]
+
+
+def _said(gone: tuple[int, ...], policy: Policy) -> str:
+    """The policy's words for what is gone."""
+    if not gone:
+        return ""
+    return policy.texts.dropped.replace("{count}", str(len(gone))).replace("{handles}", _spans(gone))
 
 
 def _spans(gone: Iterable[int]) -> str:
@@ -110,4 +137,4 @@ def _spans(gone: Iterable[int]) -> str:
         handle_of(first) if first == last else f"{handle_of(first)} to {handle_of(last)}"
         for first, last in spans
     ]
-    return f"{GONE} {', '.join(said)}" if said else ""
+    return ", ".join(said)

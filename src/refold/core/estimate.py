@@ -12,7 +12,7 @@ import msgspec
 
 from refold.model.message import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import Source
-from refold.model.window import Tool
+from refold.model.window import Tool, Window
 
 MEDIA_TOKENS = 256
 """Flat cost of an image or file: its true cost depends on resolution and provider."""
@@ -41,6 +41,13 @@ class CharacterEstimate:
     def tools(self, tools: Iterable[Tool], /) -> int:
         """What tool definitions cost: name, description, parameters and framing."""
         return sum(map(_tool_characters, tools)) * 2 // 5
+
+
+def estimate_window(window: Window) -> int:
+    """All of a window by its characters: instructions with their summary, messages and tools."""
+    counter = CharacterEstimate()
+    messages = (*window.system, *window.summaries, *window.messages)
+    return sum(map(counter.message, messages)) + counter.tools(window.fixed.tools)
 
 
 class ByteEstimate:

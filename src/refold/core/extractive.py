@@ -1,92 +1,156 @@
 """Fulfil a summary request without any model.
 
 One idea: what must not be lost is carried word for word, the task and the user's rules first; the rest of the room goes to a
-digest of what leaves, chosen against what stays in sight.
+digest of what leaves, chosen against what stays in sight. Where even that is not to be had, a mechanical summary keeps the
+text of the one before it.
 """
 
 from __future__ import annotations
 
-from refold.core.budget import exact
+from collections.abc import Iterable, Iterator
+
+from refold.core.assemble import lead_of, summary_handle
 from refold.core.fold import Folded
 from refold.core.plan import Frame, SummaryRequest
 from refold.core.stages.shown import Item, handle_of
-from refold.core.summary.extract import Digest, Sight, digest
+from refold.core.summary.extract import CHARACTERS_PER_TOKEN, Digest, Sight, digest, in_sight
+from refold.core.summary.facts import text_of
 from refold.core.summary.pieces import head
-from refold.model.summary import Summary
+from refold.core.summary.sections import mechanical, quoted, sections
+from refold.core.summary.shorten import shorten
+from refold.model.message import user
+from refold.model.summary import Summary, SummaryKind
 
-TASK_SHARE = 0.15
-"""Of the summary's room, for what the user asked first: a longer task is cut at a line end, with its handle."""
-RULES_SHARE = 0.20
-FRAMING_TOKENS = 8
-"""What a message costs beyond its text, in every dialect's worst case."""
+TASK_SHARE = 0.10
+"""Of the room for messages, for what the user asked first: of a longer task the beginning, the end and what is new in
+between stay, with its handle."""
+MAX_DIGEST = 12_000
+"""Tokens: what was said beyond so much is found by recall sooner than by reading, and choosing stays quick in any window."""
+MAX_LISTED = 32_000
+"""Tokens: lists are measured as in a window of this size at most; nobody reads longer ones."""
+PINNED_SHARE = 0.8
+"""Of the summary, for the task and the lists: something has to be left for what happened."""
+_SHRINKING = (1.0, 0.5, 0.2, 0.0)
+"""How much of their room lists may take, tried in this order until the whole fits."""
 
 
 def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     """The task, the rules and a digest, within the room that the request gives."""
-    counter = folded.shown.counter
-    room = _room(request, frame)
-    words = counter.text(frame.policy.texts.opening) + counter.text(frame.policy.texts.closing)
-    pins = _pins(folded, request, room)
-    budget = max(0, room - words - FRAMING_TOKENS - counter.text(pins))
+    counter, is_own = folded.shown.counter, frame.policy.scope == "own"
+    room = request.max_tokens - _framing(folded, frame)
+    pins = _pins(request, folded, frame, int(room * PINNED_SHARE))
+    previous = request.previous[-1] if request.previous and not is_own else None
+    known = previous is not None and previous.kind == "extractive"
     found = digest(
         folded.facts,
-        first=request.first,
+        first=previous.last if previous and known else request.first,
         last=request.last,
-        budget=budget,
+        budget=min(MAX_DIGEST, max(0, room - counter.text(f"{pins}\n"))),
         window=frame.budget.window,
         counter=counter,
-        sight=_sight(request, frame, pins),
-        previous=Digest(reserve=request.previous[-1].reserve if request.previous else ()),
+        sight=_sight(folded, request.kept, (*_system(frame), pins)),
+        previous=Digest(reserve=previous.reserve if previous else ()),
         turn_from=request.turn_from,
     )
     text = "\n".join(part for part in (pins, found.text) if part)
-    tokens = counter.text(text) + words + FRAMING_TOKENS
-    return Summary(text, 0, request.last, tokens, "extractive", "cumulative", found.reserve)
+    first = request.first if is_own else 0
+    return _summary(text, first, request, folded, frame, found.reserve)
 
 
-def _room(request: SummaryRequest, frame: Frame) -> int:
-    """As much as the policy gives a summary, but not so much that the next one would be due at once."""
-    effective = max(0, frame.budget.window - frame.budget.max_output - frame.cost.total.tokens)
-    kept = sum(item.tokens for item in request.kept)
-    target = (
-        int(exact(frame.policy.target.fraction) * effective)
-        if hasattr(frame.policy.target, "fraction")
-        else effective
+def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
+    """Who said how much, which files, which rules, and the text of the summary before, within the request's room.
+
+    Where there is no room for all of it, the lists go first and the previous summary last, cut at the end of a line.
+    """
+    counter, is_own = folded.shown.counter, frame.policy.scope == "own"
+    room = request.max_tokens - _framing(folded, frame)
+    fitting = (text for text in _mechanical(request, folded, room) if counter.text(text) <= room)
+    first = request.first if is_own else 0
+    return _summary(next(fitting, ""), first, request, folded, frame, kind="mechanical")
+
+
+def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:
+    """Ever shorter texts."""
+    messages = folded.branch.messages(request.first, request.last)
+    before = request.previous[-1].text if request.previous else ""
+    for share in _SHRINKING:
+        lists = int(room * share) * CHARACTERS_PER_TOKEN
+        yield mechanical(messages, folded.ledger, previous=before, room=lists)
+    left = room * CHARACTERS_PER_TOKEN
+    mark = f"\n[… {summary_handle(len(request.previous) - 1)} …]"
+    while before and left > len(mark):
+        left = left * 3 // 4
+        yield f"{head(before, left - len(mark))}{mark}"
+    yield mechanical(messages, folded.ledger, room=0)
+
+
+def _summary(
+    text: str,
+    first: int,
+    request: SummaryRequest,
+    folded: Folded,
+    frame: Frame,
+    reserve: tuple[int, ...] = (),
+    kind: SummaryKind = "extractive",
+) -> Summary:
+    tokens = folded.shown.counter.text(text) + _framing(folded, frame)
+    return Summary(text, first, request.last, tokens, kind, frame.policy.scope, reserve)
+
+
+def _framing(folded: Folded, frame: Frame) -> int:
+    """What the words around a summary take, and one token for where they meet it."""
+    view = folded.shown
+    empty, prompt = Summary("", 0, 0, 0), frame.fixed.system
+    return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, prompt).tokens + 1
+
+
+def _pins(request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> str:
+    """The task and what the ledger holds, as far as it is not shown anyway, in at most `most` tokens.
+
+    Shares are of characters, and some texts take far more tokens for them than others: then all of it gets less room.
+    """
+    room = max(0, frame.budget.window - frame.budget.max_output - frame.cost.total.tokens)
+    room = min(room, 2 * request.max_tokens, MAX_LISTED)
+    said = [item.message.text for item in request.kept if item.message.role == "user"]
+    for share in _SHRINKING:
+        limit = int(room * share)
+        task = _task(request, folded, int(limit * TASK_SHARE), frame.budget.window)
+        more = sections(folded.ledger, limit * CHARACTERS_PER_TOKEN, shown="\n".join((task, *said)))
+        text = "\n".join(part for part in (task, more) if part)
+        if folded.shown.counter.text(text) <= most:
+            return text
+    return ""
+
+
+def _task(request: SummaryRequest, folded: Folded, limit: int, window: int) -> str:
+    """What the user asked first, unless it is shown whole."""
+    starts = folded.branch.turn_starts
+    if not starts or any(item.seq == starts[0] for item in request.kept):
+        return ""
+    text = folded.branch[starts[0]].message.text
+    short = shorten(
+        folded.facts, user(text), starts[0], limit=limit, window=window, counter=folded.shown.counter
     )
-    return min(request.max_tokens, max(target - kept, effective * 3 // 20), max(0, effective - kept - 16))
+    return f"Task {handle_of(starts[0])}: {quoted(short.text)}" if short.text else ""
 
 
-def _pins(folded: Folded, request: SummaryRequest, room: int) -> str:
-    """The task and the rules, where they are not shown anyway."""
-    shown = {item.seq for item in request.kept}
-    lines: list[str] = []
-    first = next((index for index in folded.branch.turn_starts if index not in shown), None)
-    if first is not None and first == folded.branch.turn_starts[0]:
-        task = folded.branch[first].message.text
-        short = head(task, int(room * 4 * TASK_SHARE))
-        lines.append(f"Task {handle_of(first)}: {short}{' …' if len(short) < len(task) else ''}")
-    left = int(room * 4 * RULES_SHARE)
-    for rule in folded.ledger.rules:
-        if any(rule in line for line in lines) or len(rule) > left:
-            continue
-        left -= len(rule)
-        lines.append(rule)
-    return "\n".join(lines)
+def terms_in_sight(folded: Folded, frame: Frame) -> set[int]:
+    """The terms of all that would be sent now: what shows them again tells nothing new."""
+    before = tuple(message.text for message in folded.lead.messages)
+    return in_sight(
+        folded.facts, _sight(folded, folded.items.items, (*_system(frame), folded.lead.block, *before))
+    )
 
 
-def _sight(request: SummaryRequest, frame: Frame, pins: str) -> Sight:
-    system = tuple(message.text for message in frame.fixed.system)
-    partly = tuple(item.seq for item in request.kept if _is_cut(item))
-    whole = tuple(item.seq for item in request.kept if not _is_cut(item))
-    cut = tuple(_text(item) for item in request.kept if _is_cut(item))
-    return Sight((*system, pins, *cut), whole, partly)
+def _sight(folded: Folded, shown: Iterable[Item], texts: Iterable[str]) -> Sight:
+    """What the model sees: messages as they came, messages cut short, and other texts."""
+    whole, partly = list[Item](), list[Item]()
+    for item in shown:
+        is_whole = item.message is folded.branch[item.seq].message
+        (whole if is_whole else partly).append(item)
+    cut = (text_of(part) for item in partly for part in item.message.parts)
+    return Sight((*texts, *cut), tuple(item.seq for item in whole), tuple(item.seq for item in partly))
 
 
-def _is_cut(item: Item) -> bool:
-    return handle_of(item.seq) in _text(item)
-
-
-def _text(item: Item) -> str:
-    message = item.message
-    calls = (f"{call.name} {call.arguments}" for call in message.calls)
-    return "\n".join((message.text, *calls, *(result.text for result in message.results)))
+def _system(frame: Frame) -> tuple[str, ...]:
+    return tuple(message.text for message in frame.fixed.system)

@@ -90,11 +90,24 @@ class Folded(Struct, frozen=True):
         items = tuple(Item(entry.message, self.number(index), entry.tokens) for index, entry in entries)
         return Shown(items, self.active)
 
+    @property
+    def is_turn_over(self) -> bool:
+        """Has the assistant had the last word? Then no turn is active until the user speaks again."""
+        last = self.shown.last
+        is_said = last is not None and last.message.role == "assistant"
+        return is_said and not self.shown.progress.open_calls
+
+    @property
+    def touchable(self) -> Shown:
+        """What is shown, as a policy's own stages take it: a turn that is over is protected no more."""
+        items = self.items
+        return structs.replace(items, protected=len(items.items)) if self.is_turn_over else items
+
     def show(self, items: Sequence[Item]) -> Folded:
         """The same branch shown another way."""
         view = self.shown
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
-            item.message for item in items
+            (item.message for item in items), (item.tokens for item in items)
         )
         return structs.replace(
             self, shown=shown, edited=tuple(item.seq for item in items), base=len(self.branch)

@@ -33,6 +33,8 @@ Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]
 
 MAX_IN_VAIN = 3
 """After so many compactions in a row that gained nothing, only a window that does not fit is worth another."""
+QUESTION_SHARE = 0.15
+"""Of the room: a longer question is for the summary to carry, where its turn is too large to stay whole."""
 LEAST_SUMMARY = 0.15
 """Of the room: a summary may take so much even where the tail alone leaves less; the tail is cut then."""
 
@@ -65,6 +67,8 @@ class Now(Struct, frozen=True):
     """Why an earlier moment asked for a compaction now."""
     in_vain: int = 0
     """How many compactions in a row have gained nothing."""
+    keep: int | None = None
+    """So many tokens are to stay, whatever the policy says."""
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -87,7 +91,7 @@ class Plan(Struct, frozen=True):
     frame: Frame
     now: Now
     sent: Folded
-    """What leaves if the plan is carried out as it is."""
+    """What leaves; where a summary is asked for, what would leave with it not yet taken in."""
     next: Folded
     """What the branch is shown as from now on."""
     decision: Decision
@@ -97,13 +101,19 @@ class Plan(Struct, frozen=True):
     refusal: str = ""
 
     @property
+    def sendable(self) -> Folded:
+        """What can leave as things are, with or without the summary that was asked for."""
+        return give_up(self).sent if self.request else self.sent
+
+    @property
     def window(self) -> Window:
-        return assemble(self.frame.fixed, self.sent.shown.messages(), self.sent.lead)
+        sent = self.sendable
+        return assemble(self.frame.fixed, sent.shown.messages(), sent.lead)
 
     @property
     def measurement(self) -> Measurement:
-        shown = self.sent.shown
-        summary = TokenCount.of(self.sent.lead.tokens, shown.counter.source)
+        sent = self.sendable
+        shown, summary = sent.shown, TokenCount.of(sent.lead.tokens, sent.shown.counter.source)
         return measure(shown, self.frame.cost, self.frame.budget, summary=summary)
 
 
@@ -112,19 +122,23 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
 
     Below the thresholds only totals are looked at. A plan with a `request` gets better when `resolve` is given its summary.
     """
-    reason = _reason(folded, frame, now) if frame.policy.enabled else ""
+    policy = frame.policy
+    is_due = _reason(folded, frame, now) if policy.enabled else ""
+    reason = is_due or (_reason_to_reduce(folded, frame, now) if policy.enabled else "")
     if not reason:
         return Plan(frame, now, folded, folded, "keep", "below every threshold")
-    shown, edits = reduce(folded.items, frame.policy.stages, room_for(folded, frame, now))
+    room = structs.replace(room_for(folded, frame, now), is_due=bool(is_due))
+    shown, edits = reduce(folded.touchable, policy.stages, room)
     reduced = folded.show(shown.items) if edits else folded
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
-    if _is_small(reduced, frame, now):
+    if not is_due or _is_small(reduced, frame, now):
         return found
+    if policy.hard and (dropped := _hardened(found)):
+        return dropped
     request = _request(reduced, frame, now)
     if request is None:
         return _fitting(found)
-    sent = reduced if fits(reduced, frame, now) else _emergency(reduced, frame, now)[0]
-    return structs.replace(found, decision="summarise", sent=sent, request=request)
+    return structs.replace(found, decision="summarise", request=request)
 
 
 def resolve(planned: Plan, summary: Summary) -> Plan:
@@ -134,10 +148,10 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     """
     frame, now, shown = planned.frame, planned.now, planned.next
     earlier = () if summary.scope == "cumulative" else shown.summaries
-    kept = [item for item in shown.items.items if item.seq >= summary.last]
+    kept = _kept(shown, summary.last, _effective(frame, now))
     summaries = (*earlier, summary)
     view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)
-    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older)
+    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed.system)
     folded = shown.show(kept).lead_by(summaries, lead)
     verdicts = check_summary(summary.text, tokens=folded.tokens, source_tokens=shown.tokens)
     failed = next((verdict for verdict in verdicts if not verdict.passed), None)
@@ -186,8 +200,9 @@ def fits(folded: Folded, frame: Frame, now: Now) -> bool:
 def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     """What stages may fill with messages."""
     view, instructions = folded.shown, frame.cost.total.tokens
-    free = limit_for(frame, now) - instructions - (folded.lead.tokens or frame.bridge)
-    return Room(max(0, free), instructions, view.counter, view.dialect, folded.pinned)
+    before = folded.lead.tokens or frame.bridge
+    free = limit_for(frame, now) - instructions - before
+    return Room(max(0, free), instructions + before, view.counter, view.dialect, folded.pinned)
 
 
 def _reason(folded: Folded, frame: Frame, now: Now) -> str:
@@ -207,12 +222,19 @@ def _reason(folded: Folded, frame: Frame, now: Now) -> str:
     )
 
 
+def _reason_to_reduce(folded: Folded, frame: Frame, now: Now) -> str:
+    """Why to run the stages; empty where there is no reason to."""
+    rules = frame.policy.reduce_at
+    return due(rules, now.moment, _facts(folded, frame, now)) if now.moment in rules else ""
+
+
 def _facts(folded: Folded, frame: Frame, now: Now) -> Facts:
     shown, budget = folded.shown, frame.budget
     room = limit_for(frame, now) - frame.cost.total.tokens - folded.lead.tokens
     return Facts(
         tokens=now.size if now.size is not None else round(size_of(folded, frame) * now.ratio),
         limit=limit_of(budget),
+        room=input_limit(budget),
         window=budget.window,
         max_output=budget.max_output,
         messages=len(shown),
@@ -253,22 +275,46 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     """What to summarise; None where nothing can be cut off, or nothing is new since the last summary."""
     if folded.settled == len(folded.branch) and now.moment != "overflow":
         return None
-    items, policy = folded.items.items, frame.policy
-    effective = max(0, limit_for(frame, now) - frame.cost.total.tokens)
-    at = cut_at(folded, policy, frame.budget, effective, now.moment, is_full=not fits(folded, frame, now))
-    if at <= 0:
+    items, policy, effective = folded.items.items, frame.policy, _effective(frame, now)
+    at = cut_at(
+        folded,
+        policy,
+        frame.budget,
+        effective,
+        now.moment,
+        is_full=not fits(folded, frame, now),
+        keep=now.keep,
+    )
+    last = items[at].seq if at < len(items) else len(folded.branch)
+    kept = _kept(folded, last, effective)
+    if len(kept) == len(items):
         return None
     split = cuts.split_turn(folded.shown, at)
     first = folded.summaries[-1].last if folded.summaries else 0
     return SummaryRequest(
         first=0 if policy.scope == "cumulative" else first,
-        last=items[at].seq if at < len(items) else len(folded.branch),
+        last=last,
         items=items[:at],
-        kept=items[at:],
+        kept=kept,
         previous=folded.summaries,
-        max_tokens=_summary_room(items[at:], frame, now, effective),
+        max_tokens=_summary_room(kept, frame, now, effective),
         turn_from=folded.number(split.start) if split else None,
     )
+
+
+def _effective(frame: Frame, now: Now) -> int:
+    """What the instructions leave."""
+    return max(0, limit_for(frame, now) - frame.cost.total.tokens)
+
+
+def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
+    """What stays when the messages numbered below `last` leave: the others, and the question that is being answered."""
+    items, asked = folded.items.items, folded.active
+    rest = tuple(item for item in items if item.seq >= last)
+    if folded.is_turn_over or asked >= len(items) - len(rest) or items[asked].message.role != "user":
+        return rest
+    is_short = items[asked].tokens <= exact(QUESTION_SHARE) * effective
+    return (items[asked], *rest) if is_short else rest
 
 
 def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int) -> int:
@@ -295,7 +341,25 @@ def _fitting(planned: Plan) -> Plan:
     return structs.replace(found, decision="refuse", refusal=text, next=folded)
 
 
+def _hardened(planned: Plan) -> Plan | None:
+    """The plan by the policy's hard stages alone: where a call waits, and they make it fit beside a note of what is gone."""
+    frame, now, folded = planned.frame, planned.now, planned.next
+    if now.moment not in ("before_call", "overflow") or fits(folded, frame, now):
+        return None
+    room, prompt = _whole_room(folded, frame, now), frame.fixed.system
+    fitting, more = squeeze_in(folded, frame.policy, frame.policy.hard, room, prompt)
+    if not fits(fitting, frame, now) or fitting.lead is folded.lead:
+        return None
+    edits = (*planned.edits, *more)
+    return structs.replace(planned, decision="reduce", sent=fitting, next=fitting, edits=edits)
+
+
 def _emergency(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Edit, ...]]:
-    room = room_for(folded, frame, now)
-    whole = structs.replace(room, tokens=room.tokens + folded.lead.tokens)
-    return squeeze_in(folded, frame.policy, whole)
+    room, prompt = _whole_room(folded, frame, now), frame.fixed.system
+    return squeeze_in(folded, frame.policy, frame.policy.emergency, room, prompt)
+
+
+def _whole_room(folded: Folded, frame: Frame, now: Now) -> Room:
+    """What summaries and messages together may fill."""
+    room, before = room_for(folded, frame, now), folded.lead.tokens
+    return structs.replace(room, tokens=room.tokens + before, instructions=room.instructions - before)

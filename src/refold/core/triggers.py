@@ -33,6 +33,7 @@ class Facts(Struct, frozen=True):
 
     tokens: int
     limit: int
+    room: int = 0
     window: int = 0
     max_output: int = 0
     messages: int = 0
@@ -77,18 +78,26 @@ def _by_size(trigger: TokenRatio | RemainingTokens | OverBudget | ReportedOverfl
             is_low = facts.limit > 0 and left <= trigger.tokens
             return f"{left:,} tokens left <= {trigger.tokens:,}" if is_low else ""
         case OverBudget():
-            needed = facts.tokens + facts.max_output
-            return _passes(needed, ">", facts.window, "tokens with output") if facts.window else ""
+            return _over_budget(trigger, facts)
         case ReportedOverflow():
             return _passes(facts.reported, ">", facts.window, "reported tokens") if facts.window else ""
 
 
 def _ratio(trigger: TokenRatio, facts: Facts) -> str:
-    threshold = exact(trigger.share) * facts.limit
+    whole = facts.limit if trigger.of == "limit" else facts.room
+    threshold = exact(trigger.share) * whole
     passed = facts.tokens > threshold or (trigger.compare == ">=" and facts.tokens == threshold)
-    if facts.limit <= 0 or not passed:
+    if whole <= 0 or not passed:
         return ""
-    return f"{facts.tokens:,} tokens {trigger.compare} {trigger.share * 100:g} % of {facts.limit:,}"
+    return f"{facts.tokens:,} tokens {trigger.compare} {trigger.share * 100:g} % of {whole:,}"
+
+
+def _over_budget(trigger: OverBudget, facts: Facts) -> str:
+    needed = facts.tokens + facts.max_output
+    if facts.window <= 0 or needed <= exact(trigger.share) * facts.window:
+        return ""
+    share = "" if trigger.share == 1 else f"{trigger.share * 100:g} % of "
+    return f"{needed:,} tokens with output > {share}{facts.window:,}"
 
 
 def _passes(value: float | None, compare: Compare, threshold: float, what: str) -> str:

@@ -41,11 +41,13 @@ class Entry(Struct, frozen=True, gc=False):
 class Log:
     """What the views of one line share; only ever appended to."""
 
-    __slots__ = ("broken", "calls", "entries", "starts")
+    __slots__ = ("broken", "calls", "entries", "messages", "starts")
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
         self.entries: list[Entry] = []
+        self.messages: list[Message] = []
+        """Those of the entries, so that a window is one slice."""
         self.starts: list[int] = []
         self.broken: list[int] = []
         """Indices of entries with violations."""
@@ -54,7 +56,8 @@ class Log:
         """A log of its own for a view that goes another way after `size` messages."""
         turns = self.entries[size - 1].turns_to if size else 0
         log = Log(self._calls_upto(size, dialect))
-        log.entries, log.starts = self.entries[:size], self.starts[:turns]
+        log.entries, log.messages = self.entries[:size], self.messages[:size]
+        log.starts = self.starts[:turns]
         log.broken = self.broken[: bisect_left(self.broken, size)]
         return log
 
@@ -128,18 +131,20 @@ class View(Struct, frozen=True, eq=False):
     def append(self, message: Message) -> View:
         return self.extend((message,))
 
-    def extend(self, messages: Iterable[Message]) -> View:
-        log = self.log or Log(Calls(continues=self.continues))
+    def extend(self, messages: Iterable[Message], tokens: Iterable[int] = ()) -> View:
+        """The view with more messages; `tokens` are what they take, as far as that is known."""
+        log, known = self.log or Log(Calls(continues=self.continues)), iter(tokens)
         if len(log.entries) != self.size:
             log = log.upto(self.size, self.dialect)
         for message in messages:
-            entry = self._entry(message, log)
+            entry = self._entry(message, log, next(known, None))
             index = len(log.entries)
             if starts_turn(message):
                 log.starts.append(index)
             if entry.violations:
                 log.broken.append(index)
             log.entries.append(entry)
+            log.messages.append(message)
         return structs.replace(self, log=log, size=len(log.entries))
 
     def prefix(self, size: int) -> View:
@@ -168,7 +173,7 @@ class View(Struct, frozen=True, eq=False):
 
     def messages(self, start: int = 0, stop: int | None = None) -> tuple[Message, ...]:
         start, stop, _ = slice(start, stop).indices(self.size)
-        return tuple(entry.message for entry in self._entries[start:stop])
+        return tuple(self.log.messages[start:stop]) if self.log else ()
 
     @property
     def _entries(self) -> list[Entry]:
@@ -243,9 +248,9 @@ class View(Struct, frozen=True, eq=False):
         log = self.log if len(self._entries) == self.size else self.log.upto(self.size, self.dialect)
         return log.calls.open()
 
-    def _entry(self, message: Message, log: Log) -> Entry:
+    def _entry(self, message: Message, log: Log, known: int | None) -> Entry:
         last = log.entries[-1] if log.entries else None
-        tokens = self.counter.message(message)
+        tokens = self.counter.message(message) if known is None else known
         state, broken = step(last.progress if last else START, log.calls, message, self.dialect)
         return Entry(
             message,

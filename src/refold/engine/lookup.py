@@ -13,12 +13,13 @@ from refold.model.errors import NotFound
 from refold.model.message import Message, Part
 from refold.model.summary import Summary
 
-_HANDLE = re.compile(r"#?(?P<kind>[ms])(?P<number>\d{1,9})(?:\.(?P<part>\d{1,9}))?")
+_HANDLE = re.compile(r"#?(?P<kind>[ms])(?P<number>[0-9]{1,9})(?:\.(?P<part>[0-9]{1,9}))?")
 _HINT = "handles look like #m12, #m12.2 for its second part, or #s0 for an older summary"
 
 
 def is_handle(text: str) -> bool:
-    return _HANDLE.fullmatch(text.strip()) is not None
+    """Can only a handle be meant? Without its sign it may be a word, such as the name of a machine or a service."""
+    return text.strip().startswith("#") and _HANDLE.fullmatch(text.strip()) is not None
 
 
 def look_up(handle: str, folded: Folded) -> Message | Part | Summary:
@@ -40,6 +41,20 @@ def look_up(handle: str, folded: Folded) -> Message | Part | Summary:
     if inner is None:
         raise NotFound(f"message {number} has no part {part}", hint=_HINT)
     return inner
+
+
+def retrieve(handle: str, folded: Folded) -> Message | Summary:
+    """The original as it can be shown by itself: a part as the message that would hold nothing else.
+
+    Raises:
+        NotFound: there is no such original.
+    """
+    found = look_up(handle, folded)
+    if isinstance(found, Message | Summary):
+        return found
+    whole = look_up(handle.partition(".")[0], folded)
+    assert isinstance(whole, Message)
+    return Message(whole.role, (found,))
 
 
 def _summary(number: int, folded: Folded) -> Summary:

@@ -13,12 +13,14 @@ from msgspec import Struct, structs
 
 from refold.core import extractive
 from refold.core.arrival import arrive
-from refold.core.assemble import BRIDGE, broken_rules
-from refold.core.budget import check_room
+from refold.core.assemble import BRIDGE, assemble, broken_rules
+from refold.core.breakpoints import mark_window
+from refold.core.budget import check_room, tokens_of
 from refold.core.calibrate import Calibration, forget_sums, observe
 from refold.core.cost import Prices
+from refold.core.estimate import estimate_window
 from refold.core.fold import Folded
-from refold.core.measure import Meter, count_fixed, holds, record_call
+from refold.core.measure import Meter, anchor, count_fixed, holds, record_call
 from refold.core.mend import REASON as BROKEN
 from refold.core.mend import is_broken, mend
 from refold.core.overflow import classify
@@ -99,6 +101,7 @@ class Memory:
         self._changes: list[_Change] = []
         self._prepared: Summary | None = None
         self._sent = self.folded
+        self._window: Window | None = None
         self._recoveries = 0
         self._in_vain = 0
         self._ceiling: int | None = None
@@ -130,7 +133,10 @@ class Memory:
         last = self.folded.branch.last
         if last is not None and last.message.role == "user":
             self._act("turn_start")
-        return self._send(self._act("before_call"))
+        done, planned = len(self.receipts), self._act("before_call")
+        if len(self.receipts) > done and "before_call" in self.frame.policy.reduce_at:
+            planned = self._act("before_call")  # a new summary leaves less room for what the stages have left
+        return self._send(planned)
 
     def record(self, usage: Usage | None) -> None:
         """Take in what the provider reported for the last window."""
@@ -140,11 +146,13 @@ class Memory:
         self._recoveries = 0
         if usage is None:
             return
-        self.calibration = observe(
-            self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
-        )
         self.bill = self.bill.add(
             usage, self.frame.prices, whole=instructions + sent.branch.tokens.tokens, sent=counted
+        )
+        if anchor(usage, sent.shown, counted=counted) is None:
+            return  # no count of what was sent: nothing is learnt from it, and nothing done
+        self.calibration = observe(
+            self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
         )
         if usage.context > self.frame.budget.window:
             self._flag = CLIPPED
@@ -154,9 +162,9 @@ class Memory:
         """The size of the window as it is now, region by region."""
         return Plan(self.frame, Now("before_call"), self.folded, self.folded, "keep", "").measurement
 
-    def compact(self) -> Window:
-        """Compact now, whatever the thresholds say."""
-        return self._send(self._act("manual"))
+    def compact(self, keep: int | None = None) -> Window:
+        """Compact now, whatever the thresholds say; `keep` is how many tokens are to stay as they are."""
+        return self._send(self._act("manual", keep))
 
     def undo(self) -> bool:
         """Take back the last change to what is shown; False where there is none."""
@@ -204,6 +212,15 @@ class Memory:
         """What to have summarised before it is needed; None where there is no hurry."""
         return ahead(self.folded, self.frame, self._now("after_call")) if self._prepared is None else None
 
+    def asked_for(self) -> SummaryRequest | None:
+        """What a compaction would have summarised if it were asked for now."""
+        return plan(self.folded, self.frame, self._now("manual")).request
+
+    @property
+    def last_window(self) -> Window | None:
+        """What was sent last; None where nothing was."""
+        return self._window
+
     def prepare(self, summary: Summary) -> None:
         """Keep a summary that was written ahead for the moment at which the window is full."""
         self._prepared = summary
@@ -219,11 +236,11 @@ class Memory:
 
     def _look_around(self, message: Message) -> None:
         """Act on what a new message brings about: after a reply, or ahead of the next call."""
-        if self.folded.shown.progress.open_calls:
-            return
+        is_waiting, policy = bool(self.folded.shown.progress.open_calls), self.frame.policy
         if message.role == "assistant":
-            self._act("after_call")
-        elif self.frame.policy.prepares:
+            if policy.deferred or not is_waiting:
+                self._act("after_call")
+        elif policy.prepares and not is_waiting:
             self._act("before_call")
 
     def _next_limit(self, found: Overflow) -> int:
@@ -239,25 +256,39 @@ class Memory:
 
     @property
     def _ratio(self) -> float:
-        return self.calibration.ratio if self.frame.policy.measure == "hybrid" else 1.0
+        is_learnt = self.frame.policy.measure in ("hybrid", "calibrated")
+        return self.calibration.ratio if is_learnt else 1.0
 
-    def _now(self, moment: Moment) -> Now:
-        anchor, shown = self.meter.anchor, self.folded.shown
-        size, measure = None, self.frame.policy.measure
-        if anchor and measure != "counted" and holds(anchor, shown):
-            since = shown.tokens_between(anchor.messages, len(shown)).tokens if measure == "hybrid" else 0
-            size = anchor.prompt + round(since * self._ratio)
-        flag = "" if moment == "after_call" else self._flag
-        return Now(moment, size, limit=self._ceiling, ratio=self._ratio, flag=flag, in_vain=self._in_vain)
+    def _now(self, moment: Moment, keep: int | None = None) -> Now:
+        return Now(
+            moment,
+            self._size(moment),
+            limit=self._ceiling,
+            ratio=self._ratio,
+            flag=self._flag if moment == "before_call" else "",
+            in_vain=self._in_vain,
+            keep=keep,
+        )
 
-    def _act(self, moment: Moment) -> Plan:
+    def _size(self, moment: Moment) -> int | None:
+        """The context as the policy measures it; None where that is our own count."""
+        last, shown, policy = self.meter.anchor, self.folded.shown, self.frame.policy
+        if policy.measure == "characters" and moment in policy.triggers:
+            return estimate_window(assemble(self.frame.fixed, shown.messages(), self.folded.lead))
+        if last is None or policy.measure not in ("hybrid", "reported") or not holds(last, shown):
+            return None
+        if policy.measure == "reported":
+            return last.prompt
+        return last.prompt + round(shown.tokens_between(last.messages, len(shown)).tokens * self._ratio)
+
+    def _act(self, moment: Moment, keep: int | None = None) -> Plan:
         if moment != "after_call" and is_broken(self.folded):
             mended, edits = mend(self.folded)
             self._note(mended, "reduce", BROKEN, edits)
             self.folded = mended
-        planned = plan(self.folded, self.frame, self._now(moment))
-        if planned.request is not None and moment == "after_call" and self.frame.policy.deferred:
-            self._flag = planned.reason
+        planned = plan(self.folded, self.frame, self._now(moment, keep))
+        if moment == "after_call" and self.frame.policy.deferred:
+            self._flag = planned.reason if planned.request is not None else self._flag
             return planned
         summary = None
         if planned.request is not None:
@@ -271,6 +302,9 @@ class Memory:
     def _fulfil(self, planned: Plan, request: SummaryRequest) -> tuple[Plan, Summary | None]:
         """The plan with the summary it asks for, and that summary if it was of use."""
         summary = self._ready(planned) or self._written(planned, request)
+        if summary is not None:
+            files = self.folded.ledger
+            summary = structs.replace(summary, read=files.read, modified=files.modified)
         done = resolve(planned, summary) if summary else give_up(planned)
         if summary is None or done.decision != "summarise":
             self._in_vain += 1
@@ -281,7 +315,8 @@ class Memory:
 
     def _ready(self, planned: Plan) -> Summary | None:
         """The summary that was written ahead, if with it nothing more has to go."""
-        if self._prepared is None:
+        covered = planned.next.summaries[-1].last if planned.next.summaries else 0
+        if self._prepared is None or self._prepared.last <= covered:
             return None
         done = resolve(planned, self._prepared)
         is_enough = done.decision == "summarise" and done.edits == planned.edits and not done.refusal
@@ -314,21 +349,28 @@ class Memory:
     def _send(self, planned: Plan) -> Window:
         if planned.refusal:
             raise DoesNotFit(planned.refusal)
-        if broken_rules(planned.window, planned.sent.shown):
-            planned = self._without_open_calls(planned)
-        window = planned.window
+        window = self._marked(planned)
         found = broken_rules(window, planned.sent.shown)
+        if found:
+            planned = self._without_open_calls(planned)
+            window = self._marked(planned)
+            found = broken_rules(window, planned.sent.shown)
         if found:
             first = found[0]
             where = f"message {first.index}: " if first.index is not None else ""
             raise InvalidWindow(f"{where}{first.message}", hint=first.hint)
-        self._sent = planned.sent
+        self._sent, self._window = planned.sent, window
         return window
+
+    def _marked(self, planned: Plan) -> Window:
+        """The window with cache breakpoints, where its format takes them."""
+        return mark_window(planned.window, planned.sent, self.frame.policy.cache, self._window)
 
     def _without_open_calls(self, planned: Plan) -> Plan:
         """For this request only, leave out what waits for a result: when that comes, the call is shown again."""
         mended, edits = mend(planned.sent, as_request=True)
-        self.receipts.append(Receipt("reduce", BROKEN, planned.sent.tokens, mended.tokens, edits))
+        if edits:
+            self.receipts.append(Receipt("reduce", BROKEN, planned.sent.tokens, mended.tokens, edits))
         return structs.replace(planned, sent=mended)
 
 
@@ -336,5 +378,7 @@ def _frame(
     fixed: Fixed, budget: Budget, policy: Policy, counter: TokenCounter, prices: Prices | None
 ) -> Frame:
     cost = count_fixed(fixed, counter)
+    if tokens_of(policy.reserve, budget) > tokens_of(budget.reserve, budget):
+        budget = structs.replace(budget, reserve=policy.reserve)
     check_room(budget, instructions=cost.total.tokens)
     return Frame(fixed, cost, budget, policy, prices, counter.message(user(BRIDGE)))

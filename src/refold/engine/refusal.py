@@ -9,24 +9,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _BODIES = ("body", "response_body", "details")
+_STATUSES = ("status_code", "status", "http_status", "code")
 
 
 def read_refusal(error: object) -> tuple[int | None, object]:
     """The status, where there is one, and the body: an SDK's error, an answer, a dictionary, or bare words."""
     if isinstance(error, str | bytes | Mapping):
         return None, error
-    response = getattr(error, "response", None)
-    status = _number(error, "status_code", "status", "http_status", "code") or _number(
-        response, "status_code"
-    )
-    body = next((found for name in _BODIES if (found := getattr(error, name, None))), None)
-    if body is None and response is not None:
-        body = getattr(response, "text", None) or getattr(response, "content", None)
+    response = _field(error, "response")
+    status = _number(error) or _number(response)
+    told = [_field(error, name) for name in _BODIES]
+    body = next((found for found in told if _is_body(found)), None)
+    if body is None:
+        told = [_field(response, "text"), _field(response, "content")]
+        body = next((found for found in told if _is_body(found)), None)
     return status, body if body is not None else str(error)
 
 
-def _number(value: object, *names: str) -> int | None:
-    found = (getattr(value, name, None) for name in names)
+def _field(value: object, name: str) -> object:
+    """An attribute, where it can be had: that of an answer whose body was not read yet may raise anything."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001  # somebody else's property
+        return None
+
+
+def _is_body(value: object) -> bool:
+    """Some clients have a method of this name, or a list of details."""
+    return isinstance(value, str | bytes | Mapping) and bool(value)
+
+
+def _number(value: object) -> int | None:
+    found = (_field(value, name) for name in _STATUSES)
     return next(
         (number for number in found if isinstance(number, int) and not isinstance(number, bool)), None
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from refold.model.message import Message
 from refold.model.window import Window
+from refold.wire.breakpoints import write_breakpoints
 from refold.wire.plain import plain_message, plain_prompt, prompt_messages
 
 
@@ -18,8 +19,8 @@ class Spelling:
         self._known: dict[int, tuple[Message, dict[str, object]]] = {}
 
     def fields(self, window: Window) -> dict[str, object]:
-        """The fields of a request: messages, the system prompt where it has a field of its own, and tools."""
-        dialect = window.fixed.dialect
+        """The fields of a request: messages, and the system prompt where it has a field of its own."""
+        window, dialect = write_breakpoints(window), window.fixed.dialect
         sent = (*prompt_messages(window), *window.summaries, *window.messages)
         known = {id(message): self._spelled(message, window) for message in sent}
         self._known = known

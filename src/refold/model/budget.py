@@ -28,6 +28,9 @@ class Share(Struct, frozen=True, tag="share"):
 
     fraction: float
     of: Whole = "window"
+    sinks: float = 0.0
+    """By so much with every doubling of the window beyond 8,000 tokens, down to `least`: of a large one less is enough."""
+    least: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction <= 1:

@@ -22,17 +22,20 @@ def _check(name: str, value: float, least: int = 0) -> None:
         raise ConfigError(f"{name} cannot be {value}", hint=f"give a number of at least {least}")
 
 
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value <= 1:
+        raise ConfigError(f"{name} cannot be {value}", hint="give a fraction between 0 and 1, such as 0.8")
+
+
 class TokenRatio(Struct, frozen=True, tag="token_ratio"):
-    """The window is fuller than a share of the limit."""
+    """The window is fuller than a share of the limit, or of the room: what output and reserve leave of it."""
 
     share: float
     compare: Compare = ">="
+    of: Literal["limit", "room"] = "limit"
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ConfigError(
-                f"token_ratio cannot be {self.share}", hint="give a fraction between 0 and 1, such as 0.8"
-            )
+        _check_share("token_ratio", self.share)
 
 
 class RemainingTokens(Struct, frozen=True, tag="remaining_tokens"):
@@ -82,7 +85,12 @@ class Age(Struct, frozen=True, tag="age"):
 
 
 class OverBudget(Struct, frozen=True, tag="over_budget"):
-    """Content and output reserve together pass the window."""
+    """Content and output together pass the window, or a share of it."""
+
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_share("over_budget", self.share)
 
 
 class ReportedOverflow(Struct, frozen=True, tag="reported_overflow"):

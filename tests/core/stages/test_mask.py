@@ -97,6 +97,13 @@ def test_the_active_turn_and_pins_stay():
     assert [text == BIG for text in texts] == [True, False, True]
 
 
+def test_a_policy_may_mask_what_was_answered_in_the_active_turn_too():
+    shown = show_all(work("x" * 2_000, "y" * 2_000), protected=0)
+    assert not Mask().apply(shown, room_for(10)).edits
+    result = Mask(active=True).apply(shown, room_for(10, pinned=[4]))
+    assert [edit.seq for edit in result.edits] == [2]
+
+
 def test_structured_results_are_masked_like_strings():
     parts = (Text(BIG), Text("the end"))
     messages = [user("go"), assistant("", ToolCall("a", "x")), Message("tool", (ToolResult("a", parts),))]

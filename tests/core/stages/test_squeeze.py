@@ -2,7 +2,7 @@ import pytest
 
 from refold.core.stages.squeeze import Squeeze
 from refold.core.stages.truncate import COUNT_MARK
-from refold.model.message import Message, Reasoning, Text, assistant, user
+from refold.model.message import Image, Message, Reasoning, Text, assistant, user
 from tests.core.conversations import TextCounter
 from tests.core.stages.showing import lines, results_of, room_for, show_all, work
 
@@ -78,6 +78,25 @@ def test_pins_and_thinking_stay_whole():
     assert result.shown.messages[0].text == lines(100)
     assert result.shown.messages[1].parts[0] is thought
     assert len(result.shown.messages[1].text) < 1_000
+
+
+class Seeing(Quarter):
+    """An image takes a thousand tokens, whatever the room."""
+
+    def message(self, message, /):
+        return super().message(message) + 1_000 * sum(isinstance(part, Image) for part in message.parts)
+
+
+@pytest.mark.feature("C15")
+@pytest.mark.parametrize("tokens, is_shown", [(1_200, True), (900, False)])
+def test_media_are_described_only_where_nothing_else_helps(tokens, is_shown):
+    picture = Message("user", (Text("what is this?"), Image(media_type="image/png", data="iVBO")))
+    shown = show_all([picture, assistant("a" * 3_000)], protected=0, counter=Seeing())
+    result = Squeeze().apply(shown, room_for(tokens, counter=Seeing()))
+    assert result.shown.tokens <= tokens
+    assert result.reason == ""
+    assert (picture in result.shown.messages) is is_shown
+    assert is_shown or "[image image/png #m0.2]" in result.shown.messages[0].text
 
 
 def test_an_empty_list():

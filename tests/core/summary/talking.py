@@ -2,7 +2,8 @@
 
 import json
 
-from refold.core.summary.facts import Facts, index_message
+from refold.core.summary.facts import Facts, Log, index_message
+from refold.core.summary.weights import DEFAULT
 from refold.model.message import Message, ToolCall, assistant, tool, user
 
 WINDOW = 2_000
@@ -31,8 +32,8 @@ class WordCounter(QuarterCounter):
 COUNTER = QuarterCounter()
 
 
-def facts_of(messages) -> Facts:
-    facts = Facts()
+def facts_of(messages, weights=DEFAULT) -> Facts:
+    facts = Facts(shared=Log(weights))
     for seq, message in enumerate(messages):
         facts = index_message(facts, message, seq)
     return facts

@@ -1,5 +1,6 @@
-from refold.core.summary.choose import Weights, Worth, choose
+from refold.core.summary.choose import Worth, choose
 from refold.core.summary.extract import Sight, in_sight
+from refold.core.summary.weights import Weights
 from refold.model.message import assistant, tool, user
 from tests.core.summary.talking import facts_of
 
@@ -7,7 +8,8 @@ FAR = 10_000
 
 
 def chosen(facts, room, covered=frozenset(), **options):
-    worth = Worth(facts, FAR, options.pop("weights", Weights()))
+    worth = Worth(facts, FAR)
+    options = {"label": facts.label, **options}
     return [piece.text for piece in choose(facts.pieces(0, 999), worth, covered, room, **options).chosen]
 
 
@@ -47,7 +49,7 @@ def test_newer_beats_older():
 
 def test_the_room_is_kept_with_labels_paid_for():
     facts = facts_of([tool("a", "\n".join(f"value of setting_{n} is {n}00" for n in range(50)))])
-    found = choose(facts.pieces(0, 1), Worth(facts, FAR), frozenset(), 200, label_cost=lambda _: 30).chosen
+    found = choose(facts.pieces(0, 1), Worth(facts, FAR), frozenset(), 200, label=lambda _: "x" * 29).chosen
     assert found
     assert 30 + sum(len(piece.text) + 3 for piece in found) <= 200
 
@@ -55,16 +57,16 @@ def test_the_room_is_kept_with_labels_paid_for():
 def test_one_long_list_does_not_take_all_of_the_room():
     ids = "\n".join(f"entry number {n} is item_{n}" for n in range(200))
     notes = [tool(f"n{n}", f"note {n}: see module_{n} for it") for n in range(20)]
-    facts = facts_of([tool("a", ids), *notes])
-    fair = chosen(facts, 1_000)
-    greedy = chosen(facts, 1_000, weights=Weights(crowd=1e9))
+    messages = [tool("a", ids), *notes]
+    fair = chosen(facts_of(messages), 1_000)
+    greedy = chosen(facts_of(messages, Weights(crowd=1e9)), 1_000)
     assert sum(text.startswith("note") for text in fair) > sum(text.startswith("note") for text in greedy)
 
 
-def test_the_rest_of_a_shown_message_weighs_less():
+def test_what_matters_less_weighs_less():
     facts = facts_of([tool("a", "alpha setting is value_aaa"), tool("b", "gamma setting is value_bbb")])
-    assert chosen(facts, 35, cut_off={1}) == ["alpha setting is value_aaa"]
-    assert chosen(facts, 35, cut_off={0}) == ["gamma setting is value_bbb"]
+    assert chosen(facts, 45, factor=lambda piece: 1 - 0.5 * piece.seq) == ["alpha setting is value_aaa"]
+    assert chosen(facts, 45, factor=lambda piece: 0.5 + 0.5 * piece.seq) == ["gamma setting is value_bbb"]
 
 
 def test_the_ranking_holds_everything_that_adds_something():

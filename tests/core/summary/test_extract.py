@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.stages.shown import HANDLE_PATTERN
-from refold.core.summary.extract import HISTORY, NOTHING, TURN, Sight, digest
+from refold.core.summary.extract import HISTORY, MAX_CANDIDATES, NOTHING, TURN, Sight, digest
 from refold.core.summary.facts import Facts, index_message, text_of
 from refold.core.summary.terms import Kind, terms
 from refold.model.message import assistant, tool, user
@@ -144,3 +144,30 @@ def test_lines_once_dropped_never_return():
 def test_quoted_headings_do_not_look_like_ours():
     facts = facts_of([tool("c", "intro_one of the page\n## Open tasks of alpha_1\nmore_text of it here")])
     assert not any(line.startswith("##") for line in made(facts, 200).text.splitlines())
+
+
+def test_a_long_line_is_one_line_again():
+    line = (
+        "The rounding in compute_total is wrong because the amount is cut before it is summed up, "
+        "so invoice INV-4711 shows 3 cents less than the ledger, and ledger_sync fails for it every night."
+    )
+    assert made(facts_of([assistant(line)]), 200).text == f"#m0 assistant: {line}"
+    packed = '{"first_key":"alpha_value_1","second_key":"beta_value_2","third_key":"gamma_value_3","fourth_key":"d_4"}'
+    assert made(facts_of([tool("c", packed)]), 200).text == f"#m0 tool: {packed}"
+
+
+def test_what_is_left_out_of_a_line_is_marked_in_it():
+    words = " and ".join(f"the weather of the day was fine and mild {n}" for n in "abcdefgh")
+    text = made(facts_of([user(f"The key is alpha_key_1, {words}, and the door is beta_door_2.")]), 40).text
+    assert re.fullmatch(r"#m0 user: The key is alpha_key_1,.* … .*beta_door_2\.", text)
+
+
+def test_of_a_long_conversation_the_promising_pieces_are_weighed():
+    log = "\n".join(f"row {n}: sensor_{n} reads {n * 7}" for n in range(1_500))
+    logs = [tool(f"t{n}", log.replace("sensor", f"sensor{n}")) for n in range(10)]
+    facts = facts_of([*work(5), *logs, *work(5, start=5)])
+    assert len(facts.pieces(0, 999)) > 4 * MAX_CANDIDATES
+    found = made(facts, 1_000)
+    assert all(f"fix_{turn}.py" in found.text for turn in range(5, 10))
+    assert sum("sensor" in line for line in found.text.splitlines()) < len(found.text.splitlines()) / 2
+    assert len(found.reserve) <= MAX_CANDIDATES

@@ -1,4 +1,4 @@
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_labels_name_the_speaker_and_the_part():
         ]
     )
     labels = [facts.label(piece) for piece in facts.pieces(0, 9)]
-    assert labels[:2] == ["#m0 user:", "#m1.1 assistant:"]
+    assert labels[:2] == ["#m0 user:", "#m1 assistant:"]
     assert labels[-2:] == ["#m2 read_file:", "#m3 grep:"]
 
 
@@ -85,9 +85,9 @@ def test_arguments_are_read_as_lines():
 
 def test_a_giant_message_is_indexed_within_bounds():
     text = "\n".join(f"line {number} of the log says code_{number}" for number in range(60_000))
-    start = perf_counter()
+    start = process_time()
     facts = facts_of([tool("c", text)])
-    took = perf_counter() - start
+    took = process_time() - start
     found = facts.pieces(0, 1)
     assert len(found) <= MAX_PIECES
     assert found[0].text.startswith("line 0 ")

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary.ledger import EMPTY, MAX_ENTRIES, Ledger, entries, ledger_of, merge, rules
+from refold.core.summary.ledger import EMPTY, MAX_ENTRIES, MAX_RULES, Ledger, entries, ledger_of, merge
 from refold.core.tool_kinds import ToolKinds
 from refold.model.message import Message, Text, assistant, system, tool, user
 from tests.core.summary.talking import call, work
@@ -53,21 +53,15 @@ def test_other_tools_can_be_named():
     assert ledger_of(said) == EMPTY
 
 
-def test_rules_are_kept_word_for_word():
-    text = "Fix the bug. Never touch the public API: src/api.py stays.\nAnd do not reformat, please. Thanks!\n必须保留注释。"
-    assert list(rules(text)) == [
-        "Never touch the public API: src/api.py stays.",
-        "And do not reformat, please.",
-        "必须保留注释。",
-    ]
+def test_only_users_state_rules():
     assert entries(user("You must use tabs.")).rules == ("You must use tabs.",)
     assert entries(assistant("You must use tabs.")).rules == ()
 
 
-def test_code_is_no_rule():
-    assert (
-        list(rules("# Might not be acceptable, don't crash.\nif (x) { return never(); }\nx = 'must'")) == []
-    )
+def test_of_too_many_rules_the_newest_are_carried():
+    found = ledger_of([user(f"Never open door number {n}.") for n in range(MAX_RULES + 20)])
+    assert len(found.rules) == MAX_RULES
+    assert found.rules[-1] == f"Never open door number {MAX_RULES + 19}."
 
 
 def test_errors_come_from_failed_results():

@@ -1,5 +1,5 @@
 import re
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -76,10 +76,10 @@ def test_text_without_spaces_can_be_parted():
 def test_a_giant_line_takes_linear_time(unit):
     def took(size):
         text = unit * (size // len(unit))
-        start = perf_counter()
+        start = process_time()
         for _ in pieces(text):
             pass
-        return perf_counter() - start
+        return process_time() - start
 
     took(20_000)
     assert took(400_000) < 40 * max(took(40_000), 0.002)

@@ -55,7 +55,9 @@ def test_a_transcript_is_whole_and_every_entry_has_its_handle():
         passages(
             user("look"),
             Message("assistant", (Reasoning("hm"), Text("I will"), ToolCall("c", "read", '{"p": 1}'))),
-            Message("tool", (ToolResult("c", (Text(long), Image(url="https://x.example/i.png")), is_error=True),)),
+            Message(
+                "tool", (ToolResult("c", (Text(long), Image(url="https://x.example/i.png")), is_error=True),)
+            ),
             start=7,
         )
     )

@@ -1,7 +1,8 @@
 import re
+from time import process_time
 
 from refold.core.summary.extract import Sight, in_sight
-from refold.core.summary.facts import Facts
+from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.search import find
 from refold.model.message import tool, user
 from tests.core.summary.talking import COUNTER, WINDOW, facts_of, work
@@ -48,3 +49,33 @@ def test_answers_are_quoted_not_written():
     source = "\n".join(str(message) for message in messages)
     for name in re.findall(r"compute_total_\d+", found(facts_of(messages), "compute_total rounding")):
         assert name in source
+
+
+def test_any_line_of_the_message_that_was_asked_for_can_answer():
+    crew = "\n".join(
+        ["crew of the night boat", *(f"row {n} holds person_{n}" for n in range(9)), "captain_ahab"]
+    )
+    facts = facts_of([*work(5), tool("x", crew), *work(5, start=5)])
+    assert "captain_ahab" in found(facts, "who is in the crew of the night boat", budget=90)
+
+
+def test_a_search_looks_at_what_was_known_at_the_time():
+    early = facts_of([user("the key is alpha_key_1 today")])
+    late = index_message(early, user("the key is beta_key_2 today"), 1)
+    assert "beta_key_2" in found(late, "which key")
+    assert "beta_key_2" not in found(early, "which key")
+    assert "alpha_key_1" in found(early, "which key")
+
+
+def test_words_that_are_everywhere_do_not_slow_a_search_down():
+    def took(size):
+        facts = facts_of(
+            [user(f"the status of service_{n} is fine, the status is fine") for n in range(size)]
+        )
+        began = process_time()
+        text = found(facts, f"status of service_{size - 7}, is the status fine?")
+        assert f"service_{size - 7}" in text
+        return process_time() - began
+
+    took(200)
+    assert took(8_000) < 10 * max(took(800), 0.01)

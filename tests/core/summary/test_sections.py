@@ -52,6 +52,20 @@ def test_a_mechanical_summary_counts_roles_lists_files_and_keeps_the_previous():
     assert "The user moved to Oslo." in text
 
 
+def test_a_long_rule_does_not_keep_shorter_ones_out():
+    ledger = Ledger(rules=("Never reformat.", f"Always {'run the whole suite ' * 15}first.", "Use tabs."))
+    assert sections(ledger, 600) == f"{RULES}\n- Never reformat.\n- Use tabs."
+
+
+@pytest.mark.feature("O7")
+def test_the_lists_of_a_mechanical_summary_can_be_bounded():
+    many = Ledger(modified=tuple(f"src/module_{n}.py" for n in range(100)), rules=("Never reformat.",))
+    text = mechanical(talk("u a"), many, previous="As before.", room=600)
+    assert len(text) < 700
+    assert all(said in text for said in ("- Never reformat.", "- src/module_99.py", "As before."))
+    assert mechanical(talk("u a"), many, room=0) == "[Compacted messages: 1 user, 1 assistant]"
+
+
 @pytest.mark.feature("O7")
 def test_fifty_mechanical_cycles_keep_rules_files_and_the_first_summary():
     ledger, text = ledger_of([user("Never change the schema.")]), "What a model wrote at first."

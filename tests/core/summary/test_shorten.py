@@ -37,6 +37,18 @@ def test_a_long_result_keeps_its_ends_and_what_is_new():
     assert COUNTER.message(cut) <= 200
 
 
+def test_sentences_that_have_to_stay_do_so_whole():
+    rule = "Never touch the public API of billing/api.py, and always run the linter before you commit."
+    message = user(f"{LOG}\n{rule}\n{LOG}")
+    facts = facts_of([message])
+    options = {"limit": 200, "window": WINDOW, "counter": COUNTER}
+    assert rule not in shorten(facts, message, 0, **options).text
+    cut = shorten(facts, message, 0, must=(rule, "This was never said."), **options).text
+    assert rule in cut
+    assert "This was never said." not in cut
+    assert COUNTER.text(cut) <= 200
+
+
 def test_arguments_stay_json_and_small_ones_stay_whole():
     message = assistant("I write it.", call("write_file", path="src/app/main.py", content=LOG, mode="new"))
     cut = short(message, 200)

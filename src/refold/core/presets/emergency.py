@@ -1,16 +1,23 @@
-"""What every preset does when nothing else makes the window fit.
+"""What presets share where their systems say nothing.
 
-The systems themselves either give up here or loop; the rules of this engine ask for a window that fits, or a clear error.
+When nothing else makes the window fit, the systems themselves either give up or loop; the rules of this engine ask for a
+window that fits, or a clear error.
 """
 
 from __future__ import annotations
 
-from refold.core.stages import AnyStage, DropHalf, Fit, Select, Squeeze
+from refold.core.stages import AnyStage, DescribeMedia, DropReasoning, Fit, Select, Squeeze
+from refold.model.budget import Share
 
 EMERGENCY: tuple[AnyStage, ...] = (
+    DropReasoning(),
+    DescribeMedia(),
     Fit(result_share=0.3, input_share=0.15, user_share=0.3, measured=True, active=True),
     Select(),
-    DropHalf(),
     Squeeze(),
 )
-"""From the mildest to the hardest: one huge thing, then the oldest replies, then half of the turns, then all of it."""
+"""From the mildest to the hardest: what nobody reads again, one huge thing, the oldest replies, then a little of everything."""
+
+SUMMARY_SHARE = Share(0.15, "effective")
+"""No system bounds its summaries by the window. With the same room for all, a replay compares how they fold; it is more than
+models write unasked."""

@@ -1,21 +1,29 @@
-"""Cut at the user boundary after the point, split turns that are too large, one cumulative summary."""
+"""Cut at the user boundary after the point, split turns that are too large, and carry one summary along.
+
+A window is looked at when a turn starts. `structs.replace(OPAL, cut=UserBoundaryAfter(Tokens(20_000)))` keeps a number of
+tokens instead of a quarter of the window; a compaction that was asked for does so anyway, or keeps what it is told.
+"""
 
 from __future__ import annotations
 
-from refold.core.policy import Policy, Texts, UserBoundaryAfter
-from refold.core.presets.emergency import EMERGENCY
-from refold.model.budget import Share
-from refold.model.trigger import ReportedOverflow, TokenRatio
+from refold.core.policy import Policy, Recovery, Texts, UserBoundaryAfter
+from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
+from refold.model.budget import Share, Tokens
+from refold.model.trigger import TokenRatio
 
 OPAL = Policy(
     name="opal",
     measure="hybrid",
-    triggers={"turn_start": TokenRatio(0.8, ">="), "after_call": ReportedOverflow()},
-    cut=UserBoundaryAfter(Share(0.25)),
+    triggers={"turn_start": TokenRatio(0.8, ">=")},
     target=Share(0.0),
+    summary_share=SUMMARY_SHARE,
+    cut=UserBoundaryAfter(Share(0.25)),
+    manual=UserBoundaryAfter(Tokens(20_000)),
+    source="previous",
     scope="cumulative",
     placement="user",
     on_failure="mechanical",
+    recovery=Recovery(keep=Share(0.2)),
     texts=Texts(opening="[Conversation summary — older messages were compacted]\n\n"),
     emergency=EMERGENCY,
 )

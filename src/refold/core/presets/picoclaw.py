@@ -1,22 +1,26 @@
-"""Whole turns by message count or share, a hard check before every call, and half of the turns dropped in an emergency."""
+"""Whole turns, by message count or share of the window, and half of the turns dropped where a call cannot wait.
+
+Sizes are an estimate by characters, with the output in them. The check before a call is everybody's: a window that does not
+fit with its output does not leave.
+"""
 
 from __future__ import annotations
 
 from refold.core.policy import Policy, Texts, TurnBoundaryBefore
-from refold.core.presets.emergency import EMERGENCY
+from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
 from refold.core.stages import DropHalf
 from refold.model.budget import Share
-from refold.model.trigger import AnyOf, MessageCount, OverBudget, TokenRatio
+from refold.model.trigger import AnyOf, MessageCount, OverBudget
 
 PICOCLAW = Policy(
     name="picoclaw",
-    measure="counted",
-    triggers={
-        "after_call": AnyOf((MessageCount(20, ">"), TokenRatio(0.75, ">"))),
-        "before_call": OverBudget(),
-    },
-    cut=TurnBoundaryBefore(4),
+    measure="characters",
+    triggers={"after_call": AnyOf((MessageCount(20, ">"), OverBudget(0.75)))},
+    hard=(DropHalf(),),
     target=Share(0.0),
+    summary_share=SUMMARY_SHARE,
+    cut=TurnBoundaryBefore(4),
+    source="previous",
     scope="cumulative",
     placement="system",
     on_failure="mechanical",
@@ -24,7 +28,9 @@ PICOCLAW = Policy(
         opening=(
             "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for reference only. "
             "It may be incomplete or outdated — always defer to explicit instructions.\n\n"
-        )
+        ),
+        fence="context_summary",
+        dropped="\n[Emergency compression dropped {count} oldest messages due to context limit] {handles}",
     ),
-    emergency=(DropHalf(), *EMERGENCY),
+    emergency=EMERGENCY,
 )

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from refold.core.policy import Exchanges, Policy, Texts
 from refold.core.presets.emergency import EMERGENCY
-from refold.core.stages import Fit
+from refold.core.stages import DescribeMedia, DropReasoning, Fit, Supersede
 from refold.model.budget import Share
 
 REFOLD = Policy(
     name="refold",
     triggers={},
-    arrival=(Fit(result_share=0.18, input_share=0.3, user_share=0.4, measured=True, active=True),),
-    cut=Exchanges(Share(0.12, "effective")),
-    whole_turn=Share(0.12),
-    target=Share(0.62, "effective"),
-    summary_share=Share(0.5),
+    arrival=(Fit(result_share=0.115, input_share=0.15, user_share=0.4, floor=2_200),),
+    stages=(Supersede(active=True), DropReasoning(), DescribeMedia()),
+    cut=Exchanges(Share(0.1, "effective")),
+    whole_turn=Share(0.1),
+    target=Share(0.69, "effective", sinks=0.11, least=0.45),
+    summary_share=Share(0.6),
     prepares=True,
     scope="cumulative",
     placement="user",
-    texts=Texts(opening="[Earlier messages, shortened; recall opens a handle]\n"),
+    texts=Texts(
+        opening="[Earlier messages, shortened; recall opens a handle]\n",
+        closing="\n[End of the earlier messages]",
+    ),
     emergency=EMERGENCY,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from refold.core.budget import exact
-from refold.core.stages.parts import cut_result, find_results, last_answer, rebuilt
+from refold.core.stages.parts import Result, cut_result, find_results, last_answer, rebuilt
 from refold.core.stages.recency import share
 from refold.core.stages.shown import Room, Shown, StageResult, changed
 from refold.core.stages.truncate import HANDLE_MARK, Mark
@@ -22,6 +22,8 @@ class Mask(Struct, frozen=True, tag="mask"):
     """Characters that every result keeps: a few lines still say what the output was."""
     headroom: float = 0.0
     """Added to what is shared out, as a fraction of it, where a summary will make room anyway."""
+    active: bool = False
+    """Mask what the active turn holds as well: in a long run most of what was answered is there."""
     mark: Mark = HANDLE_MARK
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
@@ -35,11 +37,14 @@ class Mask(Struct, frozen=True, tag="mask"):
         for position, found in enumerate(consumed):
             limit = max(self.floor, share(self._characters(room), position, len(consumed)))
             cut = cut_result(found.result, limit, self.mark, found.handle)
-            if cut is not found.result and room.may_touch(shown, found.index):
+            if cut is not found.result and self._may_touch(found, shown, room):
                 parts[found.index, found.place] = cut
         if not parts:
             return StageResult.skipped(shown, "every answered tool result is short enough")
         return changed("mask", shown, rebuilt(shown, parts), room, lambda _: "answered tool output")
+
+    def _may_touch(self, found: Result, shown: Shown, room: Room) -> bool:
+        return not room.is_pinned(found.item) if self.active else room.may_touch(shown, found.index)
 
     def _characters(self, room: Room) -> int:
         """What all answered results share: the whole room, at four characters to a token."""

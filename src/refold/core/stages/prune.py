@@ -29,18 +29,19 @@ class Prune(Struct, frozen=True, tag="prune"):
     rules: dict[str, ToolRule] = {}
     """Tools whose results stay until a summary is made: `summarize`. Others are pruned."""
     force: bool = False
-    """Prune now, whatever the threshold and `keep_all` say: the conversation is about to be compacted."""
+    """Prune now, whatever the threshold and `keep_all` say; so it is done before a summary in any case."""
     text: str = "{name}"
     """What stands for a result; `{name}` is its tool's, `{handle}` its own."""
     unknown: str = "pruned"
     """Stands for the name of a tool that is not known."""
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
-        if self.policy == "keep_all" and not self.force:
+        is_forced = self.force or room.is_due
+        if self.policy == "keep_all" and not is_forced:
             return StageResult.skipped(shown, "the policy keeps all tool results")
         fresh = self._fresh(find_results(shown))
         sizes = [found.tokens(room.counter) for found in fresh]
-        if sum(sizes) <= self.threshold and not self.force:
+        if sum(sizes) <= self.threshold and not is_forced:
             text = (
                 f"{sum(sizes):,} tokens of tool results since the last pruning; {self.threshold:,} may stay"
             )

@@ -60,11 +60,13 @@ class Room(Struct, frozen=True):
     tokens: int
     """What messages may take: the window without reserve, output, system prompt, tools and summaries."""
     instructions: int
-    """What system prompt and tools take."""
+    """What system prompt and tools take, and the summaries with them."""
     counter: TokenCounter
     dialect: Dialect
     pinned: frozenset[int] = frozenset()
     """Numbers of messages that no stage may touch."""
+    is_due: bool = False
+    """Messages are about to be summarised: what a stage spares until then it no longer does."""
 
     def pressure(self, shown: Shown) -> Fraction:
         """How full the window is, instructions included."""

@@ -3,13 +3,15 @@
 One idea: when nothing else fits, a little of everything is better than an error. This is the emergency: it cuts inside the
 active turn as well. What is pinned and the assistant's thinking stay whole; the user's newest message may take half of the
 room and is the last to shrink further, since it is what has to be answered. Sizes shrink until all fits or nothing may get
-smaller; then the result says that it cannot fit, and trying again changes nothing.
+smaller; then media are described instead of shown, and if that does not help the result says that it cannot fit, and trying
+again changes nothing.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct, structs
 
+from refold.core.stages.media import DescribeMedia
 from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt
 from refold.core.stages.shown import Room, Shown, StageResult, changed
 from refold.core.stages.truncate import HANDLE_MARK, Mark
@@ -33,8 +35,7 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
             if result.shown.tokens <= room.tokens:
                 return result
             if limit == limit_asked == self.floor:
-                text = f"{result.shown.tokens:,} tokens do not fit into {room.tokens:,}, however much is cut"
-                return structs.replace(result, reason=text)
+                return _without_media(shown, result, room)
             if limit > self.floor:
                 limit = max(self.floor, limit * 3 // 4)
             else:
@@ -49,6 +50,22 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
             if cut is not piece.part:
                 parts[piece.index, piece.place] = cut
         return changed("squeeze", shown, rebuilt(shown, parts), room, lambda _: "nothing else fits")
+
+
+def _without_media(shown: Shown, cut: StageResult, room: Room) -> StageResult:
+    """The last resort: a line for each image and file, also for those in the active turn."""
+    items = cut.shown.items
+    bare = DescribeMedia().apply(Shown(items, len(items)), room).shown.items
+    changes = {
+        index: item.message
+        for index, item in enumerate(bare)
+        if item.message is not shown.items[index].message
+    }
+    result = changed("squeeze", shown, changes, room, lambda _: "nothing else fits")
+    if result.shown.tokens <= room.tokens:
+        return result
+    text = f"{result.shown.tokens:,} tokens do not fit into {room.tokens:,}, however much is cut"
+    return structs.replace(result, reason=text)
 
 
 def _newest_user(shown: Shown) -> int:

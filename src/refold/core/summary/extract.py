@@ -7,11 +7,12 @@ nearly chosen, so old and new compete for the same room and the size stays bound
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from refold.core.summary.choose import DEFAULT, Choice, Weights, Worth, choose
+from refold.core.summary.choose import Choice, Worth, choose
 from refold.core.summary.facts import Facts, Piece, term_ids
 from refold.model.tokens import TokenCounter
 
@@ -20,6 +21,11 @@ CHARACTERS_PER_TOKEN = 4
 RESERVE = 3
 """How many times the digest's size is kept to choose from next time. More never helped: what is not chosen among so many
 now will not be later."""
+MAX_CANDIDATES = 2_400
+"""How many of the leaving pieces are weighed: weighing all of a long conversation at once would take a second, and those
+that promised most when they were said hold nearly all of what would be chosen."""
+FEWER_CANDIDATES = 1_500
+"""Where there are five times as many: then even the best of them are more than can be told."""
 HISTORY = "## Earlier"
 TURN = "## This turn so far"
 
@@ -57,7 +63,6 @@ def digest(
     sight: Sight | None = None,
     previous: Digest = NOTHING,
     turn_from: int | None = None,
-    weights: Weights = DEFAULT,
 ) -> Digest:
     """What to keep of the messages `first` up to, not including, `last`, and of what `previous` stood for.
 
@@ -65,7 +70,7 @@ def digest(
     is split, `turn_from` is its first message: what was said before and in it stand apart.
     """
     sight = sight or Sight()
-    worth = Worth(facts, window * CHARACTERS_PER_TOKEN, weights)
+    worth = Worth(facts, window * CHARACTERS_PER_TOKEN)
     room = budget * CHARACTERS_PER_TOKEN
     candidates = _candidates(facts, first, last, sight, previous)
     choice = choose(
@@ -73,12 +78,12 @@ def digest(
         worth,
         in_sight(facts, sight),
         room,
-        label_cost=lambda piece: len(facts.label(piece)) + 1,
-        cut_off=frozenset(sight.partly),
+        label=facts.label,
+        factor=_factor(sight, worth.weights.cut_off),
     )
-    chosen = _fitting(facts, choice.chosen, budget, counter, turn_from)
+    chosen, text = fitting(facts, choice.chosen, budget, counter, turn_from)
     reserve = _reserve(choice, sight, RESERVE * room)
-    return Digest(render(facts, chosen, turn_from), tuple(piece.number for piece in chosen), reserve)
+    return Digest(text, tuple(piece.number for piece in chosen), reserve)
 
 
 def in_sight(facts: Facts, sight: Sight) -> set[int]:
@@ -96,32 +101,55 @@ def render(facts: Facts, chosen: Iterable[Piece], turn_from: int | None = None) 
     """Pieces in the order of the conversation, each message under its handle; an ellipsis stands for what is left out."""
     ordered = sorted(chosen, key=_number)
     if turn_from is None:
-        return "\n".join(_lines(facts, ordered))
+        return _quoted(facts, ordered)
     before = [piece for piece in ordered if piece.seq < turn_from]
     since = [piece for piece in ordered if piece.seq >= turn_from]
     parts = [(HISTORY, before), (TURN, since)]
-    return "\n".join(line for title, own in parts if own for line in (title, *_lines(facts, own)))
+    return "\n".join(f"{title}\n{_quoted(facts, own)}" for title, own in parts if own)
 
 
-def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Digest) -> list[Piece]:
+def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Digest) -> Iterable[Piece]:
+    """What was kept to choose from, and the pieces that leave now: where these are very many, the most promising."""
     numbered = facts.shared.pieces
-    found = [numbered[number] for number in previous.reserve if number < len(numbered)]
-    found += facts.pieces(first, last)
+    kept = {number: numbered[number] for number in previous.reserve if number < len(numbered)}
+    leaving = [*facts.pieces(first, last)]
     for seq in sight.partly:
-        found += facts.pieces(seq, seq + 1)
-    return list({piece.number: piece for piece in found}.values())
+        leaving += facts.pieces(seq, seq + 1)
+    most = MAX_CANDIDATES if len(leaving) < 5 * MAX_CANDIDATES else FEWER_CANDIDATES
+    if len(leaving) > most:
+        leaving = _promising(leaving, most)
+    return {**kept, **{piece.number: piece for piece in leaving}}.values()
 
 
-def _fitting(
-    facts: Facts, chosen: Sequence[Piece], budget: int, counter: TokenCounter, turn_from: int | None
-) -> Sequence[Piece]:
-    """The best of the chosen pieces whose text really takes no more than the budget."""
-    while chosen:
-        tokens = counter.text(render(facts, chosen, turn_from))
-        if tokens <= budget:
+def _promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
+    """Those of the pieces that promised most when they were said, the newest of equals."""
+    counts, bar = Counter([piece.promise for piece in pieces]), 0
+    left = most
+    for bar in sorted(counts, reverse=True):
+        if counts[bar] >= left:
             break
+        left -= counts[bar]
+    equal = [piece for piece in pieces if piece.promise == bar]
+    return [piece for piece in pieces if piece.promise > bar] + equal[len(equal) - left :]
+
+
+def _factor(sight: Sight, cut_off: float) -> Callable[[Piece], float]:
+    """What is left of a message that is shown in part is worth less: some of it is in sight already."""
+    partly = frozenset(sight.partly)
+    return lambda piece: cut_off if piece.seq in partly else 1.0
+
+
+def fitting(
+    facts: Facts, chosen: Sequence[Piece], budget: int, counter: TokenCounter, turn_from: int | None = None
+) -> tuple[Sequence[Piece], str]:
+    """The best of the chosen pieces whose text really takes no more than the budget, and that text."""
+    while chosen:
+        text = render(facts, chosen, turn_from)
+        tokens = counter.text(text)
+        if tokens <= budget:
+            return chosen, text
         chosen = chosen[: min(len(chosen) - 1, len(chosen) * budget // tokens)]
-    return chosen
+    return (), ""
 
 
 def _reserve(choice: Choice, sight: Sight, room: int) -> tuple[int, ...]:
@@ -136,21 +164,29 @@ def _reserve(choice: Choice, sight: Sight, room: int) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def _lines(facts: Facts, ordered: Iterable[Piece]) -> Iterable[str]:
-    """Lines of pieces, with the label of each message once."""
-    last: Piece | None = None
+def _quoted(facts: Facts, ordered: Iterable[Piece]) -> str:
+    """Pieces as text, with each label once."""
+    said: list[str] = []
+    last, before = None, ""
     for piece in ordered:
-        if last is None or (last.seq, last.part) != (piece.seq, piece.part):
-            yield f"{facts.label(piece)} {piece.text}"
+        label = facts.label(piece)
+        if last is None or label != before:
+            said.append(f"\n{label} {piece.text}")
         else:
-            yield continued(piece, last)
-        last = piece
+            said.append(continued(piece, last))
+        last, before = piece, label
+    return "".join(said).removeprefix("\n")
 
 
 def continued(piece: Piece, last: Piece) -> str:
-    """A quoted heading is marked too, so that it never looks like one of ours."""
-    is_next = piece.index == last.index + 1 and not piece.text.startswith("#")
-    return piece.text if is_next else f"… {piece.text}"
+    """A piece with what parts it from the one before it: pieces of one line stand on one line again.
+
+    A quoted heading never stands at the beginning of a line, so that it does not look like one of ours.
+    """
+    is_next, is_same_line = piece.index == last.index + 1, (piece.part, piece.line) == (last.part, last.line)
+    if is_same_line:
+        return f"{' ' if piece.is_spaced else ''}{piece.text}" if is_next else f" … {piece.text}"
+    return f"\n{piece.text}" if is_next and not piece.text.startswith("#") else f"\n… {piece.text}"
 
 
 def _number(piece: Piece) -> int:

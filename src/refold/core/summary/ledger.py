@@ -12,24 +12,17 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from refold.core.summary.pieces import head
+from refold.core.summary.rules import rules
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, file_accesses, has_failed
 from refold.model.message import Message
 
 MAX_LINE = 240
 """Characters of one entry: an error says what it is in its first lines."""
-MAX_RULE = 400
-"""Characters of one rule: a longer sentence is a text, and no rule to follow word for word."""
 MAX_ENTRIES = 12
 """How many errors, decisions and tasks are carried: older ones are done with, or in the digest."""
 MAX_RULES = 100
-"""Rules are dropped last of all; nobody states so many."""
+"""Nobody states so many: beyond this they come from a pasted text, and the newest are the ones to follow."""
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+")
-_RULE = re.compile(
-    r"\b(?:must|never|always|do not|don['’]t|should not|shouldn['’]t|make sure|ensure|avoid|prefer|only use|use only"
-    r"|no more than|at most|at least|required to|not allowed|from now on)\b|必须|不要|禁止|务必",
-    re.IGNORECASE,
-)
-_CODE = re.compile(r"[{};=<>|\\]|^\s*(?:#|//|\"\"\"|\d+[:\t])|\w\(")
 _DECISION = re.compile(
     r"\b(?:decided|decision|going with|go with|will use|instead of|switch(?:ed|ing)? to|chose|settled on)\b",
     re.IGNORECASE,
@@ -90,27 +83,20 @@ def entries(message: Message, tools: ToolKinds = COMMON_TOOLS) -> Ledger:
 
 def merge(earlier: Ledger, later: Ledger) -> Ledger:
     """Both ledgers in one."""
+    if later == EMPTY:
+        return earlier
     modified = _unique((*earlier.modified, *later.modified))
     changed, done = set(modified), _newest((*earlier.done, *later.done))
     tasks = [task for task in earlier.tasks if task not in later.done]
     return Ledger(
         read=tuple(path for path in _unique((*earlier.read, *later.read)) if path not in changed),
         modified=modified,
-        rules=_unique((*earlier.rules, *later.rules))[:MAX_RULES],
+        rules=_unique((*earlier.rules, *later.rules))[-MAX_RULES:],
         errors=_newest((*earlier.errors, *later.errors)),
         decisions=_newest((*earlier.decisions, *later.decisions)),
         tasks=_newest((*tasks, *(task for task in later.tasks if task not in later.done))),
         done=done,
     )
-
-
-def rules(text: str) -> Iterator[str]:
-    """The sentences of a text that state a rule, word for word. Code is no rule, whatever its comments say."""
-    for line in text.splitlines():
-        if _RULE.search(line) and not _CODE.search(line):
-            for sentence in map(str.strip, _SENTENCE.split(line)):
-                if len(sentence) <= MAX_RULE and _RULE.search(sentence):
-                    yield sentence
 
 
 def _decisions(text: str) -> Iterator[str]:

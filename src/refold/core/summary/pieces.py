@@ -30,6 +30,8 @@ _AFTER = {
     ":": 1,
     "=": 1,
 }
+_CLAUSE = 4
+"""What ends a clause: no better place is looked for."""
 _CONNECTORS = frozenset("_-./@+%~#:=&?$\\")
 _SPACELESS = (
     ("\u2e80", "\u9fff"),
@@ -43,22 +45,28 @@ _JOINERS = frozenset("\u200c\u200d\ufe0e\ufe0f\u20e3")
 
 def pieces(text: str) -> Iterator[str]:
     """The pieces of a text in order, white space squeezed. Empty lines are left out."""
+    for line in lines(text):
+        yield from map(str.strip, line)
+
+
+def lines(text: str) -> Iterator[list[str]]:
+    """The pieces of a text, line by line; put together again, those of one line are that line."""
     held = ""
     for line in text.splitlines():
         words = " ".join(line.split())
         if held and len(held) + len(words) < PIECE_CHARACTERS:
             words, held = f"{held} {words}".rstrip(), ""
         elif held:
-            yield held
+            yield [held]
             held = ""
         if len(words) < _STUB_LINE:
             held = words
         elif len(words) <= _WHOLE_LINE:
-            yield words
+            yield [words]
         else:
-            yield from _split(words)
+            yield list(_split(words))
     if held:
-        yield held
+        yield [held]
 
 
 def is_safe(text: str, at: int) -> bool:
@@ -103,22 +111,36 @@ def _split(line: str) -> Iterator[str]:
     start, end = 0, len(line)
     while end - start > _WHOLE_LINE:
         stop = _best_break(line, start) or _next_break(line, start + PIECE_CHARACTERS)
-        yield line[start:stop].strip()
+        yield line[start:stop]
         start = stop
-    rest = line[start:].strip()
-    if rest:
-        yield rest
+    if line[start:].strip():
+        yield line[start:]
 
 
 def _best_break(line: str, start: int) -> int:
-    """The best place to break in the second half of a piece: after a clause, else between words; 0 for none."""
+    """The best place to break in the second half of a piece: after a clause, else between words; 0 for none.
+
+    Most lines have white space in reach, so that is looked at first; only marks without any are tried one by one.
+    """
+    first, last = start + PIECE_CHARACTERS // 2, start + PIECE_CHARACTERS
+    best, value = 0, 1
+    space = line.rfind(" ", first, last)
+    while space > first and value < _CLAUSE:
+        found = _AFTER.get(line[space - 1], 2)
+        if found > value:
+            best, value = space, found
+        space = line.rfind(" ", first, space)
+    return best or _best_mark(line, first, last)
+
+
+def _best_mark(line: str, first: int, last: int) -> int:
     best, value = 0, 0
-    for at in range(start + PIECE_CHARACTERS, start + PIECE_CHARACTERS // 2, -1):
+    for at in range(last, first, -1):
         if is_safe(line, at):
             found = _AFTER.get(line[at - 1], 2)
             if found > value:
                 best, value = at, found
-            if value == 4:
+            if value == _CLAUSE:
                 break
     return best
 

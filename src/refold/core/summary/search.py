@@ -1,29 +1,38 @@
 """Find what was said: the passages of a conversation that answer a query.
 
 One idea: whoever asks lacks something, so what is in sight already is not worth showing again. Pieces are ranked by how well
-they match the query (BM25 over the terms of the index, neighbours lending each other support) times what they would add.
+they and the message around them match the query, times what they would add; those that hold a term of the query are looked
+up in the index, so the time follows the matches and not the length of the conversation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
 from math import log as ln
+from math import sqrt
 
-from refold.core.summary.choose import Worth
-from refold.core.summary.extract import CHARACTERS_PER_TOKEN, render
-from refold.core.summary.facts import Facts, Piece, term_ids
+from refold.core.summary.choose import Worth, choose
+from refold.core.summary.extract import CHARACTERS_PER_TOKEN, fitting
+from refold.core.summary.facts import Facts, Log, term_ids
 from refold.model.tokens import TokenCounter
 
 _SATURATION = 1.2
 _LENGTH = 0.75
+_AVERAGE = 12
+"""Terms in a piece, as they are mostly split."""
 _NEIGHBOUR = 0.5
 """How much of a neighbour's score a piece gets: an answer often stands on the line after the words that were asked for."""
-_CONSIDERED = 400
+_MESSAGE = 0.6
+"""How much of its message's score a piece gets: a list is named in its first line, and the answer stands in any other."""
+_LONG_MESSAGE = 20
+"""Pieces: the longer a message, the less it says about each of them that some match."""
+_MESSAGES = 50
+"""How many of the messages that match best lend to their pieces."""
+_CONSIDERED = 1_500
 """How many of the best matches are looked at closely."""
-_FLOOR = 0.1
-"""What a match is worth that adds nothing: something is better than no answer."""
+_MATCHES = 30_000
+"""How many places are looked up for a query, rare terms first: words that are everywhere tell nothing apart."""
 
 
 def find(
@@ -35,59 +44,65 @@ def find(
     counter: TokenCounter,
     covered: AbstractSet[int] = frozenset(),
 ) -> str:
-    """The best answers to a query in at most `budget` tokens, each with its handle; empty where nothing matches."""
-    scores = _scores(facts, term_ids(facts.log, query))
-    worth = Worth(facts, window * CHARACTERS_PER_TOKEN)
-    pieces = facts.shared.pieces
+    """The best answers to a query in at most `budget` tokens, each with its handle; empty where nothing matches.
+
+    `covered` are terms that whoever asks can see already.
+    """
+    log, pieces = facts.log, facts.shared.pieces
+    scores = _scores(log, term_ids(log, query))
     best = nlargest(_CONSIDERED, scores, key=lambda number: (scores[number], number))
-    ranked = sorted(best, key=lambda n: (-scores[n] * (_FLOOR + worth.gain(pieces[n], covered)), -n))
-    return render(facts, _new_ones(facts, (pieces[n] for n in ranked), worth, covered, budget, counter))
+    found = choose(
+        [pieces[number] for number in best],
+        Worth(facts, window * CHARACTERS_PER_TOKEN),
+        covered,
+        budget * CHARACTERS_PER_TOKEN,
+        label=facts.label,
+        factor=lambda piece: scores[piece.number],
+    )
+    return fitting(facts, found.chosen, budget, counter)[1]
 
 
-def _scores(facts: Facts, query: set[int]) -> dict[int, float]:
-    """How well each piece matches, its neighbours in the same message included; only pieces that match at all."""
-    log = facts.log
-    total = len(log.messages)
-    rarity = {term: ln(1 + (total - log.spread[term] + 0.5) / (log.spread[term] + 0.5)) for term in query}
-    average = sum(len(piece.terms) for piece in log.pieces) / max(1, len(log.pieces))
-    own = {
-        piece.number: sum(rarity[term] for term in matching) / _damping(piece, average)
-        for piece in log.pieces
-        if (matching := query.intersection(piece.terms))
-    }
-    spread = dict(own)
-    for number, score in own.items():
+def _scores(log: Log, query: set[int]) -> dict[int, float]:
+    """How well pieces match: they themselves, their neighbours, and the message they stand in."""
+    own, messages = _matches(log, query)
+    scores = {number: score / _damping(len(log.pieces[number].terms)) for number, score in own.items()}
+    spread = dict(scores)
+    for number, score in scores.items():
         for near in (number - 1, number + 1):
             if 0 <= near < len(log.pieces) and log.pieces[near].seq == log.pieces[number].seq:
                 spread[near] = spread.get(near, 0.0) + _NEIGHBOUR * score
+    for at in nlargest(_MESSAGES, messages, key=lambda at: (messages[at], at)):
+        start, stop = log.messages[at - 1].stop if at else 0, log.messages[at].stop
+        score = _MESSAGE * messages[at] / sqrt(1 + (stop - start) / _LONG_MESSAGE)
+        for number in range(start, stop):
+            spread[number] = spread.get(number, 0.0) + score
     return spread
 
 
-def _damping(piece: Piece, average: float) -> float:
-    length = 1 - _LENGTH + _LENGTH * len(piece.terms) / max(1.0, average)
-    return (1 + _SATURATION * length) / (1 + _SATURATION)
-
-
-def _new_ones(
-    facts: Facts,
-    ranked: Iterable[Piece],
-    worth: Worth,
-    covered: AbstractSet[int],
-    budget: int,
-    counter: TokenCounter,
-) -> Sequence[Piece]:
-    """The best pieces that add to each other and to what is in sight, as many as fit."""
-    seen, chosen, used = set(covered), list[Piece](), 0
-    labelled = set[tuple[int, int]]()
-    for piece in ranked:
-        if worth.gain(piece, seen) <= 0:
-            continue
-        source = piece.seq, piece.part
-        used += counter.text(f"… {piece.text}\n") + 1
-        used += 0 if source in labelled else counter.text(facts.label(piece)) + 1
-        if used > budget:
+def _matches(log: Log, query: set[int]) -> tuple[dict[int, float], dict[int, float]]:
+    """The pieces and the messages that hold terms of the query, with what these terms weigh together."""
+    own, messages, left = dict[int, float](), dict[int, float](), _MATCHES
+    for term in sorted(query & log.holders.keys(), key=lambda term: (len(log.holders[term]), term)):
+        held = log.holders[term]
+        left -= len(held)
+        if left < 0:
             break
-        labelled.add(source)
-        seen.update(piece.terms)
-        chosen.append(piece)
-    return chosen
+        rarity = _rarity(log, term)
+        for number in held:
+            own[number] = own.get(number, 0.0) + rarity
+        for at in {log.place(number) for number in held}:
+            messages[at] = messages.get(at, 0.0) + rarity
+    phrases = {term: _rarity(log, term) for term in query - log.holders.keys()}
+    for number in own:
+        own[number] += sum([phrases[term] for term in log.pieces[number].terms if term in phrases])
+    return own, messages
+
+
+def _rarity(log: Log, term: int) -> float:
+    rest = len(log.messages) - log.spread[term]
+    return ln(1 + (rest + 0.5) / (log.spread[term] + 0.5))
+
+
+def _damping(terms: int) -> float:
+    length = 1 - _LENGTH + _LENGTH * terms / _AVERAGE
+    return (1 + _SATURATION * length) / (1 + _SATURATION)

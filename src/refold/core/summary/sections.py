@@ -56,15 +56,24 @@ def quoted(text: str) -> str:
     return "\n".join(f" {line}" if line.startswith("#") else line for line in text.splitlines())
 
 
-def mechanical(messages: Iterable[Message], ledger: Ledger, *, previous: str = "") -> str:
+def mechanical(
+    messages: Iterable[Message], ledger: Ledger, *, previous: str = "", room: int | None = None
+) -> str:
     """A summary that needs no model and no index: who said how much, which files, and all of the previous summary.
 
-    `ledger` covers all cycles so far; what an earlier mechanical summary said of it is not repeated.
+    `ledger` covers all cycles so far; what an earlier mechanical summary said of it is not repeated. Its lists take no more
+    than `room` characters, half of them for rules, and as many as they need where there is no limit.
     """
     counts = Counter(message.role for message in messages)
     said = ", ".join(f"{counts[role]} {role}" for role in _ROLES if counts[role])
-    files = (_whole(MODIFIED, ledger.modified), _whole(READ, ledger.read), _whole(RULES, ledger.rules))
-    parts = (f"[{_COMPACTED}{said}]", *files, _without_lists(previous))
+    whole = sum(len(entry) + 40 for entry in (*ledger.rules, *ledger.modified, *ledger.read))
+    most = 4 * whole if room is None else room
+    lists = (
+        _section(RULES, ledger.rules, most // 2, ""),
+        _section(MODIFIED, ledger.modified, most // 4, ""),
+        _section(READ, ledger.read, most // 4, ""),
+    )
+    parts = (f"[{_COMPACTED}{said}]", *lists, _without_lists(previous))
     return "\n".join(part for part in parts if part)
 
 
@@ -75,15 +84,10 @@ def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
     for entry in reversed(entries):
         if entry in shown:
             continue
-        room -= len(entry) + 3
-        if room < 0:
-            break
-        kept.append(f"- {entry}")
+        if len(entry) + 3 <= room:
+            room -= len(entry) + 3
+            kept.append(f"- {entry}")
     return "\n".join((title, *reversed(kept))) if kept else ""
-
-
-def _whole(title: str, entries: Sequence[str]) -> str:
-    return "\n".join((title, *(f"- {entry}" for entry in entries))) if entries else ""
 
 
 def _without_lists(previous: str) -> str:

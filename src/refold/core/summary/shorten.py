@@ -26,6 +26,8 @@ BEGINNING = 0.25
 """The share of the room for the beginning of a text, word for word."""
 ENDING = 0.15
 """The share for its end, where outputs say how it went."""
+RULES = 0.3
+"""The share for sentences that have to stay, before anything else is chosen from the middle."""
 _ATTEMPTS = 8
 _TIGHTER = 0.9
 _SMALLEST = 24
@@ -44,6 +46,8 @@ class Source(Struct, frozen=True):
     """Terms that are in sight elsewhere."""
     several: bool = False
     """Has the message more parts than one?"""
+    must: tuple[str, ...] = ()
+    """Sentences that stay whole if they can: the rules in what a user says."""
 
     @property
     def mark(self) -> str:
@@ -59,16 +63,17 @@ def shorten(
     window: int,
     counter: TokenCounter,
     covered: AbstractSet[int] = frozenset(),
+    must: Iterable[str] = (),
 ) -> Message:
     """The message in about `limit` tokens; the same object where it fits or nothing in it can be shortened.
 
-    Small parts stay whole: only what is longer than a fair share is cut.
+    Small parts stay whole: only what is longer than a fair share is cut. The sentences in `must` stay if they can.
     """
     tokens = counter.message(message)
     if tokens <= limit:
         return message
     room = sum(map(_length, message.parts)) * limit / tokens
-    sources = _sources(facts, message, seq, window, covered)
+    sources = _sources(message, Source(facts, seq, 0, window, covered, must=tuple(must)))
     short = message
     for _ in range(_ATTEMPTS):
         cap = fair_share([_length(part) for part, _ in sources], int(room))
@@ -80,14 +85,12 @@ def shorten(
     return short
 
 
-def _sources(
-    facts: Facts, message: Message, seq: int, window: int, covered: AbstractSet[int]
-) -> list[tuple[Part, Source]]:
+def _sources(message: Message, source: Source) -> list[tuple[Part, Source]]:
     """Every part with its place. Reasoning, which leaves as it came or not at all, has none of its own."""
     found, place = [], 0
     several = sum(type(part) is not Reasoning for part in message.parts) > 1
     for part in message.parts:
-        found.append((part, Source(facts, seq, place, window, covered, several)))
+        found.append((part, structs.replace(source, part=place, several=several)))
         place += type(part) is not Reasoning
     return found
 
@@ -111,21 +114,37 @@ def excerpt(text: str, source: Source, limit: int) -> str:
     if room < _SMALLEST:
         return mark
     begin, end = head(text, int(room * BEGINNING)), tail(text, int(room * ENDING))
+    stated = _stated(text, source, f"{begin}\n{end}", int(room * RULES))
+    middle = _middle(source, f"{begin}\n{end}\n{stated}", room - len(begin) - len(end) - len(stated))
+    quotes = [line for line in (stated, _quotes(middle)) if line]
+    return "\n".join(line for line in (begin, mark, *quotes, mark if quotes else "", end) if line)
+
+
+def _stated(text: str, source: Source, shown: str, room: int) -> str:
+    """The sentences that stay whole, unless they are shown already, as far as there is room."""
+    kept: list[str] = []
+    for sentence in source.must:
+        if len(sentence) < room and sentence not in shown and sentence in text:
+            room -= len(sentence) + 1
+            kept.append(sentence)
+    return "\n".join(kept)
+
+
+def _middle(source: Source, shown: str, room: int) -> Sequence[Piece]:
+    """What is worth most of the part, next to what is shown of it."""
     facts = source.facts
-    seen = source.covered | term_ids(facts.log, f"{begin}\n{end}")
+    seen = source.covered | term_ids(facts.log, shown)
     own = (piece for piece in facts.pieces(source.seq, source.seq + 1) if piece.part == source.part)
-    worth = Worth(facts, source.window * CHARACTERS_PER_TOKEN)
-    middle = choose(own, worth, seen, room - len(begin) - len(end)).chosen
-    return "\n".join(line for line in (begin, mark, *_quotes(middle, mark), end) if line)
+    return choose(own, Worth(facts, source.window * CHARACTERS_PER_TOKEN), seen, room).chosen
 
 
-def _quotes(chosen: Iterable[Piece], mark: str) -> Iterable[str]:
+def _quotes(chosen: Iterable[Piece]) -> str:
+    said: list[str] = []
     last: Piece | None = None
     for piece in sorted(chosen, key=lambda piece: piece.number):
-        yield continued(piece, last) if last else piece.text
+        said.append(continued(piece, last) if last else piece.text)
         last = piece
-    if last:
-        yield mark
+    return "".join(said)
 
 
 def _cut(part: Part, source: Source, cap: int) -> Part:

@@ -1,0 +1,127 @@
+"""What is shown of a huge message, through a conversation under the default preset."""
+
+import json
+from time import process_time
+
+import pytest
+from msgspec import structs
+
+from refold.core.presets import PRESETS
+from refold.core.stages import DescribeMedia, DropHalf
+from refold.engine.memory import Memory
+from refold.model.budget import Budget
+from refold.model.dialect import CHAT
+from refold.model.message import Image, Message, Text, ToolCall, assistant, tool, user
+from refold.model.window import Fixed
+from refold.replay import ReferenceCounter
+
+WINDOW = 8_000
+COUNTER = ReferenceCounter()
+LOG = "\n".join(f"12:00:{n % 60:02} worker_{n % 3} handled request {n}" for n in range(900))
+
+
+def conversation(policy=None) -> Memory:
+    return Memory(Fixed(CHAT), Budget(window=WINDOW), policy or PRESETS["refold"], COUNTER)
+
+
+def asked(talk: Memory, number: int = 0) -> Memory:
+    talk.add(
+        user(f"Run job {number}."), assistant("Now.", ToolCall(f"c{number}", "run", f'{{"job": {number}}}'))
+    )
+    return talk
+
+
+def shown(talk: Memory) -> Message:
+    return talk.context().messages[-1]
+
+
+def test_what_has_its_share_stays_as_it_came():
+    talk = asked(conversation())
+    result = tool("c0", "done in 3 s")
+    talk.add(result)
+    assert shown(talk) is result
+    assert talk.receipts == []
+
+
+@pytest.mark.feature("C5")
+def test_of_a_huge_result_the_ends_and_the_news_are_shown():
+    talk = asked(conversation())
+    talk.add(tool("c0", f"{LOG}\nERROR disk_full on host_alpha code 5150\n{LOG}\nexit status 3 after 99 s"))
+    text = shown(talk).results[0].text
+    assert text.startswith("12:00:00 worker_0 handled request 0\n")
+    assert "ERROR disk_full on host_alpha code 5150" in text
+    assert text.endswith("exit status 3 after 99 s")
+    assert COUNTER.message(shown(talk)) < 0.2 * WINDOW
+    assert talk.recall("#m2").results[0].text.count("\n") > 1_800
+    (receipt,) = talk.receipts
+    assert (receipt.decision, receipt.edits[0].handle) == ("reduce", "#m2")
+
+
+def test_what_is_in_sight_is_not_quoted_again():
+    talk = asked(conversation())
+    first, second = (
+        f"{LOG}\nbuild_alpha is ready\n{LOG}",
+        f"{LOG}\nbuild_alpha is ready\nbuild_beta is late\n{LOG}",
+    )
+    talk.add(tool("c0", first), assistant("build_alpha is ready, I run it again."))
+    asked(talk, 1).add(tool("c1", second))
+    assert "build_beta is late" in shown(talk).results[0].text
+    assert "build_alpha is ready" not in shown(talk).results[0].text
+
+
+@pytest.mark.feature("C5")
+def test_huge_arguments_stay_valid():
+    talk = conversation()
+    talk.add(
+        user("Write it."),
+        assistant("", ToolCall("w", "write_file", json.dumps({"path": "a.py", "text": LOG}))),
+    )
+    talk.add(tool("w", "written"))
+    (call,) = talk.context().messages[1].calls
+    assert json.loads(call.arguments)["path"] == "a.py"
+    assert len(call.arguments) < len(LOG) / 4
+
+
+def test_the_rules_in_a_huge_question_stay_word_for_word():
+    rule = (
+        "Never touch the public API of billing/api.py, and always run the linter before you commit anything."
+    )
+    talk = conversation()
+    talk.add(user(f"Here is the log.\n{LOG}\n{rule}\n{LOG}\nWhat is wrong?"))
+    text = shown(talk).text
+    assert rule in text
+    assert text.startswith("Here is the log.")
+    assert text.endswith("What is wrong?")
+    assert COUNTER.message(shown(talk)) <= 0.4 * WINDOW
+
+
+def test_instructions_are_never_cut():
+    talk = conversation()
+    message = Message("developer", (Text("\n".join(f"rule {n}" for n in range(1_500))),))
+    talk.add(user("hello"), assistant("hi"), message, user("go on"))
+    assert message in talk.context().messages
+
+
+def test_nothing_is_cut_by_a_policy_that_does_not_ask_for_it():
+    talk = asked(conversation(structs.replace(PRESETS["refold"], arrival=())))
+    result = tool("c0", LOG[:16_000])
+    talk.add(result)
+    assert shown(talk) is result
+
+
+def test_other_stages_can_be_run_on_arrival_but_none_takes_the_message_away():
+    talk = conversation(structs.replace(PRESETS["refold"], arrival=(DescribeMedia(), DropHalf())))
+    talk.add(Message("user", (Text("look"), Image(media_type="image/png", data="AAAA"))))
+    assert talk.context().messages[0].text == "look\n[image image/png #m0.2]"
+
+
+def test_a_message_of_a_megabyte_arrives_quickly():
+    talk = asked(conversation())
+    text = "\n".join(
+        f"2025-01-{n % 28 + 1:02} INFO svc_{n % 97} request_{n} took {n * 7 % 999} ms" for n in range(22_000)
+    )
+    message = tool("c0", text)
+    began = process_time()
+    talk.add(message)
+    assert process_time() - began < 1
+    assert len(text) > 1_000_000
