@@ -31,20 +31,22 @@ SYLLABLES = [
 
 
 class Writer:
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+    """Makes up text. `scale` makes every text longer or shorter."""
+
+    def __init__(self, seed: int, scale: float = 1.0) -> None:
+        self.random, self.scale = random.Random(seed), scale
         self.words = [
             "".join(self.random.choices(SYLLABLES, k=self.random.randint(1, 3))) for _ in range(3_000)
         ]
 
     def prose(self, characters: int) -> str:
-        text = ""
+        text, characters = "", int(characters * self.scale)
         while len(text) < characters:
             text += " ".join(self.random.choices(self.words, k=12)).capitalize() + ". "
         return text[:characters]
 
     def code(self, characters: int) -> str:
-        lines, size = [], 0
+        lines, size, characters = [], 0, int(characters * self.scale)
         while size < characters:
             name, argument, value = self.random.choices(self.words, k=3)
             line = f"    {name}_{argument} = self.{value}({self.random.randint(0, 9999)}, path='src/{argument}/{name}.py')"
@@ -78,9 +80,9 @@ def _call(writer: Writer, call_id: str) -> dict:
     return {"id": call_id, "type": "function", "function": {"name": "read_file", "arguments": arguments}}
 
 
-def conversation(messages: int, seed: int = 7) -> list[dict]:
-    """`messages` messages, a system prompt first; about 400 bytes each."""
-    writer = Writer(seed)
+def conversation(messages: int, seed: int = 7, scale: float = 1.0) -> list[dict]:
+    """`messages` messages, a system prompt first; about 400 bytes each, times `scale`."""
+    writer = Writer(seed, scale)
     out: list[dict] = [{"role": "system", "content": writer.prose(2_000)}]
     while len(out) < messages:
         out += turn(writer, len(out))

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from benchmarks import compaction
 from benchmarks.conversation import Writer, body, turn
 from benchmarks.peers import peers
 
@@ -158,6 +159,7 @@ def report(figures: dict) -> str:
             f"  {name:<42}  {took:8.2f} ms   {took / ours:,.0f} × ours"
             for name, took in figures["peers"].items()
         ]
+    lines.append(compaction.report(figures["compaction"]))
     return "\n".join(lines)
 
 
@@ -170,6 +172,7 @@ def main() -> None:
         "append_one_turn": append_one_turn(),
         "start_up": start_up(),
         "peers": peers(timed),
+        "compaction": compaction.measure(),
     }
     print(json.dumps(figures, indent=2) if options.json else report(figures))
 

@@ -33,3 +33,15 @@ def test_the_default_knows_more_than_every_baseline_that_fits():
 def test_an_unknown_preset_is_a_clear_error():
     with pytest.raises(ConfigError, match="choose from: refold"):
         candidates(("nonsense",))
+
+
+def test_a_preset_says_once_what_it_did_and_why():
+    (recording,) = read_recordings(_ROOT / "examples" / "coding-agent.json")
+    (cell,) = run([recording], candidates(("refold",)), (4_000,))
+    (found,) = cell.scores
+
+    made = [change for one in found.sent for change in one.changes]
+    summaries = [change for change in made if change.decision == "summarise"]
+    assert len(made) > len(summaries) >= found.compactions > 3
+    assert all("tokens" in change.reason and change.after < change.before for change in summaries)
+    assert all(one.changes for one in found.sent if one.is_rewritten)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 
@@ -143,3 +143,14 @@ def test_a_broken_context_is_named():
 
     assert (broken.calls, broken.valid) == (2, 1)
     assert broken.problems == {"orphan_result": 1, "starts_without_user": 1}
+
+
+def test_every_context_is_told_by_its_size_and_what_was_said_since():
+    sent = play(NoLimit(), WINDOW).sent
+
+    assert len(sent) == 3
+    for before, one in pairwise(sent):
+        assert one.tokens == before.tokens + one.added
+        assert one.bill.cached_tokens in (0, before.bill.prompt_tokens)
+        assert not one.is_rewritten
+        assert one.changes == ()

@@ -96,6 +96,49 @@ def test_fields_that_mean_something_else_elsewhere_do_no_harm(tmp_path):
     assert (recording.id, recording.usage, recording.seconds) == ("one", (), ())
 
 
+def test_times_may_be_seconds(tmp_path):
+    recording = read_one(tmp_path, {"messages": HELLO, "times": [1_767_000_000, 1_767_000_002.5]})
+
+    assert recording.seconds == (0, 2.5)
+
+
+@pytest.mark.feature("N6")
+def test_a_folder_of_logs_beside_other_files(tmp_path):
+    sessions = tmp_path / "projects" / "app"
+    sessions.mkdir(parents=True)
+    common = {"sessionId": "s-1", "isSidechain": False, "timestamp": "2026-03-01T10:00:00Z"}
+    write(
+        sessions / "s-1.jsonl",
+        {"type": "user", "uuid": "a", "message": {"role": "user", "content": "hello"}, **common},
+        {
+            "type": "assistant",
+            "uuid": "b",
+            "parentUuid": "a",
+            "message": {"id": "m", "role": "assistant", "content": [{"type": "text", "text": "hi"}]},
+            **common,
+            "timestamp": "2026-03-01T10:00:09Z",
+        },
+    )
+    write(sessions / "s-2.jsonl", {"type": "summary", "summary": "a title", "leafUuid": "b"})
+    write(sessions / "sessions-index.json", {"version": 1, "entries": []})
+    write(sessions / "broken.jsonl", {"type": "user", **common}, {"type": 5}, {"type": "user", **common})
+
+    with pytest.raises(WireError) as caught:
+        read_recordings(tmp_path)
+    (sessions / "broken.jsonl").unlink()
+    (recording,) = read_recordings(tmp_path)
+
+    assert caught.value.place == "broken.jsonl"
+    assert "line 2" in str(caught.value)
+    assert (recording.id, recording.source, recording.seconds) == ("s-1", "claude-code", (0, 9))
+    assert [message.text for message in recording.messages] == ["hello", "hi"]
+
+
+def test_a_file_that_is_asked_for_is_not_passed_over(tmp_path):
+    with pytest.raises(WireError, match="nobody speaks"):
+        read_recordings(write(tmp_path / "s.jsonl", {"type": "summary", "summary": "t", "leafUuid": "b"}))
+
+
 @pytest.mark.parametrize(
     ("second", "place"),
     [

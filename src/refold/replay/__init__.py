@@ -1,8 +1,8 @@
 """Replay recorded conversations under any candidate, and measure what it would have sent.
 
-    transcripts ─▶ script ─▶ score ─▶ table ─▶ render
-    recordings     what is    one      means    text
-    from files     known of   replay
+    transcripts ─▶ script ─▶ score ─▶ table ─▶ render, report
+    recordings     what is    one      means    text    a page
+    from files     known of   replay                    with plots
                    them
 
 `candidate` is what can be measured, and `baselines` what people do today. Before every reply of a recording the candidate is

@@ -8,13 +8,15 @@ measured alike.
     add(message)                            one message, in order, the real replies too
     context() -> messages                   what would be sent now, system messages first
 
-A candidate may also have any of the three abilities below; each is its own protocol, since few have all of them.
+A candidate may also have any of the abilities below; each is its own protocol, since few have all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
+
+from msgspec import Struct
 
 from refold.model.message import Message
 from refold.model.tokens import TokenCounter
@@ -65,6 +67,27 @@ class CallsModels(Protocol):
 
     def model_calls(self) -> Sequence[tuple[int, int]]:
         """Input and output tokens of every call since this was last asked."""
+        ...
+
+
+class Change(Struct, frozen=True):
+    """Something a candidate did to its context on its own."""
+
+    decision: str
+    """What it did, in a word such as `summarise`."""
+    reason: str
+    """Why, without a word of the conversation."""
+    before: int
+    """Tokens before and after."""
+    after: int
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """Says what it did to its context."""
+
+    def changes(self) -> Sequence[Change]:
+        """Every change since this was last asked."""
         ...
 
 

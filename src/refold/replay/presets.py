@@ -13,7 +13,7 @@ from refold.model.errors import ConfigError
 from refold.model.message import Message
 from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool
-from refold.replay.candidate import Maker
+from refold.replay.candidate import Change, Maker
 
 
 class PresetCandidate:
@@ -33,6 +33,7 @@ class PresetCandidate:
     ) -> None:
         fixed, policy = Fixed(CHAT, system), PRESETS[self.name]
         self._memory = Memory(fixed, Budget(window=window), policy, counter)
+        self._told = 0
 
     def add(self, message: Message) -> None:
         self._memory.add(message)
@@ -43,6 +44,11 @@ class PresetCandidate:
 
     def recall(self, query: str, max_tokens: int) -> str:
         return self._memory.search(query, max_tokens=max_tokens)
+
+    def changes(self) -> list[Change]:
+        new = self._memory.receipts[self._told :]
+        self._told += len(new)
+        return [Change(made.decision, made.reason, made.before, made.after) for made in new]
 
 
 def candidates(presets: tuple[str, ...]) -> list[Maker]:

@@ -15,8 +15,8 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from refold.model.errors import WindowError
-from refold.replay.billing import REFERENCE_TARIFFS, Bill, PromptCache, Prompts, Tariff
-from refold.replay.candidate import CallsModels, Candidate, HasHandles, Recalls
+from refold.replay.billing import REFERENCE_TARIFFS, Account, Bill, Prompts, Tariff
+from refold.replay.candidate import CallsModels, Candidate, Change, Explains, HasHandles, Recalls
 from refold.replay.demand import Band, Demand, Mentions, band, is_bound
 from refold.replay.facts import Context, Facts, argument_names
 from refold.replay.literals import literals
@@ -48,6 +48,19 @@ class Share(Struct, frozen=True, gc=False):
         return cls(sum(judged), len(judged))
 
 
+class Sent(Struct, frozen=True):
+    """One context as it would have been sent, without a word of it."""
+
+    tokens: int
+    added: int
+    """Tokens of what was said since the context before."""
+    bill: Bill
+    """By the first tariff."""
+    is_rewritten: bool
+    changes: tuple[Change, ...] = ()
+    """What the candidate did since the context before."""
+
+
 class CallScore(Struct, frozen=True):
     """One context, judged by the reply that followed."""
 
@@ -64,6 +77,7 @@ class CallScore(Struct, frozen=True):
     is_compacted: bool
     """Rewritten, and smaller than the context before it."""
     bills: tuple[Bill, ...]
+    sent: Sent
     prepare_ms: float
     add_ms: float
 
@@ -90,6 +104,7 @@ class Score(Struct, frozen=True):
     problems: dict[Problem, int]
     prepare_ms: tuple[float, ...]
     add_ms: tuple[float, ...]
+    sent: tuple[Sent, ...] = ()
 
     @property
     def all(self) -> Share:
@@ -123,7 +138,7 @@ class _Replay:
     ) -> None:
         self.script, self.candidate, self.window, self.clock = script, candidate, window, clock
         self.book, self.prompts = script.book(), Prompts(script.head_tokens)
-        self.caches = [PromptCache(tariff) for tariff in tariffs]
+        self.accounts = [Account(tariff) for tariff in tariffs]
         self.mentions = Mentions(lambda facts: facts.literals, script.fixed_literals)
         self.second = Mentions(lambda facts: facts.rare_words, script.fixed_rare_words)
         self.fed: set[int] = set()
@@ -137,23 +152,26 @@ class _Replay:
         candidate.start(recording.system, recording.tools, window, script.counter)
 
     def call(self, at: range) -> CallScore:
+        added = self.script.offsets[at.start] - self.script.offsets[self.position]
         add_ms = self._feed(at.start)
         before, was_refused, prepare_ms = self.context, *self._ask()
         context = self.context or Context((), None)
         demands = self._demands(at, context)
+        recalled, bills = self._recall(at, demands), self._bill(at, context)
         is_compacted = context.is_rewritten and before is not None and context.tokens < before.tokens
         return CallScore(
             problems=frozenset({"refused"}) if was_refused else self._problems(at, context),
             fits=not was_refused and context.tokens <= self.window,
             fill=min(1.0, context.tokens / self.window),
             demands=demands,
-            recalled=self._recall(at, demands),
+            recalled=recalled,
             old_second=self._old_second(at, context),
             made_up=Share.of(literal not in self.mentions for literal in self._written_literals(context)),
             rules=Share.of(self._is_kept(rule, context) for rule in self.rules),
             is_rewritten=context.is_rewritten,
             is_compacted=is_compacted,
-            bills=self._bill(at, context),
+            bills=bills,
+            sent=self._sent(context, added, bills),
             prepare_ms=prepare_ms,
             add_ms=add_ms,
         )
@@ -249,15 +267,19 @@ class _Replay:
     def _is_kept(self, rule: str, context: Context) -> bool:
         return not self.rules[rule].isdisjoint(context.numbers) or rule in context.text
 
+    def _sent(self, context: Context, added: int, bills: tuple[Bill, ...]) -> Sent:
+        changes = tuple(self.candidate.changes()) if isinstance(self.candidate, Explains) else ()
+        return Sent(context.tokens, added, bills[0] if bills else Bill(), context.is_rewritten, changes)
+
     def _bill(self, at: range, context: Context) -> tuple[Bill, ...]:
         asked = self.candidate.model_calls() if isinstance(self.candidate, CallsModels) else ()
         output = sum(facts.tokens for facts in self.script.reply(at))
         now = self.script.seconds[at.start - 1]
         prompt = self.prompts.of(context)
         bills = []
-        for cache in self.caches:
-            bill = cache.send(prompt, output, now) if context.facts else Bill()
-            bills.append(sum((cache.ask(*tokens) for tokens in asked), start=bill))
+        for account in self.accounts:
+            bill = account.send(prompt, output, now) if context.facts else Bill()
+            bills.append(sum((account.ask(*tokens) for tokens in asked), start=bill))
         return tuple(bills)
 
 
@@ -288,4 +310,5 @@ def _sum_up(recording: Recording, calls: Sequence[CallScore], tariffs: Sequence[
         problems=dict(Counter(problem for call in calls for problem in sorted(call.problems))),
         prepare_ms=tuple(call.prepare_ms for call in calls),
         add_ms=tuple(call.add_ms for call in calls),
+        sent=tuple(call.sent for call in calls),
     )

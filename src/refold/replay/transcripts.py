@@ -1,8 +1,9 @@
 """Recordings: conversations that really happened, read from wherever they lie.
 
 One idea: a corpus is a list of conversations, however it is packed: a file with one conversation per line, a file that is
-one conversation, either of them compressed, or a folder of such files. What cannot be read is an error that names the
-file and the line, since a corpus has thousands of them.
+one conversation or an agent's log of one, either of them compressed, or a folder of such files. What cannot be read is an
+error that names the file and the line, since a corpus has thousands of them; what was never meant to be a conversation is
+passed over in a folder, since agents keep other files beside their logs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from refold.model.message import Message
 from refold.model.tokens import Usage
 from refold.model.window import Tool
 from refold.wire import MAX_BODY_BYTES, Request, decode_transcript
+from refold.wire.transcript import holds_conversation
 
 T = TypeVar("T")
 
@@ -74,7 +76,7 @@ def read_recordings(path: Path, *, on_progress: Progress | None = None) -> tuple
     recordings: list[Recording] = []
     for number, file in enumerate(files):
         before = sum(sizes[:number])
-        for recording, done in _read_file(file):
+        for recording, done in _read_file(file, is_one_of_many=path.is_dir()):
             recordings.append(recording)
             report(before + done, sum(sizes))
     report(sum(sizes), sum(sizes))
@@ -93,24 +95,26 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _read_file(path: Path) -> Iterator[tuple[Recording, int]]:
+def _read_file(path: Path, *, is_one_of_many: bool) -> Iterator[tuple[Recording, int]]:
     """The conversations of a file, each with how many bytes of the file were read for it."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == _GZIP
             raw.seek(0)
             lines = gzip.GzipFile(fileobj=raw) if packed else raw
-            for recording in _read_lines(lines, path):
+            for recording in _read_lines(lines, path, is_one_of_many=is_one_of_many):
                 yield recording, raw.tell()
     except (OSError, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "the archive is damaged"
         raise ConfigError(f"{path.name} cannot be read: {reason}") from error
 
 
-def _read_lines(lines: BufferedIOBase, path: Path) -> Iterator[Recording]:
+def _read_lines(lines: BufferedIOBase, path: Path, *, is_one_of_many: bool) -> Iterator[Recording]:
     first = lines.readline(MAX_BODY_BYTES + 1)
     if not _is_conversation(first):
-        yield _read(first + _rest(lines, path), path, "")
+        data = first + _rest(lines, path)
+        if not is_one_of_many or _is_meant(data, path):
+            yield _read(data, path, "")
         return
     number, line = 2, lines.readline(MAX_BODY_BYTES + 1)
     yield _read(first, path, ", line 1" if line else "")
@@ -136,11 +140,22 @@ def _is_conversation(line: bytes) -> bool:
     return "messages" in fields or ("input" in fields and "type" not in fields)
 
 
+def _is_meant(data: bytes, path: Path) -> bool:
+    try:
+        return holds_conversation(data)
+    except WireError as error:
+        raise _in_file(error, path, "") from None
+
+
 def _read(data: bytes, path: Path, line: str) -> Recording:
     try:
         return _recording(decode_transcript(data), path, line)
     except WireError as error:
-        raise type(error)(error.message, place=f"{path.name}{line}", hint=error.hint) from None
+        raise _in_file(error, path, line) from None
+
+
+def _in_file(error: WireError, path: Path, line: str) -> WireError:
+    return type(error)(error.message, place=f"{path.name}{line}", hint=error.hint)
 
 
 def _recording(request: Request, path: Path, line: str) -> Recording:
@@ -173,7 +188,7 @@ def _field(request: Request, key: str, kind: type[T]) -> T | None:
 
 def _seconds(request: Request, places: list[int]) -> tuple[float, ...]:
     """Recorded times never run backwards here: clients write some messages down late."""
-    times = _field(request, "times", list[str])
+    times = _field(request, "times", list[str | float])
     if not times:
         return ()
     if len(times) != request.offset + len(request.messages):
@@ -185,7 +200,10 @@ def _seconds(request: Request, places: list[int]) -> tuple[float, ...]:
     return tuple(latest[request.offset + at] - stamps[0] for at in places)
 
 
-def _stamp(time: str) -> float:
+def _stamp(time: str | float) -> float:
+    """Seconds since 1970; agents write times in either way."""
+    if not isinstance(time, str):
+        return time
     try:
         stamp = datetime.fromisoformat(time)
     except ValueError:

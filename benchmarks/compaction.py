@@ -1,0 +1,216 @@
+"""How fast a conversation is compacted, what a turn costs, and what remembering takes.
+
+The figures are processor time, so that a neighbour on the machine does not count. Every compaction is a first one: the
+conversation is read anew for each, and reading it is timed apart, since in use it is spread over the conversation.
+"""
+
+import gc
+import json
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+
+from benchmarks.compaction_peers import peers, tokens
+from benchmarks.conversation import Writer, conversation, turn
+
+MESSAGES, SCALE = 2_000, 0.7
+"""About 200,000 tokens in 2,000 messages."""
+TRIGGER, KEEP = 100_000, 20_000
+GOAL = (
+    "GOAL-7F3A: move the invoice export to the new ledger, keep the public API, do not touch billing/tax.py."
+)
+SIZES = (100, 1_000, 10_000)
+
+
+def history(messages: int = MESSAGES) -> list[dict]:
+    """A conversation whose first question states the goal, and which waits for a reply."""
+    out = conversation(messages, scale=SCALE)
+    first = next(message for message in out if message["role"] == "user")
+    first["content"] = f"{GOAL}\n{first['content']}"
+    while out[-1]["role"] != "user":
+        out.pop()
+    return out
+
+
+def spent(run: Callable[[], object]) -> tuple[float, object]:
+    """Milliseconds of processor time, and what came out."""
+    gc.collect()
+    start = time.process_time()
+    result = run()
+    return (time.process_time() - start) * 1_000, result
+
+
+def compaction(repeat: int = 5) -> dict[str, dict]:
+    """The first compaction of the whole conversation, preset by preset."""
+    from refold.core.presets import PRESETS
+
+    request = _decoded(history())
+    return {name: _compacted(policy, request, repeat) for name, policy in PRESETS.items()}
+
+
+def _compacted(policy, request, repeat: int) -> dict:
+    from msgspec import structs
+
+    reading, folding, window, memory = [], [], None, None
+    for _ in range(repeat):
+        memory = _memory(request.fixed, structs.replace(policy, enabled=False), 100 * TRIGGER)
+        reading.append(spent(partial(memory.add, *request.messages))[0])
+        memory.frame = _memory(request.fixed, _keeping(policy), TRIGGER).frame
+        took, window = spent(memory.compact)
+        folding.append(took)
+    sent = [_flat(message) for message in (*window.system, *window.summaries, *window.messages)]
+    return {
+        "messages": len(request.messages),
+        "tokens": memory.folded.branch.tokens.tokens,
+        "read_ms": statistics.median(reading),
+        "compact_ms": statistics.median(folding),
+        "compact_ms_min": min(folding),
+        "compact_ms_max": max(folding),
+        "out_tokens": tokens(sent),
+        **evidence(sent),
+    }
+
+
+def evidence(messages: list[tuple[str, list[str], list[str]]]) -> dict:
+    """Was the goal kept, and are calls and results whole? A message is its text, the ids it calls, the ids it answers."""
+    open_calls, orphans = set(), 0
+    for _, calls, results in messages:
+        orphans += sum(call not in open_calls for call in results)
+        open_calls = open_calls.difference(results).union(calls)
+    return {"goal": any(GOAL in text for text, _, _ in messages), "orphans": orphans + len(open_calls)}
+
+
+def _flat(message) -> tuple[str, list[str], list[str]]:
+    text = "\n".join((message.text, *(result.text for result in message.results)))
+    return text, [call.id for call in message.calls], [result.call_id for result in message.results]
+
+
+def one_turn(repeat: int = 30) -> dict[int, float]:
+    """One turn of eight messages more and the context before each reply, far below every threshold."""
+    from refold.core.presets import PRESETS
+    from refold.model.dialect import CHAT
+    from refold.wire import decode_message
+
+    policy, found = next(iter(PRESETS.values())), {}
+    for size in SIZES:
+        request = _decoded(history(size))
+        memory = _memory(request.fixed, policy, 10**8)
+        memory.add(*request.messages)
+        writer, times = Writer(99), []
+        for number in range(repeat):
+            new = [decode_message(json.dumps(each).encode(), CHAT) for each in turn(writer, size + number)]
+            times.append(spent(partial(_live, memory, new))[0])
+        found[size] = statistics.median(times)
+    return found
+
+
+def _live(memory, messages) -> None:
+    for message in messages:
+        if message.role == "assistant":
+            memory.context()
+        memory.add(message)
+
+
+def kept_bytes() -> dict[int, float]:
+    """Bytes of state for each message, the message included, of a conversation that is folded again and again."""
+    from refold.core.presets import PRESETS
+
+    policy, found = next(iter(PRESETS.values())), {}
+    for size in (1_000, 2_000, 4_000):
+        data = _decoded(history(size))
+        _live(
+            _memory(data.fixed, policy, KEEP), data.messages
+        )  # warm: what counters remember is bounded, and not ours
+        gc.collect()
+        tracemalloc.start()
+        request = _decoded(history(size))
+        memory = _memory(request.fixed, policy, KEEP)
+        _live(memory, request.messages)
+        gc.collect()
+        found[size] = tracemalloc.get_traced_memory()[0] / size
+        tracemalloc.stop()
+    return found
+
+
+def _decoded(messages: list[dict]):
+    from refold.model.dialect import CHAT
+    from refold.wire import decode_request
+
+    return decode_request(json.dumps({"model": "gpt-4o", "messages": messages}).encode(), CHAT)
+
+
+def _memory(fixed, policy, window: int):
+    from refold.engine.memory import Memory
+    from refold.model.budget import Budget
+    from refold.tokens import counter_for
+
+    return Memory(fixed, Budget(window=window), policy, counter_for("gpt-4o"))
+
+
+def _keeping(policy):
+    """The policy with the size of what stays word for word that every candidate is given, where it has one."""
+    from msgspec import structs
+
+    from refold.model.budget import Tokens
+
+    sized = "keep" in policy.cut.__struct_fields__
+    return structs.replace(policy, cut=structs.replace(policy.cut, keep=Tokens(KEEP))) if sized else policy
+
+
+def measure() -> dict:
+    return {
+        "compaction": compaction(),
+        "one_turn_ms": one_turn(),
+        "kept_bytes": kept_bytes(),
+        "peers": peers(history(), spent, evidence, trigger=TRIGGER, keep=KEEP),
+    }
+
+
+def report(figures: dict) -> str:
+    ours = figures["compaction"]
+    default = next(iter(ours.values()))
+    lines = [
+        f"compacting {default['messages']:,} messages, {default['tokens']:,} tokens, into {TRIGGER:,} with {KEEP:,} word for word",
+        "(CPU; goal for the default preset, the first: 20 ms)",
+        f"  {'':<42}  {'median':>8}      {'min':>6} {'max':>6}   goal  orphans  tokens left",
+        *(_row(f"preset {name}", row) for name, row in ours.items()),
+        f"  reading it before, once                     {default['read_ms']:8.0f} ms   {default['read_ms'] / default['messages']:.2f} ms a message",
+    ]
+    if figures["peers"]:
+        lines.append("peers on the same conversation, in this run, with a summary that costs nothing")
+    lines += [
+        _row(name, row) + f"   {row['compact_ms'] / default['compact_ms']:,.1f} × ours"
+        for name, row in figures["peers"].items()
+    ]
+    return "\n".join((*lines, *_growth(figures["one_turn_ms"], figures["kept_bytes"])))
+
+
+def _growth(turns: dict[int, float], kept: dict[int, float]) -> list[str]:
+    return [
+        "one turn of 8 messages more, with a context before each reply (CPU)",
+        *(
+            f"  after {size:>6,} messages                       {took:8.3f} ms"
+            for size, took in turns.items()
+        ),
+        f"  largest / smallest                          {turns[max(turns)] / turns[min(turns)]:8.2f} ×    (flat is 1)",
+        "state kept for a message, itself included, while the conversation is folded again and again",
+        *(
+            f"  {size:>6,} messages                             {held / 1_000:8.1f} KB"
+            for size, held in kept.items()
+        ),
+        f"  largest / smallest                          {kept[max(kept)] / kept[min(kept)]:8.2f} ×    (linear is 1)",
+    ]
+
+
+def _row(name: str, row: dict) -> str:
+    goal = "kept" if row["goal"] else "LOST"
+    return (
+        f"  {name:<42}  {row['compact_ms']:8.1f} ms   {row['compact_ms_min']:6.1f} {row['compact_ms_max']:6.1f}   {goal}  "
+        f"{row['orphans']:7}  {row['out_tokens']:11,}"
+    )
+
+
+if __name__ == "__main__":
+    print(report(measure()))

@@ -1,0 +1,159 @@
+"""What a candidate remembers against what it costs: a picture for each window.
+
+One idea: a candidate is worth a look when none is at once cheaper and remembers more. Those are the front, joined by a line;
+all others lie below it. A candidate whose contexts were refused or did not fit cannot be on it: what cannot be sent can
+remember anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from xml.etree.ElementTree import Element
+
+from msgspec import Struct
+
+from refold.replay.report.elements import node
+from refold.replay.report.scale import Scale, fit, fit_wide
+from refold.replay.table import Row
+
+WIDTH, HEIGHT = 440, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 22, 16, 44
+_CHARACTER, _LINE = 6.6, 13.0
+"""The room that a character of a name takes, and that a line does."""
+
+
+class Point(Struct, frozen=True):
+    name: str
+    dollars: float
+    recall: float
+    is_sound: bool
+    """Were all contexts valid, and did all fit?"""
+
+
+class _Box(Struct, frozen=True):
+    """Where a name would be written."""
+
+    x: float
+    y: float
+    width: float
+    anchor: str
+
+    def overlaps(self, other: _Box) -> bool:
+        is_beside = self.left >= other.right or other.left >= self.right
+        return not is_beside and abs(self.y - other.y) < _LINE
+
+    @property
+    def left(self) -> float:
+        return self.x - self.width if self.anchor == "end" else self.x
+
+    @property
+    def right(self) -> float:
+        return self.left + self.width
+
+
+def points(rows: Sequence[Row], tariff: str) -> list[Point]:
+    """The rows of which both numbers are known."""
+    return [
+        Point(row.candidate, row.dollars[tariff], row.fur_old, row.valid == row.fits == 100)
+        for row in rows
+        if row.fur_old is not None and tariff in row.dollars
+    ]
+
+
+def front(found: Sequence[Point]) -> list[Point]:
+    """From the cheapest to the one that remembers most, each better than all that are cheaper."""
+    best: list[Point] = []
+    for point in sorted(found, key=lambda point: (point.dollars, -point.recall)):
+        if point.is_sound and (not best or point.recall > best[-1].recall):
+            best.append(point)
+    return best
+
+
+def front_chart(found: Sequence[Point], label: str) -> Element:
+    """The picture; `label` says in words what it shows."""
+    across = fit_wide([point.dollars for point in found], _LEFT, WIDTH - _RIGHT)
+    up = fit([point.recall for point in found], HEIGHT - _BOTTOM, _TOP, most=100)
+    best = front(found)
+    return node(
+        "svg",
+        node("title", label),
+        *_axes(across, up),
+        *_line(best, across, up),
+        *_marks(found, best, across, up),
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+    )
+
+
+def _axes(across: Scale, up: Scale) -> Iterator[Element]:
+    for tick in up.ticks:
+        y = up.at(tick)
+        yield node("path", d=f"M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}", class_="grid")
+        yield node("text", f"{tick:g}", x=_LEFT - 8, y=y + 4, class_="tick", text_anchor="end")
+    decimals = 0 if all(tick == int(tick) for tick in across.ticks) else 2
+    for tick in across.ticks:
+        x = across.at(tick)
+        yield node("path", d=f"M{x:.1f} {HEIGHT - _BOTTOM}v4", class_="grid")
+        yield node(
+            "text",
+            f"${tick:,.{decimals}f}",
+            x=x,
+            y=HEIGHT - _BOTTOM + 18,
+            class_="tick",
+            text_anchor="middle",
+        )
+    middle = (_LEFT + WIDTH - _RIGHT) / 2
+    yield node("text", "dollars, all calls", x=middle, y=HEIGHT - 6, class_="axis", text_anchor="middle")
+
+
+def _line(best: Sequence[Point], across: Scale, up: Scale) -> Iterator[Element]:
+    """Stairs: between two candidates there is nothing to be had, only the cheaper of them."""
+    if not best:
+        return
+    first, *rest = best
+    steps = "".join(f"H{across.at(point.dollars):.1f}V{up.at(point.recall):.1f}" for point in rest)
+    start = f"M{across.at(first.dollars):.1f} {HEIGHT - _BOTTOM}V{up.at(first.recall):.1f}"
+    yield node("path", d=f"{start}{steps}H{WIDTH - _RIGHT}", class_="front")
+
+
+def _marks(found: Sequence[Point], best: Sequence[Point], across: Scale, up: Scale) -> Iterator[Element]:
+    taken = [_around(across.at(point.dollars), up.at(point.recall)) for point in found]
+    for point in sorted(found, key=lambda point: point not in best):
+        x, y = across.at(point.dollars), up.at(point.recall)
+        kind = "best" if point in best else "other" if point.is_sound else "unsound"
+        box = _place(point.name, x, y, taken, _BY_LINE if kind == "best" else _BY_POINT)
+        taken.append(box)
+        yield node(
+            "g",
+            node("title", _told(point)),
+            node("circle", cx=x, cy=y, r=5.0 if kind == "best" else 4.0),
+            node("text", point.name, x=box.x, y=box.y + 4, text_anchor=box.anchor),
+            class_=f"mark {kind}",
+        )
+
+
+def _told(point: Point) -> str:
+    kept = "" if point.is_sound else "; some contexts were invalid or did not fit"
+    return f"{point.name}: {point.recall:.1f} % for ${point.dollars:,.2f}{kept}"
+
+
+def _around(x: float, y: float) -> _Box:
+    return _Box(x - 6, y, 12, "start")
+
+
+_BY_POINT = (0, -0.6, 0.6, -1, 1, -1.6, 1.6, -2.2, 2.2)
+_BY_LINE = (-0.8, 0, -1.2, 0.8, -1.6, 1.6, -2.2, 2.2)
+"""How many lines higher or lower to write a name, best first: the front runs on to the right of its points."""
+
+
+def _place(name: str, x: float, y: float, taken: Sequence[_Box], shifts: Sequence[float]) -> _Box:
+    """Beside the point where there is room, else a bit higher or lower."""
+    width = len(name) * _CHARACTER
+    tried = [
+        _Box(x + side * 9, y + shift * _LINE, width, "start" if side > 0 else "end")
+        for shift in shifts
+        for side in (1, -1)
+    ]
+    inside = [box for box in tried if box.left >= _LEFT and box.right <= WIDTH and box.y >= _TOP - 6]
+    free = (box for box in inside if not any(box.overlaps(other) for other in taken))
+    return next(free, (inside or tried)[0])
