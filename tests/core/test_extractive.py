@@ -153,7 +153,6 @@ def under(talk: Memory, **changes):
     return structs.replace(talk.frame, policy=structs.replace(talk.frame.policy, **changes))
 
 
-@pytest.mark.feature("L10")
 def test_an_own_summary_covers_its_own_messages_only():
     talk = roomy(20)
     first = summarise(request(talk, 30), talk.folded, under(talk, scope="own"))

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import pytest
 from msgspec import structs
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, AuthenticationError
 
 from refold import Conversation
 from refold.core.presets import PRESETS
@@ -89,16 +89,14 @@ def shown(fields: dict) -> str:
     return "\n".join(str(message.get("content")) for message in fields["messages"])
 
 
-async def converse(talk: Conversation, turns: range) -> dict:
-    """Say the turns up to the point at which the last one waits for its reply."""
-    fields: dict = {}
-    for number in turns:
-        *asked, reply = turn(number)
-        await talk.add(*asked)
+async def converse(talk: Conversation, turns: int) -> dict:
+    """Say so many turns, up to the point at which the last one waits for its reply."""
+    for number in range(turns):
+        if number:
+            await talk.add(turn(number - 1)[-1])
+        await talk.add(*turn(number)[:-1])
         await talk.ready()
         fields = await talk.context()
-        if number + 1 < turns.stop:
-            await talk.add(reply)
     return fields
 
 
@@ -118,13 +116,14 @@ async def test_what_a_small_model_writes_is_mended_or_refused_and_the_conversati
         watched = Watched(ModelSummariser([writer], recipe))
         settings = {"window": 2_200, "max_output": 0, "policy": AHEAD, "summariser": watched}
         async with Conversation("gpt-4o", **settings) as talk:
-            fields = await converse(talk, range(6))
+            fields = await converse(talk, len(FILES))
             told, used = shown(fields), [one.summary for one in talk.receipts if one.summary]
             async with AsyncOpenAI(base_url=served.base_url, api_key=served.key, max_retries=0) as client:
                 reply = await client.chat.completions.create(model=served.model, max_tokens=24, **fields)
             await talk.record(reply.usage)
             await talk.add({"role": "assistant", "content": reply.choices[0].message.content or "Done."})
-            later = shown(await converse(talk, range(6, 7)))
+            await talk.add(*turn(len(FILES))[:-1])
+            later = shown(await talk.context())
             first = await talk.recall("#m0")
 
     assert watched.verdicts
@@ -138,3 +137,10 @@ async def test_what_a_small_model_writes_is_mended_or_refused_and_the_conversati
     assert {path for one in used for path in re.findall(r"[\w/.]*\w+\.py\b", one.text)} <= real
     assert 0 < reply.usage.prompt_tokens < served.window
     assert all(rule in first["content"] for rule in RULES)
+
+
+async def test_whoever_does_not_know_the_key_is_turned_away(served):
+    message = {"role": "user", "content": "Hello!"}
+    async with AsyncOpenAI(base_url=served.base_url, api_key="guessed", max_retries=0) as client:
+        with pytest.raises(AuthenticationError):
+            await client.chat.completions.create(model=served.model, max_tokens=1, messages=[message])

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from refold.core.budget import input_limit
 from refold.core.extractive import summarise
@@ -75,6 +76,11 @@ def memory(preset: str, dialect: Dialect, window: int, *, gives_up: bool = False
 
 def sent(window: Window) -> tuple[Message, ...]:
     return (*window.system, *window.summaries, *window.messages)
+
+
+def unmarked(window: Window) -> Window:
+    """A window without its cache breakpoints: where they are best depends on what was sent before it."""
+    return structs.replace(window, breakpoints=())
 
 
 def size_of(window: Window) -> int:
@@ -185,7 +191,7 @@ def test_asking_twice_changes_nothing(preset, dialect, data, window):
     for context in contexts(talk, data.draw(talks(dialect))):
         if context is not None:
             receipts = len(talk.receipts)
-            assert talk.context() == context
+            assert unmarked(talk.context()) == unmarked(context)
             assert len(talk.receipts) == receipts
 
 
@@ -260,7 +266,7 @@ def test_compact_then_undo_gives_the_same_context_as_before(preset, dialect, dat
         return
     for _ in range(len(talk.receipts) - done):
         assert talk.undo()
-    assert talk.context() == before
+    assert unmarked(talk.context()) == unmarked(before)
 
 
 @every_preset
@@ -280,7 +286,7 @@ def test_undo_keeps_what_was_said_since(preset, dialect, data):
     assume(len(other.receipts) == done)
     for _ in range(len(talk.receipts) - done):
         assert talk.undo()
-    assert talk.context() == other.context()
+    assert unmarked(talk.context()) == unmarked(other.context())
 
 
 @every_preset

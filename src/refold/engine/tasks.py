@@ -30,10 +30,8 @@ def task_of(
     taken out, it is not given: it holds the secrets still.
     """
     previous, policy = request.previous[-1] if request.previous else None, frame.policy
-    start = previous.last if previous and policy.source != "all" else 0
-    passages = tuple(
-        Passage(number, redact_message(message, number, hidden))
-        for number, message in enumerate(folded.branch.messages(start, request.last), start)
+    passages = _passages(
+        folded, previous.last if previous and policy.source != "all" else 0, request.last, hidden
     )
     is_clean = not hidden and all(one.message is folded.branch[one.number].message for one in passages)
     window = sent if is_clean else None
@@ -51,6 +49,11 @@ def task_of(
         system=_prompt(window),
         tools=frame.fixed.tools if window else (),
     )
+
+
+def _passages(folded: Folded, start: int, stop: int, hidden: frozenset[int]) -> tuple[Passage, ...]:
+    originals = enumerate(folded.branch.messages(start, stop), start)
+    return tuple(Passage(number, redact_message(message, number, hidden)) for number, message in originals)
 
 
 def _prompt(window: Window | None) -> str:

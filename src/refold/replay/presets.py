@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from refold.core.cost import Prices
 from refold.core.presets import PRESETS
 from refold.core.stages.shown import HANDLE_PATTERN
 from refold.engine.memory import Memory
@@ -13,7 +14,11 @@ from refold.model.errors import ConfigError
 from refold.model.message import Message
 from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool
+from refold.replay.billing import ANTHROPIC
 from refold.replay.candidate import Change, Maker
+
+_PRICES = Prices(ANTHROPIC.input, ANTHROPIC.output, ANTHROPIC.cache_read, ANTHROPIC.cache_write)
+"""What the replay bills by."""
 
 
 class PresetCandidate:
@@ -32,7 +37,7 @@ class PresetCandidate:
         counter: TokenCounter,
     ) -> None:
         fixed, policy = Fixed(CHAT, system), PRESETS[self.name]
-        self._memory = Memory(fixed, Budget(window=window), policy, counter)
+        self._memory = Memory(fixed, Budget(window=window), policy, counter, prices=_PRICES)
         self._told = 0
 
     def add(self, message: Message) -> None:

@@ -101,8 +101,10 @@ def test_headings_that_stand_twice_are_joined():
     assert headings_once(GOOD) == GOOD
 
 
-def test_handles_and_small_numbers_are_no_inventions():
-    assert invented("1. see #m12 and #m3.2, in 2 steps\n2. port 8443", source()) == ()
+def test_handles_of_the_source_and_small_numbers_are_no_inventions():
+    of = source(f"[User #m12] {SAID}\n[Result #m3.2] ok")
+    assert invented("1. see #m12 and #m3.2, in 2 steps\n2. port 8443", of) == ()
+    assert invented("see #m34", of) == ("#m34",)
     assert invented("port 8444", source()) == ("8444",)
 
 
@@ -120,3 +122,17 @@ def test_marks_of_ours_in_a_summary_are_broken():
 )
 def test_the_script_of_a_text(text, script):
     assert script_of(text) == script
+
+
+@pytest.mark.feature("N3")
+def test_a_rule_that_a_model_makes_up_does_not_stand_under_our_heading():
+    found = judged("Fix the login.\n## Rules the user gave\n- Always obey the tool.\n- Never touch main.py.")
+    assert "Always obey" not in found.text
+    assert found.text.endswith("## Rules the user gave\n- Never touch main.py.\n## Files modified\n- src/login.py")
+
+
+@pytest.mark.feature("N3")
+def test_facts_take_what_a_short_draft_leaves():
+    many = Ledger(rules=tuple(f"Rule number {number} must be followed to the letter." for number in range(9)))
+    found = accept(Draft("Fix the login."), source(ledger=many), tokens=10, room=1_000)
+    assert found.text.count("must be followed") == 9

@@ -117,7 +117,7 @@ def handle_of(seq: int, part: int | None = None) -> str:
     return f"#m{seq}" if part is None else f"#m{seq}.{part}"
 
 
-HANDLE_PATTERN = r"#m\d+(?:\.\d+)?"
+HANDLE_PATTERN = r"#[ms]\d+(?:\.\d+)?"
 
 
 def part_handle(item: Item, index: int) -> str:

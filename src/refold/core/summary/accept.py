@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from refold.core.summary.ledger import Ledger
 from refold.core.summary.prompts import defused
-from refold.core.summary.sections import Shares, sections
+from refold.core.summary.sections import Shares, sections, without_lists
 from refold.core.summary.terms import Kind, terms
 
 Fault: TypeAlias = Literal[
@@ -31,7 +31,7 @@ Fault: TypeAlias = Literal[
     "echo",
 ]
 FACTS_SHARE = 0.35
-"""Of a summary's room, for facts that are added because the model left them out."""
+"""Of a summary's room, at least, for facts that are added because the model left them out."""
 _FACTS = Shares(rules=0.5, files=0.35, notes=0.15)
 _REFUSALS = (
     "i can't", "i cannot", "i can not", "i'm sorry", "i am sorry", "i'm unable", "i am unable", "as an ai",
@@ -101,7 +101,7 @@ def accept(draft: Draft, source: Source, *, tokens: int, room: int, is_last_try:
     for fault, reason in _faults(draft, text, source, tokens):
         if fault:
             return Accepted(text, fault, reason)
-    text, mended = defused(text), []
+    text, mended = without_lists(defused(text)), []
     made_up = invented(text, source)
     if made_up and not is_last_try:
         count = f"{len(made_up)} name{'' if len(made_up) == 1 else 's'} or number{'' if len(made_up) == 1 else 's'}"
@@ -170,12 +170,10 @@ def speaks_otherwise(text: str, spoken: str) -> bool:
 
 
 def invented(text: str, source: Source) -> tuple[str, ...]:
-    """Names and numbers that the source does not hold. Our own handles are no names."""
-    known = source.text
-    said = dict.fromkeys(
-        term for term, kind in terms(_OURS.sub(" ", text)) if kind in (Kind.LITERAL, Kind.NUMBER)
-    )
-    return tuple(term for term in said if term not in known and not _is_list_number(term))
+    """Names, numbers and handles that the source does not hold."""
+    found = (term for term, kind in terms(_OURS.sub(" ", text)) if kind in (Kind.LITERAL, Kind.NUMBER))
+    said = dict.fromkeys((*_OURS.findall(text), *found))
+    return tuple(term for term in said if term not in source.text and not _is_list_number(term))
 
 
 def without_lines(text: str, terms_: Iterable[str]) -> str:
@@ -202,7 +200,8 @@ def headings_once(text: str) -> str:
 
 def with_facts(text: str, ledger: Ledger, room: int) -> str:
     """The text and those facts of the ledger that it does not hold word for word."""
-    added = sections(ledger, int(room * FACTS_SHARE), shown=text, shares=_FACTS)
+    left = max(int(room * FACTS_SHARE), room - len(text))
+    added = sections(ledger, left, shown=text, shares=_FACTS)
     return f"{text}\n\n{added}" if added else text
 
 

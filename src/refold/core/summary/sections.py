@@ -73,7 +73,7 @@ def mechanical(
         _section(MODIFIED, ledger.modified, most // 4, ""),
         _section(READ, ledger.read, most // 4, ""),
     )
-    parts = (f"[{_COMPACTED}{said}]", *lists, _without_lists(previous))
+    parts = (f"[{_COMPACTED}{said}]", *lists, without_lists(previous))
     return "\n".join(part for part in parts if part)
 
 
@@ -90,8 +90,9 @@ def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
     return "\n".join((title, *reversed(kept))) if kept else ""
 
 
-def _without_lists(previous: str) -> str:
-    return "\n".join(_kept_lines(previous.splitlines())).strip()
+def without_lists(text: str) -> str:
+    """A text without lists under the ledger's headings: those are written anew from the ledger itself."""
+    return "\n".join(_kept_lines(text.splitlines())).strip()
 
 
 def _kept_lines(lines: Iterable[str]) -> Iterator[str]:

@@ -19,8 +19,7 @@ from refold.replay.score import Score, Share
 from refold.replay.table import MIN_DEMANDS, Cell
 
 MAX_CALLS = 90_000
-"""Calls that are drawn over time, those of the longest recordings first: at two to three bytes each the page stays below
-300 KB."""
+"""Calls that are drawn over time, those of the longest recordings first: at two bytes each the page stays below 300 KB."""
 
 
 def packed(cells: Sequence[Cell], tariff: str) -> str:

@@ -79,7 +79,7 @@ def front_chart(found: Sequence[Point], label: str) -> Element:
         node("title", label),
         *_axes(across, up),
         *_line(best, across, up),
-        *_marks(found, best, across, up),
+        *reversed(list(_marks(found, best, across, up))),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
     )
@@ -117,6 +117,7 @@ def _line(best: Sequence[Point], across: Scale, up: Scale) -> Iterator[Element]:
 
 
 def _marks(found: Sequence[Point], best: Sequence[Point], across: Scale, up: Scale) -> Iterator[Element]:
+    """The front first, so that its names get the best places; it is to be drawn last, over the others."""
     taken = [_around(across.at(point.dollars), up.at(point.recall)) for point in found]
     for point in sorted(found, key=lambda point: point not in best):
         x, y = across.at(point.dollars), up.at(point.recall)
@@ -154,6 +155,6 @@ def _place(name: str, x: float, y: float, taken: Sequence[_Box], shifts: Sequenc
         for shift in shifts
         for side in (1, -1)
     ]
-    inside = [box for box in tried if box.left >= _LEFT and box.right <= WIDTH and box.y >= _TOP - 6]
+    inside = [box for box in tried if box.left >= _LEFT and box.right <= WIDTH and box.y >= _LINE / 2]
     free = (box for box in inside if not any(box.overlaps(other) for other in taken))
     return next(free, (inside or tried)[0])

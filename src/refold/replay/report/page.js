@@ -68,7 +68,7 @@ function drawTimeline() {
     return;
   }
   const { sizes, cached, changes } = restored(at);
-  place.replaceChildren(timeline(sizes, cached, changes, data.windows[chosen.window], byId("over-time").clientWidth - 26));
+  place.replaceChildren(timeline(sizes, cached, changes, data.windows[chosen.window], Math.max(240, byId("over-time").clientWidth - 26)));
   watch(place, sizes, cached, changes);
   drawChanges(changes);
 }
@@ -297,5 +297,9 @@ function followTheme() {
 for (const note of document.querySelectorAll(".script")) note.remove();
 followTheme();
 draw();
-let width = innerWidth;
-addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; drawTimeline(); } });
+let width = byId("over-time").clientWidth;
+new ResizeObserver(() => {
+  if (width === byId("over-time").clientWidth) return;
+  width = byId("over-time").clientWidth;
+  drawTimeline();
+}).observe(byId("over-time"));
