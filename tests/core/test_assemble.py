@@ -21,7 +21,7 @@ POLICY = Policy(name="mine", triggers={}, cut=LastMessages(2), texts=Texts("Befo
 
 def placed(*texts, dialect=CHAT, room=1_000, **changes):
     policy = structs.replace(POLICY, **changes)
-    summaries = [Summary(text, 0, 1, len(text)) for text in texts]
+    summaries = [Summary(text, 0, 1, len(text), number=number) for number, text in enumerate(texts)]
     return lead_of(summaries, policy, dialect, TextCounter(), room)
 
 

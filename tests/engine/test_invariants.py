@@ -134,6 +134,14 @@ def test_every_context_is_valid_and_fits_or_there_is_a_typed_error(
 
 
 @every_preset
+@given(data=st.data(), dialect=dialects, window=windows)
+def test_nothing_leaves_the_window_without_a_word_in_its_place(preset, data, dialect, window):
+    talk = memory(preset, dialect, window)
+    for _ in contexts(talk, data.draw(talks(dialect))):
+        assert all(summary.text.strip() for summary in talk.folded.summaries)
+
+
+@every_preset
 @given(data=st.data(), dialect=dialects, window=st.integers(600, 2_000), gives_up=st.booleans())
 def test_there_is_a_context_wherever_the_newest_exchange_leaves_room(preset, dialect, data, window, gives_up):
     messages = data.draw(talks(dialect))

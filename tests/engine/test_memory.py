@@ -8,7 +8,7 @@ from refold.core.verify import verify_window
 from refold.model.budget import Share
 from refold.model.dialect import CHAT, DIALECTS
 from refold.model.errors import BudgetError, DoesNotFit, InvalidWindow, NotFound, RecoverySpent
-from refold.model.message import ToolResult, assistant, tool, user
+from refold.model.message import Message, Text, ToolResult, assistant, tool, user
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from tests.engine.talking import agent_turn, give_up, memory, size_of
@@ -229,7 +229,7 @@ class TestRecovery:
         talk = self.full()
         talk.context()
         talk.record(Usage(input=size_of(talk.recover(400, TOO_LONG))))
-        talk.add(assistant("well"), user("more " * 300))
+        talk.add(assistant("well"), *agent_turn(20), user("more"))
         talk.context()
         assert talk.recover(400, {"error": {"code": "context_length_exceeded"}})
 
@@ -373,18 +373,81 @@ def test_compactions_that_gain_nothing_are_not_tried_for_ever():
     assert not any(receipt.summary for receipt in talk.receipts)
 
 
-def test_a_learnt_limit_holds_for_the_turn_and_not_longer():
+def test_a_limit_that_was_stated_holds_from_then_on():
     talk = memory("refold", window=20_000, summarise=summarise)
     for number in range(12):
         talk.add(*agent_turn(number))
     talk.add(user("and now?"))
     talk.context()
     talk.recover(400, TOO_LONG)
-    _, call, result, _ = agent_turn(99)
-    talk.add(call, result)
-    assert size_of(talk.context()) <= 2_000
     talk.add(assistant("done"))
     for number in range(100, 112):
         talk.add(*agent_turn(number))
     talk.add(user("more"))
-    assert size_of(talk.context()) > 2_000
+    assert size_of(talk.context()) <= 2_000
+
+
+def test_what_was_tried_blindly_is_forgotten_with_the_reply_but_not_that_it_was_too_much():
+    talk = memory("refold", window=20_000, summarise=summarise)
+    for number in range(12):
+        talk.add(*agent_turn(number))
+    talk.add(user("and now?"))
+    refused = size_of(talk.context())
+    assert size_of(talk.recover(400, {"error": {"code": "context_length_exceeded"}})) <= 0.7 * refused
+    talk.add(assistant("done"))
+    sizes = []
+    for number in range(100, 140):
+        talk.add(*agent_turn(number)[:3])
+        sizes.append(size_of(talk.context()))
+        talk.add(agent_turn(number)[3])
+    assert 0.7 * refused < max(sizes) <= 0.95 * refused
+
+
+def test_a_reply_gives_new_tries_though_no_usage_is_reported():
+    talk = memory("opal", window=20_000)
+    for number in range(40):
+        talk.add(*agent_turn(number))
+        talk.add(user("and now?"))
+        talk.context()
+        if number % 10 == 9:
+            assert talk.recover(400, {"error": {"code": "context_length_exceeded"}})
+        talk.add(assistant("well"))
+
+
+def test_instructions_given_on_the_way_stay():
+    talk = memory("refold", window=4_000, summarise=summarise)
+    talk.add(*agent_turn(0), Message("developer", (Text("From now on answer in French."),)))
+    for number in range(1, 30):
+        talk.add(*agent_turn(number))
+    talk.add(user("and now?"))
+    window = talk.context()
+    assert any(receipt.summary for receipt in talk.receipts)
+    assert "From now on answer in French." in [message.text for message in window.messages]
+
+
+def test_a_small_first_call_says_nothing_about_how_a_provider_counts():
+    talk = memory("refold", window=8_000, summarise=summarise)
+    talk.add(user("hi"))
+    talk.context()
+    talk.record(Usage(input=60))
+    talk.add(assistant("hello"), user("x" * 2_500))
+    assert talk.context().messages[-1].text == "x" * 2_500
+
+
+def test_a_summary_that_had_to_be_cut_can_be_opened_by_its_handle():
+    answers = iter(["story line of old\n" * 60, None, None, None, None, None])
+
+    def once(request, folded, frame):
+        text = next(answers)
+        return text and Summary(text, request.first, request.last, len(text), "model", "cumulative")
+
+    talk = memory("opal", window=3_000, summarise=once)
+    said = ""
+    for number in range(40):
+        talk.add(*agent_turn(number)[:1])
+        said = "".join(message.text for message in talk.context().summaries)
+        if "[… #s0 …]" in said:
+            break
+        talk.add(*agent_turn(number)[1:])
+    assert "[… #s0 …]" in said
+    assert talk.recall("#s0").text == "story line of old\n" * 60

@@ -86,9 +86,9 @@ def lineage(summaries: Sequence[Summary], counter: TokenCounter, room: int) -> s
     """The newest summary, then a line of each one before it, the newest first, within `room` tokens."""
     *older, parent = summaries
     lines: list[str] = []
-    for number in range(len(older) - 1, -1, -1):
-        said = " ".join(head(older[number].text, ANCESTOR_CHARACTERS).split())
-        line = f"{summary_handle(number)} {said} …"
+    for summary in reversed(older):
+        said = " ".join(head(summary.text, ANCESTOR_CHARACTERS).split())
+        line = f"{summary_handle(summary.number)} {said} …"
         room -= counter.text(line)
         if room < 0:
             break

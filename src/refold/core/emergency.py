@@ -86,7 +86,7 @@ def _noted(
     """
     counter = room.counter
     if so_far:
-        last, number = so_far[-1], len(so_far) - 1
+        last, number = so_far[-1], so_far[-1].number
         most = int(exact(PREVIOUS_SHARE) * room.tokens) * _CHARACTERS_PER_TOKEN
         is_small = counter.text(last.text) <= exact(PREVIOUS_SHARE) * room.tokens
         before = last.text if is_small else f"{head(last.text, most)}\n[… {summary_handle(number)} …]"

@@ -73,11 +73,12 @@ def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[
     """Ever shorter texts."""
     messages = folded.branch.messages(request.first, request.last)
     before = request.previous[-1].text if request.previous else ""
+    number = request.previous[-1].number if request.previous else 0
     for share in _SHRINKING:
         lists = int(room * share) * CHARACTERS_PER_TOKEN
         yield mechanical(messages, folded.ledger, previous=before, room=lists)
     left = room * CHARACTERS_PER_TOKEN
-    mark = f"\n[… {summary_handle(len(request.previous) - 1)} …]"
+    mark = f"\n[… {summary_handle(number)} …]"
     while before and left > len(mark):
         left = left * 3 // 4
         yield f"{head(before, left - len(mark))}{mark}"

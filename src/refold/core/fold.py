@@ -30,6 +30,8 @@ class Folded(Struct, frozen=True):
     base: int = 0
     """The number of the first original that is shown after the edited ones."""
     summaries: tuple[Summary, ...] = ()
+    past: tuple[Summary, ...] = ()
+    """Every summary that was ever shown, by its number."""
     lead: Lead = NO_LEAD
     """The summaries as they are sent."""
     settled: int = -1
@@ -114,8 +116,15 @@ class Folded(Struct, frozen=True):
         )
 
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
-        """The same messages after other summaries."""
-        return structs.replace(self, summaries=summaries, lead=lead, settled=len(self.branch))
+        """The same messages after other summaries, of which the last is new and gets its number."""
+        new = structs.replace(summaries[-1], number=len(self.past))
+        return structs.replace(
+            self,
+            summaries=(*summaries[:-1], new),
+            past=(*self.past, new),
+            lead=lead,
+            settled=len(self.branch),
+        )
 
     def settle(self) -> Folded:
         """Nothing could be gained from what is there now."""
@@ -124,7 +133,12 @@ class Folded(Struct, frozen=True):
     def shown_as(self, earlier: Folded) -> Folded:
         """All that is known now, shown as it was at an earlier time; what came since is not shown yet."""
         return structs.replace(
-            earlier, branch=self.branch, facts=self.facts, ledger=self.ledger, replies=self.replies
+            earlier,
+            branch=self.branch,
+            facts=self.facts,
+            ledger=self.ledger,
+            replies=self.replies,
+            past=self.past,
         )
 
     @property

@@ -308,13 +308,19 @@ def _effective(frame: Frame, now: Now) -> int:
 
 
 def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
-    """What stays when the messages numbered below `last` leave: the others, and the question that is being answered."""
-    items, asked = folded.items.items, folded.active
-    rest = tuple(item for item in items if item.seq >= last)
-    if folded.is_turn_over or asked >= len(items) - len(rest) or items[asked].message.role != "user":
-        return rest
-    is_short = items[asked].tokens <= exact(QUESTION_SHARE) * effective
-    return (items[asked], *rest) if is_short else rest
+    """What stays when the messages numbered below `last` leave: the others, instructions given on the way, and the
+    question that is being answered.
+    """
+    items = folded.items.items
+    question = None if folded.is_turn_over or not items else items[folded.active]
+    if question and (question.message.role != "user" or question.tokens > exact(QUESTION_SHARE) * effective):
+        question = None
+    return tuple(item for item in items if item.seq >= last or item is question or _is_instruction(item))
+
+
+def _is_instruction(item: Item) -> bool:
+    """Later system and developer messages are rules for everything after them: they stay where they are."""
+    return item.message.role in ("system", "developer")
 
 
 def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int) -> int:

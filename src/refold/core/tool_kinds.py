@@ -130,6 +130,13 @@ def file_access(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[Access
 
 def file_accesses(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[FileAccess, ...]:
     """Every file that the call touches: a patch may change several."""
+    return _accesses(call.name, call.arguments, kinds)
+
+
+@lru_cache(maxsize=8_192)
+def _accesses(name: str, arguments: str, kinds: ToolKinds) -> tuple[FileAccess, ...]:
+    """The same calls are asked about when they arrive and whenever a window is folded: they are read once."""
+    call = ToolCall("", name, arguments)
     kind = _kind(call, kinds)
     if kind is None:
         return ()

@@ -58,8 +58,6 @@ def retrieve(handle: str, folded: Folded) -> Message | Summary:
 
 
 def _summary(number: int, folded: Folded) -> Summary:
-    if number >= len(folded.summaries):
-        raise NotFound(
-            f"there is no summary {number}: the conversation has {len(folded.summaries)}", hint=_HINT
-        )
-    return folded.summaries[number]
+    if number >= len(folded.past):
+        raise NotFound(f"there is no summary {number}: the conversation has {len(folded.past)}", hint=_HINT)
+    return folded.past[number]

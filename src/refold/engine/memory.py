@@ -59,6 +59,8 @@ RECOVERY_MARGIN = 0.95
 """A learnt limit is the provider's count; ours differs from it by a few percent."""
 BLIND_RECOVERY = 0.7
 """How much of the last window to try next where the provider stated no limit."""
+LEAST_LEARNT = 500
+"""Tokens of messages: in a smaller call, the provider's own framing says more than how it counts."""
 CLIPPED = "the provider reported more input than the window holds"
 
 
@@ -104,13 +106,17 @@ class Memory:
         self._window: Window | None = None
         self._recoveries = 0
         self._in_vain = 0
-        self._ceiling: int | None = None
+        self._limit: int | None = None
+        """The most that the provider has said it takes, as we count."""
+        self._tried: int | None = None
+        """What this call is being shrunk to, and what its refusals have taught, if it is answered."""
+        self._learnt: int | None = None
         self._flag = ""
 
     def add(self, *messages: Message) -> None:
         for message in messages:
-            if message.role == "user":
-                self._ceiling = None
+            if message.role == "assistant":
+                self._answered()
             self._show_next(self.folded.take(message))
             self._look_around(message)
 
@@ -151,11 +157,12 @@ class Memory:
         )
         if anchor(usage, sent.shown, counted=counted) is None:
             return  # no count of what was sent: nothing is learnt from it, and nothing done
-        self.calibration = observe(
-            self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
-        )
         if usage.context > self.frame.budget.window:
             self._flag = CLIPPED
+        if sent.tokens >= LEAST_LEARNT:
+            self.calibration = observe(
+                self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
+            )
 
     @property
     def measurement(self) -> Measurement:
@@ -202,10 +209,11 @@ class Memory:
         if not found.is_overflow or not policy.enabled or self._recoveries >= policy.recovery.attempts:
             raise RecoverySpent
         self._recoveries += 1
-        self._ceiling = self._next_limit(found)
+        self._tried = self._next_limit(found)
         try:
             return self._send(self._act("overflow"))
         except DoesNotFit as error:
+            self._tried = self._learnt = None
             raise RecoverySpent(error.message) from None
 
     def ahead(self) -> SummaryRequest | None:
@@ -234,6 +242,12 @@ class Memory:
             self._note(shown, "reduce", "larger than its share", edits, raw=1)
         self.folded = shown
 
+    def _answered(self) -> None:
+        """A reply came: the next call has all its tries, and what refusals have taught is known to be true."""
+        if self._tried is not None:
+            self._limit = self._learnt
+        self._recoveries, self._tried = 0, None
+
     def _look_around(self, message: Message) -> None:
         """Act on what a new message brings about: after a reply, or ahead of the next call."""
         is_waiting, policy = bool(self.folded.shown.progress.open_calls), self.frame.policy
@@ -249,9 +263,9 @@ class Memory:
         output = found.output or self.frame.budget.max_output
         stated = found.prompt or (found.requested - output if found.requested else 0)
         ratio = max(self._ratio, stated / sent) if sent else self._ratio
-        if found.limit is None or found.limit_of != "window":
-            return int(sent * BLIND_RECOVERY)
-        room = int((found.limit - output) * RECOVERY_MARGIN / ratio)
+        is_stated = found.limit is not None and found.limit_of == "window"
+        room = int((found.limit - output) * RECOVERY_MARGIN / ratio) if found.limit and is_stated else 0
+        self._learnt = room if 0 < room < sent else int(sent * RECOVERY_MARGIN)
         return room if 0 < room < sent else int(sent * BLIND_RECOVERY)
 
     @property
@@ -263,7 +277,7 @@ class Memory:
         return Now(
             moment,
             self._size(moment),
-            limit=self._ceiling,
+            limit=min((limit for limit in (self._limit, self._tried) if limit is not None), default=None),
             ratio=self._ratio,
             flag=self._flag if moment == "before_call" else "",
             in_vain=self._in_vain,
@@ -311,7 +325,7 @@ class Memory:
             return done, None
         self._prepared, self._flag, self._in_vain = None, "", 0
         self.calibration = forget_sums(self.calibration)
-        return done, summary
+        return done, next(one for one in done.next.past[::-1] if one.text == summary.text)
 
     def _ready(self, planned: Plan) -> Summary | None:
         """The summary that was written ahead, if with it nothing more has to go."""

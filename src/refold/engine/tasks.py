@@ -33,8 +33,7 @@ def task_of(
     passages = _passages(
         folded, previous.last if previous and policy.source != "all" else 0, request.last, hidden
     )
-    is_clean = not hidden and all(one.message is folded.branch[one.number].message for one in passages)
-    window = sent if is_clean else None
+    window = sent if sent and not hidden and _is_clean(sent) else None
     return SummaryTask(
         passages=passages,
         first=request.first,
@@ -54,6 +53,12 @@ def task_of(
 def _passages(folded: Folded, start: int, stop: int, hidden: frozenset[int]) -> tuple[Passage, ...]:
     originals = enumerate(folded.branch.messages(start, stop), start)
     return tuple(Passage(number, redact_message(message, number, hidden)) for number, message in originals)
+
+
+def _is_clean(window: Window) -> bool:
+    """Does nothing in it look like a secret?"""
+    sent = (*window.system, *window.summaries, *window.messages)
+    return all(redact_message(message, 0) is message for message in sent)
 
 
 def _prompt(window: Window | None) -> str:

@@ -36,5 +36,7 @@ class Summary(Struct, frozen=True):
     read: tuple[str, ...] = ()
     modified: tuple[str, ...] = ()
     """Files that were read, and files that were changed, up to the time it was written."""
+    number: int = 0
+    """Which of a conversation's summaries it is: its handle."""
     checks: tuple[str, ...] = ()
     """What had to be mended before it could be used."""

@@ -1,4 +1,10 @@
-"""Our own: cap what is huge as it arrives, append only, and when the window is full fold it deep, once."""
+"""Our own: cap what is huge as it arrives, append only, and when the window is full fold it deep, once.
+
+The shares were found by replaying 79 recorded sessions; `docs/evaluation.md` shows what they do. A result may take an eighth of the room, since larger ones fill the window with what is rarely needed twice, and
+in a small window at least 550 tokens, which most need. A small tail and a large digest know most: the last exchange is what a
+reply answers, everything before it is needed in pieces. What is left after a fold sinks with the size of the window: a small
+one needs all it can keep, a large one is cheaper to fill again than to carry along.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +24,7 @@ REFOLD = Policy(
     summary_share=Share(0.6),
     prepares=True,
     by_price=True,
+    soft=Share(0.7),
     scope="cumulative",
     placement="user",
     on_failure="mechanical_if_full",

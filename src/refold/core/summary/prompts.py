@@ -22,7 +22,7 @@ from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, 
 
 VERSION = "1"
 Asked: TypeAlias = Literal["fresh", "update", "turn", "merge"]
-_MARK = re.compile(r"<(?=\s*/?\s*(?:transcript|previous-summary)\b)", re.IGNORECASE)
+_MARK = re.compile(r"<(?=\s{0,8}/?\s{0,8}(?:transcript|previous-summary)\b)", re.IGNORECASE)
 """The beginning of anything that could be taken for one of our marks."""
 _ROLES = {
     "user": "User",

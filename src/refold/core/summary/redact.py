@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.stages.shown import handle_of
-from refold.model.message import Message, Part, Text, ToolCall, ToolResult
+from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
+Inner: TypeAlias = Text | Image | File | Opaque
 _WORD = r"[A-Za-z0-9_\-]"
 _VENDORS = (
     ("api key", rf"\bsk-(?:ant-|proj-|or-v1-|svcacct-|admin-)?{_WORD}{{20,200}}"),
@@ -109,17 +111,26 @@ def redact_message(message: Message, number: int, hidden: Iterable[int] = ()) ->
 def _clean(part: Part, handle: str) -> Part:
     match part:
         case Text():
-            return _said(part, redact(part.text, handle))
+            return _inner(part, handle)
         case ToolCall():
             arguments = redact(part.arguments, handle)
             return part if arguments == part.arguments else ToolCall(part.id, part.name, arguments, part.kind)
         case ToolResult():
-            inner = tuple(
-                _said(one, redact(one.text, handle)) if isinstance(one, Text) else one for one in part.parts
-            )
+            inner = tuple(_inner(one, handle) for one in part.parts)
             return part if inner == part.parts else ToolResult(part.call_id, inner, part.is_error, part.kind)
+        case File():
+            return _inner(part, handle)
+        case Reasoning():
+            return part if not find_secrets(part.text) else Text(f"[withheld: {handle}]")
         case _:
             return part
+
+
+def _inner(part: Inner, handle: str) -> Inner:
+    if not isinstance(part, Text | File):
+        return part
+    text = redact(part.text, handle)
+    return part if text == part.text else structs.replace(part, raw=None, text=text)
 
 
 def _hidden(part: Part, handle: str) -> Part:
@@ -132,10 +143,6 @@ def _hidden(part: Part, handle: str) -> Part:
             return ToolResult(part.call_id, (note,), part.is_error, part.kind)
         case _:
             return note
-
-
-def _said(part: Text, text: str) -> Text:
-    return part if text == part.text else Text(text)
 
 
 def _armoured(text: str) -> Iterable[Secret]:
