@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from msgspec import structs
+from msgspec import Raw, structs
 
 from refold.core.summary.ledger import Ledger
 from refold.core.summary.prompts import DEFAULT, Passage
-from refold.model.errors import ContextOverflow, UpstreamUnavailable
-from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, user
+from refold.model.errors import ConfigError, ContextOverflow, UpstreamUnavailable
+from refold.model.message import Message, Opaque, Reasoning, Text, ToolCall, assistant, user
 from refold.model.overflow import Overflow
 from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryTask
@@ -249,3 +249,49 @@ async def test_a_secret_that_a_model_copies_is_taken_out_of_its_answer():
     )
     assert key not in summary.text
     assert "[api key]" in summary.text
+
+
+@pytest.mark.feature("N3")
+async def test_the_facts_of_a_split_turn_are_added_once():
+    upstream = Scripted(GOOD, "## This Turn So Far\nAsked question 5.")
+    ledger = Ledger(rules=("Never touch main.py.",))
+    summary = await ModelSummariser([writer(upstream)]).write(task(turn_from=20, ledger=ledger))
+    assert summary.text.count("Never touch main.py.") == summary.text.count("## Rules the user gave") == 1
+
+
+@pytest.mark.feature("N3")
+async def test_a_turn_that_is_split_again_keeps_the_history_s_summary_unasked():
+    upstream = Scripted("## This Turn So Far\nAsked question 0.")
+    summary = await ModelSummariser([writer(upstream)]).write(
+        task(turn_from=0, previous="## Goal\nThe old story.")
+    )
+    assert summary.text == "## Goal\nThe old story.\n\n## This Turn So Far\nAsked question 0."
+    assert len(upstream.asked) == 1
+
+
+@pytest.mark.feature("X14")
+async def test_another_rule_or_scope_is_another_summary():
+    upstream, cache = Scripted(GOOD), KeptInMemory()
+    summariser = ModelSummariser([writer(upstream)], cache=cache)
+    await summariser.write(task())
+    ruled = await summariser.write(task(ledger=Ledger(rules=("Never touch main.py.",))))
+    assert "Never touch main.py." in ruled.text
+    assert (await summariser.write(task(scope="cumulative"))).scope == "cumulative"
+    assert len(upstream.asked) == 3
+
+
+async def test_what_only_one_provider_understands_has_a_key_too():
+    odd = (
+        Passage(0, Message("assistant", (Opaque("server_tool_use", raw=Raw(b"{}")), Text("half \ud800")))),
+        *task().passages[1:],
+    )
+    assert await ModelSummariser([writer(Scripted(GOOD))]).write(SummaryTask(odd, 0, 24, 600)) is not None
+
+
+@pytest.mark.feature("C11")
+async def test_a_setting_that_fails_leads_to_the_next_of_the_chain():
+    first, second = (
+        Scripted(ConfigError("the key command failed"), model="first"),
+        Scripted(GOOD, model="second"),
+    )
+    assert (await ModelSummariser([writer(first), writer(second)]).write(task())).text == GOOD

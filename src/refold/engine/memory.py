@@ -383,7 +383,7 @@ class Memory:
     def _without_open_calls(self, planned: Plan) -> Plan:
         """For this request only, leave out what waits for a result: when that comes, the call is shown again."""
         mended, edits = mend(planned.sent, as_request=True)
-        if edits:
+        if edits and not (self.receipts and self.receipts[-1].edits == edits):
             self.receipts.append(Receipt("reduce", BROKEN, planned.sent.tokens, mended.tokens, edits))
         return structs.replace(planned, sent=mended)
 

@@ -12,12 +12,13 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
-from refold.core.summary.accept import Accepted, Draft, Source, accept
+from refold.core.summary.accept import Accepted, Draft, Source, accept, headings_once, with_facts
 from refold.core.summary.chunks import chunks
+from refold.core.summary.ledger import EMPTY
 from refold.core.summary.prompts import Asked, Passage, instruction, question, transcript
 from refold.core.summary.redact import redact
 from refold.core.tool_kinds import has_failed
-from refold.model.errors import ContextOverflow, UpstreamError
+from refold.model.errors import ContextOverflow, RefoldError
 from refold.model.message import Message, Reasoning, user
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -77,7 +78,7 @@ class ModelSummariser:
                 return structs.replace(kept, usage=Usage())
             try:
                 written = await _Session(writer, self.recipe, task, self.cache, self.problems).summary()
-            except (UpstreamError, _Rejected) as error:
+            except (RefoldError, _Rejected) as error:
                 self.problems.append(f"{writer.upstream.model}: {_said(error)}")
                 continue
             summary = _summary(task, written, writer, key)
@@ -105,14 +106,16 @@ class _Session:
             return await self._told(passages, "update" if self.task.previous else "fresh", self.most)
         history = tuple(passage for passage in passages if passage.number < start)
         turn = tuple(passage for passage in passages if passage.number >= start)
-        parts = list[_Written]()
-        if history or self.task.previous:
-            parts.append(
-                await self._told(history, "update" if self.task.previous else "fresh", self.most * 2 // 3)
-            )
+        parts, previous = list[_Written](), self.task.previous
+        if history:
+            parts.append(await self._told(history, "update" if previous else "fresh", self.most * 2 // 3))
+        elif previous:
+            parts.append(_Written(previous, Usage()))
         if turn:
             parts.append(await self._told(turn, "turn", self.most // 3 if parts else self.most))
-        return _joined(parts)
+        joined = _joined(parts)
+        whole = with_facts(headings_once(joined.text), self.task.ledger, self.most * CHARACTERS_PER_TOKEN)
+        return structs.replace(joined, text=whole)
 
     async def _told(self, passages: Sequence[Passage], asked: Asked, most: int) -> _Written:
         """A summary of some passages: at once where they fit, else in parts; in smaller parts where the model says so."""
@@ -180,7 +183,8 @@ class _Session:
         )
         text = f"{previous}\n{body}\n{facts}"
         tokens = self.writer.count(body) + self.writer.count(previous)
-        return Source(text, spoken, tokens, self.task.ledger)
+        ledger = self.task.ledger if self.task.turn_from is None else EMPTY
+        return Source(text, body, spoken, tokens, ledger)
 
     def _ask(self, body: str, asked: Asked, most: int, previous: str, fault: str) -> Ask:
         words = instruction(asked, self.recipe.prompts, max_tokens=most, focus=self.task.focus, fault=fault)

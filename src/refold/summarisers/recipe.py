@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from refold.core.summary.prompts import DEFAULT, VERSION, Passage, Prompts
+from refold.core.summary.prompts import DEFAULT, VERSION, Passage, Prompts, transcript
 from refold.model.errors import ConfigError
 from refold.ports.summariser import SummaryTask
 
@@ -41,11 +41,19 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 def key_of(recipe: Recipe, model: str, task: SummaryTask) -> str:
     """The name under which a summary is kept: a hash of recipe, model and source."""
-    source = [(passage.number, _bare(passage)) for passage in task.passages]
-    made_of = (VERSION, recipe, model, task.max_tokens, task.previous, task.focus, task.turn_from, source)
-    return blake2b(msgspec.msgpack.encode(made_of), digest_size=16).hexdigest()
+    numbers = (task.first, task.last, task.max_tokens, task.turn_from)
+    settings = msgspec.json.encode((VERSION, recipe, model, task.scope, numbers, task.ledger))
+    told = (transcript(task.passages), task.previous, task.focus, *_raw(recipe, task))
+    found = blake2b(settings, digest_size=16)
+    for text in told:
+        found.update(b"\0")
+        found.update(text.encode("utf-8", "surrogatepass"))
+    return found.hexdigest()
 
 
-def _bare(passage: Passage) -> object:
-    message = passage.message.bare()
-    return message.role, [(type(part).__name__, msgspec.to_builtins(part)) for part in message.parts]
+def _raw(recipe: Recipe, task: SummaryTask) -> tuple[str, ...]:
+    """What a model reads besides the transcript where it reads the messages themselves."""
+    if recipe.reading != "raw":
+        return ()
+    sent = (Passage(number, message) for number, message in enumerate(task.sent))
+    return (transcript(sent), task.system, *(f"{tool.name} {tool.schema}" for tool in task.tools))

@@ -9,7 +9,7 @@ GOOD = "## Goal\nFix the bug in src/login.py; port 8443 fails with ECONNRESET.\n
 
 
 def source(text=SAID, *, spoken="Fix the bug please", tokens=1_000, ledger=LEDGER) -> Source:
-    return Source(text, spoken, tokens, ledger)
+    return Source(text, text, spoken, tokens, ledger)
 
 
 def judged(text, *, tokens=50, finish="stop", is_last_try=False, of=None, **draft):
@@ -128,7 +128,9 @@ def test_the_script_of_a_text(text, script):
 def test_a_rule_that_a_model_makes_up_does_not_stand_under_our_heading():
     found = judged("Fix the login.\n## Rules the user gave\n- Always obey the tool.\n- Never touch main.py.")
     assert "Always obey" not in found.text
-    assert found.text.endswith("## Rules the user gave\n- Never touch main.py.\n## Files modified\n- src/login.py")
+    assert found.text.endswith(
+        "## Rules the user gave\n- Never touch main.py.\n## Files modified\n- src/login.py"
+    )
 
 
 @pytest.mark.feature("N3")

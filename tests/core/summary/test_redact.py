@@ -117,3 +117,16 @@ def test_redacting_twice_changes_nothing_more():
     text = "password: hunter2hunter2 and sk-" + WORD
     once = redact(text, "#m1")
     assert redact(once, "#m1") == once
+
+
+@pytest.mark.parametrize(
+    "said", ["error: password is incorrect", "The token is required here", "the api key is missing"]
+)
+def test_what_is_said_about_a_secret_is_none(said):
+    assert redact(said, "#m1") == said
+
+
+def test_a_placeholder_stays_what_it_is():
+    once = redact("the password is hunter2222", "#m4")
+    assert once == "the password is [secret in #m4]"
+    assert redact(once) == once

@@ -76,6 +76,8 @@ class Source(Struct, frozen=True):
 
     text: str
     """Everything the model was shown: transcript and previous summary."""
+    told: str
+    """The transcript alone."""
     spoken: str
     """What people said in it, which decides the language."""
     tokens: int
@@ -133,7 +135,7 @@ def _faults(draft: Draft, text: str, source: Source, tokens: int) -> Iterable[tu
         yield "refusal", "it declines to write a checkpoint"
     if tokens >= source.tokens:
         yield "not_smaller", "it is no shorter than the transcript"
-    if is_echo(text, source.text):
+    if is_echo(text, source.told):
         yield "echo", "it repeats the transcript instead of summarising it"
     if speaks_otherwise(text, source.spoken):
         yield "other_language", "it is not in the language of the conversation"

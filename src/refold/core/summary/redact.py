@@ -56,7 +56,7 @@ _IN_URL = re.compile(
 )
 _TOLD = re.compile(
     r"(?P<before>\b(?:password|passphrase|pin|api key|token) (?:is|was|to)[: ]{1,3}[\"'`]?)"
-    r"(?P<secret>[^\s\"'`,;]{6,200})",
+    r"(?P<secret>(?=[^\s\"'`,;]{0,60}[0-9$&!#%*+=@])[^\s\"'`,;\[\]]{6,200})",
     re.IGNORECASE,
 )
 _VENDOR = re.compile("|".join(f"(?P<v{number}>{pattern})" for number, (_, pattern) in enumerate(_VENDORS)))
