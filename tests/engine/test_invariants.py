@@ -18,6 +18,7 @@ from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import BudgetError, DoesNotFit, NotFound, RecoverySpent, RefoldError
 from refold.model.message import Message, Reasoning, Text, ToolResult, system, user
+from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from refold.tokens import FittedCounter
@@ -239,8 +240,11 @@ def act(talk: Memory, what: str) -> None:
 
 
 def assert_handles_open(talk: Memory, context: Window) -> None:
-    """Every handle that a model can read in the window leads to an original."""
+    """Every handle that a model can read in the window leads to an original, or to a summary that was written."""
     for handle in re.findall(HANDLE_PATTERN, "\n".join(map(everything, sent(context)))):
+        if handle.startswith("#s"):
+            assert isinstance(talk.recall(handle), Summary)
+            continue
         number, _, part = handle.removeprefix("#m").partition(".")
         original = talk.folded.branch[int(number)].message
         assert talk.recall(handle) == (part_of(original, int(part)) if part else original)

@@ -387,20 +387,75 @@ def test_a_limit_that_was_stated_holds_from_then_on():
     assert size_of(talk.context()) <= 2_000
 
 
-def test_what_was_tried_blindly_is_forgotten_with_the_reply_but_not_that_it_was_too_much():
+def test_what_was_too_much_without_a_number_is_remembered_for_the_turn():
     talk = memory("refold", window=20_000, summarise=summarise)
     for number in range(12):
         talk.add(*agent_turn(number))
     talk.add(user("and now?"))
     refused = size_of(talk.context())
     assert size_of(talk.recover(400, {"error": {"code": "context_length_exceeded"}})) <= 0.7 * refused
-    talk.add(assistant("done"))
     sizes = []
-    for number in range(100, 140):
-        talk.add(*agent_turn(number)[:3])
+    for number in range(100, 130):
+        talk.add(*agent_turn(number)[1:3])
         sizes.append(size_of(talk.context()))
-        talk.add(agent_turn(number)[3])
     assert 0.7 * refused < max(sizes) <= 0.95 * refused
+    for number in range(130, 150):
+        talk.add(*agent_turn(number))
+    talk.add(user("and now?"))
+    assert size_of(talk.context()) > refused
+
+
+@pytest.mark.parametrize("messages", [[], [tool("nobody", "x")]], ids=["empty", "mended away"])
+def test_nothing_to_compact_is_a_clear_error(messages):
+    talk = memory("refold", window=4_000)
+    talk.add(*messages)
+    with pytest.raises(InvalidWindow):
+        talk.compact()
+    with pytest.raises(RecoverySpent):
+        talk.recover(400, TOO_LONG)
+    talk.add(user("hello"), assistant("well"), user("and now?"))
+    assert len(talk.context().messages) == 3
+
+
+def test_what_was_undone_is_not_done_again_at_once():
+    policy = structs.replace(PRESETS["refold"], target=Share(0.4, "effective"))
+    talk = memory(policy, window=40_000, summarise=summarise)
+    talk.frame = structs.replace(talk.frame, prices=Prices(3.0, 15.0, 1.5, 3.75))
+    number = 0
+    while not any(receipt.summary for receipt in talk.receipts):
+        talk.add(*agent_turn(number)[:3])
+        talk.context()
+        if any(receipt.summary for receipt in talk.receipts):
+            break
+        talk.add(agent_turn(number)[3])
+        number += 1
+    folded = size_of(talk.context())
+    assert talk.undo()
+    assert size_of(talk.context()) > folded
+    assert size_of(talk.compact()) < folded * 1.5
+
+
+def test_a_report_that_is_larger_than_our_count_is_what_must_fit():
+    talk = memory("refold", window=10_000, summarise=summarise)
+    for number in range(60):
+        talk.add(*agent_turn(number)[:3])
+        sent = size_of(talk.context())
+        assert 1.5 * sent <= 10_500
+        talk.record(Usage(input=int(1.5 * sent)))
+        talk.add(agent_turn(number)[3])
+
+
+def test_cache_marks_are_edits_of_the_call():
+    talk = memory("refold", window=10_000, dialect=DIALECTS["anthropic"])
+    talk.add(user("go"))
+    talk.context()
+    assert [edit.stage for edit in talk.last_marks] == ["cache"]
+    off = memory(
+        structs.replace(PRESETS["refold"], enabled=False), window=10_000, dialect=DIALECTS["anthropic"]
+    )
+    off.add(user("go"))
+    off.context()
+    assert off.last_marks == ()
 
 
 def test_a_reply_gives_new_tries_though_no_usage_is_reported():

@@ -36,6 +36,8 @@ class Folded(Struct, frozen=True):
     """The summaries as they are sent."""
     settled: int = -1
     """How many originals there were when a summary was last written, or tried in vain; -1 for never."""
+    declined: int = -1
+    """How many originals there were when a change was taken back: until there are more, none is made unasked."""
     pinned: frozenset[int] = frozenset()
     facts: Facts = field(default_factory=Facts)
     """What is known about every original, noted as it arrived."""
@@ -117,11 +119,11 @@ class Folded(Struct, frozen=True):
 
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
         """The same messages after other summaries, of which the last is new and gets its number."""
-        new = structs.replace(summaries[-1], number=len(self.past))
+        new = tuple(structs.replace(summary, number=len(self.past)) for summary in summaries[-1:])
         return structs.replace(
             self,
-            summaries=(*summaries[:-1], new),
-            past=(*self.past, new),
+            summaries=(*summaries[:-1], *new),
+            past=(*self.past, *new),
             lead=lead,
             settled=len(self.branch),
         )
@@ -131,7 +133,10 @@ class Folded(Struct, frozen=True):
         return structs.replace(self, settled=len(self.branch))
 
     def shown_as(self, earlier: Folded) -> Folded:
-        """All that is known now, shown as it was at an earlier time; what came since is not shown yet."""
+        """All that is known now, shown as it was at an earlier time; what came since is not shown yet.
+
+        Whoever takes a change back does not want it made again at once.
+        """
         return structs.replace(
             earlier,
             branch=self.branch,
@@ -139,6 +144,7 @@ class Folded(Struct, frozen=True):
             ledger=self.ledger,
             replies=self.replies,
             past=self.past,
+            declined=len(self.branch),
         )
 
     @property

@@ -213,7 +213,7 @@ def _reason(folded: Folded, frame: Frame, now: Now) -> str:
         return f"the provider refused the input as too long; {limit_for(frame, now):,} tokens are tried next"
     if now.moment == "before_call" and not fits(folded, frame, now):
         return f"{size_of(folded, frame):,} tokens do not fit into {limit_for(frame, now):,}"
-    if now.in_vain >= MAX_IN_VAIN:
+    if now.in_vain >= MAX_IN_VAIN or len(folded.branch) in (folded.settled, folded.declined):
         return ""
     return (
         now.flag
@@ -276,6 +276,8 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     if folded.settled == len(folded.branch) and now.moment != "overflow":
         return None
     items, policy, effective = folded.items.items, frame.policy, _effective(frame, now)
+    if not items:
+        return None
     at = cut_at(
         folded,
         policy,

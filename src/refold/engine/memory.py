@@ -7,6 +7,7 @@ decisions are made by `core.plan`; this class only remembers, and tells what it 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct, structs
@@ -14,7 +15,7 @@ from msgspec import Struct, structs
 from refold.core import extractive
 from refold.core.arrival import arrive
 from refold.core.assemble import BRIDGE, assemble, broken_rules
-from refold.core.breakpoints import mark_window
+from refold.core.breakpoints import breakpoint_edits, mark_window
 from refold.core.budget import check_room, tokens_of
 from refold.core.calibrate import Calibration, forget_sums, observe
 from refold.core.cost import Prices
@@ -42,11 +43,11 @@ from refold.core.stages.shown import Edit
 from refold.core.summary.search import find
 from refold.core.view import View
 from refold.engine.bill import Bill
+from refold.engine.limits import Limits
 from refold.engine.lookup import look_up
 from refold.model.budget import Budget
 from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent
 from refold.model.message import Message, Part, user
-from refold.model.overflow import Overflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.trigger import Moment
@@ -55,12 +56,8 @@ from refold.model.window import Fixed, Window
 Summarise: TypeAlias = Callable[[SummaryRequest, Folded, Frame], Summary | None]
 """Writes the summary that a plan asks for, or gives up with None: then the policy says what happens."""
 
-RECOVERY_MARGIN = 0.95
-"""A learnt limit is the provider's count; ours differs from it by a few percent."""
-BLIND_RECOVERY = 0.7
-"""How much of the last window to try next where the provider stated no limit."""
 LEAST_LEARNT = 500
-"""Tokens of messages: in a smaller call, the provider's own framing says more than how it counts."""
+"""Tokens of messages: in a smaller call, or one that is mostly instructions, these say more than how the provider counts."""
 CLIPPED = "the provider reported more input than the window holds"
 
 
@@ -104,19 +101,16 @@ class Memory:
         self._prepared: Summary | None = None
         self._sent = self.folded
         self._window: Window | None = None
-        self._recoveries = 0
+        self._limits = Limits()
         self._in_vain = 0
-        self._limit: int | None = None
-        """The most that the provider has said it takes, as we count."""
-        self._tried: int | None = None
-        """What this call is being shrunk to, and what its refusals have taught, if it is answered."""
-        self._learnt: int | None = None
         self._flag = ""
 
     def add(self, *messages: Message) -> None:
         for message in messages:
             if message.role == "assistant":
-                self._answered()
+                self._limits.answer()
+            elif message.role == "user":
+                self._limits.turn()
             self._show_next(self.folded.take(message))
             self._look_around(message)
 
@@ -149,7 +143,6 @@ class Memory:
         sent, instructions = self._sent, self.frame.cost.total.tokens
         counted = size_of(sent, self.frame)
         self.meter = record_call(self.meter, usage, sent.shown, counted=counted)
-        self._recoveries = 0
         if usage is None:
             return
         self.bill = self.bill.add(
@@ -159,7 +152,7 @@ class Memory:
             return  # no count of what was sent: nothing is learnt from it, and nothing done
         if usage.context > self.frame.budget.window:
             self._flag = CLIPPED
-        if sent.tokens >= LEAST_LEARNT:
+        if sent.tokens >= max(LEAST_LEARNT, instructions):
             self.calibration = observe(
                 self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
             )
@@ -195,9 +188,12 @@ class Memory:
         return look_up(handle, self.folded)
 
     def search(self, query: str, *, max_tokens: int = 1_000) -> str:
-        """Passages of everything ever said that fit the query, each with the handle of its original."""
-        window, counter = self.frame.budget.window, self.folded.shown.counter
-        return find(self.folded.facts, query, budget=max_tokens, window=window, counter=counter)
+        """Passages of everything ever said that fit the query, each with its handle; what is not in sight comes first."""
+        folded, window = self.folded, self.frame.budget.window
+        look = partial(
+            find, folded.facts, query, budget=max_tokens, window=window, counter=folded.shown.counter
+        )
+        return look(covered=extractive.terms_in_sight(folded, self.frame)) or look()
 
     def recover(self, status: int | None, body: object) -> Window:
         """The next smaller window after a provider's refusal, made without any model.
@@ -206,14 +202,14 @@ class Memory:
             RecoverySpent: as many windows as the policy allows were tried for this call, or none can be smaller.
         """
         found, policy = classify(status, body), self.frame.policy
-        if not found.is_overflow or not policy.enabled or self._recoveries >= policy.recovery.attempts:
+        if not found.is_overflow or not policy.enabled or self._limits.attempts >= policy.recovery.attempts:
             raise RecoverySpent
-        self._recoveries += 1
-        self._tried = self._next_limit(found)
+        sent, output = self._sent if self._window else self.folded, self.frame.budget.max_output
+        self._limits.refuse(found, sent=size_of(sent, self.frame), ratio=self._ratio, max_output=output)
         try:
             return self._send(self._act("overflow"))
-        except DoesNotFit as error:
-            self._tried = self._learnt = None
+        except (DoesNotFit, InvalidWindow) as error:
+            self._limits.give_up()
             raise RecoverySpent(error.message) from None
 
     def ahead(self) -> SummaryRequest | None:
@@ -229,6 +225,11 @@ class Memory:
         """What was sent last; None where nothing was."""
         return self._window
 
+    @property
+    def last_marks(self) -> tuple[Edit, ...]:
+        """The cache breakpoints that were set in it: edits too, made anew with every call."""
+        return breakpoint_edits(self._window, self._sent) if self._window else ()
+
     def prepare(self, summary: Summary) -> None:
         """Keep a summary that was written ahead for the moment at which the window is full."""
         self._prepared = summary
@@ -242,12 +243,6 @@ class Memory:
             self._note(shown, "reduce", "larger than its share", edits, raw=1)
         self.folded = shown
 
-    def _answered(self) -> None:
-        """A reply came: the next call has all its tries, and what refusals have taught is known to be true."""
-        if self._tried is not None:
-            self._limit = self._learnt
-        self._recoveries, self._tried = 0, None
-
     def _look_around(self, message: Message) -> None:
         """Act on what a new message brings about: after a reply, or ahead of the next call."""
         is_waiting, policy = bool(self.folded.shown.progress.open_calls), self.frame.policy
@@ -257,28 +252,19 @@ class Memory:
         elif policy.prepares and not is_waiting:
             self._act("before_call")
 
-    def _next_limit(self, found: Overflow) -> int:
-        """What to try next, as we count: by the limit that was stated, or blindly."""
-        sent = size_of(self._sent, self.frame)
-        output = found.output or self.frame.budget.max_output
-        stated = found.prompt or (found.requested - output if found.requested else 0)
-        ratio = max(self._ratio, stated / sent) if sent else self._ratio
-        is_stated = found.limit is not None and found.limit_of == "window"
-        room = int((found.limit - output) * RECOVERY_MARGIN / ratio) if found.limit and is_stated else 0
-        self._learnt = room if 0 < room < sent else int(sent * RECOVERY_MARGIN)
-        return room if 0 < room < sent else int(sent * BLIND_RECOVERY)
-
     @property
     def _ratio(self) -> float:
         is_learnt = self.frame.policy.measure in ("hybrid", "calibrated")
         return self.calibration.ratio if is_learnt else 1.0
 
     def _now(self, moment: Moment, keep: int | None = None) -> Now:
+        size, counted = self._size(moment), size_of(self.folded, self.frame)
+        is_better = self.frame.policy.measure == "hybrid" and size is not None and counted > 0
         return Now(
             moment,
-            self._size(moment),
-            limit=min((limit for limit in (self._limit, self._tried) if limit is not None), default=None),
-            ratio=self._ratio,
+            size,
+            limit=self._limits.limit,
+            ratio=max(self._ratio, size / counted) if is_better and size else self._ratio,
             flag=self._flag if moment == "before_call" else "",
             in_vain=self._in_vain,
             keep=keep,
@@ -378,7 +364,10 @@ class Memory:
 
     def _marked(self, planned: Plan) -> Window:
         """The window with cache breakpoints, where its format takes them."""
-        return mark_window(planned.window, planned.sent, self.frame.policy.cache, self._window)
+        policy = self.frame.policy
+        return mark_window(
+            planned.window, planned.sent, policy.cache if policy.enabled else None, self._window
+        )
 
     def _without_open_calls(self, planned: Plan) -> Plan:
         """For this request only, leave out what waits for a result: when that comes, the call is shown again."""
