@@ -295,3 +295,26 @@ async def test_a_setting_that_fails_leads_to_the_next_of_the_chain():
         Scripted(GOOD, model="second"),
     )
     assert (await ModelSummariser([writer(first), writer(second)]).write(task())).text == GOOD
+
+
+@pytest.mark.feature("X10")
+async def test_parts_that_do_not_fit_together_are_merged_in_groups():
+    def answer(ask):
+        return (
+            "Merged some. " * 8 if "consecutive parts" in ask.messages[0].text else "Read a part of it. " * 10
+        )
+
+    upstream = Scripted(answer)
+    summary = await ModelSummariser([writer(upstream, window=1_500)]).write(task(turns=60, max_tokens=300))
+    assert summary.text.startswith("Merged some.")
+    assert len(upstream.asked) < 60
+    assert all(len(question) // 4 < 1_500 for question in upstream.questions)
+    assert summary.usage.input == 100 * len(upstream.asked)
+
+
+async def test_a_window_that_is_too_small_is_not_asked_at_all():
+    upstream = Scripted(GOOD)
+    assert await ModelSummariser([writer(upstream, window=700)]).write(task(turns=20)) is None
+    assert upstream.asked == []
+    assert await ModelSummariser([writer(upstream, window=3_000)]).write(task(previous="x " * 5_000)) is None
+    assert upstream.asked == []

@@ -302,6 +302,8 @@ class Memory:
     def _fulfil(self, planned: Plan, request: SummaryRequest) -> tuple[Plan, Summary | None]:
         """The plan with the summary it asks for, and that summary if it was of use."""
         summary = self._ready(planned) or self._written(planned, request)
+        if summary is not None and not summary.text.strip():
+            summary = None  # nothing can stand for messages that leave
         if summary is not None:
             files = self.folded.ledger
             summary = structs.replace(summary, read=files.read, modified=files.modified)

@@ -36,6 +36,10 @@ MARGIN = 0.9
 """Of a summariser's window: counts of another model's text are a few percent off."""
 SMALLER = 3
 """How often a source is parted more finely when a summariser says that it is too long."""
+LEAST_ROOM = 256
+"""Tokens: with less room to read, every message would be a part of its own."""
+PARTS_TO_MERGE = 4
+"""How many parts must fit into one question, so that merging makes them fewer."""
 CHARACTERS_PER_TOKEN = 4
 
 
@@ -97,25 +101,39 @@ class _Session:
         self.most = min(recipe.max_tokens, task.max_tokens)
 
     async def summary(self) -> _Written:
-        """The whole summary: of the history, and where a turn is split, of its beginning apart from that."""
-        passages = (
-            _selected(self.task.passages) if self.recipe.strategy == "selective" else self.task.passages
-        )
-        start = self.task.turn_from
+        """The whole summary, with the facts that must not get lost."""
+        written = await self._summary()
+        text = headings_once(written.text)
+        full = self._with_facts(text)
+        mended = (*written.mended, "facts from the ledger added") if full != text else written.mended
+        return structs.replace(written, text=full, mended=mended)
+
+    def _with_facts(self, text: str) -> str:
+        """As many facts as there are tokens for: characters alone do not tell."""
+        full = text
+        for share in (1.0, 0.5, 0.25):
+            full = with_facts(text, self.task.ledger, int(self.most * CHARACTERS_PER_TOKEN * share))
+            if self.writer.count(full) <= self.most:
+                break
+        return full
+
+    async def _summary(self) -> _Written:
+        """A summary of the history, and where a turn is split, of its beginning apart from that."""
+        is_selective, passages = self.recipe.strategy == "selective", self.task.passages
+        passages = _selected(passages) if is_selective else passages
+        start, previous = self.task.turn_from, self.task.previous
         if start is None:
-            return await self._told(passages, "update" if self.task.previous else "fresh", self.most)
+            return await self._told(passages, "update" if previous else "fresh", self.most)
         history = tuple(passage for passage in passages if passage.number < start)
         turn = tuple(passage for passage in passages if passage.number >= start)
-        parts, previous = list[_Written](), self.task.previous
+        parts = list[_Written]()
         if history:
             parts.append(await self._told(history, "update" if previous else "fresh", self.most * 2 // 3))
         elif previous:
             parts.append(_Written(previous, Usage()))
         if turn:
             parts.append(await self._told(turn, "turn", self.most // 3 if parts else self.most))
-        joined = _joined(parts)
-        whole = with_facts(headings_once(joined.text), self.task.ledger, self.most * CHARACTERS_PER_TOKEN)
-        return structs.replace(joined, text=whole)
+        return _joined(parts)
 
     async def _told(self, passages: Sequence[Passage], asked: Asked, most: int) -> _Written:
         """A summary of some passages: at once where they fit, else in parts; in smaller parts where the model says so."""
@@ -129,27 +147,39 @@ class _Session:
         return await self._in_room(passages, asked, most, room)
 
     async def _in_room(self, passages: Sequence[Passage], asked: Asked, most: int, room: int) -> _Written:
-        text = transcript(passages)
+        text, count = transcript(passages), self.writer.count
         previous = "" if asked == "turn" else self.task.previous
-        fits = self.writer.count(text) + self.writer.count(previous) <= room
-        if fits and self.recipe.strategy != "hierarchical":
-            return await self._checked(text, asked, most, previous)
-        parts = [
-            await self._part(chunk, most)
-            for chunk in chunks(passages, max(1, room - self.writer.count(previous)), self.writer.count)
-        ]
+        if room < LEAST_ROOM or count(previous) > room // 2:
+            raise _Rejected("its window is too small for what it has to read")
+        if count(text) + count(previous) <= room and self.recipe.strategy != "hierarchical":
+            return await self._checked(text, asked, most, previous, is_whole=True)
+        room -= count(previous)
+        most_each = max(1, min(most, room // PARTS_TO_MERGE))
+        parts = [await self._part(chunk, most_each) for chunk in chunks(passages, room, count)]
+        parts, usage = await self._merged(parts, most_each, room, text)
         if len(parts) == 1 and not previous:
-            return parts[0]
+            return structs.replace(parts[0], usage=usage)
         merged = "\n\n".join(part.text for part in parts)
-        final: Asked = "update" if previous else "merge"
-        written = await self._checked(merged, final, most, previous, facts=text)
-        return structs.replace(written, usage=_sum((*parts, written)))
+        written = await self._checked(merged, "update" if previous else "merge", most, previous, facts=text)
+        return structs.replace(written, usage=usage + written.usage)
+
+    async def _merged(
+        self, parts: list[_Written], most: int, room: int, facts: str
+    ) -> tuple[list[_Written], Usage]:
+        """The parts, merged in groups until all that is left can be read at once, and what all of it cost."""
+        usage = _sum(parts)
+        while self.writer.count("\n\n".join(part.text for part in parts)) > room:
+            groups = _grouped([part.text for part in parts], room, self.writer.count)
+            if len(groups) >= len(parts):
+                raise _Rejected("its window is too small for the parts of the whole")
+            parts = [await self._checked(group, "merge", most, "", facts=facts) for group in groups]
+            usage += _sum(parts)
+        return parts, usage
 
     async def _part(self, chunk: tuple[Passage, ...], most: int) -> _Written:
         """A chunk's own summary, kept under its own key: if a later chunk fails, this one is not paid for again."""
-        model = self.writer.upstream.model
-        part = structs.replace(self.task, passages=chunk, previous="", turn_from=None, max_tokens=most)
-        key = f"part-{key_of(self.recipe, model, part)}"
+        part = SummaryTask(chunk, chunk[0].number, chunk[-1].number + 1, most, focus=self.task.focus)
+        key = f"part-{key_of(self.recipe, self.writer.upstream.model, part)}"
         kept = await self.cache.get(key)
         if kept is not None:
             return _Written(kept.text, Usage(), kept.checks)
@@ -158,12 +188,15 @@ class _Session:
         return written
 
     async def _checked(
-        self, body: str, asked: Asked, most: int, previous: str, *, facts: str = ""
+        self, body: str, asked: Asked, most: int, previous: str, *, facts: str = "", is_whole: bool = False
     ) -> _Written:
-        """Ask, check, and ask once more with the fault named."""
-        source, fault, usage = self._source(body, previous, facts), "", Usage()
+        """Ask, check, and ask once more with the fault named. Raw messages are read only where they are all of it."""
+        is_raw = is_whole and self.recipe.reading == "raw" and bool(self.task.sent) and asked != "turn"
+        source, fault, usage = self._source(body, previous, facts, is_raw=is_raw), "", Usage()
         for number in range(TRIES):
-            reply = await self.writer.upstream.ask(self._ask(body, asked, most, previous, fault))
+            reply = await self.writer.upstream.ask(
+                self._ask(body, asked, most, previous, fault, is_raw=is_raw)
+            )
             usage += reply.usage or Usage()
             draft = _draft(reply)
             found = self._judged(draft, source, most, is_last=number + 1 == TRIES)
@@ -177,18 +210,16 @@ class _Session:
         tokens = self.writer.count(draft.text)
         return accept(draft, source, tokens=tokens, room=most * CHARACTERS_PER_TOKEN, is_last_try=is_last)
 
-    def _source(self, body: str, previous: str, facts: str) -> Source:
-        spoken = "\n".join(
-            passage.message.text for passage in self.task.passages if passage.message.role == "user"
-        )
-        text = f"{previous}\n{body}\n{facts}"
+    def _source(self, body: str, previous: str, facts: str, *, is_raw: bool) -> Source:
+        said = (one.message.text for one in self.task.passages if one.message.role == "user")
+        read = transcript(Passage(number, one) for number, one in enumerate(self.task.sent)) if is_raw else ""
+        text = f"{previous}\n{body}\n{facts}\n{self.task.focus}\n{read}"
         tokens = self.writer.count(body) + self.writer.count(previous)
-        ledger = self.task.ledger if self.task.turn_from is None else EMPTY
-        return Source(text, body, spoken, tokens, ledger)
+        return Source(text, body, "\n".join(said), tokens, EMPTY)
 
-    def _ask(self, body: str, asked: Asked, most: int, previous: str, fault: str) -> Ask:
+    def _ask(self, body: str, asked: Asked, most: int, previous: str, fault: str, *, is_raw: bool) -> Ask:
         words = instruction(asked, self.recipe.prompts, max_tokens=most, focus=self.task.focus, fault=fault)
-        if self.recipe.reading == "raw" and self.task.sent and asked in ("fresh", "update"):
+        if is_raw:
             sent = (*self.task.sent, user(words))
             return Ask(sent, self.task.system, self.task.tools, most, self.recipe.temperature)
         said = question(body, words, previous=previous)
@@ -209,6 +240,18 @@ def _selected(passages: Sequence[Passage]) -> tuple[Passage, ...]:
         if (passage.message.role != "tool" and passage.message.text)
         or any(has_failed(result) for result in passage.message.results)
     )
+
+
+def _grouped(texts: Sequence[str], room: int, count: Count) -> list[str]:
+    """Neighbouring texts joined into as few as fit the room."""
+    groups: list[str] = []
+    for text in texts:
+        joined = f"{groups[-1]}\n\n{text}" if groups else text
+        if groups and count(joined) <= room:
+            groups[-1] = joined
+        else:
+            groups.append(text)
+    return groups
 
 
 def _draft(reply: Reply) -> Draft:
