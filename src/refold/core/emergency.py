@@ -55,7 +55,7 @@ def squeeze_in(
     named = _noted(noted[0], so_far, policy, room, gone, prompt)
     if gone and named.tokens <= room.tokens:
         return named, noted[1]
-    return noted if noted[0].tokens <= room.tokens else plain
+    return noted if noted[0].tokens <= room.tokens or _gone(folded, plain[0]) else plain
 
 
 def _squeezed(folded: Folded, stages: tuple[AnyStage, ...], room: Room) -> tuple[Folded, tuple[Edit, ...]]:
