@@ -20,6 +20,7 @@ from refold.core.fold import Folded
 from refold.core.keep import cut_at
 from refold.core.measure import FixedCost, measure
 from refold.core.policy import Policy
+from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.shown import Edit, Item, Room
 from refold.core.summary.checks import check_summary
 from refold.core.triggers import Facts, due
@@ -35,6 +36,8 @@ MAX_IN_VAIN = 3
 """After so many compactions in a row that gained nothing, only a window that does not fit is worth another."""
 QUESTION_SHARE = 0.15
 """Of the room: a longer question is for the summary to carry, where its turn is too large to stay whole."""
+_BY_MESSAGE = (DescribeMedia, DropReasoning, Supersede)
+"""Stages that make single messages smaller and remember no boundary."""
 LEAST_SUMMARY = 0.15
 """Of the room: a summary may take so much even where the tail alone leaves less; the tail is cut then."""
 
@@ -129,6 +132,8 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
         return Plan(frame, now, folded, folded, "keep", "below every threshold")
     room = structs.replace(room_for(folded, frame, now), is_due=bool(is_due))
     shown, edits = reduce(folded.touchable, policy.stages, room)
+    if is_due and edits and (early := _overtaken(folded, frame, now, is_due, edits)):
+        return early
     reduced = folded.show(shown.items) if edits else folded
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
     if not is_due or _is_small(reduced, frame, now):
@@ -139,6 +144,18 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     if request is None:
         return _fitting(found)
     return structs.replace(found, decision="summarise", request=request)
+
+
+def _overtaken(folded: Folded, frame: Frame, now: Now, reason: str, edits: tuple[Edit, ...]) -> Plan | None:
+    """The plan as if the stages had done nothing, where that is not enough and all of it leaves with the summary."""
+    saved = sum(edit.before - edit.after for edit in edits)
+    is_enough = size_of(folded, frame) - saved <= min(_target(frame, now), limit_for(frame, now))
+    if is_enough or not all(isinstance(stage, _BY_MESSAGE) for stage in frame.policy.stages):
+        return None
+    request = _request(folded, frame, now)
+    if request is None or any(edit.seq >= request.last for edit in edits):
+        return None
+    return Plan(frame, now, folded, folded, "summarise", reason, request=request)
 
 
 def resolve(planned: Plan, summary: Summary) -> Plan:
