@@ -14,6 +14,7 @@ from refold.model.dialect import CHAT
 from refold.model.message import Image, Message, Text, ToolCall, assistant, tool, user
 from refold.model.window import Fixed
 from refold.replay import ReferenceCounter
+from refold.tokens import FittedCounter
 
 WINDOW = 8_000
 COUNTER = ReferenceCounter()
@@ -125,3 +126,14 @@ def test_a_message_of_a_megabyte_arrives_quickly():
     talk.add(message)
     assert process_time() - began < 1
     assert len(text) > 1_000_000
+
+
+def test_the_words_beside_a_picture_are_not_cut_for_it():
+    talk = Memory(Fixed(CHAT), Budget(window=1_800), PRESETS["refold"], FittedCounter())
+    shown_to_us = Message(
+        "user",
+        (Text("Oh, sorry: it is S-20417. Here is the crack."), Image(media_type="image/png", data="AAAA")),
+    )
+    talk.add(shown_to_us)
+    assert shown(talk) is shown_to_us
+    assert talk.receipts == []

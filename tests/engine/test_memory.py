@@ -6,11 +6,10 @@ from refold.core.extractive import summarise
 from refold.core.presets import PRESETS
 from refold.core.verify import verify_window
 from refold.model.budget import Share
-from refold.model.dialect import CHAT, DIALECTS
-from refold.model.errors import BudgetError, DoesNotFit, InvalidWindow, NotFound, RecoverySpent
+from refold.model.dialect import DIALECTS
+from refold.model.errors import BudgetError, DoesNotFit, InvalidWindow, NotFound
 from refold.model.message import Message, Text, ToolResult, assistant, tool, user
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
 from tests.engine.talking import agent_turn, give_up, memory, size_of
 
 every_preset = pytest.mark.parametrize("preset", PRESETS)
@@ -182,145 +181,6 @@ def test_what_no_repair_can_save_is_refused():
         talk.context()
 
 
-def test_reported_usage_is_what_triggers_look_at():
-    talk = memory("opal", window=10_000)
-    for number in range(12):
-        talk.add(*agent_turn(number))
-    talk.add(user("next"))
-    talk.context()
-    talk.record(Usage(input=9_000))
-    talk.add(assistant("well"), user("and now?"))
-    assert talk.context().summaries
-    assert "9,0" in talk.receipts[-1].reason
-
-
-TOO_LONG = {"error": {"message": "prompt is too long: 2500 tokens > 2000 maximum"}}
-
-
-class TestRecovery:
-    def full(self):
-        talk = memory("opal", window=3_600)
-        for number in range(10):
-            talk.add(*agent_turn(number))
-        talk.add(user("and now?"))
-        return talk
-
-    def test_a_refusal_leads_to_a_smaller_window(self):
-        talk = self.full()
-        first = talk.context()
-        second = talk.recover(400, TOO_LONG)
-        assert size_of(second) <= 1_900
-        assert size_of(second) < size_of(first)
-
-    def test_at_most_two_and_each_strictly_smaller(self):
-        talk = memory("opal", window=20_000)
-        for number in range(40):
-            talk.add(*agent_turn(number))
-        talk.add(user("and now?"))
-        sizes = [size_of(talk.context())]
-        sizes += [
-            size_of(talk.recover(400, {"error": {"code": "context_length_exceeded"}})) for _ in range(2)
-        ]
-        assert sizes == sorted(set(sizes), reverse=True)
-        with pytest.raises(RecoverySpent):
-            talk.recover(400, TOO_LONG)
-
-    def test_a_reply_gives_new_tries(self):
-        talk = self.full()
-        talk.context()
-        talk.record(Usage(input=size_of(talk.recover(400, TOO_LONG))))
-        talk.add(assistant("well"), *agent_turn(20), user("more"))
-        talk.context()
-        assert talk.recover(400, {"error": {"code": "context_length_exceeded"}})
-
-    def test_other_refusals_are_not_overflow(self):
-        talk = self.full()
-        talk.context()
-        with pytest.raises(RecoverySpent):
-            talk.recover(429, {"error": {"message": "Rate limit reached"}})
-
-    def test_a_policy_that_is_off_does_nothing_at_all(self):
-        from msgspec import structs
-
-        talk = memory(structs.replace(PRESETS["opal"], enabled=False), window=3_000, dialect=CHAT)
-        for number in range(20):
-            talk.add(*agent_turn(number))
-        talk.add(user("and now?"))
-        assert len(talk.context().messages) == 81
-        with pytest.raises(RecoverySpent):
-            talk.recover(400, TOO_LONG)
-
-
-class TestMoney:
-    PRICES = Prices(3.0, 15.0, 1.5, 3.75)
-
-    def priced(self, **changes):
-        policy = structs.replace(PRESETS["refold"], by_price=True, target=Share(0.4, "effective"), **changes)
-        talk = memory(policy, window=40_000, summarise=summarise)
-        talk.frame = structs.replace(talk.frame, prices=self.PRICES)
-        return talk
-
-    @pytest.mark.feature("N5")
-    def test_where_reading_is_dear_it_folds_before_the_window_is_full(self):
-        talk, sizes = self.priced(), []
-        for number in range(120):
-            talk.add(*agent_turn(number)[:3])
-            sizes.append(size_of(talk.context()))
-            talk.add(agent_turn(number)[3])
-        folds = [receipt for receipt in talk.receipts if receipt.decision == "summarise"]
-        assert folds
-        assert "cost more to carry along" in folds[0].reason
-        assert max(sizes) < 36_000
-
-    @pytest.mark.feature("N5")
-    def test_without_prices_it_waits_until_the_window_is_full(self):
-        talk = self.priced()
-        talk.frame = structs.replace(talk.frame, prices=None)
-        for number in range(120):
-            talk.add(*agent_turn(number))
-        folds = [receipt for receipt in talk.receipts if receipt.decision == "summarise"]
-        assert all("do not fit" in receipt.reason for receipt in folds)
-
-    @pytest.mark.feature("N5")
-    def test_saved_money_is_the_difference_of_two_bills(self):
-        talk = self.priced()
-        talk.add(user("go"))
-        sent = size_of(talk.context())
-        talk.record(Usage(input=sent, output=10))
-        assert talk.bill.spent == pytest.approx((sent * 3.0 + 10 * 15.0) / 1e6)
-        assert talk.bill.without == pytest.approx((sent * 3.75 + 10 * 15.0) / 1e6)
-        assert talk.bill.saved == talk.bill.without - talk.bill.spent
-
-
-class TestReports:
-    @pytest.mark.feature("O13")
-    def test_a_report_larger_than_the_window_asks_for_a_compaction(self):
-        talk = memory("opal", window=10_000)
-        for number in range(8):
-            talk.add(*agent_turn(number))
-        talk.add(user("next"))
-        sent = size_of(talk.context())
-        assert not talk.receipts
-        talk.record(Usage(input=10_001))
-        talk.add(assistant("well"), user("and now?"))
-        assert size_of(talk.context()) < sent
-        assert talk.receipts[-1].decision == "summarise"
-
-    def test_what_the_provider_counts_is_what_the_window_is_held_against(self):
-        talk = memory("refold", window=20_000, summarise=summarise)
-        for number in range(20):
-            talk.add(*agent_turn(number)[:3])
-            talk.record(Usage(input=2 * size_of(talk.context())))
-            talk.add(agent_turn(number)[3])
-        assert talk.calibration.ratio == pytest.approx(2.0, abs=0.1)
-        for number in range(20, 60):
-            talk.add(*agent_turn(number)[:3])
-            sent = size_of(talk.context())
-            assert 2 * sent <= 20_500
-            talk.record(Usage(input=2 * sent))
-            talk.add(agent_turn(number)[3])
-
-
 class TestAhead:
     """A summary that was asked for before it is needed."""
 
@@ -373,50 +233,6 @@ def test_compactions_that_gain_nothing_are_not_tried_for_ever():
     assert not any(receipt.summary for receipt in talk.receipts)
 
 
-def test_a_limit_that_was_stated_holds_from_then_on():
-    talk = memory("refold", window=20_000, summarise=summarise)
-    for number in range(12):
-        talk.add(*agent_turn(number))
-    talk.add(user("and now?"))
-    talk.context()
-    talk.recover(400, TOO_LONG)
-    talk.add(assistant("done"))
-    for number in range(100, 112):
-        talk.add(*agent_turn(number))
-    talk.add(user("more"))
-    assert size_of(talk.context()) <= 2_000
-
-
-def test_what_was_too_much_without_a_number_is_remembered_for_the_turn():
-    talk = memory("refold", window=20_000, summarise=summarise)
-    for number in range(12):
-        talk.add(*agent_turn(number))
-    talk.add(user("and now?"))
-    refused = size_of(talk.context())
-    assert size_of(talk.recover(400, {"error": {"code": "context_length_exceeded"}})) <= 0.7 * refused
-    sizes = []
-    for number in range(100, 130):
-        talk.add(*agent_turn(number)[1:3])
-        sizes.append(size_of(talk.context()))
-    assert 0.7 * refused < max(sizes) <= 0.95 * refused
-    for number in range(130, 150):
-        talk.add(*agent_turn(number))
-    talk.add(user("and now?"))
-    assert size_of(talk.context()) > refused
-
-
-@pytest.mark.parametrize("messages", [[], [tool("nobody", "x")]], ids=["empty", "mended away"])
-def test_nothing_to_compact_is_a_clear_error(messages):
-    talk = memory("refold", window=4_000)
-    talk.add(*messages)
-    with pytest.raises(InvalidWindow):
-        talk.compact()
-    with pytest.raises(RecoverySpent):
-        talk.recover(400, TOO_LONG)
-    talk.add(user("hello"), assistant("well"), user("and now?"))
-    assert len(talk.context().messages) == 3
-
-
 def test_what_was_undone_is_not_done_again_at_once():
     policy = structs.replace(PRESETS["refold"], target=Share(0.4, "effective"))
     talk = memory(policy, window=40_000, summarise=summarise)
@@ -435,16 +251,6 @@ def test_what_was_undone_is_not_done_again_at_once():
     assert size_of(talk.compact()) < folded * 1.5
 
 
-def test_a_report_that_is_larger_than_our_count_is_what_must_fit():
-    talk = memory("refold", window=10_000, summarise=summarise)
-    for number in range(60):
-        talk.add(*agent_turn(number)[:3])
-        sent = size_of(talk.context())
-        assert 1.5 * sent <= 10_500
-        talk.record(Usage(input=int(1.5 * sent)))
-        talk.add(agent_turn(number)[3])
-
-
 def test_cache_marks_are_edits_of_the_call():
     talk = memory("refold", window=10_000, dialect=DIALECTS["anthropic"])
     talk.add(user("go"))
@@ -458,17 +264,6 @@ def test_cache_marks_are_edits_of_the_call():
     assert off.last_marks == ()
 
 
-def test_a_reply_gives_new_tries_though_no_usage_is_reported():
-    talk = memory("opal", window=20_000)
-    for number in range(40):
-        talk.add(*agent_turn(number))
-        talk.add(user("and now?"))
-        talk.context()
-        if number % 10 == 9:
-            assert talk.recover(400, {"error": {"code": "context_length_exceeded"}})
-        talk.add(assistant("well"))
-
-
 def test_instructions_given_on_the_way_stay():
     talk = memory("refold", window=4_000, summarise=summarise)
     talk.add(*agent_turn(0), Message("developer", (Text("From now on answer in French."),)))
@@ -478,15 +273,6 @@ def test_instructions_given_on_the_way_stay():
     window = talk.context()
     assert any(receipt.summary for receipt in talk.receipts)
     assert "From now on answer in French." in [message.text for message in window.messages]
-
-
-def test_a_small_first_call_says_nothing_about_how_a_provider_counts():
-    talk = memory("refold", window=8_000, summarise=summarise)
-    talk.add(user("hi"))
-    talk.context()
-    talk.record(Usage(input=60))
-    talk.add(assistant("hello"), user("x" * 2_500))
-    assert talk.context().messages[-1].text == "x" * 2_500
 
 
 def test_a_summary_that_had_to_be_cut_can_be_opened_by_its_handle():

@@ -22,6 +22,8 @@ _BEFORE_CALL = Now("before_call")
 REASON = "larger than its share"
 SIXTH = 6
 """Of a small room a message may take this part before its floor counts for more than its share."""
+WORTHWHILE = 8
+"""Tokens that a cut must save: what a picture takes cannot be cut from the words beside it."""
 LEAST = 50
 """Tokens that a cut must leave room for: with fewer, nothing but its handle would be left of a message."""
 
@@ -51,7 +53,7 @@ def _passed(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[
     short = _shortened(item, limit, folded, frame)
     tokens = counter.message(short)
     edit = Edit("fit", item.seq, item.tokens, tokens, REASON, handle_of(item.seq))
-    return (Item(short, item.seq, tokens), (edit,)) if tokens < item.tokens else (item, ())
+    return (Item(short, item.seq, tokens), (edit,)) if item.tokens - tokens >= WORTHWHILE else (item, ())
 
 
 def _limit(stage: Fit, message: Message, room: int) -> int:
