@@ -1,7 +1,6 @@
 """Summaries that the engine writes itself, through a conversation under the default preset."""
 
 import re
-from time import process_time
 
 import pytest
 from msgspec import structs
@@ -22,6 +21,7 @@ from refold.model.window import Fixed
 from refold.replay import ReferenceCounter
 from tests.core.summary.talking import WordCounter
 from tests.engine.talking import agent_turn
+from tests.work import calls_made
 
 TASK = "Port the billing service to PostgreSQL. Never touch the public API of billing/api.py."
 
@@ -259,10 +259,11 @@ def test_the_beginning_and_the_end_of_a_long_task_are_kept():
     assert "[… #m0 …]" in text
 
 
-def test_a_long_conversation_is_summed_up_quickly():
-    talk = roomy(450)
-    asked = request(talk, 1_790, room=50_000)
-    began = process_time()
-    found = summarise(asked, talk.folded, talk.frame)
-    assert process_time() - began < 0.3
-    assert found.tokens < 1.5 * MAX_DIGEST
+def test_summing_up_takes_no_more_work_however_long_the_conversation_is():
+    def work(turns):
+        talk = roomy(turns)
+        asked = request(talk, 4 * turns - 10, room=50_000)
+        assert summarise(asked, talk.folded, talk.frame).tokens < 1.5 * MAX_DIGEST
+        return calls_made(lambda: summarise(asked, talk.folded, talk.frame))
+
+    assert work(900) < 1.2 * work(450)

@@ -24,7 +24,7 @@ from refold.model.summary import Summary, SummaryKind
 TASK_SHARE = 0.10
 """Of the room for messages, for what the user asked first: of a longer task the beginning, the end and what is new in
 between stay, with its handle."""
-MAX_DIGEST = 24_000
+MAX_DIGEST = 16_000
 """Tokens: what was said beyond so much is found by recall sooner than by reading, and choosing stays quick in any window."""
 MAX_LISTED = 32_000
 """Tokens: lists are measured as in a window of this size at most; nobody reads longer ones."""

@@ -8,6 +8,8 @@ the prefix of the bytes that leave next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain, count
 
 from msgspec import Struct, field, structs
 
@@ -20,7 +22,7 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 
 
-class Folded(Struct, frozen=True):
+class Folded(Struct, frozen=True, dict=True):
     """What planning works on. `branch` holds every original, `shown` what would be sent of it."""
 
     branch: View
@@ -87,12 +89,11 @@ class Folded(Struct, frozen=True):
         starts = self.shown.turn_starts
         return starts[-1] if starts else 0
 
-    @property
+    @cached_property
     def items(self) -> Shown:
         """What is shown, as stages take it."""
-        entries = enumerate(self.shown)
-        items = tuple(Item(entry.message, self.number(index), entry.tokens) for index, entry in entries)
-        return Shown(items, self.active)
+        numbered = zip(self.shown, chain(self.edited, count(self.base)), strict=False)
+        return Shown(tuple([Item(entry.message, seq, entry.tokens) for entry, seq in numbered]), self.active)
 
     @property
     def is_turn_over(self) -> bool:

@@ -131,9 +131,9 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     if not reason:
         return Plan(frame, now, folded, folded, "keep", "below every threshold")
     room = structs.replace(room_for(folded, frame, now), is_due=bool(is_due))
-    shown, edits = reduce(folded.touchable, policy.stages, room)
-    if is_due and edits and (early := _overtaken(folded, frame, now, is_due, edits)):
+    if is_due and (early := _overtaken(folded, frame, now, is_due, room)):
         return early
+    shown, edits = reduce(folded.touchable, policy.stages, room)
     reduced = folded.show(shown.items) if edits else folded
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
     if not is_due or _is_small(reduced, frame, now):
@@ -146,15 +146,18 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     return structs.replace(found, decision="summarise", request=request)
 
 
-def _overtaken(folded: Folded, frame: Frame, now: Now, reason: str, edits: tuple[Edit, ...]) -> Plan | None:
-    """The plan as if the stages had done nothing, where that is not enough and all of it leaves with the summary."""
-    saved = sum(edit.before - edit.after for edit in edits)
-    is_enough = size_of(folded, frame) - saved <= min(_target(frame, now), limit_for(frame, now))
-    if is_enough or not all(isinstance(stage, _BY_MESSAGE) for stage in frame.policy.stages):
+def _overtaken(folded: Folded, frame: Frame, now: Now, reason: str, room: Room) -> Plan | None:
+    """The plan as if the stages had done nothing, where they would do nothing to what stays and could not be enough."""
+    stages, shown = frame.policy.stages, folded.touchable
+    if frame.policy.hard or not all(isinstance(stage, _BY_MESSAGE) for stage in stages):
         return None
     request = _request(folded, frame, now)
-    if request is None or any(edit.seq >= request.last for edit in edits):
+    if request is None or reduce(shown.since(len(request.items)), stages, room)[1]:
         return None
+    if now.moment != "manual":
+        saved = sum(edit.before - edit.after for edit in reduce(shown, stages, room)[1])
+        if size_of(folded, frame) - saved <= min(_target(frame, now), limit_for(frame, now)):
+            return None
     return Plan(frame, now, folded, folded, "summarise", reason, request=request)
 
 

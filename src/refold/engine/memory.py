@@ -294,7 +294,7 @@ class Memory:
         if planned.request is not None:
             planned, summary = self._fulfil(planned, planned.request)
         if planned.next is not self.folded and not planned.refusal:
-            if planned.edits or summary:
+            if planned.edits or summary or planned.next.lead is not self.folded.lead:
                 self._note(planned.next, planned.decision, planned.reason, planned.edits, summary)
             self.folded = planned.next
         return planned

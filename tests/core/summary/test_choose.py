@@ -1,5 +1,6 @@
 from refold.core.summary.choose import Worth, choose
 from refold.core.summary.extract import Sight, in_sight
+from refold.core.summary.facts import label_of
 from refold.core.summary.weights import Weights
 from refold.model.message import assistant, tool, user
 from tests.core.summary.talking import facts_of
@@ -9,7 +10,7 @@ FAR = 10_000
 
 def chosen(facts, room, covered=frozenset(), **options):
     worth = Worth(facts, FAR)
-    options = {"label": facts.label, **options}
+    options = {"label": label_of, **options}
     return [piece.text for piece in choose(facts.pieces(0, 999), worth, covered, room, **options).chosen]
 
 

@@ -1,5 +1,3 @@
-from time import process_time
-
 import pytest
 
 from refold.core.summary.facts import MAX_PIECES, Facts, index_message, term_ids, text_of
@@ -65,7 +63,7 @@ def test_labels_name_the_speaker_and_the_part():
             tool("b", "second result here"),
         ]
     )
-    labels = [facts.label(piece) for piece in facts.pieces(0, 9)]
+    labels = [piece.label for piece in facts.pieces(0, 9)]
     assert labels[:2] == ["#m0 user:", "#m1 assistant:"]
     assert labels[-2:] == ["#m2 read_file:", "#m3 grep:"]
 
@@ -74,7 +72,7 @@ def test_reasoning_is_not_indexed_and_not_counted_as_a_part():
     message = Message("assistant", (Reasoning("secret_plan"), Text("the answer is here")))
     facts = facts_of([message])
     assert "secret_plan" not in facts.log.ids
-    assert facts.label(facts.pieces(0, 1)[0]) == "#m0 assistant:"
+    assert facts.pieces(0, 1)[0].label == "#m0 assistant:"
 
 
 def test_arguments_are_read_as_lines():
@@ -85,14 +83,10 @@ def test_arguments_are_read_as_lines():
 
 def test_a_giant_message_is_indexed_within_bounds():
     text = "\n".join(f"line {number} of the log says code_{number}" for number in range(60_000))
-    start = process_time()
-    facts = facts_of([tool("c", text)])
-    took = process_time() - start
-    found = facts.pieces(0, 1)
+    found = facts_of([tool("c", text)]).pieces(0, 1)
     assert len(found) <= MAX_PIECES
     assert found[0].text.startswith("line 0 ")
     assert found[-1].text.endswith("code_59999")
-    assert took < 2
 
 
 def test_terms_of_a_text_are_those_the_index_knows():

@@ -1,5 +1,4 @@
 import re
-from time import process_time
 
 import pytest
 from hypothesis import given
@@ -73,13 +72,6 @@ def test_text_without_spaces_can_be_parted():
 
 
 @pytest.mark.parametrize("unit", ["x", "word ", "中", '{"a":1},', ".", "\n"])
-def test_a_giant_line_takes_linear_time(unit):
-    def took(size):
-        text = unit * (size // len(unit))
-        start = process_time()
-        for _ in pieces(text):
-            pass
-        return process_time() - start
-
-    took(20_000)
-    assert took(400_000) < 40 * max(took(40_000), 0.002)
+def test_a_giant_line_is_parted_to_its_end(unit):
+    text = unit * (1_000_000 // len(unit))  # quadratic work would take a day
+    assert "".join("".join(pieces(text)).split()) == "".join(text.split())

@@ -40,6 +40,10 @@ class Shown(Struct, frozen=True):
     def messages(self) -> tuple[Message, ...]:
         return tuple(item.message for item in self.items)
 
+    def since(self, index: int) -> Shown:
+        """The list from an index on."""
+        return Shown(self.items[index:], max(0, self.protected - index))
+
     def replace(self, changed: Mapping[int, Message], counter: TokenCounter) -> Shown:
         """The same list with other messages at some indices, counted anew."""
         items = list(self.items)

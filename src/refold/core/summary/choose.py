@@ -71,11 +71,11 @@ def choose(
     room: int,
     *,
     label: Callable[[Piece], str] = lambda _: "",
-    factor: Callable[[Piece], float] = lambda _: 1.0,
+    factor: Callable[[Piece], float] | None = None,
 ) -> Choice:
     """The pieces worth most within `room` characters. The first piece under a label pays for it.
 
-    What a piece is worth is multiplied by its `factor`.
+    What a piece is worth is multiplied by its `factor`, where there is one.
     """
     search = _Search(worth, set(covered), max(1.0, room * worth.weights.crowd))
     search.take(candidates, label, factor)
@@ -113,7 +113,7 @@ class _Search:
         self,
         candidates: Iterable[Piece],
         label: Callable[[Piece], str],
-        factor: Callable[[Piece], float],
+        factor: Callable[[Piece], float] | None,
     ) -> None:
         """Make an offer of every piece that would add something."""
         covered, value_of, overhead = self.covered, self.worth.__getitem__, self.worth.weights.overhead
@@ -121,7 +121,7 @@ class _Search:
         fresh_ones = [(piece, [term for term in piece.terms if term not in covered]) for piece in candidates]
         self.worth.learn(set().union(*[fresh for _, fresh in fresh_ones]))
         for piece, fresh in fresh_ones:
-            if fresh and (times := factor(piece)):
+            if fresh and (times := factor(piece) if factor else 1.0):
                 source = sources.get(said := label(piece))
                 if source is None:
                     source = sources[said] = _Source(len(said) + 1 if said else 0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from refold.core.summary.choose import Choice, Worth, choose
-from refold.core.summary.facts import Facts, Piece, term_ids
+from refold.core.summary.facts import Facts, Piece, label_of, term_ids
 from refold.model.tokens import TokenCounter
 
 CHARACTERS_PER_TOKEN = 4
@@ -25,7 +25,7 @@ MAX_CANDIDATES = 2_400
 """How many of the leaving pieces are weighed: weighing all of a long conversation at once would take a second, and those
 that promised most when they were said hold nearly all of what would be chosen."""
 FEWER_CANDIDATES = 1_500
-"""Where there are five times as many: then even the best of them are more than can be told."""
+"""Where there are three times as many: then even the best of them are more than can be told."""
 HISTORY = "## Earlier"
 TURN = "## This turn so far"
 
@@ -78,10 +78,10 @@ def digest(
         worth,
         in_sight(facts, sight),
         room,
-        label=facts.label,
+        label=label_of,
         factor=_factor(sight, worth.weights.cut_off),
     )
-    chosen, text = fitting(facts, choice.chosen, budget, counter, turn_from)
+    chosen, text = fitting(choice.chosen, budget, counter, turn_from)
     reserve = _reserve(choice, sight, RESERVE * room)
     return Digest(text, tuple(piece.number for piece in chosen), reserve)
 
@@ -97,15 +97,15 @@ def in_sight(facts: Facts, sight: Sight) -> set[int]:
     return covered
 
 
-def render(facts: Facts, chosen: Iterable[Piece], turn_from: int | None = None) -> str:
+def render(chosen: Iterable[Piece], turn_from: int | None = None) -> str:
     """Pieces in the order of the conversation, each message under its handle; an ellipsis stands for what is left out."""
     ordered = sorted(chosen, key=_number)
     if turn_from is None:
-        return _quoted(facts, ordered)
+        return _quoted(ordered)
     before = [piece for piece in ordered if piece.seq < turn_from]
     since = [piece for piece in ordered if piece.seq >= turn_from]
     parts = [(HISTORY, before), (TURN, since)]
-    return "\n".join(f"{title}\n{_quoted(facts, own)}" for title, own in parts if own)
+    return "\n".join(f"{title}\n{_quoted(own)}" for title, own in parts if own)
 
 
 def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Digest) -> Iterable[Piece]:
@@ -115,7 +115,7 @@ def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Dig
     leaving = [*facts.pieces(first, last)]
     for seq in sight.partly:
         leaving += facts.pieces(seq, seq + 1)
-    most = MAX_CANDIDATES if len(leaving) < 5 * MAX_CANDIDATES else FEWER_CANDIDATES
+    most = MAX_CANDIDATES if len(leaving) < 3 * MAX_CANDIDATES else FEWER_CANDIDATES
     if len(leaving) > most:
         leaving = _promising(leaving, most)
     return {**kept, **{piece.number: piece for piece in leaving}}.values()
@@ -133,18 +133,18 @@ def _promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
     return [piece for piece in pieces if piece.promise > bar] + equal[len(equal) - left :]
 
 
-def _factor(sight: Sight, cut_off: float) -> Callable[[Piece], float]:
+def _factor(sight: Sight, cut_off: float) -> Callable[[Piece], float] | None:
     """What is left of a message that is shown in part is worth less: some of it is in sight already."""
     partly = frozenset(sight.partly)
-    return lambda piece: cut_off if piece.seq in partly else 1.0
+    return (lambda piece: cut_off if piece.seq in partly else 1.0) if partly else None
 
 
 def fitting(
-    facts: Facts, chosen: Sequence[Piece], budget: int, counter: TokenCounter, turn_from: int | None = None
+    chosen: Sequence[Piece], budget: int, counter: TokenCounter, turn_from: int | None = None
 ) -> tuple[Sequence[Piece], str]:
     """The best of the chosen pieces whose text really takes no more than the budget, and that text."""
     while chosen:
-        text = render(facts, chosen, turn_from)
+        text = render(chosen, turn_from)
         tokens = counter.text(text)
         if tokens <= budget:
             return chosen, text
@@ -164,17 +164,16 @@ def _reserve(choice: Choice, sight: Sight, room: int) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def _quoted(facts: Facts, ordered: Iterable[Piece]) -> str:
+def _quoted(ordered: Iterable[Piece]) -> str:
     """Pieces as text, with each label once."""
     said: list[str] = []
-    last, before = None, ""
+    last: Piece | None = None
     for piece in ordered:
-        label = facts.label(piece)
-        if last is None or label != before:
-            said.append(f"\n{label} {piece.text}")
+        if last is None or piece.label != last.label:
+            said.append(f"\n{piece.label} {piece.text}")
         else:
             said.append(continued(piece, last))
-        last, before = piece, label
+        last = piece
     return "".join(said).removeprefix("\n")
 
 

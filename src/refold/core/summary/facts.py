@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from math import log as ln
 from math import sqrt
+from operator import attrgetter
 
 import msgspec
 from msgspec import Struct, field
@@ -59,14 +60,18 @@ class Piece(Struct, frozen=True, gc=False):
     """The line of its part that it stands on."""
     is_spaced: bool
     """Does a space part it from what stands before it on its line?"""
+    label: str
+    """Where it comes from: the handle of its original, and who speaks, a role or a tool."""
+
+
+label_of = attrgetter("label")
 
 
 class Indexed(Struct, frozen=True, gc=False):
-    """One message of the index. `labels` say where each part comes from: its handle, and a role or the name of a tool."""
+    """One message of the index."""
 
     seq: int
     role: Role
-    labels: tuple[str, ...]
     stop: int
     """The number after its last piece."""
     position: int
@@ -193,10 +198,6 @@ class Facts(Struct, frozen=True, eq=False):
         begin = messages[start - 1].stop if start else 0
         return self.shared.pieces[begin : messages[stop - 1].stop] if stop > start else ()
 
-    def label(self, piece: Piece) -> str:
-        """Where a piece comes from: the handle of its original, and who speaks."""
-        return self.shared.messages[self.find(piece.seq)].labels[piece.part]
-
 
 def index_message(facts: Facts, message: Message, seq: int) -> Facts:
     """The facts with one more message. The time is linear in the message, and bounded by `MAX_CHARACTERS`.
@@ -211,11 +212,10 @@ def index_message(facts: Facts, message: Message, seq: int) -> Facts:
     for part in parts:
         if type(part) is ToolCall:
             log.calls[part.id] = part.name
-    labels = tuple(_label(part, message, seq, place, log) for place, part in enumerate(parts, 1))
-    texts = [text_of(part) for part in parts]
-    own = list(_pieces_of(texts, seq, log, used=message.role == "assistant"))
-    position = facts.position + sum(map(len, texts))
-    log.note(Indexed(seq, message.role, labels, len(log.pieces) + len(own), position), own)
+    said = [(_label(part, message, seq, place, log), text_of(part)) for place, part in enumerate(parts, 1)]
+    own = list(_pieces_of(said, seq, log, used=message.role == "assistant"))
+    position = facts.position + sum(len(text) for _, text in said)
+    log.note(Indexed(seq, message.role, len(log.pieces) + len(own), position), own)
     return Facts(facts.size + 1, log)
 
 
@@ -236,8 +236,10 @@ def text_of(part: Part) -> str:
             return ""
 
 
-def _pieces_of(texts: Sequence[str], seq: int, log: Log, *, used: bool) -> Iterator[Piece]:
-    found = [(part, line, raw) for part, text in enumerate(texts) for line, raw in _bounded(text, len(texts))]
+def _pieces_of(said: Sequence[tuple[str, str]], seq: int, log: Log, *, used: bool) -> Iterator[Piece]:
+    """The pieces of a message, whose parts are given with their labels."""
+    parts = enumerate(said)
+    found = [(part, line, raw) for part, (_, text) in parts for line, raw in _bounded(text, len(said))]
     factor = (_USED if used else 1.0) / sqrt(1 + len(found) / _CROWD)
     number, values, known_share = len(log.pieces), log.values, 2 * _KNOWN if used else _KNOWN
     before = ""
@@ -247,7 +249,7 @@ def _pieces_of(texts: Sequence[str], seq: int, log: Log, *, used: bool) -> Itera
             known, own = len(values), log.read(text)
             worth = sum([values[term] if term >= known else known_share * values[term] for term in own])
             promise = int(_PROMISES * ln(1e-9 + factor * worth / (len(text) + 10)))
-            yield Piece(number, seq, part, index, text, own, promise, line, is_spaced)
+            yield Piece(number, seq, part, index, text, own, promise, line, is_spaced, said[part][0])
             number += 1
 
 

@@ -14,7 +14,7 @@ from math import sqrt
 
 from refold.core.summary.choose import Worth, choose
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN, fitting
-from refold.core.summary.facts import Facts, Log, term_ids
+from refold.core.summary.facts import Facts, Log, label_of, term_ids
 from refold.model.tokens import TokenCounter
 
 _SATURATION = 1.2
@@ -56,10 +56,10 @@ def find(
         Worth(facts, window * CHARACTERS_PER_TOKEN),
         covered,
         budget * CHARACTERS_PER_TOKEN,
-        label=facts.label,
+        label=label_of,
         factor=lambda piece: scores[piece.number],
     )
-    return fitting(facts, found.chosen, budget, counter)[1]
+    return fitting(found.chosen, budget, counter)[1]
 
 
 def _scores(log: Log, query: set[int]) -> dict[int, float]:
