@@ -78,7 +78,7 @@ class Conversation:
         """
         dialect = self.memory.frame.fixed.dialect
         for message in [read_message(value, dialect) for value in messages]:
-            if message.role in ("system", "developer") and not len(self.memory.folded.branch):
+            if message.role in ("system", "developer") and not self.memory.folded.size:
                 self.memory.instruct(_with_prompt(self.memory.frame.fixed, message))
             else:
                 self.memory.add(message)

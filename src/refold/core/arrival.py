@@ -30,7 +30,7 @@ LEAST = 50
 
 def arrive(folded: Folded, frame: Frame, number: int) -> tuple[Message, tuple[Edit, ...]]:
     """How an original, which is indexed and not yet shown, is to be shown, and what was cut from it."""
-    entry, edits = folded.branch[number], list[Edit]()
+    entry, edits = folded.original(number), list[Edit]()
     item = Item(entry.message, number, entry.tokens)
     for stage in frame.policy.arrival if frame.policy.enabled else ():
         item, more = _passed(item, stage, folded, frame)

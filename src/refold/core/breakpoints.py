@@ -64,10 +64,12 @@ def prune_boundary(folded: Folded) -> int:
 
     Only messages that were there at the last change are looked at, so the boundary stays where it is until the next one.
     """
-    shown, branch = folded.shown, folded.branch
+    shown = folded.shown
     for index in range(len(folded.edited) - 1, -1, -1):
-        message, original = shown[index].message, branch[folded.edited[index]].message
-        if message is not original and message != original:
+        message, number = shown[index].message, folded.edited[index]
+        if number < folded.origin:
+            continue  # a question or an instruction that stays as it came
+        if not folded.is_original(message, number) and message != folded.original(number).message:
             return index + 1
     return 0
 

@@ -104,18 +104,17 @@ def _noted(
 
 def _task(folded: Folded, most: int) -> str:
     """What the user asked first."""
-    starts = folded.branch.turn_starts
-    if not starts:
+    if folded.task is None:
         return ""
-    message: Message = folded.branch[starts[0]].message
-    short = head(message.text, most)
-    rest = "" if len(short) == len(message.text) else f" [… {handle_of(starts[0])} …]"
-    return f"Task {handle_of(starts[0])}: {short}{rest}"
+    text, handle = folded.task.message.text, handle_of(folded.task.number)
+    short = head(text, most)
+    rest = "" if len(short) == len(text) else f" [… {handle} …]"
+    return f"Task {handle}: {short}{rest}"
 
 
 def _shows_task(folded: Folded) -> bool:
-    asked, shown = folded.branch.turn_starts, folded.shown.turn_starts
-    return bool(asked and shown) and folded.number(shown[0]) == asked[0]
+    asked, shown = folded.task, folded.shown.turn_starts
+    return asked is not None and bool(shown) and folded.number(shown[0]) == asked.number
 
 
 def _said(gone: tuple[int, ...], policy: Policy) -> str:

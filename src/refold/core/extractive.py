@@ -71,7 +71,7 @@ def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) ->
 
 def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:
     """Ever shorter texts."""
-    messages = folded.branch.messages(request.first, request.last)
+    messages = folded.originals(request.first, request.last)
     before = request.previous[-1].text if request.previous else ""
     number = request.previous[-1].number if request.previous else 0
     for share in _SHRINKING:
@@ -125,14 +125,12 @@ def _pins(request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> s
 
 def _task(request: SummaryRequest, folded: Folded, limit: int, window: int) -> str:
     """What the user asked first, unless it is shown whole."""
-    starts = folded.branch.turn_starts
-    if not starts or any(item.seq == starts[0] for item in request.kept):
+    asked = folded.task
+    if asked is None or any(item.seq == asked.number for item in request.kept):
         return ""
-    text = folded.branch[starts[0]].message.text
-    short = shorten(
-        folded.facts, user(text), starts[0], limit=limit, window=window, counter=folded.shown.counter
-    )
-    return f"Task {handle_of(starts[0])}: {quoted(short.text)}" if short.text else ""
+    text, number = user(asked.message.text), asked.number
+    short = shorten(folded.facts, text, number, limit=limit, window=window, counter=folded.shown.counter)
+    return f"Task {handle_of(number)}: {quoted(short.text)}" if short.text else ""
 
 
 def terms_in_sight(folded: Folded, frame: Frame) -> set[int]:
@@ -147,8 +145,7 @@ def _sight(folded: Folded, shown: Iterable[Item], texts: Iterable[str]) -> Sight
     """What the model sees: messages as they came, messages cut short, and other texts."""
     whole, partly = list[Item](), list[Item]()
     for item in shown:
-        is_whole = item.message is folded.branch[item.seq].message
-        (whole if is_whole else partly).append(item)
+        (whole if folded.is_original(item.message, item.seq) else partly).append(item)
     cut = (text_of(part) for item in partly for part in item.message.parts)
     return Sight((*texts, *cut), tuple(item.seq for item in whole), tuple(item.seq for item in partly))
 

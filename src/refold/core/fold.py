@@ -17,13 +17,21 @@ from refold.core.assemble import NO_LEAD, Lead
 from refold.core.stages.shown import Item, Shown
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
-from refold.core.view import View
+from refold.core.turns import starts_turn
+from refold.core.view import Entry, View
 from refold.model.message import Message
 from refold.model.summary import Summary
 
 
+class Asked(Struct, frozen=True):
+    """What the user said first, and the number of it."""
+
+    number: int
+    message: Message
+
+
 class Folded(Struct, frozen=True, dict=True):
-    """What planning works on. `branch` holds every original, `shown` what would be sent of it."""
+    """What planning works on. `branch` holds the originals, `shown` what would be sent of them."""
 
     branch: View
     shown: View
@@ -46,6 +54,11 @@ class Folded(Struct, frozen=True, dict=True):
     ledger: Ledger = EMPTY
     replies: int = 0
     """How many of the originals are the assistant's."""
+    origin: int = 0
+    """How many originals come before those in `branch`: a store has them, and summaries stand for them here."""
+    told: int = 0
+    """What they take, in tokens."""
+    task: Asked | None = None
 
     @classmethod
     def of(cls, branch: View) -> Folded:
@@ -53,22 +66,22 @@ class Folded(Struct, frozen=True, dict=True):
 
     def take(self, message: Message) -> Folded:
         """One more original, indexed and not yet shown."""
-        number = len(self.branch)
+        number = self.size
         return structs.replace(
             self,
             branch=self.branch.append(message),
             facts=index_message(self.facts, message, number),
             ledger=merge(self.ledger, entries(message)),
             replies=self.replies + (message.role == "assistant"),
+            task=self.task or (Asked(number, message) if starts_turn(message) else None),
         )
 
     def display(self, message: Message) -> Folded:
         """Show one more message, which stands for the next original."""
         branch, shown = self.branch, self.shown
         number = self.number(len(shown))
-        is_original = number < len(branch) and branch[number].message is message
         is_same_line = shown.log is branch.log or not len(shown)
-        if is_original and is_same_line and number == len(shown):
+        if is_same_line and number == len(shown) and self.is_original(message, number):
             return structs.replace(self, shown=branch.prefix(number + 1))
         return structs.replace(self, shown=shown.append(message))
 
@@ -78,6 +91,28 @@ class Folded(Struct, frozen=True, dict=True):
         for message in messages:
             folded = folded.take(message).display(message)
         return folded
+
+    @property
+    def size(self) -> int:
+        """How many originals there are."""
+        return self.origin + len(self.branch)
+
+    @property
+    def whole(self) -> int:
+        """What all originals take, in tokens."""
+        return self.told + self.branch.tokens.tokens
+
+    def original(self, number: int) -> Entry:
+        """One of the originals that are held here."""
+        return self.branch[number - self.origin]
+
+    def originals(self, first: int, last: int) -> tuple[Message, ...]:
+        """Those of the originals `first` up to, not including, `last` that are held here."""
+        return self.branch.messages(max(0, first - self.origin), max(0, last - self.origin))
+
+    def is_original(self, message: Message, number: int) -> bool:
+        """Is this the original of this number itself? Of one that is not held here, nobody knows."""
+        return self.origin <= number < self.size and self.original(number).message is message
 
     def number(self, index: int) -> int:
         """The number of the original behind the message shown at `index`."""
@@ -114,9 +149,7 @@ class Folded(Struct, frozen=True, dict=True):
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
             (item.message for item in items), (item.tokens for item in items)
         )
-        return structs.replace(
-            self, shown=shown, edited=tuple(item.seq for item in items), base=len(self.branch)
-        )
+        return structs.replace(self, shown=shown, edited=tuple(item.seq for item in items), base=self.size)
 
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
         """The same messages after other summaries, of which the last is new and gets its number."""
@@ -126,12 +159,12 @@ class Folded(Struct, frozen=True, dict=True):
             summaries=(*summaries[:-1], *new),
             past=(*self.past, *new),
             lead=lead,
-            settled=len(self.branch),
+            settled=self.size,
         )
 
     def settle(self) -> Folded:
         """Nothing could be gained from what is there now."""
-        return structs.replace(self, settled=len(self.branch))
+        return structs.replace(self, settled=self.size)
 
     def shown_as(self, earlier: Folded) -> Folded:
         """All that is known now, shown as it was at an earlier time; what came since is not shown yet.
@@ -144,8 +177,9 @@ class Folded(Struct, frozen=True, dict=True):
             facts=self.facts,
             ledger=self.ledger,
             replies=self.replies,
+            task=self.task,
             past=self.past,
-            declined=len(self.branch),
+            declined=self.size,
         )
 
     @property

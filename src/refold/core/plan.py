@@ -193,7 +193,7 @@ def give_up(planned: Plan) -> Plan:
 def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     """What to have summarised before the window is full; None where it is too early, or nothing is new."""
     soft = frame.policy.soft
-    if soft is None or not frame.policy.enabled or folded.settled == len(folded.branch):
+    if soft is None or not frame.policy.enabled or folded.settled == folded.size:
         return None
     is_soon = size_of(folded, frame) >= exact(soft.fraction) * limit_of(frame.budget) / exact(now.ratio)
     return _request(folded, frame, now) if is_soon else None
@@ -233,7 +233,7 @@ def _reason(folded: Folded, frame: Frame, now: Now) -> str:
         return f"the provider refused the input as too long; {limit_for(frame, now):,} tokens are tried next"
     if now.moment == "before_call" and not fits(folded, frame, now):
         return f"{size_of(folded, frame):,} tokens do not fit into {limit_for(frame, now):,}"
-    if now.in_vain >= MAX_IN_VAIN or len(folded.branch) in (folded.settled, folded.declined):
+    if now.in_vain >= MAX_IN_VAIN or folded.size in (folded.settled, folded.declined):
         return ""
     return (
         now.flag
@@ -270,7 +270,7 @@ def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
     if frame.prices is None or not frame.policy.by_price or now.moment != "before_call":
         return ""
     limit = limit_for(frame, now)
-    growth = folded.branch.tokens.tokens / max(1, folded.replies)
+    growth = folded.whole / max(1, folded.replies)
     best = fold_at(limit, level=min(_target(frame, now), limit), growth=growth, prices=frame.prices)
     size = size_of(folded, frame)
     return f"{size:,} tokens cost more to carry along than to fold, from {best:,}" if size > best else ""
@@ -293,7 +293,7 @@ def _is_small(folded: Folded, frame: Frame, now: Now) -> bool:
 
 def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     """What to summarise; None where nothing can be cut off, or nothing is new since the last summary."""
-    if folded.settled == len(folded.branch) and now.moment != "overflow":
+    if folded.settled == folded.size and now.moment != "overflow":
         return None
     items, policy, effective = folded.items.items, frame.policy, _effective(frame, now)
     if not items:
@@ -307,7 +307,7 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
         is_full=not fits(folded, frame, now),
         keep=now.keep,
     )
-    last = items[at].seq if at < len(items) else len(folded.branch)
+    last = items[at].seq if at < len(items) else folded.size
     kept = _kept(folded, last, effective)
     if len(kept) == len(items):
         return None

@@ -34,9 +34,9 @@ def look_up(handle: str, folded: Folded) -> Message | Part | Summary:
     number, part = int(found["number"]), found["part"]
     if found["kind"] == "s":
         return _summary(number, folded)
-    if number >= len(folded.branch):
-        raise NotFound(f"there is no message {number}: the conversation has {len(folded.branch)}", hint=_HINT)
-    message = folded.branch[number].message
+    if not folded.origin <= number < folded.size:
+        raise NotFound(f"there is no message {number}: the conversation has {folded.size}", hint=_HINT)
+    message = folded.original(number).message
     inner = part_of(message, int(part)) if part else message
     if inner is None:
         raise NotFound(f"message {number} has no part {part}", hint=_HINT)

@@ -96,7 +96,7 @@ class Memory:
         self.folded = Folded.of(View(fixed.dialect, counter))
         self.meter, self.calibration, self.bill = Meter(), Calibration(), Bill()
         self.receipts: list[Receipt] = []
-        self._summarise = summarise
+        self.summarise = summarise
         self._changes: list[_Change] = []
         self._prepared: Summary | None = None
         self._sent = self.folded
@@ -145,9 +145,7 @@ class Memory:
         self.meter = record_call(self.meter, usage, sent.shown, counted=counted)
         if usage is None:
             return
-        self.bill = self.bill.add(
-            usage, self.frame.prices, whole=instructions + sent.branch.tokens.tokens, sent=counted
-        )
+        self.bill = self.bill.add(usage, self.frame.prices, whole=instructions + sent.whole, sent=counted)
         if anchor(usage, sent.shown, counted=counted) is None:
             return  # no count of what was sent: nothing is learnt from it, and nothing done
         if usage.context > self.frame.budget.window:
@@ -171,11 +169,11 @@ class Memory:
         if not self._changes:
             return False
         change, known = self._changes.pop(), self.folded
-        since = len(known.branch) - len(change.before.branch)
+        since = known.size - change.before.size
         folded = known.shown_as(change.before)
         for offset, message in enumerate(known.shown.messages(len(known.shown) - since)):
-            number = len(change.before.branch) + offset
-            folded = folded.display(known.branch[number].message if offset < change.raw else message)
+            original = known.original(change.before.size + offset).message
+            folded = folded.display(original if offset < change.raw else message)
         self.folded, self._prepared = folded, None
         return True
 
@@ -236,7 +234,7 @@ class Memory:
 
     def _show_next(self, folded: Folded) -> None:
         """Show the newest original, whole or cut to its share."""
-        number = len(folded.branch) - 1
+        number = folded.size - 1
         message, edits = arrive(folded, self.frame, number)
         shown = folded.display(message)
         if edits:
@@ -302,7 +300,9 @@ class Memory:
     def _fulfil(self, planned: Plan, request: SummaryRequest) -> tuple[Plan, Summary | None]:
         """The plan with the summary it asks for, and that summary if it was of use."""
         summary = self._ready(planned) or self._written(planned, request)
-        if summary is not None and not summary.text.strip():
+        if summary is None:
+            return give_up(planned), None  # the flag stays, and the next request may have more luck
+        if not summary.text.strip():
             summary = None  # nothing can stand for messages that leave
         if summary is not None:
             files = self.folded.ledger
@@ -325,7 +325,7 @@ class Memory:
         return self._prepared if is_enough else None
 
     def _written(self, planned: Plan, request: SummaryRequest) -> Summary | None:
-        summary = self._summarise(request, planned.next, self.frame)
+        summary = self.summarise(request, planned.next, self.frame)
         if summary is not None:
             return summary
         on_failure, is_full = self.frame.policy.on_failure, not fits(planned.next, self.frame, planned.now)
@@ -344,7 +344,7 @@ class Memory:
     ) -> None:
         """Write down a change to what is shown, so that it can be told and taken back."""
         before = self.folded
-        grown = after.branch.tokens.tokens - before.branch.tokens.tokens
+        grown = after.whole - before.whole
         self._changes.append(_Change(before, raw))
         self.receipts.append(Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary))
 
