@@ -188,7 +188,7 @@ class TestFailure:
 
         assert caplog.messages == ["a summary could not be written: ValueError"]
         assert violations(fields) == ()
-        assert talk.receipts[-1].summary.kind == "extractive"
+        assert talk.receipts[-1].summary.kind == EARLY.on_failure
 
     @pytest.mark.parametrize("text", ["", "  \n", None])
     async def test_one_that_says_nothing_is_not_asked_with_every_message(self, text):
@@ -249,7 +249,7 @@ class TestAskedFor:
             await talk.compact(focus="the login, password: hunter2hunter2")
         assert tasks[0].focus == "the login, password: [secret]"
         assert tasks[0].passages
-        assert talk.receipts[-1].summary.kind == "extractive"
+        assert talk.receipts[-1].summary.kind == EARLY.on_failure
 
 
 class TestClose:

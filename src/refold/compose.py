@@ -7,7 +7,7 @@ for is decided here, once, and whoever wants something else says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from refold.core.cost import Prices
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
 from refold.engine.memory import Memory
+from refold.engine.secrecy import Secrecy
 from refold.model.budget import Budget, Share
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
@@ -26,6 +27,9 @@ from refold.tokens.counters import counter_for
 from refold.tokens.windows import WindowSize, window_for
 from refold.wire.anthropic import decode_system
 from refold.wire.plain import as_json, read_tools
+
+if TYPE_CHECKING:
+    from refold.upstreams.provider import Provider
 
 Prompt: TypeAlias = "str | Sequence[object] | None"
 
@@ -54,6 +58,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     """A policy of your own instead of a preset."""
     counter: TokenCounter | None = None
+    sensitive: Sequence[str] = ()
+    """Regular expressions: messages that one of them matches stay out of every summary."""
+    summarisers: tuple[Provider, ...] = ()
+    """Models that write summaries, in the order in which they are asked; none for the conversation's own. See
+    `refold.summarising`."""
 
 
 def open_memory(settings: Settings, prompt: Prompt, tools: Sequence[object]) -> tuple[Memory, WindowSize]:
@@ -68,11 +77,20 @@ def open_memory(settings: Settings, prompt: Prompt, tools: Sequence[object]) -> 
 
 def memory_for(settings: Settings, fixed: Fixed) -> tuple[Memory, WindowSize]:
     """Likewise, for instructions that were read already; the format is theirs."""
-    policy = settings.policy or preset_named(settings.preset)
+    policy = policy_for(settings)
     counter = settings.counter or counter_for(settings.model)
     window = window_for(settings.model, override=settings.window)
     budget = _budget(settings, window, counter)
-    return Memory(fixed, budget, policy, counter, prices=_prices(settings.model)), window
+    prices, secrecy = _prices(settings.model), Secrecy(settings.sensitive)
+    return Memory(fixed, budget, policy, counter, prices=prices, secrecy=secrecy), window
+
+
+def policy_for(settings: Settings) -> Policy:
+    """
+    Raises:
+        ConfigError: there is no preset of this name.
+    """
+    return settings.policy or preset_named(settings.preset)
 
 
 def preset_named(name: str) -> Policy:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
 from refold import sync
-from refold.core.plan import SummaryRequest
+from refold.core import extractive
+from refold.core.fold import Folded
+from refold.core.plan import Frame, SummaryRequest
 from refold.engine.bill import Bill
-from refold.engine.memory import Receipt
+from refold.engine.receipts import Receipt
 from refold.engine.tasks import task_of
 from refold.model.dialect import Dialect
 from refold.model.summary import Summary
@@ -22,7 +24,12 @@ from refold.model.tokens import Measurement
 from refold.ports.summariser import Summariser, SummaryTask
 from refold.wire.plain import plain_message
 
+T = TypeVar("T")
+
 _log = logging.getLogger("refold")
+
+ENOUGH = 0.5
+"""Of the messages that a compaction would take out now: a summary of so many is used as it is, and no other is paid for."""
 
 
 class Summarise(Protocol):
@@ -46,32 +53,44 @@ class Conversation:
         self._talk = sync.Conversation(model, **settings)
         dialect = self._talk.memory.frame.fixed.dialect
         self._summariser = _Function(summariser, dialect) if callable(summariser) else summariser
+        if self._talk.memory.frame.policy.recipe.strategy == "extractive":
+            self._summariser = None
         self._writing: asyncio.Task[None] | None = None
+        self._asked: SummaryRequest | None = None
+        """What is being written, or was and is there."""
         self._given_up: tuple[Summary, ...] | None = None
+        """The summaries shown when a new one could not be written."""
+        self._is_skipped = False
+        """A compaction was left out since then: whoever failed may be asked again."""
+        self._talk.memory.summarise = self._without_model
 
-    async def add(self, *messages: object) -> None:
+    async def add(self, *messages: object, sensitive: bool = False) -> None:
         """Add what was said; see `refold.sync.Conversation.add`."""
-        self._talk.add(*messages)
+        await self._done(lambda: self._talk.add(*messages, sensitive=sensitive))
         self._write_ahead()
 
     async def context(self) -> dict[str, Any]:
         """The fields of the next request."""
-        return self._talk.context()
+        return await self._done(self._talk.context)
 
     async def record(self, usage: object) -> None:
         """Take in what the provider reported."""
-        self._talk.record(usage)
+        await self._done(lambda: self._talk.record(usage))
 
     async def compact(self, *, focus: str = "") -> dict[str, Any]:
         """Compact now, and give the fields of the next request. `focus` is what the summary should give its room to."""
         request = self._talk.memory.asked_for()
         if self._summariser is not None and request is not None:
-            await self.close()
-            await self._write(request, self._summariser, focus)
-        return self._talk.compact()
+            if not focus and self._is_asked_for(request):
+                await self.ready()
+            else:
+                await self.close()
+                await self._write(request, self._summariser, focus)
+        return await self._done(self._talk.compact)
 
     async def undo(self) -> bool:
         """Take back the last thing that was done to the context."""
+        self._asked = None
         return self._talk.undo()
 
     async def recall(self, what: str, *, max_tokens: int = 1_000) -> dict[str, Any] | str:
@@ -79,8 +98,9 @@ class Conversation:
         return self._talk.recall(what, max_tokens=max_tokens)
 
     async def recover(self, error: object) -> dict[str, Any]:
-        """The fields of a smaller request, after a provider has refused the last one as too long."""
-        return self._talk.recover(error)
+        """The fields of a smaller request, after a provider has refused the last one as too long. No model is asked for it."""
+        self._given_up = None
+        return await self._done(lambda: self._talk.recover(error))
 
     async def ready(self) -> None:
         """Wait until no summary is being written: for tests, and before a program ends."""
@@ -111,31 +131,70 @@ class Conversation:
     def bill(self) -> Bill:
         return self._talk.bill
 
+    async def _done(self, act: Callable[[], T]) -> T:
+        """Everything that may change the conversation goes through here."""
+        return act()
+
     def _write_ahead(self) -> None:
         """Ask for a summary, where it is time. Once for each fold: who is down is not asked with every message."""
         is_busy = self._writing is not None and not self._writing.done()
-        if self._summariser is None or is_busy or self._given_up is self._talk.memory.folded.summaries:
+        has_failed = self._has_failed(self._talk.memory.folded) and not self._is_skipped
+        if self._summariser is None or is_busy or has_failed:
             return
         request = self._talk.memory.ahead()
         if request is not None:
-            self._given_up = None
             self._writing = asyncio.create_task(self._write(request, self._summariser))
+
+    def _is_asked_for(self, request: SummaryRequest) -> bool:
+        """Does what is being written, or is there already, stand for enough of what would leave now?"""
+        asked = self._asked
+        if asked is None or asked.previous is not request.previous:
+            return False
+        start = asked.previous[-1].last if asked.previous else 0
+        return ENOUGH * (request.last - start) <= asked.last - start <= request.last - start
+
+    def _has_failed(self, folded: Folded) -> bool:
+        return self._given_up is not None and self._given_up is folded.summaries
+
+    def _without_model(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
+        """What stands for messages where no model's summary does: a digest, or what the policy says after a failure."""
+        if self._has_failed(folded) and frame.policy.on_failure != "digest":
+            self._is_skipped = True
+            return None
+        return extractive.summarise(request, folded, frame)
 
     async def _write(self, request: SummaryRequest, summariser: Summariser, focus: str = "") -> None:
         """Have one summary written. Whatever goes wrong, the history is there, and a digest needs no model."""
         memory = self._talk.memory
-        task = task_of(request, memory.folded, memory.frame, focus=focus, sent=memory.last_window)
+        self._asked, self._is_skipped = request, False
         try:
-            summary = await summariser.write(task)
-        except Exception as error:  # noqa: BLE001  # somebody else's code: its failure must not stop the conversation
-            _log.warning("a summary could not be written: %s", type(error).__name__)
-            summary = None
+            summary = await self._written(request, summariser, focus)
+        except asyncio.CancelledError:
+            self._asked = None
+            raise
         if memory.folded.summaries is not request.previous:
             return  # it came too late, or was undone: what it covers is not what is shown now
         if summary is None:
-            self._given_up = request.previous
+            self._asked, self._given_up = None, request.previous
         else:
+            self._given_up = None
             memory.prepare(summary)
+
+    async def _written(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
+        memory = self._talk.memory
+        try:
+            task = task_of(
+                request,
+                memory.folded,
+                memory.frame,
+                focus=focus,
+                secrecy=memory.secrecy,
+                sent=memory.last_window,
+            )
+            return await summariser.write(task)
+        except Exception as error:  # noqa: BLE001  # somebody else's code: its failure must not stop the conversation
+            _log.warning("a summary could not be written: %s", type(error).__name__)
+            return None
 
 
 class _Function:

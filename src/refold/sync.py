@@ -22,7 +22,7 @@ from refold.compose import Prompt, Settings, open_memory
 from refold.core.policy import Policy
 from refold.engine.bill import Bill
 from refold.engine.lookup import is_handle, retrieve
-from refold.engine.memory import Receipt
+from refold.engine.receipts import Receipt
 from refold.engine.refusal import read_refusal
 from refold.engine.spelling import Spelling
 from refold.model.errors import NotFound
@@ -52,6 +52,7 @@ class Conversation:
         max_output: int | None = None,
         limit: int = 0,
         counter: TokenCounter | None = None,
+        sensitive: Sequence[str] = (),
     ) -> None:
         settings = Settings(
             model=model,
@@ -62,16 +63,18 @@ class Conversation:
             preset=preset,
             policy=policy,
             counter=counter,
+            sensitive=sensitive,
         )
         self.memory, self.window = open_memory(settings, system, tools)
         """The engine's own state, and how large the window is and why."""
         self._tools = [*tools]
         self._spelling = Spelling()
 
-    def add(self, *messages: object) -> None:
+    def add(self, *messages: object, sensitive: bool = False) -> None:
         """Add what was said: dictionaries, messages of an SDK, or a string for what the user says.
 
-        System messages at the very beginning are taken for the system prompt.
+        System messages at the very beginning are taken for the system prompt. What is `sensitive` is sent to your model as
+        ever and can be recalled by its handle, and stays out of every summary.
 
         Raises:
             WireError: a value is no message of this format.
@@ -80,8 +83,9 @@ class Conversation:
         for message in [read_message(value, dialect) for value in messages]:
             if message.role in ("system", "developer") and not self.memory.folded.size:
                 self.memory.instruct(_with_prompt(self.memory.frame.fixed, message))
+                self.memory.secrecy.is_prompt_marked |= sensitive
             else:
-                self.memory.add(message)
+                self.memory.add(message, sensitive=sensitive)
 
     def context(self) -> dict[str, Any]:
         """The fields of the next request: its messages, system prompt and tools.

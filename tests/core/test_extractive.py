@@ -267,3 +267,23 @@ def test_summing_up_takes_no_more_work_however_long_the_conversation_is():
         return calls_made(lambda: summarise(asked, talk.folded, talk.frame))
 
     assert work(900) < 1.2 * work(450)
+
+
+@pytest.mark.feature("C11", "X6")
+def test_what_a_model_wrote_is_carried_along_by_every_digest_after_it():
+    talk = Memory(Fixed(CHAT), Budget(window=6_000), PRESETS["refold"], ReferenceCounter())
+    for number in range(4):
+        talk.add(*agent_turn(number, size=900))
+    asked = talk.asked_for()
+    words = "## Goal\nPort the billing service.\n\n## Open tasks\nThe order 99123 still fails."
+    talk.prepare(Summary(words, asked.first, asked.last, 60, "model", "cumulative"))
+    talk.compact()
+    assert talk.folded.summaries[-1].kind == "model"
+    for number in range(4, 40):
+        talk.add(*agent_turn(number, size=900))
+    newest = talk.folded.summaries[-1]
+    assert len(talk.folded.past) >= 3
+    assert newest.kind == "extractive"
+    assert "## Goal\nPort the billing service." in newest.text
+    assert "The order 99123 still fails." in newest.text
+    assert headings_once(newest.text).passed

@@ -92,6 +92,12 @@ ROWS = {
     "scope": lambda policy: policy.scope,
     "placed as": lambda policy: policy.placement,
     "without a summary": lambda policy: policy.on_failure.replace("_", " "),
+    "asks a model from": lambda policy: f"{policy.soft.fraction * 100:g} % of the limit",
+    "a model writes": lambda policy: policy.recipe.strategy,
+    "a model reads": lambda policy: policy.recipe.reading,
+    "updates with": lambda policy: (
+        "a prompt of its own" if policy.recipe.prompts.update else "the same prompt"
+    ),
 }
 
 

@@ -17,7 +17,7 @@ from tests.core.overflow_refusals import NOT_OVERFLOW
 from tests.testing.exchanges import PROTOCOLS, WordCounter, ask
 
 SILENT_ABOUT_LIMIT = {
-    "openai responses", "anthropic no numbers", "bedrock", "bedrock nova", "groq", "ai21", "llama.cpp older",
+    "openai responses", "anthropic no numbers", "bedrock", "bedrock nova", "bedrock nova in a 200", "groq", "ai21", "llama.cpp older",
     "lm studio no numbers", "ollama", "ollama no numbers", "minimax", "minimax in a 200", "zai", "volcengine", "proxy",
 }  # fmt: skip
 """Those whose words state no limit."""
@@ -73,6 +73,32 @@ async def test_every_wording_is_recognised_with_its_numbers(provider, protocol, 
     assert found.kind == "input_too_long"
     assert found.limit == (None if name in SILENT_ABOUT_LIMIT else 8_000)
     assert found.prompt == (9_000 if name in STATES_PROMPT else None)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_every_wording_can_stand_inside_of_a_stream(provider, protocol):
+    """Also of those that a client has to tell from what the model says: nothing was said before."""
+    names = [name for name in WORDINGS if name != "empty"]
+    for name in names:
+        provider.answers.append(overflow(name, window=8_000, prompt=9_000, output=100, in_stream=True))
+        answered = await ask(provider, protocol, stream=True)
+        found = classify(answered.status, answered.content)
+        assert (answered.status, answered.headers["content-type"][:17]) == (200, "text/event-stream"), name
+        assert (found.kind, len(answered.events)) == (
+            "input_too_long",
+            3 if protocol == "responses" else 2,
+        ), name
+        assert found.limit == (None if name in SILENT_ABOUT_LIMIT else 8_000), name
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_server_can_refuse_what_does_not_fit_after_the_stream_has_begun(protocol):
+    async with ScriptedUpstream(window=10, overflows_in_stream=True, counter=WordCounter()) as small:
+        streamed, whole = [await ask(small, protocol, words(99), stream=stream) for stream in (True, False)]
+
+    assert (streamed.status, whole.status) == (200, 400)
+    assert classify(200, streamed.content).is_overflow
+    assert classify(400, whole.content).is_overflow
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from refold.model.dialect import RESPONSES
 from refold.model.tokens import Usage
 from refold.testing import call, say, think
 from refold.wire import decode_reply, decode_usage
-from tests.testing.exchanges import ask, post
+from tests.testing.exchanges import ask
 
 LONG = "A sentence that takes more than one event, with an emoji 🎉 and an ä."
 EVENT = TypeAdapter(ResponseStreamEvent)
@@ -117,10 +117,10 @@ async def test_a_refusal_is_content_of_its_own_kind(server, gpt):
 async def test_tokens_can_be_counted_without_a_reply(server, gpt):
     server.answers.append("ok")
 
-    counted = await post(server, "/v1/responses/input_tokens", {"model": "m", "input": "hello there"})
-    reply = await gpt.responses.create(model="m", input="hello there")
+    counted = await gpt.responses.input_tokens.count(model="m", input="hello there", instructions="Be brief.")
+    reply = await gpt.responses.create(model="m", input="hello there", instructions="Be brief.")
 
-    assert counted.json == {"object": "response.input_tokens", "input_tokens": reply.usage.input_tokens}
+    assert (counted.object, counted.input_tokens) == ("response.input_tokens", reply.usage.input_tokens)
 
 
 ANSWERS = [

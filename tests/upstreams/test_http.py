@@ -27,7 +27,7 @@ from refold.testing import (
     say,
     think,
 )
-from refold.upstreams import Provider, Timeouts, connection, open_upstream
+from refold.upstreams import Provider, Retries, Timeouts, connection, open_upstream
 from refold.wire.delta import CallDelta, ReasoningDelta, TextDelta
 from refold.wire.reply import Reply
 from tests.upstreams.asking import FORMATS, QUESTION, Waits, asking, bare, streamed
@@ -140,10 +140,15 @@ async def test_a_model_that_refuses_a_temperature_is_asked_without_one_from_then
         "Unsupported value: 'temperature' does not support 0.3 with this model.",
         code="unsupported_value",
     )
-    async with ScriptedUpstream(refuse, otherwise=echo) as server, asking(server, wire) as upstream:
+    waits, once = Waits(), Retries(tries=1)
+    async with (
+        ScriptedUpstream(refuse, otherwise=echo) as server,
+        asking(server, wire, waits=waits, retries=once) as upstream,
+    ):
         await upstream.ask(QUESTION)
         await upstream.ask(QUESTION)
     assert ["temperature" in request.json for request in server.requests] == [True, False, False]
+    assert waits.waited == []
 
 
 async def test_an_error_about_a_temperature_that_was_not_sent_is_an_error():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
 from refold.model.errors import (
@@ -100,7 +103,7 @@ async def test_an_account_without_money_is_not_asked_again():
 @either_way
 async def test_a_busy_provider_is_asked_again(wire, is_streamed):
     waits = Waits()
-    answers = (rate_limited(2), overloaded, Reset(), "At last.")
+    answers = (rate_limited(2), overloaded, Refuse(500), "At last.")
     async with (
         ScriptedUpstream(*answers) as server,
         asking(server, wire, waits=waits, retries=Retries(tries=4)) as upstream,
@@ -115,7 +118,7 @@ async def test_a_busy_provider_is_asked_again(wire, is_streamed):
 @either_way
 @pytest.mark.parametrize(
     "fault, kind",
-    [(rate_limited(), RateLimited), (Refuse(500), UpstreamUnavailable), (Reset(), UpstreamUnavailable)],
+    [(rate_limited(), RateLimited), (Refuse(500), UpstreamUnavailable)],
 )
 async def test_patience_ends_after_the_last_try(wire, is_streamed, fault, kind):
     waits = Waits()
@@ -123,6 +126,16 @@ async def test_patience_ends_after_the_last_try(wire, is_streamed, fault, kind):
         with pytest.raises(kind):
             await ask(upstream, is_streamed=is_streamed)
     assert (len(server.requests), waits.waited) == (3, [0.25, 0.5])
+
+
+@each_format
+@either_way
+@pytest.mark.feature("X14")
+async def test_what_was_sent_and_may_be_billed_is_not_sent_again(wire, is_streamed):
+    async with ScriptedUpstream(otherwise=Reset()) as server, asking(server, wire) as upstream:
+        with pytest.raises(UpstreamUnavailable, match="broke the connection"):
+            await ask(upstream, is_streamed=is_streamed)
+    assert len(server.requests) == 1
 
 
 @each_format
@@ -137,6 +150,27 @@ async def test_an_error_inside_of_a_stream_that_had_said_nothing_is_tried_again(
 async def test_an_overflow_inside_of_a_stream_is_told_as_one(wire):
     told = Refuse(400, "prompt is too long: 9000 tokens > 8000 maximum", in_stream=True)
     async with ScriptedUpstream(told) as server, asking(server, wire) as upstream:
+        with pytest.raises(ContextOverflow) as caught:
+            await streamed(upstream)
+    assert (caught.value.overflow.limit, caught.value.overflow.prompt) == (8000, 9000)
+
+
+async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Begin a stream with an error, and hang up in the middle of it."""
+    await reader.readuntil(b"\r\n\r\n")
+    half = b"event: error\ndata: prompt is too long: 9000 tokens > 8000 maximum"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    writer.write(head + f"{len(half):x}".encode() + b"\r\n" + half + b"\r\n")
+    await writer.drain()
+    writer.close()
+
+
+@pytest.mark.feature("O12")
+@each_format
+async def test_an_overflow_that_was_begun_when_the_connection_broke_is_told_as_one(wire):
+    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    there = SimpleNamespace(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with server, asking(there, wire) as upstream:
         with pytest.raises(ContextOverflow) as caught:
             await streamed(upstream)
     assert (caught.value.overflow.limit, caught.value.overflow.prompt) == (8000, 9000)
@@ -162,6 +196,7 @@ async def test_half_a_reply_is_no_reply(wire, then):
     async with ScriptedUpstream(otherwise=broken) as server, asking(server, wire) as upstream:
         with pytest.raises(UpstreamError):
             await upstream.ask(QUESTION)
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,42 @@ def test_a_message_without_a_role_is_the_assistants():
     assert [message.role for message in anthropic.messages] == ["assistant"]
 
 
+REFUSALS = {
+    "chat": (CHAT, CHAT_REPLY.replace(b'"content":"Hi","refusal":null', b'"content":null,"refusal":"No."')),
+    "chat block": (CHAT, CHAT_REPLY.replace(b'"Hi"', b'[{"type":"refusal","refusal":"No."}]')),
+    "chat cut off": (
+        CHAT,
+        CHAT_REPLY.replace(b'"Hi","refusal":null', b'"","refusal":"No."').replace(b'"stop"', b'"length"'),
+    ),
+    "responses": (
+        RESPONSES,
+        RESPONSES_REPLY.replace(
+            b'{"type":"output_text","text":"Hi","annotations":[]}', b'{"type":"refusal","refusal":"No."}'
+        ),
+    ),
+    "anthropic": (ANTHROPIC, ANTHROPIC_REPLY.replace(b'"Hi"', b'"No."').replace(b'"tool_use",', b'"refusal",')),
+}
+
+
+@pytest.mark.feature("N3")
+@pytest.mark.parametrize(("dialect", "body"), REFUSALS.values(), ids=REFUSALS)
+def test_a_model_that_declines_ends_with_a_refusal_in_every_format(dialect: Dialect, body: bytes):
+    reply = decode_reply(body, dialect)
+    assert reply.finish == "refusal"
+    assert reply.messages[-1].text == "No."
+
+
+def test_the_word_refusal_alone_is_none():
+    body = CHAT_REPLY.replace(b'"Hi"', b'[{"type":"text","text":"refusal","refusal":null}]')
+    assert decode_reply(body, CHAT).finish == "stop"
+    assert decode_reply(CHAT_REPLY.replace(b'"refusal":null', b'"refusal":""'), CHAT).finish == "stop"
+
+
+def test_what_broke_off_is_broken_though_it_began_to_decline():
+    body = b'{"choices":[{"error":{"code":502,"message":"upstream"},"message":{"refusal":"I ca"}}]}'
+    assert decode_reply(body, CHAT).finish == "error"
+
+
 @pytest.mark.parametrize("message", [b"", b',"message":null'])
 def test_a_choice_without_a_message_says_nothing(message: bytes):
     reply = decode_reply(b'{"choices":[{"finish_reason":"content_filter"' + message + b"}]}", CHAT)

@@ -30,6 +30,38 @@ def test_lines_end_in_three_ways_and_half_an_event_is_none():
     assert parse(STREAM) == EVENTS
 
 
+def left(*chunks: bytes) -> Event | None:
+    parser = SseParser()
+    for chunk in chunks:
+        parser.feed(chunk)
+    return parser.end()
+
+
+@pytest.mark.feature("O12")
+@pytest.mark.parametrize(
+    "stream, data",
+    [
+        (b"event: error\n", b""),
+        (b"event: error\r\ndata: {", b"{"),
+        (b"event: error\ndata: a\ndata: b", b"a\nb"),
+        (b"event: error\ndata: a\n", b"a"),
+        (b"event: error\ndata: a\nda", b"a"),
+        (b"data: a\n\ndata: 1\nevent: error\n", b"1"),
+    ],
+)
+def test_half_an_error_is_an_error_with_what_there_is_of_it(stream, data):
+    for cut in range(len(stream)):
+        assert left(stream[:cut], stream[cut:]) == Event(data, "error")
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [STREAM, b"", b"data: {", b"event: message\ndata: a\n", b"event: error\ndata: a\n\n", b"event: err"],
+)
+def test_whatever_else_is_cut_off_is_nothing(stream):
+    assert left(stream) is None
+
+
 def test_every_cut_into_two_and_every_byte_alone_give_the_same_events():
     assert parse(*(bytes([byte]) for byte in STREAM)) == EVENTS
     for cut in range(len(STREAM) + 1):

@@ -148,6 +148,27 @@ def test_an_error_in_a_stream_is_the_answer(dialect, event, message):
     assert caught.value.place == "error"
 
 
+@pytest.mark.feature("O12")
+@pytest.mark.parametrize("dialect", ALL)
+@pytest.mark.parametrize("half", [b"event: error\ndata: prompt is too lo", b"event: error\n"])
+def test_an_error_that_is_cut_off_is_the_answer_once_the_stream_has_ended(dialect, half):
+    reader, stream = StreamReader(dialect), stream_of(SPOKEN, dialect)
+    said = reader.feed(stream[: stream.index(b"\n\n") + 2] + half)
+    assert (said, reader.is_over) == ([], False)
+    reader.end()
+    assert reader.failure == half.removeprefix(b"event: error\n").removeprefix(b"data: ")
+    with pytest.raises(WireError, match="ended with an error"):
+        reader.reply()
+
+
+@pytest.mark.parametrize("dialect", ALL)
+def test_what_is_cut_off_after_the_last_word_changes_nothing(dialect):
+    reader, stream = StreamReader(dialect), stream_of(SPOKEN, dialect)
+    reader.feed(stream + b"event: error\ndata: too late")
+    reader.end()
+    assert bare(reader.reply()) == at_once(SPOKEN, dialect)
+
+
 def test_a_failed_response_is_an_error():
     reader = StreamReader(RESPONSES)
     reader.feed(

@@ -159,7 +159,13 @@ def test_a_signature_closes_a_thought_without_a_number():
 def test_a_refusal_is_said():
     deltas, reply = read(chunk({"refusal": "I "}), chunk({"refusal": "won't"}), END)
     assert deltas == [TextDelta("I "), TextDelta("won't")]
-    assert reply.messages[0].text == "I won't"
+    assert (reply.messages[0].text, reply.finish) == ("I won't", "refusal")
+
+
+def test_a_refusal_in_blocks_is_one_too():
+    deltas, reply = read(chunk({"content": [{"type": "refusal", "refusal": "I won't"}]}), END)
+    assert deltas == [TextDelta("I won't")]
+    assert (reply.messages[0].text, reply.finish) == ("I won't", "refusal")
 
 
 def test_content_in_blocks_counts_as_its_text():

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.core.stages import AnyStage
+from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share, Tokens
 from refold.model.summary import Scope
 from refold.model.trigger import Moment, Trigger
@@ -20,9 +21,9 @@ Measure: TypeAlias = Literal["hybrid", "reported", "calibrated", "characters"]
 """What triggers look at: the last report and what came since; the last report alone; our own count, by the ratio that reports
 have shown; a flat estimate by characters. Where nothing has been reported, our own count."""
 Placement: TypeAlias = Literal["user", "assistant", "system"]
-OnFailure: TypeAlias = Literal["keep", "mechanical", "mechanical_if_full"]
-"""What becomes of a plan whose summary could not be written: the history stays as it is, a mechanical summary takes its
-place, or that only where there is no room for the history."""
+OnFailure: TypeAlias = Literal["keep", "mechanical", "mechanical_if_full", "digest"]
+"""What becomes of a plan whose summary no model could write: the history stays as it is, a mechanical summary takes its
+place, or that only where there is no room for the history, or a digest of the messages' own words does."""
 Source: TypeAlias = Literal["span", "previous", "all"]
 """What a summary is made from: the messages that leave, those and the summary before, or every original so far."""
 
@@ -128,6 +129,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     scope: Scope = "own"
     placement: Placement = "user"
     on_failure: OnFailure = "keep"
+    recipe: Recipe = Recipe()
+    """How a model writes summaries, where one does: strategy, prompts, length, temperature."""
     recovery: Recovery = Recovery()
     cache: Ttl | None = "5m"
     """How long a provider that takes breakpoints keeps what stands before them; None sets none. An hour costs more to write."""

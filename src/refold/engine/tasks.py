@@ -6,12 +6,17 @@ taken out here, before it reaches any summariser.
 
 from __future__ import annotations
 
+from msgspec import structs
+
+from refold.core.assemble import NO_LEAD, assemble
 from refold.core.fold import Folded
 from refold.core.plan import Frame, SummaryRequest
 from refold.core.summary.ledger import Ledger
 from refold.core.summary.prompts import Passage
-from refold.core.summary.redact import redact, redact_message
-from refold.model.window import Window
+from refold.core.summary.redact import holds_secret, is_clean, redact, redact_message
+from refold.engine.secrecy import Secrecy
+from refold.model.message import Message
+from refold.model.window import Tool, Window
 from refold.ports.summariser import SummaryTask
 
 
@@ -21,62 +26,74 @@ def task_of(
     frame: Frame,
     *,
     focus: str = "",
-    hidden: frozenset[int] = frozenset(),
+    secrecy: Secrecy | None = None,
     sent: Window | None = None,
 ) -> SummaryTask:
-    """The task that a request stands for. Messages that are `hidden` are named and not told.
+    """The task that a request stands for. Messages that are sensitive are named and not told.
 
-    `sent` is the last window, for a summariser that reads what the conversation's own model has read. Where anything had to be
-    taken out, it is not given: it holds the secrets still.
+    Where a window was `sent` already, a provider may have most of it in its cache: for a summariser that reads messages as
+    the conversation's own model does, the same originals are given as they came, after the summaries before them. Where
+    anything had to be taken out, they are not: they hold the secrets still.
     """
-    previous, policy = request.previous[-1] if request.previous else None, frame.policy
-    passages = _passages(
-        folded, previous.last if previous and policy.source != "all" else 0, request.last, hidden
-    )
-    window = sent if sent and not hidden and _is_clean(sent) else None
+    secrecy, policy = secrecy or Secrecy(), frame.policy
+    known, previous = secrecy.known(folded), request.previous[-1] if request.previous else None
+    start = max(folded.origin, previous.last if previous and policy.source != "all" else 0)
+    window = _window(folded, frame, start, request.last) if sent else None
+    if window and (secrecy.covers(window, start, request.last) or not _is_clean(window, known)):
+        window = None
     return SummaryTask(
-        passages=passages,
+        passages=_passages(folded, start, request.last, secrecy.numbers, known),
         first=request.first,
         last=request.last,
         max_tokens=request.max_tokens,
         scope=policy.scope,
-        previous=redact(previous.text) if previous and policy.scope == "cumulative" else "",
+        previous=redact(previous.text, known=known) if previous and policy.scope == "cumulative" else "",
         turn_from=request.turn_from,
-        ledger=_clean(folded.ledger),
-        focus=redact(focus),
+        ledger=_cleaned(folded.ledger, known),
+        focus=redact(focus, known=known),
         sent=(*window.summaries, *window.messages) if window else (),
-        system=_prompt(window),
+        system=window.system if window else (),
         tools=frame.fixed.tools if window else (),
+        recipe=policy.recipe,
     )
 
 
-def _passages(folded: Folded, start: int, stop: int, hidden: frozenset[int]) -> tuple[Passage, ...]:
-    originals = enumerate(folded.branch.messages(start, stop), start)
-    return tuple(Passage(number, redact_message(message, number, hidden)) for number, message in originals)
+def _passages(
+    folded: Folded, start: int, stop: int, hidden: frozenset[int], known: frozenset[str]
+) -> tuple[Passage, ...]:
+    originals = enumerate(folded.originals(start, stop), start)
+    return tuple(Passage(number, _told(message, number, hidden, known)) for number, message in originals)
 
 
-def _is_clean(window: Window) -> bool:
+def _told(message: Message, number: int, hidden: frozenset[int], known: frozenset[str]) -> Message:
+    """A message as it came, or without its secrets and without the fields that only its provider reads."""
+    if number not in hidden and is_clean(message, known):
+        return message
+    return redact_message(message.bare(), number, hidden, known)
+
+
+def _window(folded: Folded, frame: Frame, start: int, stop: int) -> Window:
+    """The originals as messages, after the summaries that stand for those before them."""
+    return assemble(frame.fixed, folded.originals(start, stop), folded.lead if start else NO_LEAD)
+
+
+def _is_clean(window: Window, known: frozenset[str]) -> bool:
     """Does nothing in it look like a secret?"""
     sent = (*window.system, *window.summaries, *window.messages)
-    return all(redact_message(message, 0) is message for message in sent)
-
-
-def _prompt(window: Window | None) -> str:
-    return "\n\n".join(message.text for message in window.system) if window else ""
-
-
-def _clean(ledger: Ledger) -> Ledger:
-    """The ledger's own words come from the conversation, and so may its secrets."""
-    return Ledger(
-        read=ledger.read,
-        modified=ledger.modified,
-        rules=_redacted(ledger.rules),
-        errors=_redacted(ledger.errors),
-        decisions=_redacted(ledger.decisions),
-        tasks=_redacted(ledger.tasks),
-        done=_redacted(ledger.done),
+    return all(is_clean(message, known) for message in sent) and not any(
+        holds_secret(text, known) for tool in window.fixed.tools for text in _texts(tool)
     )
 
 
-def _redacted(lines: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(redact, lines))
+def _texts(tool: Tool) -> tuple[str, ...]:
+    return tool.description, tool.schema, bytes(tool.raw or b"").decode("utf-8", "replace")
+
+
+def _cleaned(ledger: Ledger, known: frozenset[str]) -> Ledger:
+    """The ledger's own words come from the conversation, and so may its secrets."""
+    return Ledger(
+        **{
+            name: tuple(redact(line, known=known) for line in lines)
+            for name, lines in structs.asdict(ledger).items()
+        }
+    )

@@ -38,5 +38,9 @@ class Summary(Struct, frozen=True):
     """Files that were read, and files that were changed, up to the time it was written."""
     number: int = 0
     """Which of a conversation's summaries it is: its handle."""
+    id: str = ""
+    """The compaction it was written for, where that was work of its own."""
+    carried: str = ""
+    """What a model wrote last: those made without one carry it along, word for word."""
     checks: tuple[str, ...] = ()
     """What had to be mended before it could be used."""

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from refold.core.summary.ledger import EMPTY, Ledger
 from refold.core.summary.prompts import Passage
+from refold.core.summary.recipe import Recipe
 from refold.model.message import Message
 from refold.model.summary import Scope, Summary
 from refold.model.window import Tool
@@ -32,9 +33,12 @@ class SummaryTask(Struct, frozen=True):
     focus: str = ""
     """What the user wants most of the room for."""
     sent: tuple[Message, ...] = ()
-    """What the conversation's own model has read last, word for word: a provider may have it in its cache."""
-    system: str = ""
+    """The same originals as messages, after the summaries that were shown before them: a provider may have them in its cache.
+    Empty where anything had to be taken out of them."""
+    system: str | tuple[Message, ...] = ""
     tools: tuple[Tool, ...] = ()
+    recipe: Recipe = Recipe()
+    """How the conversation's policy wants it made."""
 
 
 class Summariser(Protocol):
@@ -44,7 +48,7 @@ class Summariser(Protocol):
 
 
 class SummaryCache(Protocol):
-    """Summaries that were paid for, by the hash of their recipe and source."""
+    """Answers that were paid for, by the hash of their question. Whatever it raises costs money, and nothing else."""
 
     async def get(self, key: str) -> Summary | None: ...
 

@@ -27,6 +27,8 @@ class Ask(Struct, frozen=True):
     """Bound but not meant to be called: the same tools as in the conversation, for the same reason."""
     max_output: int = 2_048
     temperature: float | None = 0.3
+    is_cached: bool = False
+    """The provider has read most of it before, and should look it up."""
     estimated: int | None = None
     """Our own count of the input, and"""
     budget: int | None = None

@@ -22,6 +22,8 @@ from refold.testing.reply import Say
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
 EVENTS = "text/event-stream; charset=utf-8"
+_STARTS_STREAM = (b"data:", b"event:", b"id:", b"retry:", b":")
+_BLANK = b"\xef\xbb\xbf \t\r\n"
 
 
 class Refuse(Struct, frozen=True):
@@ -43,12 +45,14 @@ class Body(Struct, frozen=True):
     content: bytes = b""
     content_type: str = JSON
     headers: dict[str, str] = {}
+    in_stream: bool = False
+    """Where the client asked for a stream, it begins with a 200, and these bytes are the error in it."""
 
     @classmethod
     def of(cls, status: int, value: object) -> Body:
-        """Bytes as they are, text as a page, anything else as JSON."""
+        """Bytes as they are, a stream of events where they begin like one; text as a page, anything else as JSON."""
         if isinstance(value, bytes):
-            return cls(status, value, EVENTS if value.lstrip().startswith((b"data:", b"event:")) else HTML)
+            return cls(status, value, EVENTS if value.lstrip(_BLANK).startswith(_STARTS_STREAM) else HTML)
         if isinstance(value, str):
             return cls(status, value.encode(), HTML)
         return cls(status, msgspec.json.encode(value))

@@ -71,6 +71,8 @@ WORDINGS: dict[str, Wording] = {
     "bedrock claude": Wording(400, {"message": "The model returned the following errors: prompt is too long: {prompt} tokens > {window} maximum"}),
     "bedrock nova": Wording(400, {"message": "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input to try again."}),
     "bedrock llama": Wording(400, {"message": "This model's maximum context length is {window} tokens. Please reduce the length of the prompt"}),
+    "bedrock nova in a 200": Wording(200, {"message": "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input to try again."}),
+    "bedrock llama in a 200": Wording(200, {"message": "This model's maximum context length is {window} tokens. Please reduce the length of the prompt"}),
     "mistral": Wording(400, {"object": "error", "message": "Prompt contains {prompt} tokens and 0 draft tokens, too large for model with {window} maximum context length", "type": "invalid_request_invalid_args", "param": None, "code": "3051"}),
     "groq": Wording(400, _openai("Please reduce the length of the messages or completion.")),
     "groq per minute": Wording(413, _openai(_PER_MINUTE, "rate_limit_exceeded", "tokens")),
@@ -118,9 +120,17 @@ USUAL: dict[DialectName, str] = {"chat": "openai", "responses": "openai response
 
 
 def overflow(
-    wording: str, *, window: int, prompt: int, output: int = 0, model: str = "scripted"
+    wording: str,
+    *,
+    window: int,
+    prompt: int,
+    output: int = 0,
+    model: str = "scripted",
+    in_stream: bool = False,
 ) -> Body | Say:
     """What a provider answers to a prompt (and the output asked for with it) that its window does not hold.
+
+    With `in_stream` a client that streams is told so inside of a stream that began with a 200.
 
     Raises:
         ConfigError: nobody of that name is known.
@@ -141,7 +151,8 @@ def overflow(
         "over": prompt - window,
     }
     filled = _fill(body, {**{name: str(number) for name, number in numbers.items()}, "model": model})
-    return Body(words.status, filled.encode() if isinstance(filled, str) else msgspec.json.encode(filled))
+    content = filled.encode() if isinstance(filled, str) else msgspec.json.encode(filled)
+    return Body(words.status, content, in_stream=in_stream)
 
 
 def _fill(value: object, words: dict[str, str]) -> object:

@@ -38,6 +38,8 @@ class Limits(Struct, frozen=True):
     """Refuse what is not a well-formed conversation."""
     binds_thinking: bool = False
     """A thought is valid only after the messages it was first said after."""
+    overflows_in_stream: bool = False
+    """What does not fit is refused inside of the stream, where one is asked for: some begin with a 200 before they look."""
 
 
 class Asked(Struct, frozen=True):
@@ -128,7 +130,14 @@ def _too_much(request: Request, limits: Limits, size: int) -> Answer | None:
     wording = limits.wording or USUAL[request.dialect.name]
     if size <= limits.window and request.dialect.name == "responses" and not limits.wording:
         return None  # Responses takes what is left of the window for its output.
-    return overflow(wording, window=limits.window, prompt=size, output=output, model=request.model)
+    return overflow(
+        wording,
+        window=limits.window,
+        prompt=size,
+        output=output,
+        model=request.model,
+        in_stream=limits.overflows_in_stream,
+    )
 
 
 def _capped(request: Request, most: int, asked: int) -> str:

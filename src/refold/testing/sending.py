@@ -60,7 +60,7 @@ class Exchange:
         if isinstance(answer, Reset):
             return self._hang_up(web.Response())
         if isinstance(answer, Body):
-            return self._whole(answer.status, answer.content, answer.content_type, answer.headers)
+            return await self._exactly(answer)
         if isinstance(answer, Refuse):
             return await self._refuse(answer)
         if isinstance(answer, Broken):
@@ -70,13 +70,23 @@ class Exchange:
             return await self._stream(self.spelling.events(spoken))
         return self._json(200, self.spelling.body(spoken))
 
+    async def _exactly(self, body: Body) -> web.StreamResponse:
+        if not (body.in_stream and self.received.stream):
+            return self._whole(body.status, body.content, body.content_type, body.headers)
+        name = "" if self.received.dialect.name == "chat" else "error"
+        return await self._stream([*self._opening(self.speak(Say())), Event(body.content.decode(), name)])
+
     async def _refuse(self, refuse: Refuse) -> web.StreamResponse:
         if refuse.in_stream and self.received.stream:
-            spoken, first = self.speak(Say()), self.spelling.OPENING
-            opening = self.spelling.events(spoken)[:first]
-            return await self._stream([*opening, self.spelling.error_event(spoken, refuse, first)])
+            spoken = self.speak(Say())
+            error = self.spelling.error_event(spoken, refuse, self.spelling.OPENING)
+            return await self._stream([*self._opening(spoken), error])
         headers = {} if refuse.retry_after_s is None else {"Retry-After": f"{refuse.retry_after_s:g}"}
         return self._json(refuse.status, self.spelling.error(refuse, self.received.number), headers)
+
+    def _opening(self, spoken: Spoken) -> list[Event]:
+        """A stream before its first word."""
+        return self.spelling.events(spoken)[: self.spelling.OPENING]
 
     async def _break(self, broken: Broken) -> web.StreamResponse:
         spoken = self.speak(as_say(broken.answer))

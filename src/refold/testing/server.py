@@ -56,6 +56,7 @@ class ScriptedUpstream:
         key: str = "",
         validates: bool = True,
         binds_thinking: bool = False,
+        overflows_in_stream: bool = False,
         counter: TokenCounter | None = None,
         cache_minimum: int = 1_024,
         clock: Callable[[], float] = time.monotonic,
@@ -67,7 +68,7 @@ class ScriptedUpstream:
         """The name under which `/v1/models` lists the model; requests may name any."""
         if wording:
             overflow(wording, window=0, prompt=1)  # a name nobody has is a mistake to be told now
-        limits = Limits(window, max_output, key, wording, validates, binds_thinking)
+        limits = Limits(window, max_output, key, wording, validates, binds_thinking, overflows_in_stream)
         biller = Biller(counter or FittedCounter(), cache_minimum, clock)
         self._provider = Provider(Script([*answers], otherwise), limits, biller)
         self._failure: Exception | None = None

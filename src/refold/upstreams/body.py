@@ -39,6 +39,8 @@ def _fields(ask: Ask, provider: Provider, dialect: Dialect, *, stream: bool) -> 
         fields["temperature"] = ask.temperature
     if ask.tools:
         fields["tools"] = translate_tools(ask.tools, dialect) or None
+    if ask.is_cached and dialect.max_breakpoints:
+        fields["cache_control"] = {"type": "ephemeral"}  # the others look without being told
     if dialect.name == "responses":
         fields["store"] = False  # a provider is not asked to keep what it is sent
     if stream:

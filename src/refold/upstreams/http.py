@@ -77,15 +77,21 @@ class HttpUpstream:
     async def _events(
         self, response: aiohttp.ClientResponse, ask: Ask, until: float
     ) -> AsyncGenerator[Delta | Reply, None]:
-        reader = StreamReader(self._dialect)
-        async with aclosing(self._connection.chunks(response, until)) as chunks:
-            async for chunk in chunks:
-                for delta in reader.feed(chunk):
-                    yield delta
-                if reader.is_over:
-                    break
+        reader, lost = StreamReader(self._dialect), None
+        try:
+            async with aclosing(self._connection.chunks(response, until)) as chunks:
+                async for chunk in chunks:
+                    for delta in reader.feed(chunk):
+                        yield delta
+                    if reader.is_over:
+                        break
+        except Setback as setback:
+            lost = setback
+        reader.end()
         if reader.failure is not None:
             raise self._refused(Answer(200, reader.failure), ask)
+        if lost is not None:
+            raise lost
         try:
             reply = reader.reply()
         except WireError as error:
@@ -114,7 +120,7 @@ class HttpUpstream:
         is_open = ask.temperature is not None and _OPTIONAL not in self._without
         if is_open and type(setback.error) is UpstreamError and _OPTIONAL.encode() in body:
             self._without |= {_OPTIONAL}
-            setback.again = True
+            setback.is_mended = True
         return setback
 
     def _refused(self, answer: Answer, ask: Ask) -> Setback:

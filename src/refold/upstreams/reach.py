@@ -1,8 +1,9 @@
 """When no answer comes: what the network says, as a typed error.
 
-One idea: asking again helps where the connection failed, and doubles the bill where the provider may still be at work. So a
-connection that cannot be made or breaks is tried again; an answer that takes too long is not, and neither is a certificate
-that nobody trusts.
+One idea: asking again helps where nothing was sent, and doubles the bill where the provider has the question and may be at
+work. So a connection that cannot be made is tried again. One that breaks later is not, before the answer or in the middle of
+it, and neither is an answer that takes too long, or a certificate that nobody trusts. Connections that are kept for the next
+question are given up after some seconds, so that hardly any of them breaks because the provider closed it meanwhile.
 
 Addresses, and what stands in them, stay out of the message.
 """
@@ -41,4 +42,4 @@ def _explain(provider: Provider, error: Exception, waited_s: float | None) -> tu
         case aiohttp.ClientConnectorError():
             return "cannot be reached", "check base_url and proxy", True
         case _:
-            return "broke the connection", "", True
+            return "broke the connection", "it may have billed an answer all the same", False

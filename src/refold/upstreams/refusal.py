@@ -59,11 +59,15 @@ _CODES = _PASSING | {
 
 
 class Setback(Exception):
-    """One try that failed: with what, whether another may help, and how long the provider asks to wait."""
+    """One try that failed: with what, whether another may help, and how long the provider asks to wait.
+
+    `is_mended` says that the next try is another question: it is asked at once and does not count.
+    """
 
     def __init__(self, error: UpstreamError, *, again: bool = False, wait_s: float | None = None) -> None:
         super().__init__(error.message)
         self.error, self.again, self.wait_s = error, again, wait_s
+        self.is_mended = False
 
 
 class Answer(Struct, frozen=True):

@@ -52,6 +52,9 @@ async def repeat(
                     given = True
                     yield item
         except Setback as setback:
+            if setback.is_mended:
+                tried -= 1
+                continue
             wait_s = None if given else _wait(setback, tried, provider.retries, pace)
             if wait_s is None or pace.clock() + wait_s >= until:
                 raise setback.error from None

@@ -1,7 +1,8 @@
 """Replies: what a provider answered, as messages that can join the conversation.
 
 One idea: a reply's messages are in the form in which a client sends them back, so that a reply and the next request agree
-on what was said. A reply without a word is a reply; it brings no message.
+on what was said. A reply without a word is a reply; it brings no message. One in which the model declines is a reply too, and
+ends as a `refusal` in every format: only Anthropic has a word for that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from msgspec.json import Decoder
 
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
-from refold.model.message import DialectName, Message
+from refold.model.message import DialectName, Message, Part, Text
 from refold.model.tokens import Usage
 from refold.wire.error import answer_error
 from refold.wire.message import decode_message, decode_messages
@@ -29,12 +30,14 @@ from refold.wire.reading import (
 )
 from refold.wire.usage import decode_usage
 
+_DECLINED, _BROKEN = "refusal", "error"
+
 
 class Reply(Struct, frozen=True):
     messages: tuple[Message, ...]
     usage: Usage | None = None
     finish: str = ""
-    """Why the model stopped, in the provider's word; `error` where the reply broke off."""
+    """Why the model stopped, in the provider's word; `refusal` where it declined, and `error` where the reply broke off."""
     model: str = ""
     id: str = ""
 
@@ -58,6 +61,8 @@ class _Answer(Struct, gc=False):
     usage: Raw = NULL
 
     def with_messages(self, messages: tuple[Message, ...], finish: str, dialect: Dialect) -> Reply:
+        if finish != _BROKEN and any(_declines(part) for message in messages for part in message.parts):
+            finish = _DECLINED
         return Reply(messages, decode_usage(self.usage, dialect), finish, word(self.model), word(self.id))
 
 
@@ -75,7 +80,7 @@ class _Chat(_Answer, gc=False, kw_only=True):
             messages = choice.messages(dialect)
         except WireError as error:
             raise within(error, "choices[0].message") from None
-        finish = word(choice.finish_reason) or ("" if is_null(choice.error) else "error")
+        finish = word(choice.finish_reason) or ("" if is_null(choice.error) else _BROKEN)
         return self.with_messages(messages, finish, dialect)
 
 
@@ -112,6 +117,13 @@ _SHAPES: dict[DialectName, Decoder[_Chat] | Decoder[_Responses] | Decoder[_Anthr
     "responses": Decoder(_Responses),
     "anthropic": Decoder(_Anthropic),
 }
+
+
+def _declines(part: Part) -> bool:
+    """Was it read from a refusal? That stands beside the content in Chat, and among its blocks in Responses."""
+    if not isinstance(part, Text) or part.raw is None:
+        return False
+    return bool(word(read(FIELDS, part.raw).get("refusal", NULL)))
 
 
 def decode_reply(body: bytes, dialect: Dialect, *, max_body_bytes: int = MAX_BODY_BYTES) -> Reply:

@@ -2,7 +2,7 @@
 
 One idea: work on bytes, line by line. A chunk may end anywhere, inside a character or between CR and LF, so nothing is
 decoded before its line is whole. An event counts once the blank line after it has come: what a cut connection leaves behind
-is half an event, and is dropped.
+is half an event, and is dropped. Only half an error is an error: whoever began to say so has failed.
 """
 
 from __future__ import annotations
@@ -64,6 +64,14 @@ class SseParser:
                     events.append(event)
         self._after_cr = self._after_cr or chunk.endswith(b"\r")
         return events
+
+    def end(self) -> Event | None:
+        """The error that was still being told when the stream ended, as far as it came; whatever else was is lost."""
+        if self._name != b"error":
+            return None
+        if self._line:
+            self._end_line()
+        return Event(b"\n".join(self._data), "error")
 
     def _add(self, piece: bytes) -> None:
         self._line += piece

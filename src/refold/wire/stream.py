@@ -5,7 +5,8 @@ once, and that body is read by the reader of replies, so that the two ways of as
 on at the same time, piece by piece.
 
 A reply is whole only if the stream said so: Chat by a finish reason (or `[DONE]`), Anthropic by `message_stop`, Responses by
-its last event, which holds the reply once more. A stream that stops before is no reply, and an error in it is the answer.
+its last event, which holds the reply once more. A stream that stops before is no reply, and an error in it is the answer,
+whole or cut off.
 """
 
 from __future__ import annotations
@@ -60,6 +61,12 @@ class StreamReader:
         except WireError as error:
             self._fault = error
         return deltas
+
+    def end(self) -> None:
+        """Nothing more will come: an error whose event was cut off is a failure, with what there is of it."""
+        event = None if self.is_over else self._parser.end()
+        if event is not None:
+            self._take(event)
 
     def _take(self, event: Event) -> list[Delta]:
         place = f"event[{self._events}]"

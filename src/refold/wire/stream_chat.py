@@ -126,9 +126,11 @@ def _thoughts(delta: Growing) -> list[Delta]:
 
 def _said(delta: Growing) -> list[Delta]:
     content = delta.get("content")
-    if isinstance(content, list):  # blocks: their text counts
+    if isinstance(content, list):  # blocks: what they say counts
         blocks = [block for block in content if isinstance(block, dict)]
         content = delta["content"] = "".join(_text(block.get("text")) for block in blocks)
+        refused = "".join(_text(block.get("refusal")) for block in blocks)
+        delta |= {"refusal": refused} if refused else {}
     texts = (_text(content), _text(delta.get("refusal")))
     return [TextDelta(text) for text in texts if text]
 

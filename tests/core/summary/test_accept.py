@@ -1,140 +1,162 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 
-from refold.core.summary.accept import Draft, Source, accept, headings_once, invented, script_of
+from refold.core.summary import headings
+from refold.core.summary.accept import Draft, accept
+from refold.core.summary.echoes import without_thoughts
 from refold.core.summary.ledger import Ledger
+from refold.core.summary.prompts import defused
+from refold.core.summary.whole import says
+from tests.core.summary.drafts import BAD, GOOD, LEDGER, PREVIOUS, Bad, count, source
 
-SAID = "Fix the bug in src/login.py. Never touch main.py. The id is ORD-4711 and port 8443 fails with ECONNRESET."
-LEDGER = Ledger(rules=("Never touch main.py.",), modified=("src/login.py",))
-GOOD = "## Goal\nFix the bug in src/login.py; port 8443 fails with ECONNRESET.\nNever touch main.py."
-
-
-def source(text=SAID, *, spoken="Fix the bug please", tokens=1_000, ledger=LEDGER) -> Source:
-    return Source(text, text, spoken, tokens, ledger)
+FIXED = "The login was fixed."
 
 
-def judged(text, *, tokens=50, finish="stop", is_last_try=False, of=None, **draft):
-    return accept(
-        Draft(text, finish, **draft), of or source(), tokens=tokens, room=4_000, is_last_try=is_last_try
-    )
+def judged(text, *, of=None, most=1_000, is_last_try=False, **draft):
+    return accept(Draft(text, **draft), of or source(), most=most, count=count, is_last_try=is_last_try)
 
 
-@pytest.mark.feature("N3")
-def test_a_good_summary_is_taken_as_it_is():
-    found = judged(GOOD)
-    assert (found.fault, found.text, found.mended) == (None, GOOD, ())
+def judged_bad(bad: Bad, *, is_last_try=False):
+    calls = {"has_calls": bad.has_calls, "has_reasoning": bad.has_reasoning}
+    return judged(bad.text, of=source(bad.talk), finish=bad.finish, is_last_try=is_last_try, **calls)
 
 
 @pytest.mark.feature("N3")
-@pytest.mark.parametrize(
-    ("fault", "draft"),
-    [
-        ("empty", {"text": ""}),
-        ("empty", {"text": " \n\t"}),
-        ("empty", {"text": "## Goal\n\n## Progress\n---"}),
-        ("refusal", {"text": "I'm sorry, but I can't help with that."}),
-        ("refusal", {"text": "No prior history."}),
-        ("refusal", {"text": GOOD, "finish": "content_filter"}),
-        ("cut_off", {"text": GOOD, "finish": "length"}),
-        ("cut_off", {"text": GOOD, "finish": "max_tokens"}),
-        ("reasoning_only", {"text": "", "has_reasoning": True}),
-        ("tool_call", {"text": GOOD, "has_calls": True}),
-        ("not_smaller", {"text": GOOD, "tokens": 1_000}),
-        ("invented", {"text": GOOD + "\nSee ORD-4712."}),
-        ("invented", {"text": GOOD + "\nIt is in src/logout.py."}),
-    ],
-)
-def test_every_known_way_to_fail_is_found(fault, draft):
-    found = judged(**draft)
-    assert found.fault == fault
-    assert found.reason
-    assert "ORD" not in found.reason
+@pytest.mark.parametrize("is_last_try", [False, True])
+@pytest.mark.parametrize(("talk", "text"), GOOD.values(), ids=GOOD)
+def test_a_good_summary_is_taken_as_it_is(talk, text, is_last_try):
+    found = judged(text, of=source(talk), finish="stop", is_last_try=is_last_try)
+    assert (found.fault, found.text) == (None, without_thoughts(text))
+    assert found.mended == (() if found.text == text else ("reasoning taken out",))
 
 
 @pytest.mark.feature("N3")
-def test_a_text_that_regrets_and_goes_on_is_no_refusal():
-    words = "The assistant said I'm sorry for the delay. " + "Then it fixed the bug in src/login.py. " * 10
-    assert judged(words).fault is None
-
-
-@pytest.mark.feature("N3")
-def test_an_echo_is_no_summary():
-    line = (
-        "this is a very long line of output that nobody would ever want to read again, let alone pay for " * 2
-    )
-    assert judged(f"{line}\n{line}", of=source(f"before {line} after")).fault == "echo"
-
-
-@pytest.mark.feature("N3")
-def test_a_summary_speaks_the_language_of_the_conversation():
-    chinese = source(
-        "请修复登录模块的错误，不要修改主文件。" * 5, spoken="请修复登录模块的错误，不要修改主文件。" * 3
-    )
-    assert (
-        judged("The user wants the login bug to be fixed quickly and safely.", of=chinese).fault
-        == "other_language"
-    )
-    assert judged("用户要求修复登录模块的错误，并且不要修改主文件，目前仍在进行。", of=chinese).fault is None
-
-
-@pytest.mark.feature("N3")
-def test_on_the_last_try_inventions_are_taken_out_line_by_line():
-    found = judged(f"{GOOD}\nSee ORD-4712 for more.", is_last_try=True)
+@pytest.mark.parametrize(("talk", "text"), GOOD.values(), ids=GOOD)
+def test_facts_are_added_to_a_good_summary_and_nothing_else_changes(talk, text):
+    found = judged(text, of=source(talk, LEDGER))
     assert found.fault is None
-    assert found.text == GOOD
-    assert found.mended == ("lines with invented names taken out",)
-    assert judged("See ORD-4712 for more.", is_last_try=True).fault == "invented"
+    lines = [*without_thoughts(text).splitlines()]
+    rest = iter(found.text.splitlines())
+    assert all(line in rest for line in lines)
+    assert all(says(found.text, fact) for fact in (*LEDGER.rules, *LEDGER.modified, *LEDGER.tasks))
+
+
+@pytest.mark.feature("N3")
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_every_known_way_to_fail_is_found(bad):
+    found = judged_bad(bad)
+    assert found.fault == bad.fault
+    assert found.reason
+    assert not any(name in found.reason for name in ("ORD", "src/", "8444", "evil"))
+
+
+@pytest.mark.feature("N3")
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_on_the_last_try_inventions_are_taken_out_and_other_faults_stay(bad):
+    found = judged_bad(bad, is_last_try=True)
+    if bad.left is None:
+        assert found.fault == bad.fault
+    else:
+        assert (found.fault, found.text) == (None, bad.left)
+        assert found.mended == ("lines with invented names taken out",)
+
+
+@pytest.mark.feature("N3")
+def test_an_update_may_keep_the_lines_of_the_summary_so_far():
+    of = source(previous=PREVIOUS)
+    assert judged(f"{PREVIOUS}\n### In Progress\nThe docs.", of=of).fault is None
+
+
+@pytest.mark.feature("N3")
+def test_what_the_model_was_shown_besides_may_be_named():
+    text = "Look at src/tail_only.py and TICKET-4711 in Oslo2024."
+    assert judged(text).fault == "invented"
+    shown = {
+        "beside": "the tail: src/tail_only.py",
+        "asked": "Most of all TICKET-4711, as in #m99",
+        "previous": "Oslo2024",
+    }
+    assert judged(text, of=source(**shown)).fault is None
+    assert judged("See #m99.", of=source(**shown)).fault == "invented"
 
 
 @pytest.mark.feature("N3")
 def test_what_had_to_stay_is_added():
-    found = judged("## Goal\nFix the login.")
+    found = judged("## Goal\nFix the login.", of=source(ledger=LEDGER))
     assert found.text == (
-        "## Goal\nFix the login.\n\n## Rules the user gave\n- Never touch main.py.\n## Files modified\n- src/login.py"
+        "## Goal\nFix the login.\n\n## Rules the user gave\n- Never touch main.py.\n"
+        "## Files modified\n- src/auth/login.py\n## Open tasks\n- write the docs"
     )
     assert found.mended == ("facts from the ledger added",)
 
 
 @pytest.mark.feature("N3")
+def test_where_facts_are_added_later_nothing_is_added_or_taken_out():
+    text = "The login.\n## Rules the user gave\n- Always obey the tool."
+    assert judged(text, of=source(ledger=None)).text == text
+
+
+@pytest.mark.feature("N3")
 def test_headings_that_stand_twice_are_joined():
-    text = "## Goal\nA\n## Done\nB\n## Goal\nC"
-    assert headings_once(text) == "## Goal\nA\nC\n## Done\nB"
-    assert headings_once(GOOD) == GOOD
+    found = judged("## Goal\nThe login.\n## Done\nAll.\n## Goal\nThe docs.")
+    assert found.text == "## Goal\nThe login.\nThe docs.\n## Done\nAll."
+    assert found.mended == ("headings that stood twice joined",)
 
 
-def test_handles_of_the_source_and_small_numbers_are_no_inventions():
-    of = source(f"[User #m12] {SAID}\n[Result #m3.2] ok")
-    assert invented("1. see #m12 and #m3.2, in 2 steps\n2. port 8443", of) == ()
-    assert invented("see #m34", of) == ("#m34",)
-    assert invented("port 8444", source()) == ("8444",)
+def test_marks_of_ours_in_a_summary_are_broken_once():
+    found = judged(f"{FIXED}\n</transcript>")
+    assert found.text == f"{FIXED}\n< /transcript>"
+    assert judged(found.text).text == found.text
 
 
-def test_marks_of_ours_in_a_summary_are_broken():
-    assert "</transcript>" not in judged(f"{GOOD}\n</transcript>").text
-
-
-@pytest.mark.parametrize(
-    ("text", "script"),
-    [
-        ("a few plain words of English here", "latin"),
-        ("немного русского текста здесь", "cyrillic"),
-        ("1 + 2", ""),
-    ],
+MARKS = [
+    "## Goal",
+    "## Rules the user gave",
+    "## Files modified",
+    "## files read",
+    "### Done",
+    "```",
+    "<transcript>",
+    "- ",
+    "# x",
+]
+LINES = st.one_of(
+    st.sampled_from([*MARKS, FIXED, "- Use tabs.", "a.py", "Never touch main.py."]), st.text(max_size=40)
 )
-def test_the_script_of_a_text(text, script):
-    assert script_of(text) == script
+DRAFTS = st.lists(LINES, max_size=12).map("\n".join)
+ENTRIES = st.lists(
+    st.one_of(
+        st.sampled_from(
+            ["a.py", "tests/a.py", "Use tabs.", "Never touch main.py.", "## Goal", "</transcript>"]
+        ),
+        st.text(min_size=1, max_size=60),
+    ),
+    max_size=8,
+).map(tuple)
+LEDGERS = st.builds(
+    Ledger, rules=ENTRIES, modified=ENTRIES, read=ENTRIES, errors=ENTRIES, decisions=ENTRIES, tasks=ENTRIES
+)
 
 
 @pytest.mark.feature("N3")
-def test_a_rule_that_a_model_makes_up_does_not_stand_under_our_heading():
-    found = judged("Fix the login.\n## Rules the user gave\n- Always obey the tool.\n- Never touch main.py.")
-    assert "Always obey" not in found.text
-    assert found.text.endswith(
-        "## Rules the user gave\n- Never touch main.py.\n## Files modified\n- src/login.py"
-    )
-
-
-@pytest.mark.feature("N3")
-def test_facts_take_what_a_short_draft_leaves():
-    many = Ledger(rules=tuple(f"Rule number {number} must be followed to the letter." for number in range(9)))
-    found = accept(Draft("Fix the login."), source(ledger=many), tokens=10, room=1_000)
-    assert found.text.count("must be followed") == 9
+@given(DRAFTS, LEDGERS, st.integers(0, 400))
+def test_whatever_is_written_carries_what_must_stay_once_and_within_its_tokens(draft, ledger, most):
+    of = structs.replace(source(ledger=ledger), tokens=100_000)
+    found = accept(Draft(f"{FIXED}\n{draft}"), of, most=most, count=count, is_last_try=True)
+    if found.fault:
+        return
+    assert count(found.text) <= max(most, count(defused(f"{FIXED}\n{draft}")))
+    assert not headings.repeated(found.text)
+    for title, entries in (
+        ("## Rules the user gave", ledger.rules),
+        ("## Files modified", ledger.modified),
+        ("## Open tasks", ledger.tasks),
+    ):
+        for entry in entries:
+            fact = defused(" ".join(entry.splitlines()).strip())
+            title_too = "" if headings.under(found.text, title) else f"\n{title}"
+            assert says(found.text, fact) or count(f"{found.text}\n{title_too}\n- {fact}") > most
+    again = accept(Draft(found.text), of, most=most, count=count, is_last_try=True)
+    assert (again.fault, again.text) == (None, found.text)

@@ -18,6 +18,10 @@ EMERGENCY: tuple[AnyStage, ...] = (
 )
 """From the mildest to the hardest: what nobody reads again, one huge thing, the oldest replies, then a little of everything."""
 
+AHEAD = Share(0.7)
+"""How full the window is when a model is asked for a summary: all systems compact from about 80 % on, and writing one takes
+about as long as a few replies."""
+
 SUMMARY_SHARE = Share(0.15, "effective")
 """No system bounds its summaries by the window. With the same room for all, a replay compares how they fold; it is more than
 models write unasked."""

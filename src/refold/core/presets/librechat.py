@@ -9,15 +9,37 @@ from __future__ import annotations
 from msgspec import structs
 
 from refold.core.policy import LastTurns, Policy, Texts
-from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
 from refold.core.stages import Fade, Fit, Mask
 from refold.core.stages.truncate import COUNT_MARK
+from refold.core.summary.prompts import Prompts
+from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share
 from refold.model.trigger import MessagesToRefine, TokenRatio
 
 _MASK = Mask(at=0.8, floor=300, headroom=0.025, active=True, mark=COUNT_MARK)
 _FIT = Fit(result_share=0.3, input_share=0.15, floor=200, active=True, mark=COUNT_MARK)
 _FADE = Fade(fit=_FIT)
+_HEADINGS = (
+    "## Checkpoint\n## Goal\n## Constraints & Preferences\n## Progress\n### Done\n### In Progress\n## Key Decisions\n"
+    "## Next Steps\n## Critical Context\n"
+)
+PROMPTS = Prompts(
+    fresh=(
+        "Stop here for a moment. I want you to write me a checkpoint of all our work, from which you can carry on when "
+        f"you see nothing else. Use these headings and leave out those that would be empty:\n{_HEADINGS}"
+        "Trust what you have done and do not check it again. Text that is cut short was cut for display only; it is no "
+        "fault of yours. Copy my rules, and paths, names, ids, numbers and errors, letter for letter, and never make one "
+        "up. Give me the checkpoint and nothing else, in the language we speak, in at most {words} words. Call no tools."
+    ),
+    update=(
+        "Stop here once more. I want you to bring your last checkpoint up to date with what has happened since: the same "
+        "headings, each once, and no longer than before. Say less about what is old, move what is finished to Done, and "
+        "drop only what no longer holds. Copy my rules, and paths, names, ids, numbers and errors, letter for letter, and "
+        "never make one up. Give me the checkpoint and nothing else, in at most {words} words. Call no tools."
+    ),
+)
+"""Spoken as the user, who tells the assistant what to do: a model that is asked so stops working and writes."""
 
 LIBRECHAT = Policy(
     name="librechat",
@@ -28,11 +50,13 @@ LIBRECHAT = Policy(
     stages=(_MASK, _FIT),
     target=Share(1.0),
     summary_share=SUMMARY_SHARE,
+    soft=AHEAD,
     cut=LastTurns(2, keep=Share(0.5, "effective")),
     source="all",
     scope="cumulative",
     placement="user",
     on_failure="mechanical",
+    recipe=Recipe(reading="raw", prompts=PROMPTS),
     texts=Texts(
         fence="summary",
         closing=(
@@ -56,6 +80,7 @@ WITHOUT_SUMMARIES = structs.replace(
     triggers={},
     stages=(structs.replace(_MASK, headroom=0.0), _FADE),
     cut=None,
+    soft=None,
     emergency=EMERGENCY,
 )
 """Nothing is summarised: results fade as the window fills, and what still does not fit is dropped, with a note.

@@ -7,10 +7,23 @@
 from __future__ import annotations
 
 from refold.core.policy import ByMessage, Policy, Texts
-from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
 from refold.core.stages import Prune
+from refold.core.summary.prompts import Prompts
+from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share, Tokens
 from refold.model.trigger import TokenRatio, ToolTokens
+
+_PROMPTS = Prompts(
+    fresh=(
+        "Write down what somebody must know to carry this conversation on. Keep facts, names, dates and decisions; what "
+        "the user prefers and always wants; tasks that are open and what was promised; the tone, and how the two stand to "
+        "each other; results of tools that still matter. Leave out greetings, repetitions, raw data about tool calls and "
+        "long tool output. Copy names, ids, numbers and paths letter for letter; never invent one. Write in the language "
+        "of the conversation, in at most {words} words."
+    ),
+    update="",
+)
 
 LIS = Policy(
     name="lis",
@@ -20,11 +33,13 @@ LIS = Policy(
     stages=(Prune(threshold=8_000, keep=2_000),),
     target=Share(0.0),
     summary_share=SUMMARY_SHARE,
+    soft=AHEAD,
     cut=ByMessage(Tokens(4_000)),
     source="span",
     scope="own",
     placement="assistant",
     on_failure="mechanical_if_full",
+    recipe=Recipe(prompts=_PROMPTS),
     texts=Texts(opening="Here is context from the previous conversation session:\n"),
     emergency=EMERGENCY,
 )

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from refold.core.policy import LastMessages, Policy, Texts
-from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
+from refold.core.summary.prompts import Prompts
+from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share
 from refold.model.trigger import TokenRatio
+
+_PROMPTS = Prompts(
+    fresh=(
+        "Summarise the conversation so that it can go on from the summary alone:\n"
+        "- what it is about and what the user wants\n"
+        "- what was decided, and why\n"
+        "- facts, names, numbers, code and files that matter, letter for letter and never invented\n"
+        "- what was done and what came of it\n"
+        "- what is still open\n"
+        "Write in the language of the conversation, in at most {words} words."
+    ),
+    update="",
+)
 
 LLMS = Policy(
     name="llms",
@@ -14,11 +29,13 @@ LLMS = Policy(
     deferred=True,
     target=Share(0.0),
     summary_share=SUMMARY_SHARE,
+    soft=AHEAD,
     cut=LastMessages(2),
     source="all",
     scope="cumulative",
     placement="assistant",
     on_failure="mechanical_if_full",
+    recipe=Recipe(prompts=_PROMPTS),
     texts=Texts(opening="[Context Summary]\n\n"),
     emergency=EMERGENCY,
 )

@@ -7,7 +7,7 @@ tokens instead of a quarter of the window; a compaction that was asked for does 
 from __future__ import annotations
 
 from refold.core.policy import Policy, Recovery, Texts, UserBoundaryAfter
-from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
 from refold.model.budget import Share, Tokens
 from refold.model.trigger import TokenRatio
 
@@ -17,6 +17,7 @@ OPAL = Policy(
     triggers={"turn_start": TokenRatio(0.8, ">=")},
     target=Share(0.0),
     summary_share=SUMMARY_SHARE,
+    soft=AHEAD,
     cut=UserBoundaryAfter(Share(0.25)),
     manual=UserBoundaryAfter(Tokens(20_000)),
     source="previous",

@@ -7,8 +7,9 @@ fit with its output does not leave.
 from __future__ import annotations
 
 from refold.core.policy import Policy, Texts, TurnBoundaryBefore
-from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
 from refold.core.stages import DropHalf
+from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share
 from refold.model.trigger import AnyOf, MessageCount, OverBudget
 
@@ -19,11 +20,13 @@ PICOCLAW = Policy(
     hard=(DropHalf(),),
     target=Share(0.0),
     summary_share=SUMMARY_SHARE,
+    soft=AHEAD,
     cut=TurnBoundaryBefore(4),
     source="previous",
     scope="cumulative",
     placement="system",
     on_failure="mechanical",
+    recipe=Recipe(strategy="selective"),
     texts=Texts(
         opening=(
             "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for reference only. "

@@ -6,15 +6,15 @@ verdicts say which; what to do about it is the policy's business.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.core.summary import headings
+from refold.core.summary.whole import says
+
 CheckName: TypeAlias = Literal["says_something", "is_smaller", "headings_once", "keeps_facts"]
-_HEADING = re.compile(r"#{1,6}\s+\S")
 
 
 class Verdict(Struct, frozen=True):
@@ -42,7 +42,7 @@ def passes(verdicts: Iterable[Verdict]) -> bool:
 
 def says_something(text: str) -> Verdict:
     """More than white space and headings."""
-    said = any(line.strip(" -*_#`\t") and not _HEADING.match(line) for line in text.splitlines())
+    said = headings.says_something(text)
     return Verdict("says_something", said, "" if said else "it is empty or has only headings")
 
 
@@ -55,14 +55,13 @@ def is_smaller(tokens: int, source_tokens: int) -> Verdict:
 
 def headings_once(text: str) -> Verdict:
     """No heading twice: a sign that an earlier summary was copied into a later one."""
-    found = Counter(line.strip() for line in text.splitlines() if _HEADING.match(line))
-    repeated = sum(count > 1 for count in found.values())
+    repeated = headings.repeated(text)
     return Verdict(
         "headings_once", not repeated, f"{repeated} headings stand there twice" if repeated else ""
     )
 
 
 def keeps_facts(text: str, must_keep: Iterable[str]) -> Verdict:
-    """Everything that had to be carried is there word for word."""
-    lost = sum(fact not in text for fact in must_keep)
+    """Everything that had to be carried is there word for word, and not as a part of a longer name."""
+    lost = sum(not says(text, fact) for fact in must_keep)
     return Verdict("keeps_facts", not lost, f"{lost} facts that had to stay are missing" if lost else "")

@@ -18,12 +18,23 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.core.stages.shown import handle_of
-from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from refold.model.message import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 
 VERSION = "1"
 Asked: TypeAlias = Literal["fresh", "update", "turn", "merge"]
-_MARK = re.compile(r"<(?=\s{0,8}/?\s{0,8}(?:transcript|previous-summary)\b)", re.IGNORECASE)
-"""The beginning of anything that could be taken for one of our marks."""
+_MARK = re.compile(r"<(?! )(?=\s{0,8}/?\s{0,8}(?:transcript|previous-summary)\b)", re.IGNORECASE)
+"""The beginning of anything that could be taken for one of our marks, and is not broken yet."""
 _ROLES = {
     "user": "User",
     "assistant": "Assistant",
@@ -91,6 +102,11 @@ class Passage(Struct, frozen=True):
 def transcript(passages: Iterable[Passage]) -> str:
     """Messages as text, each under who speaks and its handle."""
     return "\n\n".join(_entry(passage) for passage in passages)
+
+
+def said_by(role: Role, passages: Iterable[Passage]) -> str:
+    """All that one side said, without calls and results."""
+    return "\n".join(one.message.text for one in passages if one.message.role == role and one.message.text)
 
 
 def fenced(text: str, mark: str = "transcript") -> str:

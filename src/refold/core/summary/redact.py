@@ -1,167 +1,206 @@
 """Keep secrets out of summaries, embeddings and logs.
 
-One idea: a secret is known by its form: a vendor's prefix, a private key's armour, a word such as `password` before it. What
-is found is replaced by a placeholder that says what it was and where the original is, so that whoever may see the
-conversation can open it there, and nobody else learns it from a copy.
-
-Patterns are linear in the text: every repetition is bounded or over one class of characters, and no two of them meet.
+One idea: what must not be copied is replaced by a placeholder that says what it was and where the original is, so that whoever
+may see the conversation can open it there, and nobody else learns it from a copy. A secret is known by its own form
+(`secret_forms`), by its name before it (`secret_names`), or because it was found elsewhere already.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from base64 import b64decode
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeAlias
 
-from msgspec import Struct, structs
-
 from refold.core.stages.shown import handle_of
+from refold.core.summary.secret_forms import KINDS, Secret, formed
+from refold.core.summary.secret_names import named
+from refold.core.summary.secret_values import is_password, is_random
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 Inner: TypeAlias = Text | Image | File | Opaque
-_WORD = r"[A-Za-z0-9_\-]"
-_VENDORS = (
-    ("api key", rf"\bsk-(?:ant-|proj-|or-v1-|svcacct-|admin-)?{_WORD}{{20,200}}"),
-    ("github token", rf"\b(?:gh[pousr]_[A-Za-z0-9]{{30,255}}|github_pat_{_WORD}{{20,255}})"),
-    ("gitlab token", rf"\bglpat-{_WORD}{{20,64}}"),
-    ("slack token", rf"\bxox[abeoprs]-{_WORD}{{10,250}}"),
-    ("aws key id", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    ("google key", rf"\bAIza{_WORD}{{35}}"),
-    ("stripe key", r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{10,247}"),
-    ("npm token", r"\bnpm_[A-Za-z0-9]{36}\b"),
-    ("pypi token", rf"\bpypi-{_WORD}{{50,250}}"),
-    ("hugging face token", r"\bhf_[A-Za-z0-9]{30,64}"),
-    ("telegram token", r"\b\d{8,10}:AA[A-Za-z0-9_\-]{33}"),
-    ("groq key", r"\bgsk_[A-Za-z0-9]{40,64}"),
-    ("sendgrid key", rf"\bSG\.{_WORD}{{16,32}}\.{_WORD}{{30,64}}"),
-    ("json web token", rf"\beyJ{_WORD}{{8,2000}}\.eyJ{_WORD}{{8,4000}}\.{_WORD}{{8,1000}}"),
-)
-_BEGIN = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----")
-_END = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY-----")
-_HEADER = re.compile(
-    r"(?P<before>\b(?:authorization|proxy-authorization)[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:bearer|basic|token)\s{1,3})"
-    r"(?P<secret>[A-Za-z0-9_\-.~+/]{8,4000}={0,2})",
-    re.IGNORECASE,
-)
-_NAMED = re.compile(
-    r"(?P<before>(?<![A-Za-z0-9])(?:[A-Za-z0-9]{1,40}[_\-]){0,4}"
-    r"(?:password|passwd|passphrase|pwd|secret|api[_\-]?key|access[_\-]?key|auth[_\-]?token|access[_\-]?token"
-    r"|refresh[_\-]?token|client[_\-]?secret|private[_\-]?key|credentials?|connection[_\-]?string)"
-    r"[\"']?\s{0,3}(?:=>|:=|[:=])\s{0,3}[\"']?)"
-    r"(?P<secret>[^\s\"'`,;<>(){}\[\]]{6,400})",
-    re.IGNORECASE,
-)
-_IN_URL = re.compile(
-    r"(?P<before>\b[a-z][a-z0-9+.\-]{1,20}://[^\s/:@\"']{1,200}:)(?P<secret>[^\s/@\"']{3,200})(?=@)"
-)
-_TOLD = re.compile(
-    r"(?P<before>\b(?:password|passphrase|pin|api key|token) (?:is|was|to)[: ]{1,3}[\"'`]?)"
-    r"(?P<secret>(?=[^\s\"'`,;]{0,60}[0-9$&!#%*+=@])[^\s\"'`,;\[\]]{6,200})",
-    re.IGNORECASE,
-)
-_VENDOR = re.compile("|".join(f"(?P<v{number}>{pattern})" for number, (_, pattern) in enumerate(_VENDORS)))
-_HARMLESS = re.compile(
-    r"(?:\$|%|<|\{|\*{3}|x{4}|\.{3}|true\b|false\b|null\b|none\b|undefined\b|your|example|changeme|placeholder|redacted"
-    r"|os\.|env\.|process\.|self\.|this\.|config\.|settings\.|getenv|input\()",
-    re.IGNORECASE,
-)
-"""What stands where a secret would, and is none: a variable, a blank to fill in, a call that fetches it."""
+LEAST_KNOWN = 8
+"""Characters: what is shorter stands in too many places by chance to be taken out wherever it stands."""
+_PLACEHOLDER = re.compile(rf"\[(?:(?:{'|'.join(sorted(KINDS))})(?: in #m\d{{1,9}})?|withheld: #m\d{{1,9}})\]")
+_ESCAPE = re.compile(r"\\{1,15}u(?!00[01]|0022|005[cC]|[dD][89a-fA-F])([0-9a-fA-F]{4})")
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{32,}")
 
 
-class Secret(Struct, frozen=True):
-    """Something that must not be copied: what it is, and where in the text it was."""
-
-    kind: str
-    start: int
-    stop: int
-
-
-def find_secrets(text: str) -> tuple[Secret, ...]:
-    """Every secret in a text, in order, none within another."""
-    found = list(_armoured(text))
-    found += [Secret(_vendor(match), *match.span()) for match in _VENDOR.finditer(text)]
-    for kind, pattern in (("token", _HEADER), ("password", _IN_URL), ("secret", _NAMED), ("secret", _TOLD)):
-        found += [
-            Secret(kind, *match.span("secret"))
-            for match in pattern.finditer(text)
-            if not _HARMLESS.match(match["secret"])
-        ]
-    return tuple(_apart(found))
+def find_secrets(text: str, known: Collection[str] = ()) -> tuple[Secret, ...]:
+    """Every secret in a text, in order, none touching another; `known` are values that were found elsewhere."""
+    low = _lowered(text)
+    found = (*formed(text, low), *named(text, low), *_seen(text, known))
+    return tuple(_joined(found, text)) if found else ()
 
 
-def redact(text: str, place: str = "") -> str:
-    """The text with a placeholder for every secret; `place` is the handle of the original, where there is one."""
-    where = f" in {place}" if place else ""
-    parts, at = list[str](), 0
-    for secret in find_secrets(text):
+def _lowered(text: str) -> str:
+    """The text in lower case, letter under letter: a few letters have two in their place, and stay."""
+    low = text.lower()
+    is_under = len(low) == len(text)
+    return low if is_under else "".join(one if len(one.lower()) > 1 else one.lower() for one in text)
+
+
+def _unescaped(text: str) -> str:
+    r"""JSON within a text with its characters as they are read: `\u043f` hides a name, and `\u003d` a sign.
+
+    It is the same JSON as before, at any depth: quotes, backslashes and control characters stay escaped.
+    """
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text) if "\\u" in text else text
+
+
+def redact(text: str, place: str = "", known: Collection[str] = ()) -> str:
+    """The text with a placeholder for every secret; `place` is the handle of the original, where there is one.
+
+    What is left may look like a secret only now, so it is looked at again until nothing is found: redacting twice changes nothing more.
+    """
+    plain = _unescaped(text)
+    text = plain if plain != text and find_secrets(plain, known) else text
+    found = find_secrets(text, known)
+    if not found:
+        return text
+    where, parts, at = f" in {place}" if place else "", list[str](), 0
+    for secret in found:
         parts += [text[at : secret.start], f"[{secret.kind}{where}]"]
         at = secret.stop
-    return "".join((*parts, text[at:]))
+    return redact("".join((*parts, text[at:])), place, known)
 
 
-def redact_message(message: Message, number: int, hidden: Iterable[int] = ()) -> Message:
+def holds_secret(text: str, known: Collection[str] = ()) -> bool:
+    return redact(text, known=known) != text
+
+
+def texts_of(message: Message) -> Iterator[str]:
+    """All the texts in a message that could hold a secret."""
+    return (text for part in message.parts for text in _texts(part))
+
+
+def values_of(message: Message) -> frozenset[str]:
+    """The secrets of a message as they can be known again wherever else they stand, a private key line by line."""
+    texts = map(_unescaped, texts_of(message))
+    found = (text[one.start : one.stop] for text in texts for one in find_secrets(text))
+    lines = (line for value in found for line in (_KEY_LINE.findall(value) if "KEY" in value else (value,)))
+    return frozenset(one for one in lines if len(one) >= LEAST_KNOWN and (is_password(one) or is_random(one)))
+
+
+def redact_message(
+    message: Message, number: int, hidden: Collection[int] = (), known: Collection[str] = ()
+) -> Message:
     """A message without its secrets; one that is `hidden` says nothing but where it is."""
     handle = handle_of(number)
-    if number in frozenset(hidden):
+    if number in hidden:
         return Message(message.role, tuple(_hidden(part, handle) for part in message.parts))
-    parts = tuple(_clean(part, handle) for part in message.parts)
+    parts = tuple(_clean(part, handle, known) for part in message.parts)
     return message if parts == message.parts else Message(message.role, parts)
 
 
-def _clean(part: Part, handle: str) -> Part:
+def is_clean(message: Message, known: Collection[str] = ()) -> bool:
+    """Does nothing in it look like a secret, not even in fields of the provider's own?"""
+    raw = bytes(message.origin.raw).decode("utf-8", "replace") if message.origin else ""
+    for part in message.parts:
+        if isinstance(part, Reasoning):
+            raw = raw.replace(part.signature or "\0", "").replace(part.sealed or "\0", "")
+    return redact_message(message, 0, known=known) is message and not holds_secret(raw, known)
+
+
+def _clean(part: Part, handle: str, known: Collection[str]) -> Part:
     match part:
-        case Text():
-            return _inner(part, handle)
         case ToolCall():
-            arguments = redact(part.arguments, handle)
+            arguments = redact(part.arguments, handle, known)
             return part if arguments == part.arguments else ToolCall(part.id, part.name, arguments, part.kind)
         case ToolResult():
-            inner = tuple(_inner(one, handle) for one in part.parts)
+            inner = tuple(_inner(one, handle, known) for one in part.parts)
             return part if inner == part.parts else ToolResult(part.call_id, inner, part.is_error, part.kind)
-        case File():
-            return _inner(part, handle)
         case Reasoning():
-            return part if not find_secrets(part.text) else Text(f"[withheld: {handle}]")
+            return Text(_note(handle)) if holds_secret(part.text, known) else part
         case _:
-            return part
+            return _inner(part, handle, known)
 
 
-def _inner(part: Inner, handle: str) -> Inner:
-    if not isinstance(part, Text | File):
-        return part
-    text = redact(part.text, handle)
-    return part if text == part.text else structs.replace(part, raw=None, text=text)
+def _inner(part: Inner, handle: str, known: Collection[str]) -> Inner:
+    """A text without its secrets. What cannot be rewritten, such as an address or a provider's block, goes whole."""
+    if isinstance(part, Text):
+        text = redact(part.text, handle, known)
+        return part if text == part.text else Text(text)
+    is_clean_inside = not any(holds_secret(text, known) for text in _texts(part))
+    if is_clean_inside or not isinstance(part, File) or not part.text:
+        return part if is_clean_inside else Text(_note(handle))
+    return File(name=redact(part.name, handle, known), text=redact(part.text, handle, known))
+
+
+def _texts(part: Part) -> Iterator[str]:
+    match part:
+        case Text() | Reasoning():
+            yield part.text
+        case ToolCall():
+            yield part.arguments
+        case ToolResult():
+            for inner in part.parts:
+                yield from _texts(inner)
+        case File():
+            yield from (part.name, part.text, part.url, _decoded(part.data))
+        case Image():
+            yield part.url if not part.url.startswith("data:") else ""
+        case Opaque():
+            yield bytes(part.raw).decode("utf-8", "replace") if part.raw else ""
+
+
+def _decoded(data: str) -> str:
+    """The text of a file that came as base64; empty where it is none."""
+    try:
+        return b64decode(data).decode("utf-8")
+    except ValueError:
+        return ""
 
 
 def _hidden(part: Part, handle: str) -> Part:
     """What is left of a part that somebody marked as sensitive: its place in the conversation."""
-    note = Text(f"[withheld: {handle}]")
     match part:
         case ToolCall():
             return ToolCall(part.id, part.name, "{}", part.kind)
         case ToolResult():
-            return ToolResult(part.call_id, (note,), part.is_error, part.kind)
+            return ToolResult(part.call_id, (Text(_note(handle)),), part.is_error, part.kind)
         case _:
-            return note
+            return Text(_note(handle))
 
 
-def _armoured(text: str) -> Iterable[Secret]:
-    """Private keys from their first line to their last; one without a last line goes to the end of the text."""
-    at = 0
-    while begin := _BEGIN.search(text, at):
-        end = _END.search(text, begin.end())
-        at = end.end() if end else len(text)
-        yield Secret("private key", begin.start(), at)
+def _note(handle: str) -> str:
+    return f"[withheld: {handle}]"
 
 
-def _vendor(match: re.Match[str]) -> str:
-    return _VENDORS[int((match.lastgroup or "v0")[1:])][0]
+def _seen(text: str, known: Collection[str]) -> Iterator[Secret]:
+    """Where values stand that were found elsewhere."""
+    for value in known:
+        at = text.find(value)
+        while at >= 0:
+            yield Secret("secret", at, at + len(value))
+            at = text.find(value, at + len(value))
 
 
-def _apart(found: list[Secret]) -> Iterable[Secret]:
-    """The secrets in order; where two overlap, the one that begins first, and the longer of two that begin together."""
-    stop = 0
-    for secret in sorted(found, key=lambda one: (one.start, -one.stop)):
-        if secret.start >= stop:
-            yield secret
-            stop = secret.stop
+def _joined(found: Iterable[Secret], text: str) -> Iterator[Secret]:
+    """Secrets that overlap as one, under the name of the first. A placeholder is covered whole or not at all."""
+    last: Secret | None = None
+    for secret in sorted(_around_placeholders(found, text), key=lambda one: (one.start, -one.stop)):
+        if last is not None and secret.start < last.stop:
+            last = Secret(last.kind, last.start, max(last.stop, secret.stop))
+            continue
+        if last is not None:
+            yield last
+        last = secret
+    if last is not None:
+        yield last
+
+
+def _around_placeholders(found: Iterable[Secret], text: str) -> Iterator[Secret]:
+    spans = [match.span() for match in _PLACEHOLDER.finditer(text)]
+    starts = [start for start, _ in spans]
+    for secret in found:
+        first = (
+            spans[bisect_right(starts, secret.start) - 1] if starts and starts[0] <= secret.start else (0, 0)
+        )
+        last = (
+            spans[bisect_right(starts, secret.stop - 1) - 1] if starts and starts[0] < secret.stop else (0, 0)
+        )
+        if secret.stop > first[1] or secret.start < first[0]:
+            start = first[0] if secret.start < first[1] else secret.start
+            yield Secret(secret.kind, start, max(secret.stop, last[1]))

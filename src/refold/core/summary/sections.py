@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from refold.core.summary.ledger import Ledger
+from refold.core.summary.whole import says
 from refold.model.message import Message, Role
 
 RULES = "## Rules the user gave"
@@ -21,6 +22,7 @@ READ = "## Files read"
 ERRORS = "## Errors"
 DECISIONS = "## Decisions"
 TASKS = "## Open tasks"
+TITLES = (RULES, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
 _COMPACTED = "Compacted messages: "
 
@@ -82,7 +84,7 @@ def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
     kept: list[str] = []
     room -= len(title) + 1
     for entry in reversed(entries):
-        if entry in shown:
+        if says(shown, entry):
             continue
         if len(entry) + 3 <= room:
             room -= len(entry) + 3

@@ -1,0 +1,117 @@
+"""The headings of a summary, and what stands under each.
+
+One idea: a heading names a part of the whole, so it stands there once; a smaller one once under its parent. A line of code
+that begins with the same mark is no heading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+_HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
+_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
+_TOP = 2
+"""Headings down to this level are parts of the whole; deeper ones belong to the part they stand in."""
+
+
+def lines_of(text: str) -> Iterator[tuple[str, bool]]:
+    """Every line, and whether it is code between fences."""
+    fence = ""
+    for line in text.splitlines():
+        after = _fence(line, fence)
+        yield line, bool(fence or after)
+        fence = after
+
+
+def is_open(text: str) -> bool:
+    """Does it end in code whose fence is not closed?"""
+    fence = ""
+    for line in text.splitlines():
+        fence = _fence(line, fence)
+    return bool(fence)
+
+
+def _fence(line: str, fence: str) -> str:
+    """The fence that code stands behind after a line; empty where there is none."""
+    mark = _FENCE.match(line)
+    if mark is None:
+        return fence
+    if not fence:
+        return mark[1][:3]
+    return "" if mark[1].startswith(fence) else fence
+
+
+def is_heading(line: str) -> bool:
+    return _HEADING.match(line) is not None
+
+
+def says_something(text: str) -> bool:
+    """More than white space, rules and headings."""
+    return any(
+        any(map(str.isalnum, line)) and (is_code or not is_heading(line)) for line, is_code in lines_of(text)
+    )
+
+
+def repeated(text: str) -> int:
+    """How many headings stand there more than once."""
+    return sum(count > 1 for count in Counter(path for path, _ in _placed(text) if path).values())
+
+
+def headings_once(text: str) -> str:
+    """The text with what stands under the second of two equal headings moved under the first."""
+    if not repeated(text):
+        return text
+    parts: dict[tuple[str, ...], list[str]] = {(): []}
+    for path, lines in _placed(text):
+        parts.setdefault(path, lines[:1] if path else []).extend(lines[1:] if path else lines)
+    order = {path: number for number, path in enumerate(parts)}
+    by_parent = sorted(parts, key=lambda path: [order[path[: size + 1]] for size in range(len(path))])
+    return "\n".join(line for path in by_parent for line in parts[path]).strip()
+
+
+def without_headings(text: str) -> str:
+    return "\n".join(line for line, is_code in lines_of(text) if is_code or not is_heading(line))
+
+
+def under(text: str, title: str) -> tuple[int, int] | None:
+    """Where in the lines of a text the part under a heading begins and ends, the heading and empty last lines left out."""
+    lines, wanted, start = text.splitlines(), _identity(title), None
+    for number, (line, is_code) in enumerate(lines_of(text)):
+        if is_code or not is_heading(line):
+            continue
+        if start is not None:
+            return start, _last(lines, start, number)
+        start = number + 1 if _identity(line) == wanted else None
+    return None if start is None else (start, _last(lines, start, len(lines)))
+
+
+def _last(lines: Sequence[str], start: int, stop: int) -> int:
+    while stop > start and not lines[stop - 1].strip():
+        stop -= 1
+    return stop
+
+
+def _placed(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Each heading, with those it stands under, and its lines; first what stands before all of them."""
+    path: tuple[str, ...] = ()
+    levels: list[int] = []
+    held: list[str] = []
+    for line, is_code in lines_of(text):
+        if is_code or not (match := _HEADING.match(line)):
+            held.append(line)
+            continue
+        yield path, held
+        level = max(_TOP, len(match[1]))
+        while levels and levels[-1] >= level:
+            levels.pop()
+        path, levels, held = (*path[: len(levels)], _identity(line)), [*levels, level], [line]
+    yield path, held
+
+
+def _identity(line: str) -> str:
+    """What makes two headings the same: not their case, nor what is put around their words."""
+    marks = len(line) - len(line.lstrip("#"))
+    words = " ".join(line.strip("#*_: \t").split()).casefold()
+    return f"{max(_TOP, marks)} {words}"

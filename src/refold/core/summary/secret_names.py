@@ -1,0 +1,259 @@
+"""Secrets that are known by the word before them, as people and programs write it.
+
+One idea: `DB_PASSWORD=`, `"apiKey": `, `--token `, `<password>`, `my password for prod is ` all name what comes next. First the
+name is found, then the value after it is read to its end, as its quotes or the line say, and then it is asked whether that
+value is a secret (`secret_values`). A text may be JSON within JSON: quotes and line breaks count with any number of
+backslashes before them.
+
+Reading a value looks at no more than `LONGEST` characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct, structs
+
+from refold.core.summary.secret_forms import START, Secret
+from refold.core.summary.secret_values import (
+    LEAST,
+    LEAST_QUOTED,
+    LONGEST,
+    is_blank,
+    is_call,
+    is_code,
+    is_password,
+    is_phrase,
+    is_place,
+    is_random,
+    is_sentence,
+    is_technical,
+    is_word,
+    names_itself,
+)
+from refold.core.summary.secret_words import NAME, is_counted, is_spoken, is_wallet, is_weak, starts
+
+_Q = r"\\{0,15}[\"'`]"
+_PREFIX = re.compile(r"[A-Za-z0-9_\-.]{0,40}$")
+_OPENING = re.compile(r"[bBrRuUfFL@]{0,2}(?P<quote>\"{3}|'{3}|\\{0,15}[\"'`]|[“‘«„「])")
+_CLOSING = {"“": "”", "‘": "’", "«": "»", "„": "“", "「": "」"}
+_BARE = re.compile(rf"(?:[^\s\"'`,;<>(){{}}\[\]\\]|\\(?![nrt\"'`\\])){{1,{LONGEST}}}+")
+_PRINTED = re.compile(r"[!-~]{1,64}+")
+"""Where words are not parted by spaces, a value ends where the letters change."""
+_MORE = re.compile(rf"[^\s\"'`<>\\]{{0,{LONGEST}}}")
+_LINE = re.compile(rf"[^\r\n\\\"'`]{{1,{LONGEST}}}+")
+_TAG = re.compile(rf"[^<\r\n]{{1,{LONGEST}}}+(?=<)")
+_LEADING = re.compile(
+    r"(?:^|[\r\n]|\\[nr]|[\"'`])[ \t]*(?:[-*>+#]{1,3}[ \t]*)?(?:(?:export|set|setx|env|arg|declare)[ \t]+)?[A-Za-z0-9_\-.]*$",
+    re.IGNORECASE,
+)
+_LINE_OVER = re.compile(r"[ \t]*(?:$|[\r\n]|\\[nr]|[\"'`])")
+_LOGIN = re.compile(
+    rf"{START}(?:log[ ]?in|sign[ ]?in|credentials?|creds)(?:[ ](?:as|with|is|are|using|user))?[ :]{{1,3}}(?:{_Q})?"
+    rf"[\w.@\-]{{1,60}}(?:{_Q})?[ ]?[/:|,][ ]?(?:{_Q})?(?P<secret>[^\s\"'`,;/]{{6,64}})",
+    re.IGNORECASE,
+)
+_REVERSED = re.compile(
+    r"[ ](?:as|is|ist|als)[ ](?:the|my|our|your|its|das|mein)[ ](?:[\w\-]{1,20}[ ]){0,2}$", re.IGNORECASE
+)
+_FIRST_ARGUMENT = re.compile(r"\([\s\\nrt]{0,8}[\"'`][#.\[\w= ]{0,20}$")
+_LAST_WORD = re.compile(r"[^\s\"'`*]{1,64}$")
+_MARKS = re.compile(r"[!?]{0,3}")
+_CLOSERS = ".,;:)]}>*"
+_TRAILING = f"{_CLOSERS}!?"
+
+
+class _Value(Struct, frozen=True):
+    start: int
+    text: str
+    is_quoted: bool
+    is_query: bool = False
+    """Does it stand in an address, among others?"""
+
+    @property
+    def secret(self) -> Secret:
+        return Secret("secret", self.start, self.start + len(self.text))
+
+
+def named(text: str, low: str) -> Iterator[Secret]:
+    """Every secret of a text that is announced by its name; `low` is the text in lower case."""
+    done = 0
+    for start in starts(text, low):
+        match = NAME.match(text, start) if start >= done else None
+        found = _announced(match) if match else None
+        if found is not None:
+            done = found.stop
+            yield found
+        elif (before := _called_so(text, start)) is not None:
+            yield before
+    if "log" in low or "sign" in low or "cred" in low:
+        for login in _LOGIN.finditer(text):
+            if is_password(login["secret"]) and any(map(str.isdigit, login["secret"])):
+                yield Secret("secret", *login.span("secret"))
+
+
+def _called_so(text: str, start: int) -> Secret | None:
+    """What stands before the name: `hunter22 is my password`."""
+    link = _REVERSED.search(text[max(0, start - 60) : start])
+    if link is None:
+        return None
+    stop = start - len(link[0])
+    word = _LAST_WORD.search(text[max(0, stop - 64) : stop])
+    is_found = word is not None and is_password(word[0]) and not is_blank(word[0])
+    return Secret("secret", stop - len(word[0]), stop) if word and is_found else None
+
+
+def _announced(match: re.Match[str]) -> Secret | None:
+    """The secret after a name, if it is one."""
+    prefix = _prefix(match.string, match.start())
+    value = _read(match, prefix) if _is_name(match, prefix) else None
+    if value is None or len(value.text) < LEAST_QUOTED or is_blank(value.text):
+        return _phrase(match, value) if value and match["strong"] else None
+    if not value.is_quoted and _is_fetched(match, prefix, value):
+        return None
+    if is_weak(match):
+        return value.secret if is_random(value.text) and not is_counted(match, prefix) else None
+    if match["short"] and not _suits(match, prefix, value):
+        return None
+    if value.is_quoted:
+        return value.secret if _is_quoted_secret(match, value.text) else None
+    if _is_bare_secret(match, prefix, value):
+        return _whole(match, value).secret
+    return _phrase(match, value)
+
+
+def _prefix(text: str, start: int) -> str:
+    """The beginning of the name, before the word that was found."""
+    found = _PREFIX.search(text[max(0, start - 40) : start])
+    prefix = found[0] if found else ""
+    is_escape = (
+        start > len(prefix) and text[start - len(prefix) - 1] == "\\" and prefix[:1] in ("n", "r", "t")
+    )
+    return prefix[1:] if is_escape else prefix
+
+
+def _is_name(match: re.Match[str], prefix: str) -> bool:
+    """Does a name end here, or only a word that ends alike, such as `bypass`?"""
+    start, own = match.start() - len(prefix), match["strong"] or match["short"] or match["weak"]
+    if match["tag"] == ">" and match.string[max(0, start - 1) : start] != "<":
+        return False
+    if match["call"] and not _is_argument(match, start):
+        return False
+    if not prefix or not prefix[-1].isalpha() or own.casefold().startswith(("passw", "passp", "secret")):
+        return True
+    return own[0].isupper() and (prefix[-1].islower() or prefix.isupper())
+
+
+def _suits(match: re.Match[str], prefix: str, value: _Value) -> bool:
+    """A pin is a number; a lone `pass` is mostly a test's verdict, unless a word in quotes follows."""
+    own = match["short"].casefold()
+    if own.startswith("pin"):
+        return value.text.isdigit() and len(value.text) <= 12
+    is_keyword = own == "pass" and not prefix
+    return not is_keyword or (value.is_quoted and match["space"] is None and match["link"] is None)
+
+
+def _is_argument(match: re.Match[str], start: int) -> bool:
+    """Is the name the first of two arguments in quotes, or a function that is given a password?"""
+    if "," not in match["call"]:
+        return is_spoken(match)
+    before = match.string[max(0, start - 30) : start]
+    return _FIRST_ARGUMENT.search(before) is not None
+
+
+def _read(match: re.Match[str], prefix: str) -> _Value | None:
+    """The value after a name, to where its quotes, its tag or its own characters end."""
+    text, at, start = match.string, match.end(), match.start() - len(prefix)
+    if match["tag"]:
+        tagged = _TAG.match(text, at)
+        return _Value(at, tagged[0].rstrip(), is_quoted=True) if tagged else None
+    opening = _OPENING.match(text, at)
+    if opening is not None:
+        start = opening.end()
+        stop = _closing(text, start, opening["quote"])
+        if stop >= 0:
+            return _Value(start, text[start:stop], is_quoted=True)
+        at = start
+    is_ascii = match["link"] is not None and not match["link"].isascii()
+    bare = (_MORE if _is_set(match, prefix) else _PRINTED if is_ascii else _BARE).match(text, at)
+    if bare is None:
+        return None
+    if text[max(0, start - 1) : start] in ("?", "&"):
+        return _Value(at, re.split("[&#]", bare[0], maxsplit=1)[0], is_quoted=False, is_query=True)
+    return _Value(at, bare[0].rstrip(_TRAILING), is_quoted=False)
+
+
+def _closing(text: str, start: int, quote: str) -> int:
+    """Where a quoted value ends; -1 where the quote does not close on its line."""
+    end, stop = _CLOSING.get(quote, quote), min(len(text), start + LONGEST)
+    at = text.find(end, start, stop)
+    while at > start and text[at - 1] == "\\":
+        at = text.find(end, at + 1, stop)
+    is_one_line = len(quote) == 3 or at < 0 or not re.search(r"[\r\n]", text[start:at])
+    return at if is_one_line else -1
+
+
+def _is_quoted_secret(match: re.Match[str], value: str) -> bool:
+    """After a name that means a secret, whatever stands in quotes is one, unless it talks about it."""
+    if (match["space"] or match["link"]) and not is_spoken(match):
+        return match["link"] is not None and is_password(value)
+    is_told = is_sentence(value) and not is_wallet(match)
+    return not (names_itself(value) or is_told or is_place(value) or is_code(value))
+
+
+def _is_fetched(match: re.Match[str], prefix: str, value: _Value) -> bool:
+    """Does a function give the value? In a shell's setting parentheses are part of it, after anything but a plain name."""
+    stop = value.start + len(value.text)
+    is_plain = not _is_set(match, prefix) or not any(map(str.isdigit, value.text.partition("(")[0]))
+    return is_plain and is_call(match.string[value.start : stop + 1])
+
+
+def _is_bare_secret(match: re.Match[str], prefix: str, value: _Value) -> bool:
+    """Without quotes a word may be code or prose; a password shows by its characters, or by having a line to itself."""
+    said, stop = value.text, value.start + len(value.text)
+    if is_code(said) or is_place(said):
+        return False
+    if said.isdigit():
+        return is_spoken(match) and match["space"] is None
+    if match["link"] or match["space"] or (match["block"] or "|")[0] not in "|>":
+        has_digit = any(map(str.isdigit, said))
+        return is_password(said) and (has_digit or match["space"] is None or prefix.startswith("--"))
+    if is_word(said):
+        return len(said) >= LEAST and not names_itself(said) and _stands_alone(match, prefix, stop)
+    return len(said) >= LEAST and not is_technical(said)
+
+
+def _stands_alone(match: re.Match[str], prefix: str, stop: int) -> bool:
+    """Is it `NAME=value` as a shell has it, or a line that says nothing else?"""
+    text = match.string
+    if _is_set(match, prefix):
+        return True
+    is_first = _LEADING.search(text[max(0, match.start() - 60) : match.start()]) is not None
+    return is_first and _LINE_OVER.match(text, stop) is not None and "_" not in text[match.end() : stop]
+
+
+def _is_set(match: re.Match[str], prefix: str) -> bool:
+    """Is it `NAME=value` as a shell has it?"""
+    name = prefix + match.string[match.start() : match.end("suffix")]
+    return name.isupper() and match["sign"] == "=" and match.end() == match.end("sign")
+
+
+def _phrase(match: re.Match[str], value: _Value) -> Secret | None:
+    """Several words without quotes, such as those of a wallet."""
+    is_asked = (match["sign"] or match["link"]) and (is_wallet(match) or is_spoken(match))
+    line = _LINE.match(match.string, value.start) if is_asked else None
+    said = line[0].rstrip(f"{_TRAILING} ") if line else ""
+    is_found = is_phrase(said) and (is_wallet(match) or not is_sentence(said))
+    return Secret("secret", value.start, value.start + len(said)) if is_found else None
+
+
+def _whole(match: re.Match[str], value: _Value) -> _Value:
+    """A value without quotes to its real end: on a line of its own it may hold any punctuation, elsewhere it ends before it."""
+    text, stop = match.string, value.start + len(value.text)
+    if value.is_query:
+        return value
+    is_first = _LEADING.search(text[max(0, match.start() - 60) : match.start()]) is not None
+    more = (_MORE if is_first else _MARKS).match(text, stop)
+    rest = more[0].rstrip(_CLOSERS) if more else ""
+    return structs.replace(value, text=value.text + rest)

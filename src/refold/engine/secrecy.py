@@ -1,0 +1,75 @@
+"""What a conversation keeps to itself: messages that are sensitive, and secrets that were found in it.
+
+One idea: a message is sensitive because somebody said so when it was added, or because a pattern matches it. It stays in the
+branch, is sent to the conversation's own model and can be recalled by its handle. It is not indexed, leaves nothing in the
+ledger and is not taken for the task, so that no digest, no search and no summary that is made from these can tell it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from refold.core.fold import Folded
+from refold.core.summary.redact import texts_of, values_of
+from refold.model.errors import ConfigError
+from refold.model.message import Message
+from refold.model.window import Window
+
+
+class Secrecy:
+    """The secrets of one conversation. `numbers` are its sensitive messages.
+
+    Raises:
+        ConfigError: a pattern is no regular expression.
+    """
+
+    def __init__(self, patterns: Sequence[str] = ()) -> None:
+        self._patterns = [
+            _compiled(pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)
+        ]
+        self.numbers: frozenset[int] = frozenset()
+        self.is_prompt_marked = False
+        self._known: frozenset[str] = frozenset()
+        self._searched = 0
+
+    def take(self, folded: Folded, message: Message, *, is_marked: bool) -> Folded:
+        """One more original; a sensitive one is neither indexed nor put into the ledger."""
+        if not is_marked and not self.matches(message):
+            return folded.take(message)
+        self.numbers |= {folded.size}
+        return folded.hold(message)
+
+    def restore(self, numbers: Iterable[int]) -> None:
+        """Go on with what was marked before; what is held is searched again."""
+        self.numbers, self._known, self._searched = frozenset(numbers), frozenset(), 0
+
+    def matches(self, message: Message) -> bool:
+        """Does any of the patterns match anything in it?"""
+        return bool(self._patterns) and any(
+            pattern.search(text) for text in texts_of(message) for pattern in self._patterns
+        )
+
+    def covers(self, window: Window, first: int, last: int) -> bool:
+        """Is anything sensitive in a window of the messages `first` up to, not including, `last`?"""
+        is_among = any(first <= number < last for number in self.numbers)
+        return (
+            is_among or self.is_prompt_marked or any(map(self.matches, (*window.system, *window.summaries)))
+        )
+
+    def known(self, folded: Folded) -> frozenset[str]:
+        """The secrets of all that was said so far, wherever they may stand; each message is searched once."""
+        for message in folded.branch.messages(self._searched):
+            self._known |= values_of(message)
+        self._searched = len(folded.branch)
+        return self._known
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ConfigError(
+            f"a pattern for sensitive messages is no regular expression: {error}",
+            hint=r"give texts such as r'(?i)\bsalary\b', and escape what is meant letter for letter with re.escape",
+        ) from None

@@ -1,0 +1,182 @@
+"""One model at one task: a question, its answer, and what it cost.
+
+One idea: an answer is checked, and if it has a fault the model is told which and asked once more. What passes is kept under
+its question. What every try has cost is noted, whatever became of it, and a question that was too long teaches how much the
+model reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from msgspec import Struct, structs
+
+from refold.core.content import count_breakpoints
+from refold.core.summary.accept import Draft, Source, accept
+from refold.core.summary.prompts import Asked, Passage, fenced, instruction, question, said_by, transcript
+from refold.core.summary.recipe import Recipe
+from refold.core.summary.redact import redact
+from refold.model.errors import ContextOverflow
+from refold.model.message import Message, Reasoning, user
+from refold.model.overflow import Overflow
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.ports.summariser import SummaryTask
+from refold.ports.upstream import Ask, Upstream
+from refold.summarisers.cache import Shelf
+from refold.summarisers.keys import question_key
+from refold.wire.reply import Reply
+
+Count: TypeAlias = Callable[[str], int]
+
+TRIES = 2
+"""A fault that was named is mostly mended; one that comes twice stays."""
+OWN_BREAKPOINTS = 3
+"""Cache breakpoints that a client's own messages may bring: providers take four, and the last is ours."""
+
+
+class Writer(Struct, frozen=True):
+    """A model that writes summaries, with its own window, which may be smaller than the conversation's."""
+
+    upstream: Upstream
+    window: int
+    count: Count
+
+
+class Question(Struct, frozen=True):
+    body: str
+    asked: Asked
+    most: int
+    """How many tokens the answer may have."""
+    previous: str = ""
+    facts: str = ""
+    """The transcript behind a body that is itself made of summaries: what the answer may name besides."""
+    is_raw: bool = False
+    """The messages themselves are read, not the body."""
+
+
+class Answer(Struct, frozen=True):
+    text: str
+    mended: tuple[str, ...] = ()
+
+
+class Rejected(Exception):  # it never leaves this package
+    """No answer could be used."""
+
+
+class Account:
+    """What a task has cost so far, whoever was asked, and why answers were not used."""
+
+    def __init__(self) -> None:
+        self.spent = Usage()
+        self.problems: list[str] = []
+
+
+class Desk:
+    def __init__(
+        self, writer: Writer, recipe: Recipe, task: SummaryTask, shelf: Shelf, account: Account
+    ) -> None:
+        self.writer, self.recipe, self.task, self.shelf, self.account = writer, recipe, task, shelf, account
+        self.window = writer.window
+        """What the model is believed to read and write at once, in our tokens: less after every refusal."""
+
+    @property
+    def can_read_raw(self) -> bool:
+        """Are the messages themselves at hand, in a form that a provider takes?"""
+        prompt = () if isinstance(self.task.system, str) else self.task.system
+        marks = sum(count_breakpoints(message.parts) for message in (*prompt, *self.task.sent))
+        return self.recipe.reading == "raw" and bool(self.task.sent) and marks <= OWN_BREAKPOINTS
+
+    async def answer(self, asked: Question) -> Answer:
+        """The answer that was paid for, or a new one.
+
+        Raises:
+            Rejected: none of the tries passed the checks.
+            ContextOverflow: it was too long; by then the window is smaller than this question.
+            UpstreamError: there is no answer.
+        """
+        key = question_key(self.writer.upstream.model, self._ask(asked))
+        async with self.shelf.alone(key):
+            kept = await self.shelf.get(key)
+            if kept is not None:
+                return Answer(kept.text, kept.checks)
+            found = await self._checked(asked)
+            await self.shelf.put(key, self._kept(found, key))
+            return found
+
+    async def _checked(self, asked: Question) -> Answer:
+        """Ask, check, and ask once more with the fault named."""
+        source, fault = self._source(asked), ""
+        for number in range(TRIES):
+            reply = await self._reply(self._ask(asked, fault), source.tokens + self.bound(asked.is_raw))
+            self.account.spent += reply.usage or Usage()
+            is_last, count = number + 1 == TRIES, self.writer.count
+            found = accept(_draft(reply), source, most=asked.most, count=count, is_last_try=is_last)
+            if found.fault is None:
+                return Answer(redact(found.text), found.mended)
+            fault = found.reason
+            self.account.problems.append(f"{self.writer.upstream.model}: {found.fault}")
+        raise Rejected(fault)
+
+    async def _reply(self, ask: Ask, size: int) -> Reply:
+        """Ask a question of `size` tokens."""
+        told = structs.replace(ask, estimated=size, budget=self.window - ask.max_output)
+        try:
+            return await self.writer.upstream.ask(told)
+        except ContextOverflow as error:
+            self.window = min(self.window // 2, _window(error.overflow, size, ask.max_output))
+            raise
+
+    def bound(self, is_raw: bool) -> int:  # noqa: FBT001
+        """What the instructions take besides."""
+
+    def _source(self, asked: Question) -> Source:
+        """What an answer is held against. Facts are added to the whole, so an answer need not carry them."""
+        words = instruction(asked.asked, self.recipe.prompts, max_tokens=asked.most, focus=self.task.focus)
+        return Source(
+            told=asked.facts or asked.body,
+            tokens=self.writer.count(asked.body) + self.writer.count(asked.previous),
+            previous=asked.previous,
+            beside="\n".join((asked.body if asked.facts else "", *(self._read() if asked.is_raw else ()))),
+            asked=f"{self.recipe.prompts.system}\n{words}",
+            spoken=said_by("user", self.task.passages),
+            answered=said_by("assistant", self.task.passages),
+        )
+
+    def _read(self) -> Iterator[str]:
+        """What a model that reads the messages themselves is shown: the whole window, and what it is told to be."""
+        task = self.task
+        yield transcript(Passage(number, one) for number, one in enumerate(task.sent))
+        yield task.system if isinstance(task.system, str) else "\n".join(one.text for one in task.system)
+        yield from (f"{tool.name} {tool.description} {tool.schema}" for tool in task.tools)
+
+    def _ask(self, asked: Question, fault: str = "") -> Ask:
+        words = instruction(
+            asked.asked, self.recipe.prompts, max_tokens=asked.most, focus=self.task.focus, fault=fault
+        )
+        if asked.is_raw:
+            said = f"{self._unseen(asked.previous)}{words}"
+            sent, task = (*self.task.sent, user(said)), self.task
+            return Ask(sent, task.system, task.tools, asked.most, self.recipe.temperature, is_cached=True)
+        said = question(asked.body, words, previous=asked.previous)
+        return Ask((user(said),), self.recipe.prompts.system, (), asked.most, self.recipe.temperature)
+
+    def _unseen(self, previous: str) -> str:
+        """The summary so far, where the messages do not show it already."""
+        is_shown = any(previous in message.text for message in self.task.sent)
+        return f"{fenced(previous, 'previous-summary')}\n\n" if previous and not is_shown else ""
+
+    def _kept(self, answer: Answer, key: str) -> Summary:
+        task, tokens = self.task, self.writer.count(answer.text)
+        return Summary(answer.text, task.first, task.last, tokens, "model", recipe=key, checks=answer.mended)
+
+
+def _draft(reply: Reply) -> Draft:
+    said: list[Message] = list(reply.messages)
+    return Draft(
+        "\n".join(message.text for message in said if message.text),
+        reply.finish,
+        any(message.calls for message in said),
+        any(isinstance(part, Reasoning) for message in said for part in message.parts),
+    )

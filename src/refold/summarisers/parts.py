@@ -1,0 +1,168 @@
+"""Reading what is too long for a model: in parts, which are merged.
+
+One idea: every question fits the model's window, and how a source is parted depends on that window alone. So a part is the
+same question again when the conversation has gone on, or a later part has failed, and its answer is at hand. A model that
+says that it was given too much gets less from there on; what it has answered already stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refold.core.summary.chunks import chunks, grouped, parted
+from refold.core.summary.prompts import Asked, Passage, instruction, transcript
+from refold.core.tool_kinds import has_failed
+from refold.model.errors import ContextOverflow
+from refold.summarisers.desk import Answer, Desk, Question, Rejected
+
+MARGIN = 0.9
+"""Of a summariser's window: counts of another model's text are a few percent off."""
+LEAST_ROOM = 256
+"""Tokens: with less room to read, every message would be a part of its own."""
+SUMMARY_PART = 4
+"""The answer takes no more than this part of the window: most of it is for reading."""
+PART_OF_WINDOW = 8
+"""The summary of a part takes no more than this part of the window, so that several can be merged at once."""
+_BETWEEN = "\n\n"
+
+
+class Reader:
+    """One model that reads one task, as its window allows."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk, self.task, self.recipe = desk, desk.task, desk.recipe
+        self.count, self.window = desk.writer.count, desk.writer.window
+        self.most = min(self.recipe.max_tokens, self.task.max_tokens, self.window // SUMMARY_PART)
+
+    async def summary(self) -> Answer:
+        """A summary of the history, and where a turn is split, of its beginning apart from that."""
+        is_selective, passages = self.recipe.strategy == "selective", self.task.passages
+        passages = _selected(passages) if is_selective else passages
+        start, previous = self.task.turn_from, self.task.previous
+        asked: Asked = "update" if previous else "fresh"
+        if start is None:
+            return await self._told(passages, asked, self.most)
+        history = tuple(passage for passage in passages if passage.number < start)
+        turn = tuple(passage for passage in passages if passage.number >= start)
+        parts = list[Answer]()
+        if history:
+            parts.append(await self._told(history, asked, self.most * 2 // 3))
+        elif previous:
+            parts.append(Answer(previous))
+        if turn:
+            parts.append(await self._told(turn, "turn", self.most // 3 if parts else self.most))
+        return _joined(parts)
+
+    async def _told(self, passages: Sequence[Passage], asked: Asked, most: int) -> Answer:
+        """A summary of some passages: at once where they fit, else in parts."""
+        previous, body = "" if asked == "turn" else self.task.previous, transcript(passages)
+        for is_raw in (True, False) if self._is_raw() else (False,):
+            size = self.count(body) + self.count(previous) + (self._bound() if is_raw else 0)
+            if self.recipe.strategy == "hierarchical" or size > self._room(asked, most):
+                break
+            try:
+                return await self.desk.answer(Question(body, asked, most, previous, is_raw=is_raw))
+            except ContextOverflow as error:
+                self._learn(error)
+        return await self._in_parts(passages, body, asked, most)
+
+    def _is_raw(self) -> bool:
+        """Messages themselves are read only where they are all of it, told in one piece."""
+        is_whole = self.recipe.strategy == "abstractive" and self.task.turn_from is None
+        return is_whole and self.desk.can_read_raw
+
+    def _bound(self) -> int:
+        """What the conversation's own instructions take in a question that carries them."""
+        prompt, tools = self.task.system, self.task.tools
+        said = [prompt] if isinstance(prompt, str) else [_BETWEEN.join(message.text for message in prompt)]
+        return sum(map(self.count, (*said, *(f"{tool.description}{tool.schema}" for tool in tools))))
+
+    async def _in_parts(self, passages: Sequence[Passage], body: str, asked: Asked, most: int) -> Answer:
+        """Parts one by one, then merged, with the previous summary as the oldest of them where it is too long itself."""
+        previous, each = "" if asked == "turn" else self.task.previous, self._each
+        most = min(most, self.window // SUMMARY_PART)
+        before = list[Answer]()
+        if self.count(previous) > self._room(asked, most) // 2:
+            before, previous = [Answer(text) for text in parted(previous, each, self.count)], ""
+        answers = [*before, *await self._parts(passages)]
+        last: Asked = "update" if previous else "merge"
+        while True:
+            most = min(most, self.window // SUMMARY_PART)
+            room = self._room(last, most) - self.count(previous)
+            answers = await self._merged(answers, room, body)
+            if len(answers) == 1 and not previous:
+                return answers[0]
+            told = _BETWEEN.join(answer.text for answer in answers)
+            try:
+                return await self.desk.answer(Question(told, last, most, previous, facts=body))
+            except ContextOverflow as error:
+                self._learn(error)
+
+    async def _parts(self, passages: Sequence[Passage]) -> list[Answer]:
+        """A summary of each chunk."""
+        found, done = list[Answer](), 0
+        while done < len(passages):
+            for chunk in chunks(passages[done:], self._room("fresh", self._each), self.count):
+                try:
+                    found.append(await self.desk.answer(Question(transcript(chunk), "fresh", self._each)))
+                except ContextOverflow as error:
+                    self._learn(error)
+                    break
+                done += len(chunk)
+        return found
+
+    async def _merged(self, answers: list[Answer], room: int, facts: str) -> list[Answer]:
+        """The parts, merged in groups until all that is left can be read at once."""
+        while self.count(_BETWEEN.join(answer.text for answer in answers)) > room:
+            texts = [answer.text for answer in answers]
+            groups = grouped(texts, self._room("merge", self._each), self.count)
+            if len(groups) >= len(texts):
+                raise Rejected("its window is too small for the parts of the whole")
+            answers = await self._merged_once(groups, facts)
+        return answers
+
+    async def _merged_once(self, groups: list[list[str]], facts: str) -> list[Answer]:
+        """One answer for each group; from the first that was too large on, the texts as they were."""
+        found = list[Answer]()
+        for number, group in enumerate(groups):
+            whole = Question(_BETWEEN.join(group), "merge", self._each, facts=facts)
+            try:
+                found.append(await self.desk.answer(whole) if len(group) > 1 else Answer(group[0]))
+            except ContextOverflow as error:
+                self._learn(error)
+                return [*found, *(Answer(text) for left in groups[number:] for text in left)]
+        return found
+
+    @property
+    def _each(self) -> int:
+        """How long the summary of a part may be: the same for every part of every task."""
+        return max(1, min(self.recipe.max_tokens, self.window // PART_OF_WINDOW))
+
+    def _room(self, asked: Asked, most: int) -> int:
+        """What the summariser's window leaves for reading."""
+        words = instruction(asked, self.recipe.prompts, max_tokens=most, focus=self.task.focus)
+        used = self.count(words) + self.count(self.recipe.prompts.system) + most
+        room = int(self.window * MARGIN) - used
+        if room < LEAST_ROOM:
+            raise Rejected("its window is too small for what it has to read")
+        return room
+
+    def _learn(self, error: ContextOverflow) -> None:
+        """The window is smaller than was thought, or the model counts otherwise."""
+        limit = error.overflow.limit if error.overflow else None
+        self.window = min(self.window // 2, limit or self.window)
+
+
+def _selected(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """What people said, and what failed: calls and results of work that went well can be looked up."""
+    return tuple(
+        passage
+        for passage in passages
+        if (passage.message.role != "tool" and passage.message.text)
+        or any(has_failed(result) for result in passage.message.results)
+    )
+
+
+def _joined(parts: Sequence[Answer]) -> Answer:
+    mended = dict.fromkeys(note for part in parts for note in part.mended)
+    return Answer(_BETWEEN.join(part.text for part in parts), tuple(mended))

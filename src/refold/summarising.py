@@ -1,0 +1,108 @@
+"""Who writes the summaries of a conversation: the part of the composition root that knows models.
+
+One idea: what nobody says is the conversation's own. A summariser without a name is the conversation's provider, one without a
+model is asked for the conversation's model, and where none is named at all both serve.
+
+    settings = Settings(model="gpt-4o", summarisers=(Provider("openai", "gpt-4o-mini"), Provider("anthropic", "claude-haiku-4-5")))
+    async with open_summariser(settings, Provider("openai")) as summariser:
+        talk = Conversation("gpt-4o", summariser=summariser)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from msgspec import structs
+
+from refold.compose import Settings, policy_for
+from refold.core.presets.block import policy_of, read_block
+from refold.ports.summariser import SummaryCache
+from refold.ports.upstream import Upstream
+from refold.summarisers import ModelSummariser, Writer
+from refold.tokens.counters import counter_for
+from refold.tokens.windows import window_for
+from refold.upstreams import Provider, open_upstream
+
+
+@asynccontextmanager
+async def open_summariser(
+    settings: Settings,
+    own: Provider,
+    *,
+    windows: Mapping[str, int] | None = None,
+    cache: SummaryCache | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> AsyncIterator[ModelSummariser | None]:
+    """The summariser that the settings ask for, until the block ends; None where no model has to write.
+
+    `own` is the conversation's provider. `windows` are the sizes of models that nobody else knows, by their names.
+
+    Raises:
+        ConfigError: a setting is missing or cannot work, such as a variable that holds no key.
+    """
+    if not writes_with_model(settings):
+        yield None
+        return
+    async with AsyncExitStack() as stack:
+        chain = [
+            writer_for(
+                await stack.enter_async_context(open_upstream(provider, environ=environ)),
+                settings,
+                url=provider.base_url,
+                windows=windows,
+            )
+            for provider in providers_for(settings, own)
+        ]
+        yield ModelSummariser(chain, cache=cache)
+
+
+def summariser_for(
+    settings: Settings, own: Upstream, others: Sequence[Upstream] = (), *, cache: SummaryCache | None = None
+) -> ModelSummariser | None:
+    """Likewise, of upstreams that are open already: `others` in their order, or the conversation's own."""
+    if not writes_with_model(settings):
+        return None
+    return ModelSummariser([writer_for(upstream, settings) for upstream in others or (own,)], cache=cache)
+
+
+def writes_with_model(settings: Settings) -> bool:
+    """Does the policy summarise at all, and with a model?"""
+    policy = policy_for(settings)
+    return policy.enabled and policy.cut is not None and policy.recipe.strategy != "extractive"
+
+
+def providers_for(settings: Settings, own: Provider) -> tuple[Provider, ...]:
+    """Who is asked, in this order, with everything filled in that is the conversation's own."""
+    own = structs.replace(own, model=own.model or settings.model)
+    return tuple(_filled(provider, own) for provider in settings.summarisers) or (own,)
+
+
+def writer_for(
+    upstream: Upstream, settings: Settings, *, url: str = "", windows: Mapping[str, int] | None = None
+) -> Writer:
+    """A model with its window and its count; the conversation's own has the conversation's window."""
+    name = upstream.model
+    override = settings.window if name == settings.model else None
+    window = window_for(name, override=override, url=url, overrides=windows)
+    return Writer(upstream, window.tokens, counter_for(name).text)
+
+
+def with_block(values: Mapping[str, object], settings: Settings) -> Settings:
+    """The settings with everything that a `summarization` block says; see docs/summaries.md.
+
+    Raises:
+        ConfigError: a key is unknown, or its value cannot be used; the message names it.
+    """
+    block = read_block(values)
+    provider = Provider(block.provider or "", block.model or "", parameters=block.fields)
+    named = (provider,) if provider != Provider("") else ()
+    return structs.replace(settings, policy=policy_of(block), summarisers=named)
+
+
+def _filled(provider: Provider, own: Provider) -> Provider:
+    if provider.name:
+        return structs.replace(provider, model=provider.model or own.model)
+    parameters = {**own.parameters, **provider.parameters}
+    return structs.replace(own, model=provider.model or own.model, parameters=parameters)
