@@ -16,7 +16,7 @@ from refold.cli.context import percent
 from refold.cli.output import plain, plural
 from refold.core.fold import Folded
 from refold.core.stages.shown import Edit, handle_of
-from refold.engine.memory import Receipt
+from refold.engine.receipts import Receipt
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
 from refold.model.message import Text as Words
 from refold.model.summary import Summary

@@ -23,7 +23,8 @@ from refold.compose import Settings, memory_for
 from refold.core.assemble import assemble
 from refold.core.budget import input_limit
 from refold.core.verify import verify_window
-from refold.engine.memory import Memory, Receipt
+from refold.engine.memory import Memory
+from refold.engine.receipts import Receipt
 from refold.model.errors import BudgetError, ConfigError, InvalidWindow, WindowError
 from refold.model.message import Message
 from refold.model.summary import Summary

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msgspec import structs
+
 from refold.core.assemble import lead_of, summary_handle
 from refold.core.fold import Folded
 from refold.core.plan import Frame, SummaryRequest
@@ -16,7 +18,7 @@ from refold.core.stages.shown import Item, handle_of
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN, Digest, Sight, digest, in_sight
 from refold.core.summary.facts import text_of
 from refold.core.summary.pieces import head
-from refold.core.summary.sections import mechanical, quoted, sections
+from refold.core.summary.sections import TITLES, mechanical, quoted, sections, without_lists
 from refold.core.summary.shorten import shorten
 from refold.model.message import user
 from refold.model.summary import Summary, SummaryKind
@@ -30,6 +32,8 @@ MAX_LISTED = 32_000
 """Tokens: lists are measured as in a window of this size at most; nobody reads longer ones."""
 PINNED_SHARE = 0.8
 """Of the summary, for the task and the lists: something has to be left for what happened."""
+CARRIED_SHARE = 0.5
+"""Of the summary, for what a model wrote before: the other half tells what happened since."""
 _SHRINKING = (1.0, 0.5, 0.2, 0.0)
 """How much of their room lists may take, tried in this order until the whole fits."""
 
@@ -38,9 +42,11 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     """The task, the rules and a digest, within the room that the request gives."""
     counter, is_own = folded.shown.counter, frame.policy.scope == "own"
     room = request.max_tokens - _framing(folded, frame)
-    pins = _pins(request, folded, frame, int(room * PINNED_SHARE))
     previous = request.previous[-1] if request.previous and not is_own else None
     known = previous is not None and previous.kind == "extractive"
+    told = _told(previous, room, folded) if previous else ""
+    pins = _pins(request, folded, frame, int((room - counter.text(told)) * PINNED_SHARE))
+    pins = "\n".join(part for part in (pins, told) if part)
     found = digest(
         folded.facts,
         first=previous.last if previous and known else request.first,
@@ -54,7 +60,26 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     )
     text = "\n".join(part for part in (pins, found.text) if part)
     first = request.first if is_own else 0
-    return _summary(text, first, request, folded, frame, found.reserve)
+    made = _summary(text, first, request, folded, frame, found.reserve)
+    return structs.replace(made, carried=_carried(previous) if previous else "")
+
+
+def _carried(previous: Summary) -> str:
+    """What a model wrote last: it was paid for, and says what no digest can."""
+    return previous.text if previous.kind == "model" else previous.carried
+
+
+def _told(previous: Summary, room: int, folded: Folded) -> str:
+    """What a model wrote last, in its share of the room, with nothing in it that could be taken for our lists."""
+    lines = without_lists(_carried(previous)).splitlines()
+    text = "\n".join(f" {line}" if line in TITLES else line for line in lines)
+    most, counter = int(room * CARRIED_SHARE), folded.shown.counter
+    mark = f"[… {summary_handle(previous.number)} …]"
+    length = len(text)
+    while text and counter.text(text) > most:
+        length = length * 3 // 4
+        text = f"{head(text, length)}\n{mark}" if length > len(mark) else ""
+    return text
 
 
 def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:

@@ -41,7 +41,8 @@ class Folded(Struct, frozen=True, dict=True):
     """The number of the first original that is shown after the edited ones."""
     summaries: tuple[Summary, ...] = ()
     past: tuple[Summary, ...] = ()
-    """Every summary that was ever shown, by its number."""
+    """Every summary that was shown, oldest first, apart from the first `numbered`: a store has those."""
+    numbered: int = 0
     lead: Lead = NO_LEAD
     """The summaries as they are sent."""
     settled: int = -1
@@ -75,6 +76,11 @@ class Folded(Struct, frozen=True, dict=True):
             replies=self.replies + (message.role == "assistant"),
             task=self.task or (Asked(number, message) if starts_turn(message) else None),
         )
+
+    def hold(self, message: Message) -> Folded:
+        """One more original of which nothing is noted, not even that it was the first: it is nobody else's business."""
+        replies = self.replies + (message.role == "assistant")
+        return structs.replace(self, branch=self.branch.append(message), replies=replies)
 
     def display(self, message: Message) -> Folded:
         """Show one more message, which stands for the next original."""
@@ -153,7 +159,8 @@ class Folded(Struct, frozen=True, dict=True):
 
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
         """The same messages after other summaries, of which the last is new and gets its number."""
-        new = tuple(structs.replace(summary, number=len(self.past)) for summary in summaries[-1:])
+        number = self.numbered + len(self.past)
+        new = tuple(structs.replace(summary, number=number) for summary in summaries[-1:])
         return structs.replace(
             self,
             summaries=(*summaries[:-1], *new),
@@ -179,6 +186,7 @@ class Folded(Struct, frozen=True, dict=True):
             replies=self.replies,
             task=self.task,
             past=self.past,
+            numbered=self.numbered,
             declined=self.size,
         )
 

@@ -19,7 +19,7 @@ class Limits:
 
     def __init__(self) -> None:
         self.attempts = 0
-        self._stated: int | None = None
+        self.stated: int | None = None
         self._turn: int | None = None
         self._tried: int | None = None
         self._learnt = 0
@@ -27,7 +27,7 @@ class Limits:
 
     @property
     def limit(self) -> int | None:
-        known = (limit for limit in (self._stated, self._turn, self._tried) if limit is not None)
+        known = (limit for limit in (self.stated, self._turn, self._tried) if limit is not None)
         return min(known, default=None)
 
     def refuse(self, found: Overflow, *, sent: int, ratio: float, max_output: int) -> None:
@@ -49,7 +49,7 @@ class Limits:
     def answer(self) -> None:
         """A reply came: the next call has all its tries, and what was learnt on the way is true."""
         if self._tried is not None and self._is_stated:
-            self._stated = self._learnt
+            self.stated = self._learnt
         elif self._tried is not None:
             self._turn = self._learnt
         self._tried, self.attempts = None, 0

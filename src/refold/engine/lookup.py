@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from refold.core.fold import Folded
 from refold.core.stages.shown import part_of
 from refold.model.errors import NotFound
@@ -22,22 +24,39 @@ def is_handle(text: str) -> bool:
     return text.strip().startswith("#") and _HANDLE.fullmatch(text.strip()) is not None
 
 
+class Place(Struct, frozen=True):
+    """What a handle names: a message (m) or a summary (s), or one part of a message."""
+
+    kind: str
+    number: int
+    part: int | None = None
+
+
+def place_of(handle: str) -> Place:
+    """
+    Raises:
+        NotFound: this is no handle.
+    """
+    found = _HANDLE.fullmatch(handle.strip())
+    if found is None:
+        raise NotFound(f"{handle[:40]!r} is no handle", hint=_HINT)
+    return Place(found["kind"], int(found["number"]), int(found["part"]) if found["part"] else None)
+
+
 def look_up(handle: str, folded: Folded) -> Message | Part | Summary:
     """The original behind a handle: a message, one of its parts, or a summary.
 
     Raises:
         NotFound: there is no such original.
     """
-    found = _HANDLE.fullmatch(handle.strip())
-    if found is None:
-        raise NotFound(f"{handle[:40]!r} is no handle", hint=_HINT)
-    number, part = int(found["number"]), found["part"]
-    if found["kind"] == "s":
+    place = place_of(handle)
+    number, part = place.number, place.part
+    if place.kind == "s":
         return _summary(number, folded)
     if not folded.origin <= number < folded.size:
         raise NotFound(f"there is no message {number}: the conversation has {folded.size}", hint=_HINT)
     message = folded.original(number).message
-    inner = part_of(message, int(part)) if part else message
+    inner = message if part is None else part_of(message, part)
     if inner is None:
         raise NotFound(f"message {number} has no part {part}", hint=_HINT)
     return inner
@@ -58,6 +77,7 @@ def retrieve(handle: str, folded: Folded) -> Message | Summary:
 
 
 def _summary(number: int, folded: Folded) -> Summary:
-    if number >= len(folded.past):
-        raise NotFound(f"there is no summary {number}: the conversation has {len(folded.past)}", hint=_HINT)
-    return folded.past[number]
+    count = folded.numbered + len(folded.past)
+    if not folded.numbered <= number < count:
+        raise NotFound(f"there is no summary {number}: the conversation has {count}", hint=_HINT)
+    return folded.past[number - folded.numbered]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from refold.core import extractive
 from refold.core.arrival import arrive
@@ -45,6 +45,8 @@ from refold.core.view import View
 from refold.engine.bill import Bill
 from refold.engine.limits import Limits
 from refold.engine.lookup import look_up
+from refold.engine.receipts import Change, Receipt
+from refold.engine.secrecy import Secrecy
 from refold.model.budget import Budget
 from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent
 from refold.model.message import Message, Part, user
@@ -61,25 +63,6 @@ LEAST_LEARNT = 500
 CLIPPED = "the provider reported more input than the window holds"
 
 
-class Receipt(Struct, frozen=True):
-    """What was done on its own, and why."""
-
-    decision: Decision
-    reason: str
-    before: int
-    """Tokens of the messages and summaries before and after."""
-    after: int
-    edits: tuple[Edit, ...] = ()
-    summary: Summary | None = None
-
-
-class _Change(Struct, frozen=True):
-    """What was shown before a change; `raw` messages after it are to be shown as they came when it is taken back."""
-
-    before: Folded
-    raw: int = 0
-
-
 class Memory:
     """The state of one conversation. Not for use from several threads at once."""
 
@@ -91,27 +74,29 @@ class Memory:
         counter: TokenCounter,
         summarise: Summarise = extractive.summarise,
         prices: Prices | None = None,
+        secrecy: Secrecy | None = None,
     ) -> None:
         self.frame = _frame(fixed, budget, policy, counter, prices)
         self.folded = Folded.of(View(fixed.dialect, counter))
         self.meter, self.calibration, self.bill = Meter(), Calibration(), Bill()
         self.receipts: list[Receipt] = []
-        self.summarise = summarise
-        self._changes: list[_Change] = []
+        self.summarise, self.secrecy = summarise, secrecy or Secrecy()
+        self.changes: list[Change] = []
         self._prepared: Summary | None = None
         self._sent = self.folded
         self._window: Window | None = None
-        self._limits = Limits()
-        self._in_vain = 0
-        self._flag = ""
+        self.limits = Limits()
+        self.in_vain = 0
+        self.flag = ""
 
-    def add(self, *messages: Message) -> None:
+    def add(self, *messages: Message, sensitive: bool = False) -> None:
+        """Take in what was said; what is sensitive stays out of every summary."""
         for message in messages:
             if message.role == "assistant":
-                self._limits.answer()
+                self.limits.answer()
             elif message.role == "user":
-                self._limits.turn()
-            self._show_next(self.folded.take(message))
+                self.limits.turn()
+            self._show_next(self.secrecy.take(self.folded, message, is_marked=sensitive))
             self._look_around(message)
 
     def instruct(self, fixed: Fixed) -> None:
@@ -149,7 +134,7 @@ class Memory:
         if anchor(usage, sent.shown, counted=counted) is None:
             return  # no count of what was sent: nothing is learnt from it, and nothing done
         if usage.context > self.frame.budget.window:
-            self._flag = CLIPPED
+            self.flag = CLIPPED
         if sent.tokens >= max(LEAST_LEARNT, instructions):
             self.calibration = observe(
                 self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
@@ -166,9 +151,9 @@ class Memory:
 
     def undo(self) -> bool:
         """Take back the last change to what is shown; False where there is none."""
-        if not self._changes:
+        if not self.changes:
             return False
-        change, known = self._changes.pop(), self.folded
+        change, known = self.changes.pop(), self.folded
         since = known.size - change.before.size
         folded = known.shown_as(change.before)
         for offset, message in enumerate(known.shown.messages(len(known.shown) - since)):
@@ -200,14 +185,14 @@ class Memory:
             RecoverySpent: as many windows as the policy allows were tried for this call, or none can be smaller.
         """
         found, policy = classify(status, body), self.frame.policy
-        if not found.is_overflow or not policy.enabled or self._limits.attempts >= policy.recovery.attempts:
+        if not found.is_overflow or not policy.enabled or self.limits.attempts >= policy.recovery.attempts:
             raise RecoverySpent
         sent, output = self._sent if self._window else self.folded, self.frame.budget.max_output
-        self._limits.refuse(found, sent=size_of(sent, self.frame), ratio=self._ratio, max_output=output)
+        self.limits.refuse(found, sent=size_of(sent, self.frame), ratio=self._ratio, max_output=output)
         try:
             return self._send(self._act("overflow"))
         except (DoesNotFit, InvalidWindow) as error:
-            self._limits.give_up()
+            self.limits.give_up()
             raise RecoverySpent(error.message) from None
 
     def ahead(self) -> SummaryRequest | None:
@@ -227,6 +212,12 @@ class Memory:
     def last_marks(self) -> tuple[Edit, ...]:
         """The cache breakpoints that were set in it: edits too, made anew with every call."""
         return breakpoint_edits(self._window, self._sent) if self._window else ()
+
+    def restore(self, folded: Folded) -> None:
+        """Go on from a state that was kept somewhere else."""
+        self.folded = self._sent = folded
+        self._prepared, self._window = None, None
+        self.changes.clear()
 
     def prepare(self, summary: Summary) -> None:
         """Keep a summary that was written ahead for the moment at which the window is full."""
@@ -261,10 +252,10 @@ class Memory:
         return Now(
             moment,
             size,
-            limit=self._limits.limit,
+            limit=self.limits.limit,
             ratio=max(self._ratio, size / counted) if is_better and size else self._ratio,
-            flag=self._flag if moment == "before_call" else "",
-            in_vain=self._in_vain,
+            flag=self.flag if moment == "before_call" else "",
+            in_vain=self.in_vain,
             keep=keep,
         )
 
@@ -286,7 +277,7 @@ class Memory:
             self.folded = mended
         planned = plan(self.folded, self.frame, self._now(moment, keep))
         if moment == "after_call" and self.frame.policy.deferred:
-            self._flag = planned.reason if planned.request is not None else self._flag
+            self.flag = planned.reason if planned.request is not None else self.flag
             return planned
         summary = None
         if planned.request is not None:
@@ -309,9 +300,9 @@ class Memory:
             summary = structs.replace(summary, read=files.read, modified=files.modified)
         done = resolve(planned, summary) if summary else give_up(planned)
         if summary is None or done.decision != "summarise":
-            self._in_vain += 1
+            self.in_vain += 1
             return done, None
-        self._prepared, self._flag, self._in_vain = None, "", 0
+        self._prepared, self.flag, self.in_vain = None, "", 0
         self.calibration = forget_sums(self.calibration)
         return done, next(one for one in done.next.past[::-1] if one.text == summary.text)
 
@@ -345,8 +336,9 @@ class Memory:
         """Write down a change to what is shown, so that it can be told and taken back."""
         before = self.folded
         grown = after.whole - before.whole
-        self._changes.append(_Change(before, raw))
-        self.receipts.append(Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary))
+        receipt = Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary)
+        self.changes.append(Change(before, after, receipt, raw))
+        self.receipts.append(receipt)
 
     def _send(self, planned: Plan) -> Window:
         if planned.refusal:

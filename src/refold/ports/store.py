@@ -78,7 +78,7 @@ class Session(Struct, frozen=True, kw_only=True):
     carries: Carries = "none"
     state: Literal["live", "undone"] = "live"
     summary: str = ""
-    """The id of the summary that was written when it was closed, or that it begins with: see `carries`."""
+    """The id of the summary that was written when it was closed; its child begins with it."""
     target: str = ""
     """The session that a resumed one goes on with."""
     tokens: int = 0
@@ -333,6 +333,10 @@ class Store(Protocol):
         ...
 
     async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None: ...
+
+    async def damaged(self, head: Head) -> list[int]:
+        """Numbers of the branch's own messages whose bytes are no longer those that were stored."""
+        ...
 
     async def pin(self, head: Head, seq: int, *, on: bool) -> None: ...
 

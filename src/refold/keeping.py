@@ -1,0 +1,204 @@
+"""The engine: conversations that are kept, opened by name, listed, searched, forked and deleted.
+
+One idea: an engine is a store, an owner and the settings that conversations are opened with. It holds no conversation itself,
+so two programs with the same store see the same, and closing one loses nothing.
+
+    async with await refold.Engine.open("sqlite:///chats.db") as engine:
+        talk = await engine.conversation("support-42", model="gpt-4o-mini")
+        await talk.add("Where is my order?")
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+from uuid import uuid4
+
+from msgspec import Struct
+
+from refold.conversation import Summarise
+from refold.core.stages.shown import handle_of
+from refold.durable import DurableConversation
+from refold.engine.doctor import Finding, examine
+from refold.engine.journal import Journal
+from refold.engine.recalling import passage
+from refold.engine.work import sweep
+from refold.model.errors import ConfigError, NotFound
+from refold.ports.store import Head, Hit, Listed, Session, Store, Written
+from refold.ports.summariser import Summariser
+
+OWNER = "local"
+"""Whose conversations these are where nobody says: one person on one machine."""
+MAX_ID = 200
+"""Characters of a name: names are for people and for URLs."""
+PASSAGE = 80
+"""Tokens of each message that a search found: a few lines, and its handle opens the rest."""
+
+
+class Found(Struct, frozen=True):
+    """A message that a search found, with what it says."""
+
+    conversation: str
+    branch: str
+    handle: str
+    text: str
+    score: float
+
+
+class Engine:
+    """Conversations of one owner in one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        owner: str = OWNER,
+        summariser: Summariser | Summarise | None = None,
+        max_spend: float | None = None,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: uuid4().hex,
+        **settings: Any,
+    ) -> None:
+        self.store, self.owner = store, owner
+        self._summariser, self._max_spend, self._settings = summariser, max_spend, settings
+        self._clock, self._new_id = clock, new_id
+        self._holder = f"{os.getpid()}-{new_id()[:8]}"
+
+    @classmethod
+    async def open(cls, url: str = "", **settings: Any) -> Self:
+        """The engine over a store by its URL: `sqlite:///path`, `postgresql://…` or `memory:`; without one, the default file.
+
+        Raises:
+            ConfigError: the URL names no store.
+            StoreError: the store cannot be opened.
+        """
+        from refold.store.place import open_store
+
+        engine = cls(await open_store(url), **settings)
+        await engine.sweep()
+        return engine
+
+    async def conversation(
+        self, name: str, *, model: str = "", branch: str = "", **settings: Any
+    ) -> DurableConversation:
+        """A conversation by its name; one that is not there yet is begun.
+
+        Takes the settings of `refold.Conversation`; those of the engine serve where none are given.
+
+        Raises:
+            ConfigError: the name or a setting cannot work.
+        """
+        chosen = {**self._settings, **settings}
+        summariser = chosen.pop("summariser", self._summariser)
+        max_spend = chosen.pop("max_spend", self._max_spend)
+        title, wire = chosen.pop("title", ""), chosen.get("format", "chat")
+        head = await self._head(name, branch) or await self._begin(name, model, wire, title)
+        chosen["format"] = head.format
+        session = await self.store.session(self.owner, head.session)
+        if session is None:
+            raise NotFound("the open session of this conversation is gone", hint="run `refold doctor`")
+        journal = Journal(self.store, head, session, self._clock, self._new_id)
+        talk = DurableConversation(
+            model or head.model,
+            journal,
+            holder=self._holder,
+            summariser=summariser,
+            max_spend=max_spend,
+            **chosen,
+        )
+        await talk.load()
+        return talk
+
+    async def fork(self, name: str, at: int, *, branch: str = "") -> str:
+        """A branch that shares the first `at` messages of a conversation; its name.
+
+        Raises:
+            NotFound: there is no such conversation, or it has fewer messages.
+        """
+        base = await self._head(name, branch)
+        if base is None or not 0 <= at <= base.next_seq:
+            raise NotFound(f"there is no message {at} to fork at", hint="see `refold show`")
+        new, session = self._new_id(), self._new_id()
+        head = Head(
+            owner=self.owner,
+            conversation=name,
+            branch=new,
+            session=session,
+            format=base.format,
+            model=base.model,
+        )
+        opened = Session(id=session, branch=new, first=at, at=self._clock())
+        return (await self.store.fork(base, at, head, opened)).branch
+
+    async def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
+        """The latest conversations first."""
+        return await self.store.conversations(self.owner, limit=limit, words=words)
+
+    async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
+        """The sessions of a conversation, or the latest of all."""
+        return await self.store.sessions(self.owner, name, limit)
+
+    async def summaries(self, ids: Sequence[str]) -> list[Written]:
+        return await self.store.written(self.owner, ids)
+
+    async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[Found]:
+        """Messages of every conversation that hold the words, best first."""
+        hits = await self.store.search(self.owner, words, conversation=name, limit=limit)
+        return [
+            Found(
+                hit.conversation, hit.branch, handle_of(hit.seq), await self._passage(hit, words), hit.score
+            )
+            for hit in hits
+        ]
+
+    async def _passage(self, hit: Hit, words: str) -> str:
+        """What a message that was found says about the words."""
+        head = await self.store.head(self.owner, hit.conversation, hit.branch)
+        stored = await self.store.pick(head, [hit.seq]) if head else []
+        return passage(stored[0], words, max_tokens=PASSAGE) if stored else ""
+
+    async def delete(self, name: str = "") -> int:
+        """Really delete a conversation, or everything that the owner has. How many there were."""
+        return await self.store.delete(self.owner, name)
+
+    async def expire(self, before: float) -> int:
+        """Delete what nothing happened in since then."""
+        return await self.store.expire(self.owner, before)
+
+    async def sweep(self) -> int:
+        """End compactions that a program left behind when it died."""
+        return await sweep(self.store, self.owner, self._clock())
+
+    async def examine(self, name: str) -> list[Finding]:
+        """Is everything that was said where it belongs?"""
+        return await examine(self.store, self.owner, name, self._clock())
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _head(self, name: str, branch: str = "") -> Head | None:
+        if not name or len(name) > MAX_ID or not name.isprintable():
+            raise ConfigError(
+                "this cannot be the name of a conversation", hint=f"use 1 to {MAX_ID} printable characters"
+            )
+        return await self.store.head(self.owner, name, branch)
+
+    async def _begin(self, name: str, model: str, wire: str, title: str) -> Head:
+        session = Session(id=self._new_id(), branch=self._new_id(), first=0, at=self._clock())
+        head = Head(
+            owner=self.owner,
+            conversation=name,
+            branch=session.branch,
+            session=session.id,
+            format=wire,
+            model=model,
+        )
+        return await self.store.create(head, session, title=title, at=self._clock())

@@ -1,0 +1,70 @@
+"""A conversation in a store: read again by another process it says the same to the byte, and goes on the same way."""
+
+from itertools import count
+
+import pytest
+
+from refold.core.presets import PRESETS
+from refold.engine.journal import Journal
+from refold.engine.memory import Memory
+from refold.model.budget import Budget
+from refold.model.dialect import DIALECTS
+from refold.model.message import system, user
+from refold.model.window import Fixed
+from refold.ports.store import Head, Session
+from refold.replay import ReferenceCounter
+from refold.store.memory import MemoryStore
+from refold.wire.message import encode_message
+from tests.engine.talking import agent_turn
+
+COUNTER = ReferenceCounter()
+
+
+def memory(preset="refold", window=4_000, dialect="chat"):
+    rules = (system("Be brief."),) if dialect != "anthropic" else ()
+    return Memory(Fixed(DIALECTS[dialect], rules), Budget(window=window), PRESETS[preset], COUNTER)
+
+
+async def begun(store=None, dialect="chat", name="c"):
+    store, ids = store or MemoryStore(), count()
+    head = Head(owner="o", conversation=name, branch=f"{name}-b", format=dialect, session=f"{name}-s")
+    session = Session(id=head.session, branch=head.branch, first=0)
+    seen = await store.create(head, session)
+    return Journal(store, seen, session, clock=lambda: 0.0, new_id=lambda: f"id{next(ids)}")
+
+
+async def opened(journal, talk):
+    """Another process: nothing but the store is shared."""
+    ids = count(1_000_000)
+    other = Journal(
+        journal.store, journal.seen, journal.session, clock=lambda: 0.0, new_id=lambda: f"id{next(ids)}"
+    )
+    fresh = Memory(talk.frame.fixed, talk.frame.budget, talk.frame.policy, COUNTER)
+    await other.load(fresh)
+    return other, fresh
+
+
+def sent(talk):
+    window, dialect = talk.context(), talk.frame.fixed.dialect
+    return [
+        bytes(encode_message(each, dialect)) for each in (*window.system, *window.summaries, *window.messages)
+    ]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_another_process_sends_the_same_bytes_at_any_time(preset, dialect):
+    journal, talk = await begun(dialect=dialect), memory(preset, dialect=dialect)
+    for number in range(30):
+        for message in agent_turn(number, size=2_000 if number % 7 == 3 else 300):
+            talk.add(message)
+        talk.add(user("and now?"))
+        before = sent(talk)
+        await journal.save(talk)
+        _, fresh = await opened(journal, talk)
+        assert sent(fresh) == before
+        assert fresh.folded.size == talk.folded.size
+        assert fresh.folded.ledger == talk.folded.ledger
+        assert fresh.folded.whole == talk.folded.whole
+        assert fresh.recall("#m0") if fresh.folded.origin == 0 else fresh.folded.origin > 0
+    assert talk.folded.summaries

@@ -1,0 +1,80 @@
+"""What is shown outlives the process: written down and read again, it is the same to the byte."""
+
+import msgspec
+import pytest
+
+from refold.core.presets import PRESETS
+from refold.core.view import View
+from refold.engine import snapshot
+from refold.engine.snapshot import Original
+from refold.model.errors import StoreError
+from refold.model.message import user
+from refold.wire.message import decode_message, encode_message
+from tests.engine.talking import agent_turn, memory
+
+
+def talk_of(preset, turns):
+    talk = memory(preset)
+    for number in range(turns):
+        talk.add(*agent_turn(number, size=300))
+    talk.add(user("and now?"))
+    talk.context()
+    return talk
+
+
+def written(talk):
+    dialect = talk.frame.fixed.dialect
+    return snapshot.write(talk.folded, lambda message: bytes(encode_message(message, dialect)))
+
+
+def read(talk, kept, first=None):
+    folded, dialect = talk.folded, talk.frame.fixed.dialect
+    first = snapshot.origin_of(kept) if first is None else first
+    messages = [folded.original(number).message for number in range(first, folded.size)]
+    held = [Original(number, message, message) for number, message in enumerate(messages, first)]
+    empty = View(dialect, folded.shown.counter)
+    return snapshot.read(kept, held, empty, lambda raw: decode_message(raw, dialect), frozenset({3}))
+
+
+@pytest.mark.parametrize("turns", [1, 6, 25])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_was_shown_is_shown_again(preset, turns):
+    talk = talk_of(preset, turns)
+    before = talk.context()
+    folded = read(talk, written(talk))
+    assert (folded.size, folded.whole, folded.replies) == (
+        talk.folded.size,
+        talk.folded.whole,
+        talk.folded.replies,
+    )
+    assert folded.ledger == talk.folded.ledger
+    assert folded.pinned == {3}
+    talk.restore(folded)
+    after = talk.context()
+    assert [message.bare() for message in after.messages] == [message.bare() for message in before.messages]
+    assert after.summaries == before.summaries
+
+
+def test_only_what_came_after_the_last_summary_is_needed():
+    talk = talk_of("opal", 40)
+    origin = snapshot.origin_of(written(talk))
+    assert origin == talk.folded.summaries[-1].last
+    assert len(read(talk, written(talk)).branch) == talk.folded.size - origin
+
+
+def test_messages_that_do_not_follow_it_are_refused():
+    talk = talk_of("opal", 40)
+    with pytest.raises(StoreError, match="are needed"):
+        read(talk, written(talk), first=0)
+
+
+@pytest.mark.parametrize("kept", [b"", b"\xff", msgspec.msgpack.encode({"version": 1})])
+def test_what_cannot_be_read_is_said_clearly(kept):
+    with pytest.raises(StoreError, match="cannot be read"):
+        snapshot.origin_of(kept)
+
+
+def test_what_a_later_version_wrote_is_not_guessed_at():
+    state = msgspec.msgpack.decode(written(talk_of("opal", 1)))
+    with pytest.raises(StoreError, match="another version"):
+        snapshot.origin_of(msgspec.msgpack.encode({**state, "version": 99}))
