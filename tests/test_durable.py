@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+from refold.core.presets import PRESETS
 from refold.keeping import Engine
-from refold.model.errors import ConfigError, NotFound
+from refold.model.errors import ConfigError, NotFound, StoreError
 from refold.store.memory import MemoryStore
 
 
@@ -271,3 +272,97 @@ async def test_how_a_conversation_is_doing_is_known_after_a_restart(store):
     assert status.messages == 120
     assert status.compactions == 1
     assert 0 < status.ratio <= 1
+
+
+@pytest.mark.feature("L3")
+async def test_sessions_are_found_by_what_was_said_in_them_and_by_their_id(store):
+    talk = await long(engine(store), turns=3)
+    await talk.new()
+    await talk.add("Something about zebras.")
+    first, second = await engine(store).sessions("chat")
+    assert await engine(store).find_sessions("zebras") == [("chat", second)]
+    assert await engine(store).find_sessions(first.id[:8]) == [("chat", first)]
+
+
+@pytest.mark.feature("N10")
+async def test_a_preview_changes_nothing(store):
+    talk = await engine(store, window=100_000).conversation("chat")
+    for number in range(10):
+        await talk.add(*answer(number))
+    await talk.add("and now?")
+    before = await talk.context()
+    preview = await talk.preview()
+    assert preview.after < preview.before
+    assert preview.receipt.summary.text
+    assert await talk.context() == before
+    assert len(await engine(store).sessions("chat")) == 1
+
+
+@pytest.mark.feature("N10")
+async def test_a_compaction_is_run_again_by_another_policy_on_the_same_messages(store):
+    talk = await engine(store, window=100_000).conversation("chat")
+    for number in range(10):
+        await talk.add(*answer(number))
+    await talk.add("and now?")
+    await talk.compact()
+    (_, child) = await engine(store).sessions("chat")
+    assert await talk.rerun(preset=PRESETS["lis"])
+    sessions = await engine(store).sessions("chat")
+    assert [(one.first, one.state) for one in sessions[1:]] == [
+        (child.first, "undone"),
+        (child.first, "live"),
+    ]
+    assert (await talk.context())["messages"][0]["role"] == "assistant"
+    assert await engine(store).examine("chat") == []
+
+
+async def test_what_may_not_be_kept_is_counted_and_not_kept(store):
+    secretive = engine(store, keeps_content=False)
+    talk = await secretive.conversation("chat")
+    for number in range(30):
+        await talk.add(*answer(number))
+        await talk.context()
+    assert "question" not in str(vars(store))
+    assert (await talk.status()).messages == 120
+    assert await secretive.examine("chat") == []
+    with pytest.raises(StoreError, match="was not kept"):
+        await engine(store).conversation("chat")
+
+
+async def test_what_comes_twice_under_one_key_is_there_once(store):
+    talk = await engine(store).conversation("chat")
+    for _ in range(3):
+        await talk.add("only once", key="request-7")
+    other = await engine(store).conversation("chat")
+    await other.add("only once", key="request-7")
+    assert len((await other.context())["messages"]) == 1
+
+
+@pytest.mark.feature("C3")
+async def test_what_was_learnt_about_a_model_serves_the_next_conversation(store):
+    talk = await engine(store, window=100_000).conversation("one", model="gpt-4o")
+    for number in range(12):
+        await talk.add(*answer(number, size=900))
+        sent = await talk.context()
+        await talk.record({"prompt_tokens": 1_000 + len(str(sent)) // 2, "completion_tokens": 5})
+    learnt = talk._talk.memory.calibration.ratio
+    assert learnt > 1.2
+    other = await engine(store).conversation("two", model="gpt-4o")
+    assert other._talk.memory.calibration.ratio == pytest.approx(learnt, abs=0.02)
+    assert (await engine(store).conversation("three", model="gpt-4.1"))._talk.memory.calibration.ratio == 1
+
+
+@pytest.mark.feature("L6")
+async def test_reported_counts_are_kept_for_each_message(store):
+    talk = await engine(store, window=100_000).conversation("chat")
+    await talk.add("a question")
+    await talk.context()
+    await talk.record({"prompt_tokens": 50, "completion_tokens": 7})
+    await talk.add({"role": "assistant", "content": "an answer"})
+    await talk.add("another question")
+    await talk.context()
+    await talk.record({"prompt_tokens": 70, "completion_tokens": 9})
+    await talk.add({"role": "assistant", "content": "another answer"})
+    again = await engine(store, window=100_000).conversation("chat")
+    found = [(one.tokens, one.source) for one in await again.accounts()]
+    assert found[1:] == [(7, "reported"), (13, "derived"), (9, "reported")]

@@ -7,7 +7,7 @@ import sys
 
 import refold
 
-PUBLIC = ["Conversation", "RefoldError", "__version__", "sync"]
+PUBLIC = ["Conversation", "Engine", "RefoldError", "__version__", "sync"]
 """Every name that `refold` exports. A change here is a change for users: it belongs in CHANGELOG.md."""
 
 HEAVY = {"asyncio", "click", "numpy", "pydantic", "rich", "splintr", "tiktoken", "typer"}

@@ -22,6 +22,7 @@ from refold.model.dialect import Dialect
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement
 from refold.ports.summariser import Summariser, SummaryTask
+from refold.ports.upstream import Ask, CountingUpstream
 from refold.wire.plain import plain_message
 
 T = TypeVar("T")
@@ -76,6 +77,22 @@ class Conversation:
     async def record(self, usage: object) -> None:
         """Take in what the provider reported."""
         await self._done(lambda: self._talk.record(usage))
+
+    async def count(self, upstream: CountingUpstream) -> int | None:
+        """How many tokens the provider says that the next request has, before it is sent; None where it cannot say.
+
+        Worth a round trip for a very large request: where it would not fit, the context that is asked for next is smaller.
+
+        Raises:
+            UpstreamError: the provider did not answer.
+        """
+        memory = self._talk.memory
+        window = await self._done(memory.context)
+        sent = (*window.summaries, *window.messages)
+        found = await upstream.count(Ask(sent, system=window.system, tools=window.fixed.tools))
+        if found is not None:
+            await self._done(lambda: memory.measured(found))
+        return found
 
     async def compact(self, *, focus: str = "") -> dict[str, Any]:
         """Compact now, and give the fields of the next request. `focus` is what the summary should give its room to."""

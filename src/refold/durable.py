@@ -17,14 +17,19 @@ from msgspec import Struct, structs
 
 from refold.conversation import Conversation, Summarise
 from refold.core.cost import call_cost
-from refold.core.plan import SummaryRequest
+from refold.core.plan import Frame, SummaryRequest
+from refold.core.policy import Policy
 from refold.core.view import View
 from refold.engine import recalling, sessions
+from refold.engine.accounts import MessageTokens, message_tokens
 from refold.engine.journal import Journal
+from refold.engine.learning import begin_with, keep_learnt
 from refold.engine.lookup import is_handle
+from refold.engine.receipts import Receipt
 from refold.engine.sessions import Resumed
 from refold.engine.work import Work
 from refold.model.errors import Conflict, NotFound
+from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.ports.store import Call, Compaction, Session
 from refold.ports.summariser import Summariser
@@ -32,6 +37,7 @@ from refold.wire.plain import plain_message, read_usage
 
 T = TypeVar("T")
 
+EVERYTHING = 10**9
 TRIES = 20
 """How often an act is done again because another process was first: so many in a row means that something else is wrong."""
 MAX_FAILURES = 3
@@ -59,6 +65,16 @@ class Status(Struct, frozen=True):
         return self.tokens / self.limit if self.limit else 0.0
 
 
+class Preview(Struct, frozen=True):
+    """What a compaction would do: tokens before and after, why, and what would be sent."""
+
+    before: int
+    after: int
+    receipt: Receipt | None
+    messages: tuple[Message, ...]
+    difference: Difference
+
+
 class DurableConversation(Conversation):
     """One chat in a store. Made by `refold.Engine`."""
 
@@ -76,6 +92,8 @@ class DurableConversation(Conversation):
         self._journal, self._work = journal, Work(journal, holder)
         self._max_spend, self._spent, self._failures = max_spend, 0.0, 0
         self._one_at_a_time, self._is_behind = asyncio.Lock(), True
+        self._window: Window | None = None
+        self._sent: Sent | None = None
 
     @property
     def id(self) -> str:
@@ -85,11 +103,24 @@ class DurableConversation(Conversation):
         """Put memory where the store is."""
         memory = self._talk.memory
         await self._journal.load(memory)
+        if not self._journal.seen.notes:
+            await begin_with(self._journal, memory)
         calls = await self._journal.store.calls(self._journal.seen.owner, self.id)
         self._spent = sum(call.dollars for call in calls if call.kind == "summary")
         self._asked, self._is_behind = None, False
+        self._instruct()
         if (prepared := await self._work.ready()) is not None:
             memory.prepare(prepared)
+
+    async def add(self, *messages: object, sensitive: bool = False, key: str = "") -> None:
+        """Add what was said. What comes with the `key` of something that is there already is not added again, so that an act
+        of which nobody knows whether it was kept can be done again.
+        """
+        store, seen = self._journal.store, self._journal.seen
+        if key and await store.find_key(seen, key) is not None:
+            return
+        await self._kept(lambda: self._talk.add(*messages, sensitive=sensitive), key=key)
+        self._write_ahead()
 
     async def record(self, usage: object) -> None:
         """Take in what the provider reported, and keep it."""
@@ -98,20 +129,23 @@ class DurableConversation(Conversation):
         calls: list[Call] = []
         if reported is not None:
             prices, seen = memory.frame.prices, self._journal.seen
+            sent = self._sent or note_sent(self._journal, memory)
             calls.append(
                 Call(
                     id=self._journal.new_id(),
                     branch=seen.branch,
                     session=self._journal.session.id,
                     usage=reported,
-                    size=seen.next_seq,
+                    size=sent.size,
                     model=seen.model,
-                    receipt=msgspec.json.encode(memory.last_marks),
+                    receipt=msgspec.json.encode(sent),
                     dollars=call_cost(reported, prices) if prices else 0.0,
                     at=self._journal.clock(),
                 )
             )
+        before = memory.calibration.ratio, memory.limits.stated
         await self._kept(lambda: memory.record(reported), calls)
+        await keep_learnt(self._journal, memory, before)
 
     async def undo(self) -> bool:
         """Take back the last thing that was done to the context in this session."""
@@ -135,6 +169,67 @@ class DurableConversation(Conversation):
                 raise
             return await recalling.search(self._journal, memory, what, max_tokens=max_tokens)
         return found.text if isinstance(found, Summary) else plain_message(found, memory.frame.fixed.dialect)
+
+    async def preview(self, *, preset: Policy | None = None) -> Preview:
+        """What a compaction would do now, without doing it and without asking any model."""
+        await self._catch_up()
+        found, window = rehearse(self._talk.memory, self._framed(preset))
+        receipt = found.receipts[-1] if found.receipts else None
+        sent = (*window.summaries, *window.messages)
+        return Preview(found.before.tokens, found.after.tokens, receipt, sent, found)
+
+    async def fold(self, *, focus: str = "") -> None:
+        """Compact now, also where no call can follow yet because the assistant had the last word."""
+        try:
+            await self.compact(focus=focus)
+        except InvalidWindow:
+            await self._kept(lambda: None)
+
+    async def difference(self, change: Compaction) -> Difference:
+        """What was shown before a change and after it; see `hindsight.difference`."""
+        await self._catch_up()
+        return await difference(self._journal, self._talk.memory, change)
+
+    async def as_sent(self, call: Call) -> dict[str, Any]:
+        """The fields of the request that left with a call; see `hindsight.sent_with`."""
+        await self._catch_up()
+        return self._talk.fields(await sent_with(self._journal, self._talk.memory, call))
+
+    async def came_with(self, fields: bytes) -> None:
+        """Keep the request that the conversation came in with, without its messages: its system prompt and tools serve
+        wherever no others are given.
+        """
+        self._journal.fields = fields
+        await self._kept(lambda: None)
+        self._instruct()
+
+    async def rerun(self, *, preset: Policy | None = None) -> bool:
+        """Do the last compaction of this session again, on the same messages, by another policy; False where there is none."""
+        last = await self._last_change(kind="summarise")
+        while last is not None and (change := await self._last_change()) is not None:
+            await self.undo()
+            if change.id == last.id:
+                break
+        if last is None:
+            return False
+        memory = self._talk.memory
+        frame, memory.frame = memory.frame, self._framed(preset)
+        try:
+            await self._kept(lambda: memory.compact(cut=last.cut))
+        finally:
+            memory.frame = frame
+        return True
+
+    def _framed(self, policy: Policy | None) -> Frame:
+        frame = self._talk.memory.frame
+        return structs.replace(frame, policy=policy) if policy else frame
+
+    async def accounts(self) -> list[MessageTokens]:
+        """What is known about the size of each message: reported by the provider, derived from its reports, or counted."""
+        seen, store = self._journal.seen, self._journal.store
+        calls = await store.calls(seen.owner, self.id, limit=EVERYTHING)
+        own = [call for call in calls if call.branch == seen.branch]
+        return message_tokens(own, await store.messages(seen))
 
     async def new(self) -> Session:
         """Begin a session that knows nothing of what was said. Nothing is lost: it can be resumed, and recalled."""
@@ -175,19 +270,33 @@ class DurableConversation(Conversation):
     async def _done(self, act: Callable[[], T]) -> T:
         return await self._kept(act)
 
-    async def _kept(self, act: Callable[[], T], calls: Sequence[Call] = ()) -> T:
+    async def _kept(self, act: Callable[[], T], calls: Sequence[Call] = (), key: str = "") -> T:
         """Act, and keep what came of it."""
         async with self._one_at_a_time:
             for _ in range(TRIES):
                 await self._catch_up()
                 result, self._is_behind = act(), True
                 try:
-                    await self._journal.save(self._talk.memory, calls)
+                    await self._journal.save(self._talk.memory, calls, key)
                 except Conflict:
                     continue
                 self._is_behind = False
+                self._look_at_sent()
                 return result
         raise Conflict("other writers were first again and again", hint="is something writing in a loop?")
+
+    def _look_at_sent(self) -> None:
+        """Note what a new window was made of, before anything else happens."""
+        window = self._talk.memory.last_window
+        if window is not self._window:
+            self._window = window
+            self._sent = note_sent(self._journal, self._talk.memory) if window else None
+
+    def _instruct(self) -> None:
+        """Take the system prompt and the tools that the conversation came in with, where no others were given."""
+        fields, fixed = self._journal.fields, self._talk.memory.frame.fixed
+        if fields and not (fixed.system or fixed.tools):
+            self._talk.instruct(fixed_of(read(FIELDS, fields), fixed.dialect))
 
     async def _catch_up(self) -> None:
         """Read again what another process has written, or what nobody knows was kept."""
@@ -198,7 +307,7 @@ class DurableConversation(Conversation):
         if self._is_behind:
             await self.load()
 
-    async def _last_change(self) -> Compaction | None:
+    async def _last_change(self, kind: str = "") -> Compaction | None:
         """The newest change of the open session that is still in effect."""
         seen, session = self._journal.seen, self._journal.session.id
         changes = await self._journal.store.compactions(seen.owner, seen.branch)
@@ -208,6 +317,7 @@ class DurableConversation(Conversation):
             if one.state == "installed"
             and (one.session or one.base) == session
             and (one.kind == "summarise" or not one.session)
+            and kind in ("", one.kind)
         )
         return max(own, key=lambda one: one.number, default=None)
 

@@ -33,6 +33,11 @@ OWNER = "local"
 """Whose conversations these are where nobody says: one person on one machine."""
 MAX_ID = 200
 """Characters of a name: names are for people and for URLs."""
+EVERYTHING = 10**9
+HITS = 200
+"""Messages that are looked at to find sessions: the best ones mostly stand in a few."""
+SHORTEST_ID = 6
+"""Characters by which a session can be named: fewer are more likely a word."""
 PASSAGE = 80
 """Tokens of each message that a search found: a few lines, and its handle opens the rest."""
 
@@ -57,13 +62,14 @@ class Engine:
         owner: str = OWNER,
         summariser: Summariser | Summarise | None = None,
         max_spend: float | None = None,
+        keeps_content: bool = True,
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: uuid4().hex,
         **settings: Any,
     ) -> None:
         self.store, self.owner = store, owner
         self._summariser, self._max_spend, self._settings = summariser, max_spend, settings
-        self._clock, self._new_id = clock, new_id
+        self._clock, self._new_id, self._keeps_content = clock, new_id, keeps_content
         self._holder = f"{os.getpid()}-{new_id()[:8]}"
 
     @classmethod
@@ -99,7 +105,8 @@ class Engine:
         session = await self.store.session(self.owner, head.session)
         if session is None:
             raise NotFound("the open session of this conversation is gone", hint="run `refold doctor`")
-        journal = Journal(self.store, head, session, self._clock, self._new_id)
+        keeps = self._keeps_content
+        journal = Journal(self.store, head, session, self._clock, self._new_id, keeps_content=keeps)
         talk = DurableConversation(
             model or head.model,
             journal,
@@ -139,6 +146,18 @@ class Engine:
     async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         """The sessions of a conversation, or the latest of all."""
         return await self.store.sessions(self.owner, name, limit)
+
+    async def find_sessions(self, words: str, *, limit: int = 10) -> list[tuple[str, Session]]:
+        """Closed and open sessions to resume, each with its conversation: by id, or by words that were said in them."""
+        hits = await self.store.search(self.owner, words, limit=HITS)
+        named = [one.id for one in await self.conversations(limit=EVERYTHING)] if _is_id(words) else []
+        found: dict[str, tuple[str, Session]] = {}
+        for name in dict.fromkeys((*named, *(hit.conversation for hit in hits))):
+            for one in await self.sessions(name):
+                is_named = _is_id(words) and one.id.startswith(words)
+                if one.state == "live" and (is_named or any(_is_in(one, hit) for hit in hits)):
+                    found[one.id] = (name, one)
+        return list(found.values())[:limit]
 
     async def summaries(self, ids: Sequence[str]) -> list[Written]:
         return await self.store.written(self.owner, ids)
@@ -202,3 +221,11 @@ class Engine:
             model=model,
         )
         return await self.store.create(head, session, title=title, at=self._clock())
+
+
+def _is_id(words: str) -> bool:
+    return len(words) >= SHORTEST_ID and words.isalnum()
+
+
+def _is_in(session: Session, hit: Hit) -> bool:
+    return session.branch == hit.branch and session.first <= hit.seq < (session.last or EVERYTHING)

@@ -7,6 +7,7 @@ from refold.core.presets import PRESETS
 from refold.model.dialect import CHAT
 from refold.model.errors import InvalidWindow, RecoverySpent
 from refold.model.message import assistant, tool, user
+from refold.model.overflow import Overflow
 from refold.model.tokens import Usage
 from tests.engine.talking import agent_turn, memory, size_of
 
@@ -54,6 +55,34 @@ class TestRecovery:
         talk.context()
         with pytest.raises(RecoverySpent):
             talk.recover(429, {"error": {"message": "Rate limit reached"}})
+
+    @pytest.mark.feature("O12")
+    def test_what_was_found_in_a_refusal_before_counts_like_the_refusal(self):
+        talk = self.full()
+        talk.context()
+        found = Overflow("input_too_long", limit=2_000, prompt=2_500)
+        assert talk.recover(None, found) == self.recovered()
+        with pytest.raises(RecoverySpent):
+            talk.recover(None, Overflow("rate_limit"))
+
+    def recovered(self):
+        talk = self.full()
+        talk.context()
+        return talk.recover(400, TOO_LONG)
+
+    @pytest.mark.feature("O12")
+    def test_a_refusal_without_a_word_is_an_overflow_where_the_window_was_nearly_full(self):
+        talk = memory("refold", window=4_000)
+        while talk.measurement.content.tokens < 3_300:
+            talk.add(*agent_turn(len(talk.folded.branch)))
+        talk.add(user("and now?"))
+        first = talk.context()
+        assert size_of(talk.recover(400, b"")) < size_of(first)
+        roomy = memory("refold", window=40_000)
+        roomy.add(*agent_turn(0), user("and now?"))
+        roomy.context()
+        with pytest.raises(RecoverySpent):
+            roomy.recover(400, b"")
 
     def test_a_policy_that_is_off_does_nothing_at_all(self):
         from msgspec import structs

@@ -6,6 +6,8 @@ import pytest
 
 from refold.core.overflow import classify
 from refold.engine.refusal import read_refusal
+from refold.model.errors import ContextOverflow, RateLimited, UpstreamError
+from refold.model.overflow import Overflow
 
 OPENAI = {
     "error": {
@@ -48,6 +50,22 @@ def test_the_status_tells_a_rate_limit_from_an_overflow():
 
     assert status == 429
     assert not classify(status, told).is_overflow
+
+
+@pytest.mark.feature("O12")
+@pytest.mark.parametrize(
+    "error",
+    [
+        ContextOverflow("it is too long", overflow=Overflow("input_too_long", limit=8_192)),
+        RateLimited("it is too long", overflow=Overflow("rate_limit")),
+    ],
+)
+def test_our_own_errors_know_what_was_said(error):
+    assert read_refusal(error) == (None, error.overflow)
+
+
+def test_an_error_of_our_own_that_knows_nothing_is_read_by_its_words():
+    assert read_refusal(UpstreamError("it failed")) == (None, "it failed")
 
 
 class Failed(Exception):

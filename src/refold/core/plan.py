@@ -72,6 +72,8 @@ class Now(Struct, frozen=True):
     """How many compactions in a row have gained nothing."""
     keep: int | None = None
     """So many tokens are to stay, whatever the policy says."""
+    cut: int | None = None
+    """The messages before this number are to leave, whatever the policy says."""
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -295,18 +297,10 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     """What to summarise; None where nothing can be cut off, or nothing is new since the last summary."""
     if folded.settled == folded.size and now.moment != "overflow":
         return None
-    items, policy, effective = folded.items.items, frame.policy, _effective(frame, now)
+    items, effective = folded.items.items, _effective(frame, now)
     if not items:
         return None
-    at = cut_at(
-        folded,
-        policy,
-        frame.budget,
-        effective,
-        now.moment,
-        is_full=not fits(folded, frame, now),
-        keep=now.keep,
-    )
+    at = _cut(folded, frame, now, effective)
     last = items[at].seq if at < len(items) else folded.size
     kept = _kept(folded, last, effective)
     if len(kept) == len(items):
@@ -314,7 +308,7 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     split = cuts.split_turn(folded.shown, at)
     first = folded.summaries[-1].last if folded.summaries else 0
     return SummaryRequest(
-        first=0 if policy.scope == "cumulative" else first,
+        first=0 if frame.policy.scope == "cumulative" else first,
         last=last,
         items=items[:at],
         kept=kept,
@@ -322,6 +316,15 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
         max_tokens=_summary_room(kept, frame, now, effective),
         turn_from=folded.number(split.start) if split else None,
     )
+
+
+def _cut(folded: Folded, frame: Frame, now: Now, effective: int) -> int:
+    """The index of the first message that stays."""
+    if now.cut is not None:
+        return sum(item.seq < now.cut for item in folded.items.items)
+    is_full = not fits(folded, frame, now)
+    budget, moment = frame.budget, now.moment
+    return cut_at(folded, frame.policy, budget, effective, moment, is_full=is_full, keep=now.keep)
 
 
 def _effective(frame: Frame, now: Now) -> int:

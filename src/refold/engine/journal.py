@@ -46,25 +46,38 @@ class Notes(Struct, frozen=True):
     calibration: Calibration = Calibration()
     bill: Bill = Bill()
     sensitive: tuple[int, ...] = ()
+    fields: bytes = b""
+    """The request that the conversation came in with, without its messages, as JSON."""
 
 
 class Journal:
     """One branch in a store. `seen` is where it was when memory was last in step with it."""
 
-    def __init__(self, store: Store, seen: Head, session: Session, clock: Clock, new_id: NewId) -> None:
+    def __init__(
+        self,
+        store: Store,
+        seen: Head,
+        session: Session,
+        clock: Clock,
+        new_id: NewId,
+        *,
+        keeps_content: bool = True,
+    ) -> None:
         self.store, self.seen, self.session = store, seen, session
-        self.clock, self.new_id = clock, new_id
+        self.clock, self.new_id, self._keeps_content = clock, new_id, keeps_content
+        self.shown, self.fields = "", b""
+        """The id of the change in effect, and the request that the conversation came in with."""
         self._notes = seen.notes
 
-    async def save(self, memory: Memory, calls: Sequence[kept.Call] = ()) -> None:
-        """Keep all that is new.
+    async def save(self, memory: Memory, calls: Sequence[kept.Call] = (), key: str = "") -> None:
+        """Keep all that is new; `key` is what the client calls the first message of it.
 
         Raises:
             Conflict: somebody else has written meanwhile; nothing was kept.
             StoreError: nothing was kept, or nobody knows: load before going on.
         """
-        notes, changes = msgspec.msgpack.encode(notes_of(memory)), tuple(self._changes(memory))
-        messages = tuple(self._messages(memory))
+        notes, changes = msgspec.msgpack.encode(self._noted(memory)), tuple(self._changes(memory))
+        messages = tuple(self._messages(memory, key))
         if not (messages or changes or calls or notes != self._notes):
             return
         batch = Batch(at=self.clock(), messages=messages, changes=changes, calls=tuple(calls), notes=notes)
@@ -72,11 +85,13 @@ class Journal:
         self._notes = notes
         opened = [change.opens for change in changes if change.opens]
         self.session = opened[-1] if opened else self.session
+        made = [change.compaction.id for change in changes if change.compaction.kind != "arrival"]
+        self.shown = made[-1] if made else self.shown
         memory.changes.clear()
 
     async def commit(self, batch: Batch) -> None:
         """Keep a batch, and see where the branch is then."""
-        self.seen = await self.store.commit(self.seen, batch)
+        self.seen = await self.store.commit(self.seen, batch if self._keeps_content else emptied(batch))
 
     async def load(self, memory: Memory) -> None:
         """Put memory where the store is."""
@@ -87,12 +102,14 @@ class Journal:
         self.seen, self.session, self._notes = head, session, head.notes
         notes = msgspec.msgpack.decode(head.notes, type=Notes) if head.notes else Notes()
         memory.secrecy.restore(notes.sensitive)
-        folded = await self.shown_at(memory, head.next_seq)
+        latest = await self.store.latest(head, head.next_seq)
+        self.shown, self.fields = latest.id if latest else "", notes.fields
+        folded = await self.shown_after(memory, latest, head.next_seq)
         restore(memory, structs.replace(folded, settled=notes.settled, declined=notes.declined), notes)
 
     async def undo(self, memory: Memory, change: Compaction) -> None:
         """Take a change back: until something new is said, none is made unasked. Load afterwards."""
-        notes = structs.replace(notes_of(memory), declined=memory.folded.size, settled=-1)
+        notes = structs.replace(self._noted(memory), declined=memory.folded.size, settled=-1)
         await self.commit(Batch(at=self.clock(), undoes=change.id, notes=msgspec.msgpack.encode(notes)))
 
     async def shown_at(self, memory: Memory, size: int) -> Folded:
@@ -101,6 +118,8 @@ class Journal:
 
     async def shown_after(self, memory: Memory, latest: Compaction | None, size: int) -> Folded:
         """The branch as it was shown after a change, with the messages since, up to `size`."""
+        if latest and not latest.shown:
+            raise not_kept()
         origin = snapshot.origin_of(latest.shown) if latest else 0
         originals = await self.originals(memory, origin, max(size, latest.size if latest else 0))
         pinned = frozenset(await self.store.pins(self.seen))
@@ -121,7 +140,7 @@ class Journal:
             for one in found
         ]
 
-    def _messages(self, memory: Memory) -> Iterable[Stored]:
+    def _messages(self, memory: Memory, key: str) -> Iterable[Stored]:
         folded, encode, now = memory.folded, encoder(memory), self.clock()
         arrived = {change.after.size - 1: change.after for change in memory.changes if change.raw}
         for number in range(self.seen.next_seq, folded.size):
@@ -135,6 +154,7 @@ class Journal:
                 text="" if is_secret else said(entry.message),
                 shown=encode(shown.message) if shown else None,
                 tokens=entry.tokens,
+                key=key if number == self.seen.next_seq else "",
                 at=now,
             )
 
@@ -184,11 +204,29 @@ class Journal:
             at=at,
         )
 
+    def _noted(self, memory: Memory) -> Notes:
+        return structs.replace(notes_of(memory), fields=self.fields)
+
     def id_of(self, session: str, cut: int, recipe: str) -> str:
         """The id of a compaction: whoever does the same work again finds it done."""
         head = self.seen
         named = "\0".join((head.owner, head.conversation, head.branch, session, str(cut), recipe))
         return sha256(named.encode()).hexdigest()[:32]
+
+
+def emptied(batch: Batch) -> Batch:
+    """A batch that says what happened, how much of it and when, and nothing of what was said."""
+    messages = (structs.replace(one, body=b"", text="", shown=None) for one in batch.messages)
+    return structs.replace(batch, messages=tuple(messages), changes=tuple(map(_emptied, batch.changes)))
+
+
+def _emptied(change: kept.Change) -> kept.Change:
+    written = change.written
+    if written is not None:
+        summary = structs.replace(written.summary, text="", carried="", read=(), modified=())
+        written = structs.replace(written, summary=summary, carry=b"")
+    compaction = structs.replace(change.compaction, edits=b"", shown=b"", reason="")
+    return structs.replace(change, compaction=compaction, written=written)
 
 
 def notes_of(memory: Memory) -> Notes:
@@ -224,6 +262,13 @@ def kept_nothing(conversation: str) -> StoreError:
     )
 
 
+def not_kept() -> StoreError:
+    return StoreError(
+        "what was said in this conversation was not kept",
+        hint="it was stored without content; begin another one",
+    )
+
+
 def _new_summary(change: Change) -> Summary | None:
     before, after = change.before.summaries, change.after.summaries
     return after[-1] if after and (not before or after[-1] is not before[-1]) else None
@@ -231,9 +276,7 @@ def _new_summary(change: Change) -> Summary | None:
 
 def _original(one: Stored, decode: snapshot.Decode, *, is_raw: bool) -> Original:
     if not one.body:
-        raise StoreError(
-            "what was said in this conversation was not kept", hint="it was stored without content"
-        )
+        raise not_kept()
     message = decode(one.body)
     shown = message if one.shown is None or is_raw else decode(one.shown)
     return Original(one.seq, message, shown)

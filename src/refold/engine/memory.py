@@ -50,6 +50,7 @@ from refold.engine.secrecy import Secrecy
 from refold.model.budget import Budget
 from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent
 from refold.model.message import Message, Part, user
+from refold.model.overflow import Overflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.trigger import Moment
@@ -140,14 +141,21 @@ class Memory:
                 self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
             )
 
+    def measured(self, tokens: int) -> None:
+        """Take in what the provider counted of the last window, before it was sent."""
+        found = anchor(Usage(input=tokens), self._sent.shown, counted=size_of(self._sent, self.frame))
+        self.meter = structs.replace(self.meter, anchor=found or self.meter.anchor)
+        if tokens > self.frame.budget.window:
+            self.flag = CLIPPED
+
     @property
     def measurement(self) -> Measurement:
         """The size of the window as it is now, region by region."""
         return Plan(self.frame, Now("before_call"), self.folded, self.folded, "keep", "").measurement
 
-    def compact(self, keep: int | None = None) -> Window:
-        """Compact now, whatever the thresholds say; `keep` is how many tokens are to stay as they are."""
-        return self._send(self._act("manual", keep))
+    def compact(self, keep: int | None = None, cut: int | None = None) -> Window:
+        """Compact now, whatever the thresholds say; `keep` is how many tokens are to stay, `cut` the first message that is."""
+        return self._send(self._act("manual", keep, cut))
 
     def undo(self) -> bool:
         """Take back the last change to what is shown; False where there is none."""
@@ -181,14 +189,18 @@ class Memory:
     def recover(self, status: int | None, body: object) -> Window:
         """The next smaller window after a provider's refusal, made without any model.
 
+        The body is the provider's, or what somebody found in it before.
+
         Raises:
             RecoverySpent: as many windows as the policy allows were tried for this call, or none can be smaller.
         """
-        found, policy = classify(status, body), self.frame.policy
+        policy, budget = self.frame.policy, self.frame.budget
+        sent = size_of(self._sent if self._window else self.folded, self.frame)
+        allowed = budget.window - budget.max_output
+        found = body if isinstance(body, Overflow) else classify(status, body, estimated=sent, budget=allowed)
         if not found.is_overflow or not policy.enabled or self.limits.attempts >= policy.recovery.attempts:
             raise RecoverySpent
-        sent, output = self._sent if self._window else self.folded, self.frame.budget.max_output
-        self.limits.refuse(found, sent=size_of(sent, self.frame), ratio=self._ratio, max_output=output)
+        self.limits.refuse(found, sent=sent, ratio=self._ratio, max_output=budget.max_output)
         try:
             return self._send(self._act("overflow"))
         except (DoesNotFit, InvalidWindow) as error:
@@ -207,6 +219,11 @@ class Memory:
     def last_window(self) -> Window | None:
         """What was sent last; None where nothing was."""
         return self._window
+
+    @property
+    def sent(self) -> Folded:
+        """The state that it was made of."""
+        return self._sent
 
     @property
     def last_marks(self) -> tuple[Edit, ...]:
@@ -246,7 +263,7 @@ class Memory:
         is_learnt = self.frame.policy.measure in ("hybrid", "calibrated")
         return self.calibration.ratio if is_learnt else 1.0
 
-    def _now(self, moment: Moment, keep: int | None = None) -> Now:
+    def _now(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Now:
         size, counted = self._size(moment), size_of(self.folded, self.frame)
         is_better = self.frame.policy.measure == "hybrid" and size is not None and counted > 0
         return Now(
@@ -257,6 +274,7 @@ class Memory:
             flag=self.flag if moment == "before_call" else "",
             in_vain=self.in_vain,
             keep=keep,
+            cut=cut,
         )
 
     def _size(self, moment: Moment) -> int | None:
@@ -270,12 +288,12 @@ class Memory:
             return last.prompt
         return last.prompt + round(shown.tokens_between(last.messages, len(shown)).tokens * self._ratio)
 
-    def _act(self, moment: Moment, keep: int | None = None) -> Plan:
+    def _act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
         if moment != "after_call" and is_broken(self.folded):
             mended, edits = mend(self.folded)
             self._note(mended, "reduce", BROKEN, edits)
             self.folded = mended
-        planned = plan(self.folded, self.frame, self._now(moment, keep))
+        planned = plan(self.folded, self.frame, self._now(moment, keep, cut))
         if moment == "after_call" and self.frame.policy.deferred:
             self.flag = planned.reason if planned.request is not None else self.flag
             return planned

@@ -1,12 +1,14 @@
 """What a provider refused, read from whatever an SDK raises.
 
 One idea: every SDK's error carries the status and the body of the answer under one of a few names. Nothing of an SDK is
-imported to find them.
+imported to find them. Our own errors carry what was found in the answer, and never its words: that is taken in place of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from refold.model.errors import UpstreamError
 
 _BODIES = ("body", "response_body", "details")
 _STATUSES = ("status_code", "status", "http_status", "code")
@@ -16,6 +18,8 @@ def read_refusal(error: object) -> tuple[int | None, object]:
     """The status, where there is one, and the body: an SDK's error, an answer, a dictionary, or bare words."""
     if isinstance(error, str | bytes | Mapping):
         return None, error
+    if isinstance(error, UpstreamError) and error.overflow is not None:
+        return None, error.overflow
     response = _field(error, "response")
     status = _number(error) or _number(response)
     told = [_field(error, name) for name in _BODIES]

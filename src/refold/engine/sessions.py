@@ -42,10 +42,11 @@ async def begin_new(journal: Journal, memory: Memory) -> Session:
     """Close the session and open one that knows nothing of it. Its messages stay where they are."""
     await journal.save(memory)
     closed, folded = journal.session, memory.folded
-    if folded.size > closed.first and not closed.summary:
-        await journal.store.attach_summary(journal.seen.owner, closed.id, _digest(journal, memory, closed))
-    empty = _cleared(folded)
-    return await _open(journal, memory, empty, NEW, kind="new", carries="none", target="")
+    digest = _written(journal, memory, folded, closed, folded.size) if folded.size > closed.first else None
+    opened = await _open(journal, memory, _cleared(folded), NEW, kind="new", carries="none", target="")
+    if digest is not None:
+        await journal.store.attach_summary(journal.seen.owner, closed.id, digest)
+    return opened
 
 
 async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
@@ -170,10 +171,6 @@ async def _summary_of(journal: Journal, memory: Memory, target: Session, shown: 
     written = _written(journal, memory, shown, target, last)
     await journal.store.attach_summary(owner, target.id, written)
     return written
-
-
-def _digest(journal: Journal, memory: Memory, session: Session) -> Written:
-    return _written(journal, memory, memory.folded, session, memory.folded.size)
 
 
 def _written(journal: Journal, memory: Memory, shown: Folded, session: Session, last: int) -> Written:

@@ -48,7 +48,17 @@ class Upstream(Protocol):
         ...
 
 
-class StreamingUpstream(Upstream, Protocol):
+class CountingUpstream(Upstream, Protocol):
+    async def count(self, ask: Ask) -> int | None:
+        """How many tokens the provider would read, by its own count; None where it has no way to ask.
+
+        Raises:
+            UpstreamError: as for `ask`.
+        """
+        ...
+
+
+class StreamingUpstream(CountingUpstream, Protocol):
     def stream(self, ask: Ask) -> AsyncGenerator[Delta | Reply, None]:
         """The model's answer while it is written, and at the end the same reply that `ask` gives.
 

@@ -33,6 +33,19 @@ def request_body(
     return encode_request(request, _messages(ask, dialect), system=_system(ask, dialect))
 
 
+def count_body(ask: Ask, provider: Provider, dialect: Dialect) -> bytes:
+    """The body that has a request counted: what would be read, and nothing about the answer.
+
+    Raises:
+        WireError: a message cannot be written in this format.
+    """
+    tools = translate_tools(ask.tools, dialect) if ask.tools else None
+    fields = {"model": _raw(provider.model), **({"tools": _raw(tools)} if tools else {})}
+    return encode_request(
+        Request(dialect, (), fields=fields), _messages(ask, dialect), system=_system(ask, dialect)
+    )
+
+
 def _fields(ask: Ask, provider: Provider, dialect: Dialect, *, stream: bool) -> dict[str, object]:
     fields: dict[str, object] = {"model": provider.model, _limit_field(provider, dialect): ask.max_output}
     if ask.temperature is not None:

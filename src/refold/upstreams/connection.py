@@ -45,22 +45,30 @@ class Connection:
         return f"<connection to {self._provider.name}>"
 
     @asynccontextmanager
-    async def post(self, body: bytes, accept: str, until: float) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The provider's answer. A key that it refuses is renewed once, where there is a command that prints it."""
-        key = await self._key.headers()
-        response = await self._send(body, {"accept": accept, **key}, until)
+    async def post(
+        self, body: bytes, accept: str, until: float, *, under: str = ""
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The provider's answer. A key that it refuses is renewed once, where there is a command that prints it.
+
+        `under` is added to the address: providers count a request under the address that would answer it.
+        """
+        url, key = self._url + under, await self._key.headers()
+        response = await self._send(url, body, {"accept": accept, **key}, until)
         try:
             if response.status == 401 and await self._key.renew(key):
                 response.close()
-                response = await self._send(body, {"accept": accept, **await self._key.headers()}, until)
+                renewed = {"accept": accept, **await self._key.headers()}
+                response = await self._send(url, body, renewed, until)
             yield response
         finally:
             response.close()
 
-    async def _send(self, body: bytes, headers: dict[str, str], until: float) -> aiohttp.ClientResponse:
+    async def _send(
+        self, url: str, body: bytes, headers: dict[str, str], until: float
+    ) -> aiohttp.ClientResponse:
         async with self._waiting(self._provider.timeouts.first_byte_s, until):
             return await self._session.post(
-                self._url,
+                url,
                 data=BytesIO(body),
                 headers={**self._headers, **headers, **self._own},
                 allow_redirects=False,

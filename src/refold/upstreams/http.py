@@ -11,11 +11,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import aiohttp
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
 
 from refold.model.dialect import Dialect
 from refold.model.errors import UpstreamError, WireError
 from refold.ports.upstream import Ask
-from refold.upstreams.body import request_body
+from refold.upstreams.body import count_body, request_body
 from refold.upstreams.connection import Connection
 from refold.upstreams.provider import Provider
 from refold.upstreams.refusal import MAX_ERROR_BYTES, Answer, Setback, refused, unread
@@ -30,6 +32,13 @@ _EVENTS = "text/event-stream"
 _JSON = "application/json"
 _OPTIONAL = "temperature"
 """Models that reason refuse what others take, and no list of them stays true: the first refusal tells."""
+
+
+_COUNTED_UNDER = {"anthropic": "/count_tokens", "responses": "/input_tokens"}
+
+
+class _Count(Struct, frozen=True):
+    input_tokens: int
 
 
 class HttpUpstream:
@@ -56,6 +65,26 @@ class HttpUpstream:
 
     def stream(self, ask: Ask) -> AsyncGenerator[Delta | Reply, None]:
         return self._items(ask, stream=True)
+
+    async def count(self, ask: Ask) -> int | None:
+        under = _COUNTED_UNDER.get(self._dialect.name)
+        if under is None:
+            return None
+        until = self._pace.clock() + self._provider.timeouts.total_s
+        counts = repeat(lambda: self._count(ask, under, until), self._provider, self._pace, until)
+        async with aclosing(counts):
+            return await anext(counts)
+
+    async def _count(self, ask: Ask, under: str, until: float) -> AsyncGenerator[int, None]:
+        body = count_body(ask, self._provider, self._dialect)
+        async with self._connection.post(body, _JSON, until, under=under) as response:
+            if not 200 <= response.status < 300:
+                raise await self._refusal(response, ask, until)
+            found = await self._connection.body(response, until, MAX_ERROR_BYTES)
+        try:
+            yield decode(found, type=_Count).input_tokens
+        except DecodeError:
+            raise unread(self._provider, WireError("no count")) from None
 
     def _items(self, ask: Ask, *, stream: bool) -> AsyncGenerator[Delta | Reply, None]:
         until = self._pace.clock() + self._provider.timeouts.total_s

@@ -1,0 +1,156 @@
+"""What was shown at an earlier time, or would be: before and after a change, and with a call.
+
+One idea: every change kept what is shown after it whole, and a message never changes, so any window of the past can be put
+together again from the change that was in effect and the messages that were there.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from refold.core.assemble import assemble
+from refold.core.fold import Folded
+from refold.core.plan import Frame
+from refold.core.stages.shown import Edit
+from refold.engine import snapshot
+from refold.engine.journal import Journal, encoder
+from refold.engine.memory import Memory
+from refold.engine.receipts import Receipt
+from refold.model.errors import InvalidWindow, NotFound
+from refold.model.window import Window
+from refold.ports.store import Call, Compaction
+
+EVERYTHING = 10**9
+
+
+class Sent(Struct, frozen=True):
+    """What is noted with a call, so that what left with it can be put together again."""
+
+    size: int = 0
+    """How many messages there were."""
+    change: str = ""
+    """The id of the change in effect; empty where everything was shown as it came."""
+    only: bytes = b""
+    """What was shown, where it was for this call only."""
+    marks: tuple[Edit, ...] = ()
+    """The cache breakpoints that were set."""
+
+
+class Difference(Struct, frozen=True):
+    """What a change did: what was shown before it and after it, and what was done and why."""
+
+    before: Folded
+    after: Folded
+    receipts: tuple[Receipt, ...] = ()
+
+
+def note_sent(journal: Journal, memory: Memory) -> Sent:
+    """What to remember of the window that was made last."""
+    sent, shown = memory.sent, memory.folded
+    is_usual = sent.shown is shown.shown and sent.lead is shown.lead
+    only = b"" if is_usual else snapshot.write(sent, encoder(memory))
+    return Sent(sent.size, journal.shown, only, memory.last_marks)
+
+
+async def sent_with(journal: Journal, memory: Memory, call: Call) -> Window:
+    """What left with a call: with the system prompt and the tools as they are known now.
+
+    Raises:
+        NotFound: the call is one that no window was made for.
+    """
+    sent = _read(call)
+    change = _once(sent) if sent.only else await _in_effect(journal, sent)
+    folded = await journal.shown_after(memory, change, sent.size)
+    return assemble(memory.frame.fixed, folded.shown.messages(), folded.lead)
+
+
+async def difference(journal: Journal, memory: Memory, change: Compaction) -> Difference:
+    """What was shown before a change and after it.
+
+    Raises:
+        NotFound: the change never took effect, or was made to one message as it arrived.
+    """
+    found = await journal.store.compaction(journal.seen.owner, change.id)
+    if found is None or not found.shown:
+        raise NotFound(
+            "there is no before and after of this change",
+            hint="it never took effect, or shortened a message as it came: `refold recall` gives the original",
+        )
+    after = await journal.shown_after(memory, found, found.size)
+    before = await _before(journal, memory, found)
+    summary = after.summaries[-1] if found.kind == "summarise" and after.summaries else None
+    edits = msgspec.json.decode(found.edits, type=tuple[Edit, ...]) if found.edits else ()
+    decision = "summarise" if summary else "reduce"
+    return Difference(
+        before, after, (Receipt(decision, found.reason, found.before, found.after, edits, summary),)
+    )
+
+
+def rehearse(memory: Memory, frame: Frame) -> tuple[Difference, Window]:
+    """What a compaction would do now, and the window after it; nothing comes of it."""
+    counter = memory.folded.shown.counter
+    trial = Memory(frame.fixed, frame.budget, frame.policy, counter, prices=frame.prices)
+    trial.restore(memory.folded)
+    with suppress(InvalidWindow):  # where no call can follow yet, what is shown changes all the same
+        trial.compact()
+    after = trial.folded
+    window = assemble(frame.fixed, after.shown.messages(), after.lead)
+    return Difference(memory.folded, after, tuple(trial.receipts)), window
+
+
+async def _before(journal: Journal, memory: Memory, change: Compaction) -> Folded:
+    """What was shown before a change: that of the same session before it.
+
+    One that was undone may have been so before or after; the size that the change noted tells.
+    """
+    newest: Folded | None = None
+    for one in reversed(await _earlier(journal, change)):
+        found = await journal.store.compaction(journal.seen.owner, one.id)
+        folded = await journal.shown_after(memory, found, change.size)
+        if folded.tokens == change.before:
+            return folded
+        newest = newest or folded
+    seen = journal.seen
+    base = await journal.store.latest(seen, seen.base_seq) if seen.base else None
+    is_shared = base is not None and base.branch != seen.branch
+    plain = await journal.shown_after(memory, base if is_shared else None, change.size)
+    return plain if newest is None or plain.tokens == change.before else newest
+
+
+async def _earlier(journal: Journal, change: Compaction) -> list[Compaction]:
+    changes = await journal.store.compactions(journal.seen.owner, change.branch, EVERYTHING)
+    return sorted(
+        (
+            one
+            for one in changes
+            if one.kind != "arrival"
+            and 0 < one.number < change.number
+            and change.base == (one.session or one.base)
+        ),
+        key=lambda one: one.number,
+    )
+
+
+def _read(call: Call) -> Sent:
+    try:
+        return msgspec.json.decode(call.receipt, type=Sent)
+    except msgspec.MsgspecError:
+        raise NotFound(
+            "what left with this call was not noted", hint="a summary's own call leaves no window"
+        ) from None
+
+
+async def _in_effect(journal: Journal, sent: Sent) -> Compaction | None:
+    if not sent.change:
+        return None
+    found = await journal.store.compaction(journal.seen.owner, sent.change)
+    if found is None:
+        raise NotFound("the change that was in effect at this call is gone", hint="run `refold doctor`")
+    return found
+
+
+def _once(sent: Sent) -> Compaction:
+    return Compaction(id="", branch="", kind="reduce", size=sent.size, shown=sent.only)
