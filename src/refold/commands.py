@@ -6,14 +6,9 @@ starts; every import waits until its command is called.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
-
-if TYPE_CHECKING:
-    from refold.replay import Cell, Counting, Table
 
 Data: TypeAlias = Annotated[
     str, typer.Argument(metavar="DATA", help="Recorded conversations: JSONL (.gz too), JSON or a folder.")
@@ -31,16 +26,74 @@ Model: TypeAlias = Annotated[
     typer.Option("--model", metavar="NAME", help="Count with its tokenizer. Default: 4 characters a token."),
 ]
 Baselines: TypeAlias = Annotated[bool, typer.Option("--baselines", help="Add simple rivals to the table.")]
-Jobs: TypeAlias = Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Processes.")]
+Jobs: TypeAlias = Annotated[
+    int, typer.Option("--jobs", metavar="N", min=1, help="Processes, or calls at once with --summarizer.")
+]
 Report: TypeAlias = Annotated[
     str, typer.Option("--report", metavar="FILE", help="Write a page with plots, to be opened in a browser.")
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+Summarizers: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--summarizer",
+        metavar="SPEC",
+        help="Who writes the summaries: PROVIDER:MODEL, MODEL@URL, local, or digest (no model). May be given several "
+        "times. Default: digest.",
+    ),
+]
+Strategy: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--strategy",
+        metavar="NAME",
+        help="How a model reads: abstractive, hierarchical or selective. Default: as the preset does.",
+    ),
+]
+SummaryTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--summary-tokens", metavar="N", min=1, help="How long its summary may be. Default: as in the preset."
+    ),
+]
+KeyEnv: TypeAlias = Annotated[
+    str,
+    typer.Option("--key-env", metavar="NAME", help="The variable that holds the key for MODEL@URL, if any."),
+]
+SummaryCache: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--summary-cache",
+        metavar="DIR",
+        help="Where paid summaries are kept. Default: your cache folder, under refold/summaries.",
+    ),
+]
+MaxSpend: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--max-spend", metavar="DOLLARS", min=0, help="Stop before a call that might cost more."),
+]
+
+EXAMPLES = """\b
+Examples:
+  refold replay transcripts.jsonl.gz --preset refold --window 8000
+  refold replay my-sessions/ --report report.html
+\b
+With a model that writes the summaries, beside the digest that needs none:
+  export OPENAI_API_KEY=...
+  refold replay my-sessions/ --preset refold --window 16000 \\
+      --summarizer digest --summarizer openai:gpt-4o-mini --max-spend 0.50
+\b
+  refold replay my-sessions/ --summarizer anthropic:claude-haiku-4-5 --jobs 4
+  refold replay my-sessions/ --summarizer qwen3@http://localhost:8000/v1
+  refold replay my-sessions/ --summarizer local
+\b
+A model is sent what leaves the window, without secrets of a known form. What it
+wrote is kept, so the same replay again costs nothing."""
 
 
 def join(app: typer.Typer) -> None:
     """Add the joined commands to the command line."""
-    app.command(epilog="Example: refold replay transcripts.jsonl.gz --preset refold --window 8000")(replay)
+    app.command(epilog=EXAMPLES)(replay)
     local = typer.Typer(help="A small model on this machine.", rich_markup_mode=None)
     local.command("install", epilog="Example: refold local install")(install_local)
     app.add_typer(local, name="local")
@@ -55,26 +108,27 @@ def replay(
     jobs: Jobs = 1,
     report: Report = "",
     as_json: Json = False,
+    summarizer: Summarizers = None,
+    strategy: Strategy = "",
+    summary_tokens: SummaryTokens = None,
+    key_env: KeyEnv = "",
+    summary_cache: SummaryCache = "",
+    max_spend: MaxSpend = None,
 ) -> int:
     """Replay recorded conversations under presets, and measure what their contexts still know.
 
     Before every recorded reply the preset is asked what it would send. That is checked, billed with a simulated prompt
-    cache, and searched for what the reply needed. No model is called.
+    cache, and searched for what the reply needed. No model is called, unless --summarizer names one.
     """
-    from refold.cli import output
-    from refold.replay import Counting, document, render, tabulate
+    from refold import replaying
 
-    if report:
-        _check_place(report)
-    counting = Counting(model)
-    cells = _measure(data, preset or [], window or [], counting, baselines=baselines, jobs=jobs)
-    table = tabulate(cells, counting)
-    if report:
-        _write_report(report, table, cells)
-    if as_json:
-        output.write_json(document(table))
-    else:
-        output.write(render(table) + "\n")
+    replaying.check_place(report)
+    wanted = replaying.Wanted(data, preset or [], window or [], model, baselines, jobs)
+    summaries = replaying.Summaries(
+        summarizer or [], strategy, summary_tokens, key_env, summary_cache, max_spend
+    )
+    table, cells = replaying.measure(wanted, replaying.order_for(summaries))
+    replaying.show(table, cells, report, as_json=as_json)
     return 0
 
 
@@ -89,53 +143,3 @@ def install_local() -> int:
 
     output.write(f"{install_weights()}\n")
     return 0
-
-
-def _measure(
-    data: str, presets: list[str], windows: list[int], counting: Counting, *, baselines: bool, jobs: int
-) -> tuple[Cell, ...]:
-    from pathlib import Path
-
-    from refold.core.presets import PRESETS
-    from refold.replay import BASELINES, WINDOWS, read_recordings, run
-    from refold.replay.presets import candidates
-
-    makers = [*candidates(tuple(presets or PRESETS)), *(BASELINES if baselines else ())]
-    cells = run(read_recordings(Path(data)), makers, windows or WINDOWS, counting, _progress, jobs=jobs)
-    _progress(0, 0)
-    return cells
-
-
-def _check_place(path: str) -> None:
-    """A replay takes minutes: what is wrong with the place for its report is said before."""
-    from pathlib import Path
-
-    from refold.model.errors import ConfigError
-
-    file = Path(path)
-    if file.is_dir():
-        raise ConfigError(f"{file.name} is a directory", hint="give the name of a file, such as report.html")
-    if not file.parent.is_dir():
-        raise ConfigError(f"there is no directory for {file.name}", hint="create it first")
-
-
-def _write_report(path: str, table: Table, cells: Sequence[Cell]) -> None:
-    from pathlib import Path
-
-    from refold.cli import output
-    from refold.model.errors import ConfigError
-    from refold.replay.report import page
-
-    text = page(table, cells)
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{Path(path).name} cannot be written: {error.strerror}") from error
-    output.note(f"the report is in {output.plain(path)} ({len(text) // 1000:,} KB)")
-
-
-def _progress(done: int, total: int) -> None:
-    """A line that is written over, for whoever watches."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\rreplayed {done:,} of {total:,}\x1b[K" if total else "\r\x1b[K")
-        sys.stderr.flush()

@@ -1,24 +1,31 @@
-"""The report of a replay in a real browser: it draws, sorts and changes its colours, and does nothing else."""
+"""The report of a replay in a real browser: it draws, sorts and changes its colours, and does nothing else.
+
+pip brings the driver (playwright), and no browser: that is the system's, or one that playwright fetches by itself.
+"""
 
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from refold.replay import REFERENCE, run, tabulate
+from refold.replay.authors import Order, open_summarisers
 from refold.replay.baselines import DropOldest
+from refold.replay.chosen import choose
 from refold.replay.presets import candidates
 from refold.replay.report import page
+from refold.testing import ScriptedUpstream
 from tests.replay.recordings import recordings
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+INSTALLED = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
+)
+NO_BROWSER = "there is no Chromium here: apt-get install chromium, or playwright install chromium"
 
-pytestmark = [
-    pytest.mark.feature("N6"),
-    pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine"),
-]
+pytestmark = pytest.mark.feature("N6")
 
 EVIL = '<img src="https://example.com/x" onerror="pwned = 1"><script>pwned = 1</script>'
 
@@ -35,6 +42,22 @@ def report(tmp_path_factory):
     return file.as_uri()
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A page of a session whose summaries a model wrote, and sometimes did not."""
+    folder = tmp_path_factory.mktemp("written")
+    with ScriptedUpstream(
+        "Files were read.", "Files were changed.", otherwise="I'm sorry, I can't."
+    ) as server:
+        order = Order((None, choose(f"gpt-4o-mini@{server.url}/v1")), folder=folder / "kept")
+        with open_summarisers(order, environ={}) as opened:
+            cells = run(recordings(folder)[:1], candidates(("refold",), opened), (4_000,))
+            table = tabulate(cells, REFERENCE, opened.spending)
+    file = folder / "report.html"
+    file.write_text(page(table, cells), encoding="utf-8")
+    return file.as_uri(), table
+
+
 def _others(recording):
     return [getattr(recording, name) for name in recording.__struct_fields__[1:]]
 
@@ -42,7 +65,10 @@ def _others(recording):
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        found = INSTALLED or driver.chromium.executable_path
+        if not Path(found).exists():
+            pytest.skip(NO_BROWSER)
+        launched = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield launched
         launched.close()
 
@@ -62,6 +88,41 @@ def opened(browser, report, request):
     yield tab
     assert tab.said == []
     context.close()
+
+
+def test_a_model_that_wrote_summaries_is_shown_with_its_dollars_and_its_failures(browser, written):
+    uri, table = written
+    digest, modelled = table.rows
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(uri)
+    tab.wait_for_selector("#every tbody tr")
+
+    assert sorted(tab.locator(".mark text").all_text_contents()) == ["refold", "refold +"]
+    assert tab.locator("figcaption", has_text="+ is with summaries by gpt-4o-mini").count() == 1
+    row = tab.locator("tbody tr", has_text="refold + gpt-4o-mini").first.inner_text()
+    assert f"{modelled.summaries.dollars:,.4f}" in row
+    assert f"{modelled.summaries.failed} of {modelled.summaries.asked}" in row
+    assert modelled.summaries.failed > 0
+    assert digest.summaries is None
+    wide = tab.locator(".wide").first
+    assert wide.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+    tab.locator("#choice select").nth(2).select_option(label="refold + gpt-4o-mini")
+    assert f"{modelled.summaries.dollars:,.4f}" in tab.locator("#every tbody").inner_text()
+    why = tab.locator("#changes").inner_text()
+    assert "; by the model" in why
+    assert "; the model failed, a digest serves" in why
+    tab.close()
+
+
+def test_what_the_columns_mean_can_be_read_without_a_pointer(opened):
+    meanings = opened.locator("details")
+    assert not meanings.locator("dl").is_visible()
+
+    meanings.locator("summary").click()
+
+    heads = [head for head in opened.locator(".wide thead").first.inner_text().split("\t")[1:] if head]
+    assert opened.locator("dt").all_inner_texts() == [head.strip() for head in heads]
 
 
 def texts(tab, column: int) -> list[str]:

@@ -304,5 +304,9 @@ def test_a_scale_shows_all_values_with_few_round_ticks(values, fit_some):
         assert -1e-6 <= scale.at(value) <= 100 + 1e-6
 
 
+def test_next_to_nothing_has_a_scale_too():
+    assert fit([5e-324], 0, 100).at(5e-324) < 1
+
+
 def test_one_far_point_does_not_hide_the_others():
     assert fit_wide([20, 25, 400], 0, 100).at(25) > 10 > fit([20, 25, 400], 0, 100).at(25)

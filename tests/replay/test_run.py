@@ -8,6 +8,7 @@ from msgspec import structs
 from refold.model.errors import ConfigError
 from refold.replay.baselines import DropOldest, DropToHalf
 from refold.replay.billing import tariff_for
+from refold.replay.candidate import Stopped
 from refold.replay.counting import Counting
 from refold.replay.run import run
 from tests.replay.candidates import Breaks, Diary
@@ -50,6 +51,37 @@ def test_several_processes_find_the_same(own):
     alone, together = (run(own, [DropOldest, Diary], [6_000], jobs=jobs) for jobs in (1, 2))
 
     assert timeless(alone) == timeless(together)
+
+
+class Stops(DropToHalf):
+    """Stops in any conversation that is longer than the shorter session."""
+
+    name = "stops"
+
+    def add(self, message):
+        self.heard = getattr(self, "heard", 0) + 1
+        if self.heard > 150:
+            raise Stopped
+        super().add(message)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_where_one_stops_all_are_compared_by_what_all_have_finished(own, jobs):
+    session, _, mixed = own
+    assert len(session.messages) < 150 < len(mixed.messages)
+
+    cells = run([session, mixed, session], [DropOldest, Stops], [6_000], jobs=jobs, in_threads=True)
+
+    oldest, stops = ([score.recording for score in cell.scores] for cell in cells)
+    assert oldest == stops
+    assert set(stops) == {"session"}
+    assert len(stops) == 1 or jobs == 2  # what was under way is finished
+
+
+def test_who_has_finished_nothing_does_not_hide_the_others(own):
+    cells = run(own[2:], [DropOldest, Stops], [6_000])
+
+    assert [[score.recording for score in cell.scores] for cell in cells] == [["mixed"], []]
 
 
 def test_progress_counts_the_pieces_of_work(own):

@@ -5,10 +5,13 @@
     from files     known of   replay                    with plots
                    them
 
-`candidate` is what can be measured, and `baselines` what people do today. Before every reply of a recording the candidate is
+`candidate` is what can be measured, `presets` our own, and `baselines` what people do today. Before every reply of a recording the candidate is
 asked for its context; `validity` says whether a provider would take it, `demand` whether it holds what the reply needed (by
 the `literals` in it), `rules` whether the user's rules survived, `billing` what it would have cost. `counting` says what a
 token is. `run` does that for all recordings, candidates and windows. No model is needed, and nothing is sent anywhere.
+
+With a model that writes the summaries, `chosen` says which, `author` asks it and counts every call, `authors` lets plain code
+wait for it, and `kept` keeps what was paid for.
 """
 
 from __future__ import annotations

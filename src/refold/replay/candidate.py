@@ -70,6 +70,43 @@ class CallsModels(Protocol):
         ...
 
 
+class Writing(Struct, frozen=True):
+    """What having summaries written by a model took."""
+
+    asked: int = 0
+    """How many were asked for."""
+    failed: int = 0
+    """How many of them could not be had; a digest of the messages' own words serves instead."""
+    input: int = 0
+    """Tokens that the model read and wrote for them, whenever that was: a summary from the cache cost what it cost."""
+    output: int = 0
+    dollars: float | None = 0.0
+    """None where the prices of the model are not known."""
+
+    def __add__(self, other: Writing) -> Writing:
+        is_known = self.dollars is not None and other.dollars is not None
+        return Writing(
+            self.asked + other.asked,
+            self.failed + other.failed,
+            self.input + other.input,
+            self.output + other.output,
+            (self.dollars or 0.0) + (other.dollars or 0.0) if is_known else None,
+        )
+
+
+@runtime_checkable
+class HasWriter(Protocol):
+    """Has its summaries written by a model with prices of its own."""
+
+    def writing(self) -> Writing:
+        """What that took since this was last asked."""
+        ...
+
+
+class Stopped(Exception):  # no fault of anybody: there is no more to be spent
+    """A candidate goes no further. The replay ends with the recordings that are finished."""
+
+
 class Change(Struct, frozen=True):
     """Something a candidate did to its context on its own."""
 

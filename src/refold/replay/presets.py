@@ -1,21 +1,34 @@
-"""Presets as candidates: the engine itself, asked for a context before every recorded reply."""
+"""Presets as candidates: the engine itself, asked for a context before every recorded reply.
+
+One idea: who writes the summaries is all that differs between a preset with a model and one without. A model's summary is
+there at the moment it is needed, as it is in a conversation where it was asked for in time; where the model fails, the
+digest serves that would have served without it.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
+from refold.core import extractive
 from refold.core.cost import Prices
+from refold.core.fold import Folded
+from refold.core.plan import Frame, SummaryRequest
 from refold.core.presets import PRESETS
 from refold.core.stages.shown import HANDLE_PATTERN
+from refold.core.summary.recipe import Recipe
 from refold.engine.memory import Memory
+from refold.engine.receipts import Receipt
+from refold.engine.tasks import task_of
 from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.errors import ConfigError
 from refold.model.message import Message
+from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool
+from refold.replay.authors import Clerk, Opened, Order
 from refold.replay.billing import ANTHROPIC
-from refold.replay.candidate import Change, Maker
+from refold.replay.candidate import Change, Maker, Writing
 
 _PRICES = Prices(ANTHROPIC.input, ANTHROPIC.output, ANTHROPIC.cache_read, ANTHROPIC.cache_write)
 """What the replay bills by."""
@@ -27,7 +40,7 @@ class PresetCandidate:
     handle = HANDLE_PATTERN
 
     def __init__(self, preset: str) -> None:
-        self.name = preset
+        self.name = self._preset = preset
 
     def start(
         self,
@@ -36,8 +49,8 @@ class PresetCandidate:
         window: int,
         counter: TokenCounter,
     ) -> None:
-        fixed, policy = Fixed(CHAT, system), PRESETS[self.name]
-        self._memory = Memory(fixed, Budget(window=window), policy, counter, prices=_PRICES)
+        fixed, policy = Fixed(CHAT, system), PRESETS[self._preset]
+        self._memory = Memory(fixed, Budget(window=window), policy, counter, self._summarise, _PRICES)
         self._told = 0
 
     def add(self, message: Message) -> None:
@@ -53,11 +66,42 @@ class PresetCandidate:
     def changes(self) -> list[Change]:
         new = self._memory.receipts[self._told :]
         self._told += len(new)
-        return [Change(made.decision, made.reason, made.before, made.after) for made in new]
+        return [Change(made.decision, self._why(made), made.before, made.after) for made in new]
+
+    def _why(self, made: Receipt) -> str:
+        return made.reason
+
+    def _summarise(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
+        return extractive.summarise(request, folded, frame)
 
 
-def candidates(presets: tuple[str, ...]) -> list[Maker]:
-    """Makers for presets by name.
+class WrittenCandidate(PresetCandidate):
+    """Likewise, with a model that writes the summaries."""
+
+    def __init__(self, preset: str, clerk: Clerk, recipe: Recipe) -> None:
+        super().__init__(preset)
+        self.name = f"{preset} + {clerk.name}"
+        self._clerk, self._recipe, self._writing = clerk, recipe, Writing()
+
+    def writing(self) -> Writing:
+        found, self._writing = self._writing, Writing()
+        return found
+
+    def _why(self, made: Receipt) -> str:
+        if made.summary is None:
+            return made.reason
+        who = "by the model" if made.summary.kind == "model" else "the model failed, a digest serves"
+        return f"{made.reason}; {who}"
+
+    def _summarise(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
+        task = task_of(request, folded, frame, sent=self._memory.last_window)
+        written = self._clerk.write(task, self._recipe)
+        self._writing += written.writing
+        return written.summary or super()._summarise(request, folded, frame)
+
+
+def candidates(presets: tuple[str, ...], opened: Opened | None = None) -> list[Maker]:
+    """Makers for presets by name, each with each of the summarisers that were opened; without any, with the digest.
 
     Raises:
         ConfigError: there is no preset of a name.
@@ -65,4 +109,12 @@ def candidates(presets: tuple[str, ...]) -> list[Maker]:
     for name in presets:
         if name not in PRESETS:
             raise ConfigError(f"there is no preset {name!r}", hint=f"choose from: {', '.join(PRESETS)}")
-    return [partial(PresetCandidate, name) for name in presets]
+    if opened is None:
+        return [partial(PresetCandidate, name) for name in presets]
+    return [_maker(name, clerk, opened.order) for name in presets for clerk in opened.clerks]
+
+
+def _maker(preset: str, clerk: Clerk | None, order: Order) -> Maker:
+    if clerk is None:
+        return partial(PresetCandidate, preset)
+    return partial(WrittenCandidate, preset, clerk, order.recipe_of(PRESETS[preset].recipe))

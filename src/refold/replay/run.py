@@ -2,7 +2,8 @@
 
 One idea: a recording under a candidate is one piece of work that needs nothing from any other, so the pieces can go to
 several processes and come back in any order; the table is put together in the order in which they were asked for. Only the
-measured times differ from run to run.
+measured times differ from run to run. Candidates that wait for a model share one purse, so their pieces go to threads; when
+it is empty, what was finished is what was measured.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from time import perf_counter
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
 from refold.model.errors import ConfigError
 from refold.replay.billing import REFERENCE_TARIFFS, Tariff
-from refold.replay.candidate import Maker
+from refold.replay.candidate import Maker, Stopped
 from refold.replay.counting import REFERENCE, Counting
 from refold.replay.score import Clock, Score, score
 from refold.replay.script import Script
 from refold.replay.table import Cell
 from refold.replay.transcripts import Progress, Recording
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 WINDOWS = (4_000, 8_000, 16_000, 32_000)
 """From where every session overflows to where only long ones do; they scale up with the recordings."""
@@ -52,29 +56,45 @@ def run(
     tariffs: Sequence[Tariff] = REFERENCE_TARIFFS,
     clock: Clock = perf_counter,
     jobs: int = 1,
+    in_threads: bool = False,
 ) -> tuple[Cell, ...]:
     """A cell for each window and candidate, in this order. A recording that fits into a window says nothing about it.
 
-    With several jobs the candidates' makers must be importable, and measured times share the machine.
+    With several jobs the candidates' makers must be importable, unless the jobs are threads, and measured times share the
+    machine. Where a candidate stops (`Stopped`), the cells hold what was finished before.
     """
     names = _names(candidates)
     if min(windows, default=1) < 1:
         raise ConfigError("a window has at least one token", hint="give windows in tokens, such as 8000")
+    portions = _portions(candidates, len(recordings), jobs)
     works = [
         _Work(recording, makers, tuple(windows), counting, tuple(tariffs), clock)
         for recording in recordings
-        for makers in _portions(candidates, len(recordings), jobs)
+        for makers in portions
     ]
     report = on_progress or (lambda _done, _total: None)
     found: list[_Found] = [{} for _ in works]
-    for done, (at, scores) in enumerate(_all(works, jobs), 1):
+    for done, (at, scores) in enumerate(_all(works, jobs, in_threads=in_threads), 1):
         found[at] = scores
         report(done, len(works))
-    return tuple(
-        Cell(name, window, tuple(scores[name, window] for scores in found if (name, window) in scores))
-        for window in windows
-        for name in names
-    )
+    whole = _joined(found, len(portions))
+    return tuple(cell for window in windows for cell in _cells(whole, names, window))
+
+
+def _joined(found: Sequence[_Found], portions: int) -> list[_Found]:
+    """What was found of each recording, whose candidates may have been several pieces of work."""
+    starts = range(0, len(found), max(1, portions))
+    return [
+        {key: score for part in found[at : at + portions] for key, score in part.items()} for at in starts
+    ]
+
+
+def _cells(recordings: Sequence[_Found], names: Sequence[str], window: int) -> Iterator[Cell]:
+    """What was found in a window. Candidates that have finished anything are compared by what all of them have finished."""
+    able = [name for name in names if any((name, window) in scores for scores in recordings)]
+    whole = [scores for scores in recordings if all((name, window) in scores for name in able)]
+    for name in names:
+        yield Cell(name, window, tuple(scores[name, window] for scores in whole) if name in able else ())
 
 
 def _portions(candidates: Sequence[Maker], recordings: int, jobs: int) -> list[tuple[Maker, ...]]:
@@ -96,37 +116,61 @@ def _names(candidates: Sequence[Maker]) -> list[str]:
     return names
 
 
-def _all(works: Sequence[_Work], jobs: int) -> Iterator[tuple[int, _Found]]:
-    """The scores of every piece of work with its place among them, as they come in."""
-    if jobs <= 1:
-        yield from enumerate(map(_perform, works))
+def _all(works: Sequence[_Work], jobs: int, *, in_threads: bool) -> Iterator[tuple[int, _Found]]:
+    """The scores of every piece of work with its place among them, as they come in; fewer where a candidate stops."""
+    if jobs > 1:
+        yield from _at_once(works, jobs, in_threads=in_threads)
         return
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-    from multiprocessing import get_context
+    for at, work in enumerate(works):
+        scores, is_stopped = _perform(work)
+        yield at, scores
+        if is_stopped:
+            return
 
-    largest_first = sorted(range(len(works)), key=lambda at: -len(works[at].recording.messages))
-    with ProcessPoolExecutor(min(jobs, len(works) or 1), get_context("spawn")) as pool:
-        places = {pool.submit(_perform, works[at]): at for at in largest_first}
+
+def _at_once(works: Sequence[_Work], jobs: int, *, in_threads: bool) -> Iterator[tuple[int, _Found]]:
+    from concurrent.futures import FIRST_COMPLETED, wait
+
+    # The largest first, so that none is left for the end; but where the work may stop, in order: then the first are finished.
+    order = sorted(range(len(works)), key=lambda at: 0 if in_threads else -len(works[at].recording.messages))
+    with _pool(min(jobs, len(works) or 1), in_threads=in_threads) as pool:
+        places = {pool.submit(_perform, works[at]): at for at in order}
         try:
-            for future in as_completed(places):
-                yield places[future], future.result()
+            left = set(places)
+            while left:
+                done, left = wait(left, return_when=FIRST_COMPLETED)
+                for future in done:
+                    scores, is_stopped = future.result()
+                    yield places[future], scores
+                    if is_stopped:  # what is under way ends by itself
+                        left = {other for other in left if not other.cancel()}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _perform(work: _Work) -> _Found:
+def _pool(size: int, *, in_threads: bool) -> Executor:
+    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+    from multiprocessing import get_context
+
+    return ThreadPoolExecutor(size) if in_threads else ProcessPoolExecutor(size, get_context("spawn"))
+
+
+def _perform(work: _Work) -> tuple[_Found, bool]:
+    """The scores of a piece of work, and whether a candidate stopped before it was done."""
     script = _script(work.recording, work.counting)
     windows = [window for window in work.windows if script.tokens > window]
     found: _Found = {}
     for candidate, window in ((make(), window) for make in work.makers for window in windows):
         try:
             scored = score(script, candidate, window, clock=work.clock, tariffs=work.tariffs)
+        except Stopped:
+            return found, True
         except Exception as error:
             place = f"{work.recording.id!r} in a window of {window:,}"
             error.add_note(f"while replaying {place} under {candidate.name!r}")
             raise
         found[candidate.name, window] = scored
-    return found
+    return found, False
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,16 @@ from msgspec import Struct, structs
 
 from refold.model.errors import WindowError
 from refold.replay.billing import REFERENCE_TARIFFS, Account, Bill, Prompts, Tariff
-from refold.replay.candidate import CallsModels, Candidate, Change, Explains, HasHandles, Recalls
+from refold.replay.candidate import (
+    CallsModels,
+    Candidate,
+    Change,
+    Explains,
+    HasHandles,
+    HasWriter,
+    Recalls,
+    Writing,
+)
 from refold.replay.demand import Band, Demand, Mentions, band, is_bound
 from refold.replay.facts import Context, Facts, argument_names
 from refold.replay.literals import literals
@@ -80,6 +89,7 @@ class CallScore(Struct, frozen=True):
     sent: Sent
     prepare_ms: float
     add_ms: float
+    writing: Writing | None = None
 
 
 class Score(Struct, frozen=True):
@@ -105,6 +115,8 @@ class Score(Struct, frozen=True):
     prepare_ms: tuple[float, ...]
     add_ms: tuple[float, ...]
     sent: tuple[Sent, ...] = ()
+    writing: Writing | None = None
+    """None where no model writes the summaries. Its dollars are in the bills."""
 
     @property
     def all(self) -> Share:
@@ -157,7 +169,8 @@ class _Replay:
         before, was_refused, prepare_ms = self.context, *self._ask()
         context = self.context or Context((), None)
         demands = self._demands(at, context)
-        recalled, bills = self._recall(at, demands), self._bill(at, context)
+        writing = self.candidate.writing() if isinstance(self.candidate, HasWriter) else None
+        recalled, bills = self._recall(at, demands), self._bill(at, context, writing)
         is_compacted = context.is_rewritten and before is not None and context.tokens < before.tokens
         return CallScore(
             problems=frozenset({"refused"}) if was_refused else self._problems(at, context),
@@ -174,6 +187,7 @@ class _Replay:
             sent=self._sent(context, added, bills),
             prepare_ms=prepare_ms,
             add_ms=add_ms,
+            writing=writing,
         )
 
     def _feed(self, stop: int) -> float:
@@ -271,15 +285,16 @@ class _Replay:
         changes = tuple(self.candidate.changes()) if isinstance(self.candidate, Explains) else ()
         return Sent(context.tokens, added, bills[0] if bills else Bill(), context.is_rewritten, changes)
 
-    def _bill(self, at: range, context: Context) -> tuple[Bill, ...]:
+    def _bill(self, at: range, context: Context, writing: Writing | None) -> tuple[Bill, ...]:
         asked = self.candidate.model_calls() if isinstance(self.candidate, CallsModels) else ()
         output = sum(facts.tokens for facts in self.script.reply(at))
         now = self.script.seconds[at.start - 1]
         prompt = self.prompts.of(context)
+        written = Bill((writing.dollars if writing else None) or 0.0)
         bills = []
         for account in self.accounts:
             bill = account.send(prompt, output, now) if context.facts else Bill()
-            bills.append(sum((account.ask(*tokens) for tokens in asked), start=bill))
+            bills.append(sum((account.ask(*tokens) for tokens in asked), start=bill + written))
         return tuple(bills)
 
 
@@ -311,4 +326,11 @@ def _sum_up(recording: Recording, calls: Sequence[CallScore], tariffs: Sequence[
         prepare_ms=tuple(call.prepare_ms for call in calls),
         add_ms=tuple(call.add_ms for call in calls),
         sent=tuple(call.sent for call in calls),
+        writing=sum_writing(call.writing for call in calls),
     )
+
+
+def sum_writing(found: Iterable[Writing | None]) -> Writing | None:
+    """All of it together; None where no model wrote."""
+    known = [one for one in found if one is not None]
+    return sum(known, start=Writing()) if known else None

@@ -13,9 +13,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
+from refold.core.cost import Prices
 from refold.replay.billing import Bill
+from refold.replay.candidate import Writing
 from refold.replay.counting import Counting
-from refold.replay.score import Score, Share
+from refold.replay.score import Score, Share, sum_writing
 
 MIN_DEMANDS = 5
 FORMAT = 1
@@ -58,6 +60,33 @@ class Row(Struct, frozen=True):
     """To prepare a context (`p50`, `p95`), and to take in a message (`add_p95`)."""
     demands: dict[str, int]
     problems: dict[str, int]
+    summaries: Writing | None = None
+    """What having summaries written by a model took; its dollars are part of `dollars`."""
+
+
+class Spending(Struct, frozen=True):
+    """What one summariser did in this run. What an earlier run has paid for is found again, and costs nothing."""
+
+    summariser: str
+    """As it was asked for."""
+    model: str
+    prices: Prices | None
+    """Dollars per million tokens; None where they are not known."""
+    priced_as: str
+    """The entry of the catalogue that the prices are from."""
+    calls: int = 0
+    spent: float | None = 0.0
+    written: int = 0
+    found: int = 0
+    """Summaries that were paid for before: by an earlier run, or for a recording that begins alike."""
+    failures: dict[str, int] = {}
+    """Why summaries could not be had, and how often."""
+    is_estimated: bool = False
+    """Were tokens counted here, since the provider did not say?"""
+
+    @property
+    def failed(self) -> int:
+        return sum(self.failures.values())
 
 
 class Table(Struct, frozen=True):
@@ -66,12 +95,17 @@ class Table(Struct, frozen=True):
     tariffs: tuple[str, ...]
     rows: tuple[Row, ...]
     format: int = FORMAT
+    summarisers: tuple[Spending, ...] = ()
+    stopped: str = ""
+    """Why not all recordings are in it, where it is so."""
 
 
-def tabulate(cells: Iterable[Cell], counting: Counting) -> Table:
+def tabulate(
+    cells: Iterable[Cell], counting: Counting, summarisers: Sequence[Spending] = (), stopped: str = ""
+) -> Table:
     rows = tuple(summarise(cell) for cell in cells)
     tariffs = next((tuple(row.dollars) for row in rows if row.dollars), ())
-    return Table(counting.name, tariffs, rows)
+    return Table(counting.name, tariffs, rows, summarisers=tuple(summarisers), stopped=stopped)
 
 
 def document(table: Table) -> dict[str, object]:
@@ -107,6 +141,7 @@ def summarise(cell: Cell) -> Row:
         latency_ms=_latency(scores),
         demands={band: sum(score.bands[band].whole for score in scores) for band in ("near", "mid", "far")},
         problems=_problems(scores),
+        summaries=sum_writing(score.writing for score in scores),
     )
 
 

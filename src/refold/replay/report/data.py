@@ -76,6 +76,19 @@ def _numbers(scores: Sequence[Score], tariff: str) -> dict[str, object]:
         "rewrites": [score.rewrites for score in scores],
         "compactions": [score.compactions for score in scores],
         "unsound": [score.calls - min(score.valid, score.fits) for score in scores],
+        **_written(scores),
+    }
+
+
+def _written(scores: Sequence[Score]) -> dict[str, object]:
+    """What a model's summaries cost, and how many it failed at; nothing where no model wrote any."""
+    found = [score.writing for score in scores]
+    if not any(found):
+        return {}
+    paid = [one.dollars if one else None for one in found]
+    return {
+        "paid": [None if dollars is None else round(dollars, 6) for dollars in paid],
+        "failed": [one.failed if one else None for one in found],
     }
 
 

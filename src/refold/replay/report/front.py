@@ -28,6 +28,8 @@ class Point(Struct, frozen=True):
     recall: float
     is_sound: bool
     """Were all contexts valid, and did all fit?"""
+    label: str = ""
+    """What stands beside its mark, where that is not the whole name."""
 
 
 class _Box(Struct, frozen=True):
@@ -51,10 +53,16 @@ class _Box(Struct, frozen=True):
         return self.left + self.width
 
 
-def points(rows: Sequence[Row], tariff: str) -> list[Point]:
-    """The rows of which both numbers are known."""
+def points(rows: Sequence[Row], tariff: str, suffix: str = "") -> list[Point]:
+    """The rows of which both numbers are known; `suffix` is what many names end with, and labels do without."""
     return [
-        Point(row.candidate, row.dollars[tariff], row.fur_old, row.valid == row.fits == 100)
+        Point(
+            row.candidate,
+            row.dollars[tariff],
+            row.fur_old,
+            row.valid == row.fits == 100,
+            row.candidate.removesuffix(suffix),
+        )
         for row in rows
         if row.fur_old is not None and tariff in row.dollars
     ]
@@ -122,13 +130,14 @@ def _marks(found: Sequence[Point], best: Sequence[Point], across: Scale, up: Sca
     for point in sorted(found, key=lambda point: point not in best):
         x, y = across.at(point.dollars), up.at(point.recall)
         kind = "best" if point in best else "other" if point.is_sound else "unsound"
-        box = _place(point.name, x, y, taken, _BY_LINE if kind == "best" else _BY_POINT)
+        label = point.label or point.name
+        box = _place(label, x, y, taken, _BY_LINE if kind == "best" else _BY_POINT)
         taken.append(box)
         yield node(
             "g",
             node("title", _told(point)),
             node("circle", cx=x, cy=y, r=5.0 if kind == "best" else 4.0),
-            node("text", point.name, x=box.x, y=box.y + 4, text_anchor=box.anchor),
+            node("text", label, x=box.x, y=box.y + 4, text_anchor=box.anchor),
             class_=f"mark {kind}",
         )
 

@@ -7,7 +7,7 @@ const number = new Intl.NumberFormat("en");
 const byId = (id) => document.getElementById(id);
 
 const data = await unpack(byId("data").textContent);
-const chosen = { window: 0, candidate: 0, recording: null, sort: "recording", down: false };
+const chosen = { window: 0, candidate: 0, recording: null, sort: "demands", down: true };
 
 function make(tag, attributes = {}, ...children) {
   const isDrawn = ["svg", "path", "rect", "text", "g", "title"].includes(tag);
@@ -223,6 +223,7 @@ const COLUMNS = [
   ["old", "recall, %", (at) => data.old[at], 1],
   ["bound", "bound, %", (at) => data.bound[at], 1],
   ["dollars", "$", (at) => data.dollars[at], 2],
+  ...(data.paid ? [["paid", "summaries, $", (at) => data.paid[at], 4], ["failed", "failed", (at) => data.failed[at]]] : []),
   ["cache", "cache hits, %", (at) => data.cache[at], 1],
   ["rewrites", "rewrites", (at) => data.rewrites[at]],
   ["compactions", "compactions", (at) => data.compactions[at]],

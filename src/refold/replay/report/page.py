@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import TypeAlias
 from xml.etree.ElementTree import Element
 
-from refold.replay.render import milliseconds, percent
+from refold.replay.render import spending
+from refold.replay.report.columns import Column, columns
 from refold.replay.report.data import packed
 from refold.replay.report.elements import node, written
 from refold.replay.report.front import front, front_chart, points
 from refold.replay.table import Cell, Row, Table
-
-_Column: TypeAlias = tuple[str, str, Callable[[Row], str]]
 
 
 def page(table: Table, cells: Sequence[Cell]) -> str:
@@ -68,7 +66,12 @@ def _sections(table: Table, tariff: str) -> Iterator[Element]:
     windows = {size: [row for row in table.rows if row.window == size] for size in sizes}
     yield _header(table, tariff)
     yield node(
-        "main", _fronts(windows, tariff), _summary(windows, tariff), *_chosen(), _every(), _notes(table)
+        "main",
+        _fronts(table, windows, tariff),
+        _summary(table, windows, tariff),
+        *_chosen(),
+        _every(),
+        _notes(table),
     )
 
 
@@ -89,8 +92,10 @@ def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _fronts(windows: dict[int, list[Row]], tariff: str) -> Element:
-    figures = [_figure(window, rows, tariff) for window, rows in windows.items()]
+def _fronts(table: Table, windows: dict[int, list[Row]], tariff: str) -> Element:
+    models = [one.model for one in table.summarisers]
+    model = models[0] if len(models) == 1 else ""
+    figures = [_figure(window, rows, tariff, model) for window, rows in windows.items()]
     return node(
         "section",
         node("h2", "What is remembered, and what it costs"),
@@ -104,9 +109,11 @@ def _fronts(windows: dict[int, list[Row]], tariff: str) -> Element:
     )
 
 
-def _figure(window: int, rows: Sequence[Row], tariff: str) -> Element:
-    found = points(rows, tariff)
-    title = node("figcaption", node("b", f"Window of {window:,} tokens"), " recall of old facts, %")
+def _figure(window: int, rows: Sequence[Row], tariff: str, model: str) -> Element:
+    """The picture of a window; where all summaries are by one model, it is named once and not beside every mark."""
+    found = points(rows, tariff, f" {model}" if model else "")
+    who = f"; + is with summaries by {model}" if model else ""
+    title = node("figcaption", node("b", f"Window of {window:,} tokens"), f" recall of old facts, %{who}")
     if not found:
         return node(
             "figure", title, node("p", "No recording says anything about this window.", class_="empty")
@@ -116,63 +123,51 @@ def _figure(window: int, rows: Sequence[Row], tariff: str) -> Element:
     return node("figure", title, front_chart(found, label))
 
 
-def _columns(tariff: str) -> tuple[_Column, ...]:
-    return (
-        ("recall", "recall of old facts, %", lambda row: percent(row.fur_old)),
-        ("bound", "with at least two of the words around it, %", lambda row: percent(row.bound)),
-        ("+ search", "all demands after one search, %", lambda row: percent(row.with_recall)),
-        ("rules", "rules of the user, kept letter for letter, %", lambda row: percent(row.rules)),
-        ("made up", "literals that nobody ever said, %", lambda row: percent(row.made_up)),
-        ("$", "all calls together", lambda row: _money(row.dollars.get(tariff))),
-        (
-            "cache hits",
-            "tokens read from the prompt cache, %",
-            lambda row: percent(row.cache_hit.get(tariff)),
-        ),
-        (
-            "rewrites",
-            "calls per 100 that do not extend the one before",
-            lambda row: percent(row.rewrites_per_100),
-        ),
-        ("compactions", "rewrites that made it smaller", lambda row: f"{row.compactions:,}"),
-        ("p95 ms", "to prepare a context", lambda row: milliseconds(row.latency_ms["p95"])),
-        ("valid", "contexts that a provider would take, %", lambda row: percent(row.valid)),
-        ("fits", "contexts within the window, %", lambda row: percent(row.fits)),
-    )
-
-
-def _money(dollars: float | None) -> str:
-    return "-" if dollars is None else f"{dollars:,.2f}"
-
-
-def _summary(windows: dict[int, list[Row]], tariff: str) -> Element:
-    columns = _columns(tariff)
-    heads = [node("th", head, scope="col", title=meaning) for head, meaning, _ in columns]
-    bodies = [_body(window, rows, columns, tariff) for window, rows in windows.items()]
+def _summary(table: Table, windows: dict[int, list[Row]], tariff: str) -> Element:
+    shown = columns(tariff, by_model=bool(table.summarisers))
+    heads = [node("th", head, scope="col", title=meaning) for head, meaning, _ in shown]
+    bodies = [_body(window, rows, shown, tariff) for window, rows in windows.items()]
     whole = node("table", node("thead", node("tr", node("th", "candidate", scope="col"), *heads)), *bodies)
     return node(
         "section",
         node("h2", "All candidates"),
         node("p", "Means over recordings; money and compactions are sums. A dot marks the front."),
+        *_writers(table),
         node("div", whole, class_="wide", tabindex="0", role="group", aria_label="All candidates"),
+        _meanings(shown),
     )
 
 
-def _body(window: int, rows: Sequence[Row], columns: Sequence[_Column], tariff: str) -> Element:
+def _writers(table: Table) -> Iterator[Element]:
+    """Who wrote the summaries, and what this run has paid for it."""
+    for one in table.summarisers:
+        yield node("p", node("b", f"+ {one.model}"), f": {spending(one)}.", class_="writer")
+    if table.stopped:
+        yield node("p", f"Stopped: {table.stopped}.", class_="stopped")
+
+
+def _meanings(shown: Sequence[Column]) -> Element:
+    """What the heads say when they are pointed at, for those who print, or have no pointer."""
+    listed = [part for head, meaning, _ in shown for part in (node("dt", head), node("dd", meaning))]
+    return node("details", node("summary", "What the columns mean"), node("dl", *listed))
+
+
+def _body(window: int, rows: Sequence[Row], shown: Sequence[Column], tariff: str) -> Element:
     best = {point.name for point in front(points(rows, tariff))}
     title = f"Window of {window:,} tokens"
-    facts = f"{_many(rows[0].recordings, 'recording')} longer than that, {_many(rows[0].calls, 'call')}"
-    head = node("th", title, node("small", facts), colspan=len(columns) + 1, scope="rowgroup")
+    most = max(rows, key=lambda row: row.recordings)
+    facts = f"{_many(most.recordings, 'recording')} longer than that, {_many(most.calls, 'call')}"
+    head = node("th", title, node("small", facts), colspan=len(shown) + 1, scope="rowgroup")
     return node(
         "tbody",
         node("tr", head, class_="group"),
-        *(_line(row, columns, row.candidate in best) for row in rows),
+        *(_line(row, shown, row.candidate in best) for row in rows),
     )
 
 
-def _line(row: Row, columns: Sequence[_Column], is_best: bool) -> Element:
+def _line(row: Row, shown: Sequence[Column], is_best: bool) -> Element:
     name = node("th", row.candidate, scope="row", class_="best" if is_best else None)
-    return node("tr", name, *(_cell(head, show(row)) for head, _, show in columns))
+    return node("tr", name, *(_cell(head, show(row)) for head, _, show in shown))
 
 
 def _cell(head: str, value: str) -> Element:
@@ -201,7 +196,11 @@ def _every() -> Element:
     return node(
         "section",
         node("h2", "Every recording"),
-        node("p", "For the window and the candidate chosen above. A name draws its recording over time."),
+        node(
+            "p",
+            "For the window and the candidate chosen above. A name draws its recording over time. "
+            "Fewer than five old facts say nothing about recall (–).",
+        ),
         node("p", "The table needs JavaScript.", class_="empty script"),
         node("div", id="every", class_="wide"),
     )

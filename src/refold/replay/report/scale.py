@@ -16,6 +16,10 @@ _WIDE, _WIDEST = 6, 1_000
 beginning is next to nothing, and may as well be nothing."""
 
 
+_LEAST = 1e-9
+"""A smaller range is drawn as if it were this large: nothing here is told as finely."""
+
+
 class Scale(Struct, frozen=True):
     """Values from the first tick to the last one, between two places."""
 
@@ -48,7 +52,7 @@ def fit_wide(values: Sequence[float], start: float, end: float) -> Scale:
 
 def _by_steps(low: float, high: float, most: float) -> tuple[float, ...]:
     """From a bit below the lowest, but not below nothing, to a bit above the highest."""
-    margin = (high - low or high or 1) * 0.08
+    margin = max(high - low or high or 1, _LEAST) * 0.08
     low, high = max(low - margin, 0.0), min(high + margin, most)
     step = _round_up((high - low) / 5)
     first, last = math.floor(low / step), math.ceil(high / step - 1e-9)
