@@ -9,21 +9,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
 from refold import sync
+from refold.compose import USUAL_OUTPUT
 from refold.core import extractive
 from refold.core.fold import Folded
 from refold.core.plan import Frame, SummaryRequest
 from refold.engine.bill import Bill
+from refold.engine.memory import Memory
 from refold.engine.receipts import Receipt
+from refold.engine.refusal import read_refusal
 from refold.engine.tasks import task_of
 from refold.model.dialect import Dialect
+from refold.model.errors import ContextOverflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement
 from refold.ports.summariser import Summariser, SummaryTask
-from refold.ports.upstream import Ask, CountingUpstream
+from refold.ports.upstream import Ask, CountingUpstream, Upstream
 from refold.wire.plain import plain_message
+from refold.wire.reply import Reply
 
 T = TypeVar("T")
 
@@ -119,6 +125,30 @@ class Conversation:
         self._given_up = None
         return await self._done(lambda: self._talk.recover(error))
 
+    async def ask(self, upstream: Upstream, *, max_output: int | None = None) -> Reply:
+        """Ask a model what comes next, and add its reply. A refusal as too long is answered with a smaller request at once.
+
+        Raises:
+            UpstreamError: there is no reply; what was said before stays.
+            RecoverySpent: the provider refused every smaller request that could be made too.
+        """
+        memory = self._talk.memory
+        most = memory.frame.budget.max_output if max_output is None else max_output
+        window, reply = await self._done(memory.context), None
+        while reply is None:
+            sent = (*window.summaries, *window.messages)
+            try:
+                reply = await upstream.ask(
+                    Ask(sent, window.system, window.fixed.tools, most or USUAL_OUTPUT, temperature=None)
+                )
+            except ContextOverflow as error:
+                status, body = read_refusal(error)
+                window = await self._done(partial(memory.recover, status, body))
+        await self.record(reply.usage)
+        await self._done(partial(memory.add, *reply.messages))
+        self._write_ahead()
+        return reply
+
     async def ready(self) -> None:
         """Wait until no summary is being written: for tests, and before a program ends."""
         if self._writing is not None:
@@ -135,6 +165,11 @@ class Conversation:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    @property
+    def memory(self) -> Memory:
+        """The engine's own state."""
+        return self._talk.memory
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:

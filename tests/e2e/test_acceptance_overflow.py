@@ -63,10 +63,7 @@ async def test_e55_where_it_does_not_say_how_much_it_reads_the_parts_are_halved(
     assert sizes == sorted(set(sizes), reverse=True)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="summarisers.parts._learn halves the window it believes in, not what was sent: the same question goes out again",
-)
+@pytest.mark.feature("O12")
 async def test_e55_what_was_refused_is_not_sent_again():
     """Case E55: a window of 32,000 that is believed in, and 5,000 tokens to read."""
     async with (
@@ -80,10 +77,7 @@ async def test_e55_what_was_refused_is_not_sent_again():
     assert len(asked) == len(set(asked))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="summarisers.desk._ask tells neither its count nor its window, so a 400 without a word is never an overflow",
-)
+@pytest.mark.feature("O12")
 async def test_e55_a_refusal_without_a_word_counts_where_the_window_is_nearly_full():
     """Case E55."""
     async with (
@@ -217,10 +211,6 @@ async def test_e56_a_third_error_is_told_and_nothing_is_lost():
     assert caught.value.hint
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="engine.refusal.read_refusal reads our own error's sentence and not its `overflow`, so the stated limit is lost",
-)
 @pytest.mark.feature("O12")
 async def test_e56_an_error_of_our_own_upstreams_is_recovered_from_by_its_numbers():
     """Case E56: one refusal is enough to know the limit."""

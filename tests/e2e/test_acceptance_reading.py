@@ -10,9 +10,14 @@ import openai
 import pytest
 from msgspec import structs
 
+from refold import Conversation
+from refold.compose import Settings
 from refold.core.presets import PRESETS
+from refold.model.message import user
 from refold.summarisers import Recipe
+from refold.summarising import open_summariser
 from refold.testing import Body, Say, ScriptedUpstream
+from refold.upstreams import Ask, Provider, open_upstream
 from tests.formats import turn as turn_in
 from tests.testing.summaries import (
     BRIEF,
@@ -283,3 +288,42 @@ async def test_the_summariser_has_a_provider_a_model_and_a_key_of_its_own():
     assert (asked.model, asked.key, asked.path) == ("small", "sum-key", "/v1/messages")
     assert (asked.json["temperature"], asked.json["max_tokens"]) == (0.3, 2_048)
     assert [received.model for received in talking.requests] == ["gpt-4o"]
+
+
+OTHER = Provider("theirs", "small", "anthropic", key_env="OTHER")
+WHO = {
+    "nobody is named": ((), ("own", "gpt-4o", "own-key", "/v1/chat/completions")),
+    "a model": ((Provider("", "small"),), ("own", "small", "own-key", "/v1/chat/completions")),
+    "a provider": (
+        (structs.replace(OTHER, model=""),),
+        ("other", "gpt-4o", "other-key", "/v1/messages"),
+    ),
+    "both": ((OTHER,), ("other", "small", "other-key", "/v1/messages")),
+}
+
+
+@pytest.mark.feature("L10")
+@pytest.mark.parametrize(("named", "asked"), WHO.values(), ids=WHO)
+async def test_what_is_not_said_of_the_summariser_is_the_conversation_s_own(named, asked):
+    """The conversation asks its provider itself, with the same settings from which its summariser is made."""
+    async with (
+        ScriptedUpstream(otherwise=GOOD, key="own-key") as mine,
+        ScriptedUpstream(otherwise=GOOD, key="other-key") as theirs,
+    ):
+        own = Provider("mine", base_url=f"{mine.url}/v1", key_env="OWN")
+        named = [structs.replace(one, base_url=theirs.url if one.name else "") for one in named]
+        settings = Settings(model="gpt-4o", window=8_000, summarisers=tuple(named))
+        environ = {"OWN": "own-key", "OTHER": "other-key"}
+        async with (
+            open_upstream(structs.replace(own, model=settings.model), environ=environ) as upstream,
+            open_summariser(settings, own, environ=environ) as summariser,
+            Conversation(settings.model, window=8_000, max_output=0, summariser=summariser) as talk,
+        ):
+            await upstream.ask(Ask((user("Hello!"),)))
+            for number in range(10):
+                await talk.add(*turn(number))
+            assert GOOD in text_of(await talk.compact())
+
+    talked, *rest = [("own", one) for one in mine.requests] + [("other", one) for one in theirs.requests]
+    assert (talked[1].model, talked[1].key) == ("gpt-4o", "own-key")
+    assert [(name, one.model, one.key, one.path) for name, one in rest] == [asked]

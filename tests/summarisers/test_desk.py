@@ -3,11 +3,13 @@ from __future__ import annotations
 import pytest
 
 from refold.core.summary.prompts import Passage
+from refold.core.summary.redact import texts_of
 from refold.model.message import assistant, user
 from refold.model.tokens import Usage
+from refold.model.window import Tool
 from refold.ports.summariser import SummaryTask
 from refold.summarisers import ModelSummariser, Recipe
-from tests.summarisers.scripted import GOOD, Scripted, task, writer
+from tests.summarisers.scripted import GOOD, Scripted, said, task, writer
 
 
 @pytest.mark.feature("O9")
@@ -64,3 +66,27 @@ async def test_a_secret_that_a_model_copies_is_taken_out_of_its_answer():
     )
     assert key not in summary.text
     assert "[api key]" in summary.text
+
+
+@pytest.mark.feature("O12")
+@pytest.mark.parametrize("reading", ["transcript", "raw"])
+async def test_a_question_says_how_long_it_is_and_may_be(reading):
+    """Who refuses without a word is understood by that."""
+    upstream, tools = Scripted(GOOD), (Tool("look", "looks around " * 200),)
+    told = task(sent=tuple(one.message for one in task().passages), system="be kind " * 100, tools=tools)
+    await ModelSummariser([writer(upstream, window=9_000)], Recipe(reading=reading)).write(told)
+    (ask,) = upstream.asked
+    system = ask.system or ""
+    sent = sum(len(text) for message in ask.messages for text in texts_of(message)) + len(system)
+    sent += sum(len(tool.description) for tool in ask.tools)
+    assert bool(ask.tools) == (reading == "raw")
+    assert sent / 4 == pytest.approx(ask.estimated, rel=0.1)
+    assert ask.budget == 9_000 - ask.max_output
+
+
+@pytest.mark.feature("N3")
+async def test_a_reply_that_ends_with_a_refusal_is_none_whatever_it_says():
+    upstream = Scripted(said(GOOD, "refusal"), GOOD)
+    summary = await ModelSummariser([writer(upstream)]).write(task())
+    assert summary.text == GOOD
+    assert "it declines to write a checkpoint" in upstream.questions[1]

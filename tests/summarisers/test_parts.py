@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec import structs
 
@@ -8,7 +10,9 @@ from refold.core.summary.prompts import Passage
 from refold.model.errors import ContextOverflow, UpstreamUnavailable
 from refold.model.message import Message
 from refold.model.overflow import Overflow
+from refold.model.window import Tool
 from refold.ports.summariser import SummaryTask
+from refold.ports.upstream import Ask
 from refold.summarisers import KeptInMemory, ModelSummariser, Recipe
 from tests.engine.talking import agent_turn
 from tests.summarisers.scripted import GOOD, Scripted, task, writer
@@ -76,6 +80,56 @@ async def test_when_the_summariser_itself_overflows_it_gets_less_at_a_time():
     summary = await ModelSummariser([writer(upstream)]).write(task(turns=20))
     assert summary.text == "Read a part of it."
     assert sum(len(question) > 5_000 for question in upstream.questions) <= 3
+
+
+def refusing(limit: int, overflow: Callable[[int], Overflow], refused: list[str]) -> Callable[[Ask], object]:
+    """A model that reads `limit` of our tokens, and says so in some way of its own."""
+
+    def answer(ask):
+        text = ask.messages[0].text
+        size = (len(text) + len(ask.system)) // 4
+        if size + ask.max_output <= limit:
+            return "Read a part of it."
+        refused.append(text)
+        return ContextOverflow(overflow=overflow(size))
+
+    return answer
+
+
+TELLING = {
+    "the limit": lambda size: Overflow("input_too_long", limit=1_500),
+    "the limit, and counts twice as many": lambda size: Overflow("input_too_long", 3_000, prompt=2 * size),
+    "the limit, and counts the answer": lambda size: Overflow("input_plus_output", 3_000, requested=2 * size + 700),
+    "nothing": lambda size: Overflow("input_too_long"),
+    "nothing at all": lambda size: None,
+    "a limit that was not reached": lambda size: Overflow("input_too_long", limit=90_000),
+    "a limit of bytes": lambda size: Overflow("bytes_too_large", limit=700),
+}  # fmt: skip
+
+
+@pytest.mark.feature("O12")
+@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+async def test_every_question_after_one_that_was_too_long_is_smaller(told):
+    """The window that is believed in is far larger than all that there is to read."""
+    refused, recipe = [], Recipe(max_tokens=200)
+    upstream = Scripted(refusing(1_500, told, refused))
+    summary = await ModelSummariser([writer(upstream)], recipe).write(task(turns=20))
+    assert summary.text == "Read a part of it."
+    sizes = [len(text) for text in refused]
+    assert sizes == sorted(set(sizes), reverse=True)
+    assert 1 <= len(refused) <= 3
+    after = upstream.questions[upstream.questions.index(refused[-1]) + 1 :]
+    assert max(map(len, after)) < sizes[-1]
+
+
+@pytest.mark.feature("C10")
+async def test_messages_that_do_not_fit_with_their_tools_are_told_as_a_transcript():
+    upstream, tools = Scripted(GOOD), (Tool("look", "looks around " * 2_000),)
+    sent = tuple(one.message for one in task().passages)
+    summariser = ModelSummariser([writer(upstream, window=8_000)], Recipe(reading="raw"))
+    assert (await summariser.write(task(sent=sent, tools=tools))).text == GOOD
+    (ask,) = upstream.asked
+    assert (ask.tools, len(ask.messages)) == ((), 1)
 
 
 @pytest.mark.feature("X10")

@@ -103,7 +103,10 @@ REFUSALS = {
             b'{"type":"output_text","text":"Hi","annotations":[]}', b'{"type":"refusal","refusal":"No."}'
         ),
     ),
-    "anthropic": (ANTHROPIC, ANTHROPIC_REPLY.replace(b'"Hi"', b'"No."').replace(b'"tool_use",', b'"refusal",')),
+    "anthropic": (
+        ANTHROPIC,
+        ANTHROPIC_REPLY.replace(b'"Hi"', b'"No."').replace(b'"tool_use",', b'"refusal",'),
+    ),
 }
 
 

@@ -65,6 +65,15 @@ def test_a_streamed_reply_is_the_reply_at_once(dialect):
     assert "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)) == "Let me see…"
 
 
+@pytest.mark.feature("N3")
+@pytest.mark.parametrize("dialect", ALL)
+def test_a_model_that_declines_ends_with_a_refusal(dialect):
+    spoken = structs.replace(SPOKEN, parts=(Text("That is not for me."),), finish="refusal")
+    deltas, reply = read([stream_of(spoken, dialect)], dialect)
+    assert "".join(delta.text for delta in deltas) == reply.messages[-1].text == "That is not for me."
+    assert reply.finish == "refusal"
+
+
 @pytest.mark.parametrize("dialect", ALL)
 def test_calls_are_told_from_one_another_while_they_are_written(dialect):
     deltas, _ = read([stream_of(SPOKEN, dialect)], dialect)

@@ -109,7 +109,7 @@ class Desk:
         """Ask, check, and ask once more with the fault named."""
         source, fault = self._source(asked), ""
         for number in range(TRIES):
-            reply = await self._reply(self._ask(asked, fault), source.tokens + self.bound(asked.is_raw))
+            reply = await self._reply(asked, fault)
             self.account.spent += reply.usage or Usage()
             is_last, count = number + 1 == TRIES, self.writer.count
             found = accept(_draft(reply), source, most=asked.most, count=count, is_last_try=is_last)
@@ -119,17 +119,21 @@ class Desk:
             self.account.problems.append(f"{self.writer.upstream.model}: {found.fault}")
         raise Rejected(fault)
 
-    async def _reply(self, ask: Ask, size: int) -> Reply:
-        """Ask a question of `size` tokens."""
-        told = structs.replace(ask, estimated=size, budget=self.window - ask.max_output)
+    async def _reply(self, asked: Question, fault: str) -> Reply:
+        """Ask, and tell what we think of the length: who refuses without a word is understood by it."""
+        size = self.size_of(asked)
+        ask = structs.replace(self._ask(asked, fault), estimated=size, budget=self.window - asked.most)
         try:
-            return await self.writer.upstream.ask(told)
+            return await self.writer.upstream.ask(ask)
         except ContextOverflow as error:
-            self.window = min(self.window // 2, _window(error.overflow, size, ask.max_output))
+            self.window = min(self.window // 2, _learnt(error.overflow, size, asked.most))
             raise
 
-    def bound(self, is_raw: bool) -> int:  # noqa: FBT001
-        """What the instructions take besides."""
+    def size_of(self, asked: Question) -> int:
+        """The tokens of a question, as we count them."""
+        words = instruction(asked.asked, self.recipe.prompts, max_tokens=asked.most, focus=self.task.focus)
+        read = self._read() if asked.is_raw else (asked.body, self.recipe.prompts.system)
+        return sum(map(self.writer.count, (words, asked.previous, *read)))
 
     def _source(self, asked: Question) -> Source:
         """What an answer is held against. Facts are added to the whole, so an answer need not carry them."""
@@ -170,6 +174,18 @@ class Desk:
     def _kept(self, answer: Answer, key: str) -> Summary:
         task, tokens = self.task, self.writer.count(answer.text)
         return Summary(answer.text, task.first, task.last, tokens, "model", recipe=key, checks=answer.mended)
+
+
+def _learnt(found: Overflow | None, size: int, output: int) -> int:
+    """What a model reads and writes at once, in our tokens, after a question of `size` and an answer of `output` were too much.
+
+    A limit that was stated counts where it makes the next question smaller; else half of this one is tried.
+    """
+    limit, counted = 0, 0
+    if found is not None and found.is_overflow:
+        limit, counted = found.limit or 0, found.prompt or (found.requested or output) - output
+    ours = int(limit / max(1.0, counted / max(1, size)))
+    return ours if 0 < ours < size + output else (size + output) // 2
 
 
 def _draft(reply: Reply) -> Draft:

@@ -8,6 +8,7 @@ says that it was given too much gets less from there on; what it has answered al
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from refold.core.summary.chunks import chunks, grouped, parted
 from refold.core.summary.prompts import Asked, Passage, instruction, transcript
@@ -31,8 +32,12 @@ class Reader:
 
     def __init__(self, desk: Desk) -> None:
         self.desk, self.task, self.recipe = desk, desk.task, desk.recipe
-        self.count, self.window = desk.writer.count, desk.writer.window
+        self.count = desk.writer.count
         self.most = min(self.recipe.max_tokens, self.task.max_tokens, self.window // SUMMARY_PART)
+
+    @property
+    def window(self) -> int:
+        return self.desk.window
 
     async def summary(self) -> Answer:
         """A summary of the history, and where a turn is split, of its beginning apart from that."""
@@ -57,13 +62,11 @@ class Reader:
         """A summary of some passages: at once where they fit, else in parts."""
         previous, body = "" if asked == "turn" else self.task.previous, transcript(passages)
         for is_raw in (True, False) if self._is_raw() else (False,):
-            size = self.count(body) + self.count(previous) + (self._bound() if is_raw else 0)
-            if self.recipe.strategy == "hierarchical" or size > self._room(asked, most):
-                break
-            try:
-                return await self.desk.answer(Question(body, asked, most, previous, is_raw=is_raw))
-            except ContextOverflow as error:
-                self._learn(error)
+            whole = Question(body, asked, most, previous, is_raw=is_raw)
+            if self.recipe.strategy == "hierarchical" or not self._fits(whole):
+                continue
+            with suppress(ContextOverflow):
+                return await self.desk.answer(whole)
         return await self._in_parts(passages, body, asked, most)
 
     def _is_raw(self) -> bool:
@@ -71,11 +74,8 @@ class Reader:
         is_whole = self.recipe.strategy == "abstractive" and self.task.turn_from is None
         return is_whole and self.desk.can_read_raw
 
-    def _bound(self) -> int:
-        """What the conversation's own instructions take in a question that carries them."""
-        prompt, tools = self.task.system, self.task.tools
-        said = [prompt] if isinstance(prompt, str) else [_BETWEEN.join(message.text for message in prompt)]
-        return sum(map(self.count, (*said, *(f"{tool.description}{tool.schema}" for tool in tools))))
+    def _fits(self, asked: Question) -> bool:
+        return self.desk.size_of(asked) + asked.most <= int(self.window * MARGIN)
 
     async def _in_parts(self, passages: Sequence[Passage], body: str, asked: Asked, most: int) -> Answer:
         """Parts one by one, then merged, with the previous summary as the oldest of them where it is too long itself."""
@@ -93,10 +93,8 @@ class Reader:
             if len(answers) == 1 and not previous:
                 return answers[0]
             told = _BETWEEN.join(answer.text for answer in answers)
-            try:
+            with suppress(ContextOverflow):
                 return await self.desk.answer(Question(told, last, most, previous, facts=body))
-            except ContextOverflow as error:
-                self._learn(error)
 
     async def _parts(self, passages: Sequence[Passage]) -> list[Answer]:
         """A summary of each chunk."""
@@ -105,8 +103,7 @@ class Reader:
             for chunk in chunks(passages[done:], self._room("fresh", self._each), self.count):
                 try:
                     found.append(await self.desk.answer(Question(transcript(chunk), "fresh", self._each)))
-                except ContextOverflow as error:
-                    self._learn(error)
+                except ContextOverflow:
                     break
                 done += len(chunk)
         return found
@@ -128,8 +125,7 @@ class Reader:
             whole = Question(_BETWEEN.join(group), "merge", self._each, facts=facts)
             try:
                 found.append(await self.desk.answer(whole) if len(group) > 1 else Answer(group[0]))
-            except ContextOverflow as error:
-                self._learn(error)
+            except ContextOverflow:
                 return [*found, *(Answer(text) for left in groups[number:] for text in left)]
         return found
 
@@ -146,11 +142,6 @@ class Reader:
         if room < LEAST_ROOM:
             raise Rejected("its window is too small for what it has to read")
         return room
-
-    def _learn(self, error: ContextOverflow) -> None:
-        """The window is smaller than was thought, or the model counts otherwise."""
-        limit = error.overflow.limit if error.overflow else None
-        self.window = min(self.window // 2, limit or self.window)
 
 
 def _selected(passages: Sequence[Passage]) -> tuple[Passage, ...]:

@@ -110,6 +110,18 @@ def request_of(fields: dict[str, Raw], dialect: Dialect, body: bytes) -> Request
     )
 
 
+def fixed_of(fields: dict[str, Raw], dialect: Dialect) -> Fixed:
+    """What a request sends besides the conversation: of its list of messages only the system prompt at its head is read.
+
+    Raises:
+        WireError: it is not a request of this format.
+    """
+    raw = fields.get(dialect.messages_key, NULL)
+    items = () if is_null(raw) or dialect.name == "anthropic" else decode_messages(raw, dialect)
+    system = _prompt_of(fields, dialect) + items[: _leading(items)]
+    return Fixed(dialect, system, _tools_of(fields), _automatic(fields, dialect))
+
+
 def encode_request(
     request: Request, messages: Sequence[Message] | None = None, *, system: Sequence[Message] | None = None
 ) -> bytes:
