@@ -144,4 +144,4 @@ async def test_prompts_can_be_replaced_and_one_serves_for_updates_too():
     summariser.recipe = Recipe(prompts=structs.replace(mine, update="Bring it up to date."))
     await summariser.write(task(previous="The old story."))
     ends = [question.rpartition("\n\n")[2] for question in upstream.questions]
-    assert ends == ["Sum it up in 360 words."] * 2 + ["Bring it up to date."]
+    assert ends == ["Sum it up in 270 words."] * 2 + ["Bring it up to date."]

@@ -34,6 +34,9 @@ TRIES = 2
 """A fault that was named is mostly mended; one that comes twice stays."""
 OWN_BREAKPOINTS = 3
 """Cache breakpoints that a client's own messages may bring: providers take four, and the last is ours."""
+PROSE = 0.75
+"""Of the summary, what the model is told to take: the facts that it leaves out have the rest. The same whatever facts there are,
+so that the same question stays the same question when another one is noted."""
 
 
 class Writer(Struct, frozen=True):
@@ -131,13 +134,17 @@ class Desk:
 
     def size_of(self, asked: Question) -> int:
         """The tokens of a question, as we count them."""
-        words = instruction(asked.asked, self.recipe.prompts, max_tokens=asked.most, focus=self.task.focus)
+        words = instruction(
+            asked.asked, self.recipe.prompts, max_tokens=int(asked.most * PROSE), focus=self.task.focus
+        )
         read = self._read() if asked.is_raw else (asked.body, self.recipe.prompts.system)
         return sum(map(self.writer.count, (words, asked.previous, *read)))
 
     def _source(self, asked: Question) -> Source:
         """What an answer is held against. Facts are added to the whole, so an answer need not carry them."""
-        words = instruction(asked.asked, self.recipe.prompts, max_tokens=asked.most, focus=self.task.focus)
+        words = instruction(
+            asked.asked, self.recipe.prompts, max_tokens=int(asked.most * PROSE), focus=self.task.focus
+        )
         return Source(
             told=asked.facts or asked.body,
             tokens=self.writer.count(asked.body) + self.writer.count(asked.previous),
@@ -157,7 +164,11 @@ class Desk:
 
     def _ask(self, asked: Question, fault: str = "") -> Ask:
         words = instruction(
-            asked.asked, self.recipe.prompts, max_tokens=asked.most, focus=self.task.focus, fault=fault
+            asked.asked,
+            self.recipe.prompts,
+            max_tokens=int(asked.most * PROSE),
+            focus=self.task.focus,
+            fault=fault,
         )
         if asked.is_raw:
             said = f"{self._unseen(asked.previous)}{words}"

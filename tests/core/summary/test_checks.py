@@ -32,8 +32,14 @@ def test_headings_stand_there_once():
     assert "x" not in verdict.reason
 
 
+@pytest.mark.parametrize("text", ["## A\n### Done\nx\n## B\n### Done\ny", "```\n# step\n# step\n```"])
+def test_smaller_headings_and_code_may_repeat_themselves(text):
+    assert headings_once(text).passed
+
+
 def test_facts_that_must_stay_are_looked_for_word_for_word():
     assert keeps_facts("edit src/a.py now", ["src/a.py"]).passed
+    assert not keeps_facts("edit src/a.pyc now", ["src/a.py"]).passed
     assert keeps_facts("edit it", ["src/a.py"]).reason == "1 facts that had to stay are missing"
 
 

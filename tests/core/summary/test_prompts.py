@@ -84,6 +84,11 @@ def test_nothing_inside_can_close_the_fence(payload):
     assert said.endswith("Now write.")
 
 
+@pytest.mark.parametrize("payload", INJECTIONS)
+def test_what_is_defused_stays_as_it_is(payload):
+    assert defused(defused(payload)) == defused(payload)
+
+
 def test_defusing_leaves_everything_else_alone():
     text = "<b>x</b> a < b </transport> <translate> `</div>`"
     assert defused(text) == text

@@ -31,6 +31,13 @@ def test_what_is_shown_already_is_not_repeated():
     assert "Never reformat." not in sections(LEDGER, 4_000, shown="Please. Never reformat. Thanks.")
 
 
+def test_what_is_shown_only_as_a_part_of_something_longer_is_said():
+    text = sections(
+        Ledger(modified=("config.py", "tests/config.py")), 4_000, shown="Changed tests/config.py."
+    )
+    assert text == f"{MODIFIED}\n- config.py"
+
+
 def test_the_newest_files_stay_when_room_is_short():
     many = Ledger(modified=tuple(f"src/module_{n}.py" for n in range(100)))
     text = sections(many, 4_000)

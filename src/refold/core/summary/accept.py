@@ -85,10 +85,11 @@ def accept(draft: Draft, source: Source, *, most: int, count: Count, is_last_try
 
     On the last try, sentences with invented names are taken out; before, the model gets a chance to do better.
     """
-    text = without_thoughts(draft.text)
+    said = without_thoughts(draft.text)
+    text = "\n".join(said.splitlines())
     for fault, reason in _faults(draft, text, source, count):
         return Accepted(text, fault, reason)
-    notes = ("reasoning taken out",) if text != draft.text.strip() else ()
+    notes = ("reasoning taken out",) if said != draft.text.strip() else ()
     found = _without_inventions(Accepted(defused(text), mended=notes), source, is_last_try=is_last_try)
     return found if found.fault else _completed(found, source, most, count)
 

@@ -30,7 +30,7 @@ _SPEAKER = re.compile(
 )
 _FIRST_PERSON = re.compile(
     r"\b(?:i|i['’](?:ll|m|ve|d)|you|your|my|me|let['’]s|please|ich|du|sie|bitte|je|vous|tu|yo|usted|por favor|eu|você|io|lei|я|вы|ты)\b"
-    r"|[我你您]|私|ください|저는|해주세요",
+    r"|[我你您]|请(?!求)|私|ください|저는|해주세요",
     re.IGNORECASE,
 )
 _ANSWER = re.compile(

@@ -71,10 +71,6 @@ def headings_once(text: str) -> str:
     return "\n".join(line for path in by_parent for line in parts[path]).strip()
 
 
-def without_headings(text: str) -> str:
-    return "\n".join(line for line, is_code in lines_of(text) if is_code or not is_heading(line))
-
-
 def under(text: str, title: str) -> tuple[int, int] | None:
     """Where in the lines of a text the part under a heading begins and ends, the heading and empty last lines left out."""
     lines, wanted, start = text.splitlines(), _identity(title), None

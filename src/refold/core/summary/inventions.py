@@ -150,11 +150,12 @@ def _without_days(said: str, known: Known) -> tuple[str, list[str]]:
     for day, start, stop in find_days(said):
         is_checked = bool(day.year)
         found[start, stop] = found.get((start, stop), False) or not is_checked or known.numbers.has_day(day)
-    wrong = []
-    for (start, stop), is_known in found.items():
-        wrong += [] if is_known or _folded(said[start:stop]) in known.names else [said[start:stop]]
-        said = f"{said[:start]}{' ' * (stop - start)}{said[stop:]}"
-    return said, wrong
+    wrong = [said[start:stop] for (start, stop), is_known in found.items() if not is_known]
+    parts, at = list[str](), 0
+    for start, stop in sorted(found):
+        parts += [said[at:start], " "]
+        at = max(at, stop)
+    return "".join((*parts, said[at:])), [day for day in wrong if _folded(day) not in known.names]
 
 
 def _claimed(said: str) -> Iterator[Number]:

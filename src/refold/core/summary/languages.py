@@ -70,7 +70,7 @@ def speaks_otherwise(text: str, said: Iterable[str]) -> bool:
         return False
     if sum(found[script] for script in expected) < _WRITTEN * sum(found.values()):
         return True
-    return _is_other_latin(plain, known) if scripts_of(plain) == {"latin"} else _is_other_han(found, expected)
+    return _is_other_latin(plain, known) if scripts_of(plain) == {"latin"} else _is_other_han(plain, known)
 
 
 def scripts_of(text: str) -> set[str]:
@@ -101,12 +101,16 @@ def _likely(found: Counter[str]) -> set[str]:
     return {name for name, count in found.items() if _MUCH_MORE * count >= most}
 
 
-def _is_other_han(found: Counter[str], expected: set[str]) -> bool:
+def _is_other_han(text: str, known: Iterable[str]) -> bool:
     """Japanese has kana, Chinese has none: both share their other characters."""
-    if "han" not in expected or not found["han"]:
-        return False
-    has_kana = found["kana"] >= _WRITTEN * (found["han"] + found["kana"])
-    return has_kana != ("kana" in expected) and expected <= {"han", "kana"}
+    shared = {"han", "kana"}
+    expected = {_has_kana(part) for part in known if scripts_of(part) and scripts_of(part) <= shared}
+    return bool(expected) and scripts_of(text) <= shared and _has_kana(text) not in expected
+
+
+def _has_kana(text: str) -> bool:
+    found = _letters_of(text)
+    return found["kana"] >= _WRITTEN * (found["han"] + found["kana"])
 
 
 def _letters_of(text: str) -> Counter[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from refold.core.summary.chunks import Count
-from refold.core.summary.headings import under
+from refold.core.summary.headings import headings_once, under
 from refold.core.summary.ledger import Ledger
 from refold.core.summary.prompts import defused
 from refold.core.summary.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS
@@ -140,7 +140,7 @@ def _without_points(text: str, title: str, is_wrong: Callable[[str], bool]) -> s
         return text
     is_left = any(line.strip() for line in kept)
     rest = (*lines[:start], *kept) if is_left else lines[: start - 1]
-    return "\n".join((*rest, *lines[stop:])).strip()
+    return headings_once("\n".join((*rest, *lines[stop:])).strip())
 
 
 def _is_given(point: str, rules: Iterable[str], heard: str) -> bool:

@@ -78,7 +78,7 @@ def claims(text: str) -> Iterator[Claim]:
     alone = {match.start(1) for match in _CODE.finditer(text) if TOKEN.fullmatch(match[1])}
     for match in TOKEN.finditer(text):
         token, start = match[0].strip("_"), match.start()
-        is_path = text[max(0, start - 1) : start] in ("/", "\\", "~") or text[start - 2 : start] == "./"
+        is_path = start in alone or text[max(0, start - 1) : start] in ("/", "\\", "~")
         is_plain = token.islower() and token.isalpha()
         is_named = not is_plain and (
             start in alone or _NAMED.search(text, max(0, start - 24), start) is not None
@@ -145,7 +145,7 @@ def _compound(token: str, *, is_path: bool, is_named: bool) -> Iterator[Claim]:
     elif "." in joints:
         yield from [] if joints == {"."} and _is_abbreviation(parts) else [Claim(token)]
     elif joints <= {"/", "\\"}:
-        yield Claim(token, is_pair=not is_path and not is_named)
+        yield Claim(token, is_pair=not is_path)
     elif is_named and joints == {"-"} and _EVERYDAY_PARTS.isdisjoint(map(str.casefold, parts)):
         yield Claim(token)
     else:

@@ -87,11 +87,8 @@ class Numbers(Struct, frozen=True):
         )
 
     def has_day(self, day: Day) -> bool:
-        return any(
-            (known.month, known.day) == (day.month, day.day)
-            and (known.year == day.year or not day.year or (not known.year and str(day.year) in self.values))
-            for known in self.days
-        )
+        """Was this day said, with its year, or its year elsewhere?"""
+        return day in self.days or (Day(day.month, day.day) in self.days and str(day.year) in self.values)
 
 
 def numbers_of(text: str) -> Numbers:

@@ -63,10 +63,11 @@ _TASKS = (
     r"ajudar|resum\w+|ess[ae] (?:pedido|conversa|solicitação)|est[ae] (?:pedido|conversa)|seu pedido", r"aiutar\w*|riassu\w+|quest[ao] (?:richiesta|conversazione)|sua richiesta",
 )  # fmt: skip
 _NOTHING = re.compile(
-    r"(?:there(?: is|['’]s| was| are) no|no\b|i (?:don['’]t|do not|cannot|can['’]t) see (?:any|a|the)|you (?:haven['’]t|have not) (?:provided|shared|given)"
-    r"|it (?:seems|looks like|appears)(?: that| as if)? (?:there(?: is|['’]s) no|you (?:haven['’]t|have not|didn['’]t))"
+    r"(?:(?:it (?:seems|looks like|appears)(?: that| as if)? )?(?:there(?: is|['’]s| was| are) )?no (?:\w{1,12} ){0,2}"
+    r"(?:conversation|transcript|history|messages?|text)(?: history)?(?: (?:to|provided|given|available|found|yet|here|so far)\b|[.!,;]|$)"
+    r"|(?:i (?:don['’]t|do not|cannot|can['’]t) see (?:any|a|the)|(?:it (?:seems|looks like|appears)(?: that)? )?you (?:haven['’]t|have not|didn['’]t)"
     r"|please (?:provide|share|paste|send)|could you (?:please )?(?:provide|share|paste|send))"
-    r"[^.!?]{0,60}\b(?:conversation|transcript|history|messages?|text|checkpoint)\b"
+    r"[^.!?]{0,60}\b(?:conversation|transcript|history|messages?|text|checkpoint)\b)"
     "|(?:请|請)(?:您)?(?:提供|发送|粘贴)[^。]{0,20}(?:对话|文本|内容|記錄|记录)|(?:会話|本文)を(?:ご提供|送って|共有)",
     re.IGNORECASE,
 )

@@ -43,14 +43,16 @@ def find(
     window: int,
     counter: TokenCounter,
     covered: AbstractSet[int] = frozenset(),
+    before: int | None = None,
 ) -> str:
     """The best answers to a query in at most `budget` tokens, each with its handle; empty where nothing matches.
 
-    `covered` are terms that whoever asks can see already.
+    `covered` are terms that whoever asks can see already, and only what was said `before` a message is looked at.
     """
     log, pieces = facts.log, facts.shared.pieces
     scores = _scores(log, term_ids(log, query))
-    best = nlargest(_CONSIDERED, scores, key=lambda number: (scores[number], number))
+    said = scores if before is None else [number for number in scores if pieces[number].seq < before]
+    best = nlargest(_CONSIDERED, said, key=lambda number: (scores[number], number))
     found = choose(
         [pieces[number] for number in best],
         Worth(facts, window * CHARACTERS_PER_TOKEN),

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec import Struct
-
 from refold.core.summary.ledger import Ledger
 from refold.core.summary.whole import says
 from refold.model.message import Message, Role
@@ -27,23 +25,19 @@ _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
 _COMPACTED = "Compacted messages: "
 
 
-class Shares(Struct, frozen=True):
-    """What the sections may take of the room for messages."""
-
-    rules: float = 0.20
-    """Rules are the last thing to lose."""
-    files: float = 0.04
-    """Paths are long; the newest few dozen are the ones still worked on."""
-    notes: float = 0.03
-    """Errors, decisions and tasks, each a third: the digest quotes them too where they matter."""
+RULES_SHARE = 0.20
+"""Of the room for messages: rules are the last thing to lose."""
+FILES_SHARE = 0.04
+"""Paths are long; the newest few dozen are the ones still worked on."""
+NOTES_SHARE = 0.03
+"""Errors, decisions and tasks, each a third: the digest quotes them too where they matter."""
 
 
-def sections(ledger: Ledger, room: int, *, shown: str = "", shares: Shares | None = None) -> str:
+def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
     """The ledger as text for a room of so many characters. What `shown` holds already is not said again."""
-    shares = shares or Shares()
-    files, notes = int(room * shares.files), int(room * shares.notes) // 3
+    files, notes = int(room * FILES_SHARE), int(room * NOTES_SHARE) // 3
     parts = (
-        _section(RULES, ledger.rules, int(room * shares.rules), shown),
+        _section(RULES, ledger.rules, int(room * RULES_SHARE), shown),
         _section(MODIFIED, ledger.modified, files * 2 // 3, shown),
         _section(READ, ledger.read, files // 3, shown),
         _section(ERRORS, ledger.errors, notes, shown),
