@@ -1,0 +1,122 @@
+"""Take a batch in, whole.
+
+One idea: the branch's row is swapped first, and only if it is still where the writer saw it. From then on nobody else can write
+to the branch until the transaction ends, so messages, ranges and compactions follow without looking twice.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from refold.model.errors import Conflict, NotFound, StoreError
+from refold.ports.store import Batch, Change, Head, Session, Stored
+from refold.store import rows
+from refold.store.failpoints import reach
+from refold.store.reading import find_key
+from refold.store.transactions import Transaction
+
+
+def commit(seen: Head, batch: Batch) -> Transaction[Head]:
+    _check_numbers(seen, batch.messages)
+    head = yield from _swap(seen, batch)
+    reach("commit.after_lock")
+    yield from _append(head, batch.messages)
+    reach("commit.after_messages")
+    for change in batch.changes:
+        head = yield from _install(head, change, batch.at)
+    if batch.opens is not None:
+        head = yield from _open(head, batch.opens, batch.opens.first, batch.at)
+    if batch.undoes:
+        head = yield from _undo(head, batch.undoes)
+    if batch.calls:
+        yield "add_call", [rows.of_call(head.owner, call) for call in batch.calls]
+    reach("commit.before_commit")
+    return head
+
+
+def _check_numbers(seen: Head, messages: tuple[Stored, ...]) -> None:
+    if any(message.seq != seq for seq, message in enumerate(messages, seen.next_seq)):
+        raise StoreError("Messages of a batch must be numbered without a gap.")
+
+
+def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
+    moved = yield (
+        "swap_branch",
+        {
+            "owner": seen.owner,
+            "conversation": seen.conversation,
+            "branch": seen.branch,
+            "seen_seq": seen.next_seq,
+            "seen_epoch": seen.epoch,
+            "to_seq": seen.next_seq + len(batch.messages),
+            "to_epoch": seen.epoch + _steps(batch),
+            "notes": batch.notes,
+            "model": batch.model,
+            "at": batch.at,
+        },
+    )
+    if moved:
+        return rows.to_head(moved[0])
+    there = yield "get_head", {"owner": seen.owner, "branch": seen.branch}
+    if there and rows.to_head(there[0]).conversation == seen.conversation:
+        raise Conflict
+    raise NotFound("There is no such branch.")
+
+
+def _steps(batch: Batch) -> int:
+    """How often a session begins or what is shown changes; what is short since it arrived was never shown otherwise."""
+    changes = [change for change in batch.changes if change.opens or change.compaction.kind != "arrival"]
+    return len(changes) + (batch.opens is not None) + bool(batch.undoes)
+
+
+def _append(head: Head, messages: tuple[Stored, ...]) -> Transaction[None]:
+    # An index keeps keys apart within a branch; those of messages that a fork shares are looked up.
+    for message in messages if head.base else ():
+        if message.key and (yield from find_key(head, message.key)) is not None:
+            raise Conflict("A message with this key is there already.")
+    if messages:
+        yield "add_message", [rows.of_message(head, message) for message in messages]
+
+
+def _install(head: Head, change: Change, at: float) -> Transaction[Head]:
+    compaction, written, opens = change.compaction, change.written, change.opens
+    if written is not None:
+        yield "put_summary", rows.of_summary(head.owner, head.branch, written)
+    row = structs.replace(compaction, branch=head.branch, session=opens.id if opens else "")
+    if not (yield "install_compaction", rows.of_compaction(head.owner, row)):
+        raise Conflict("This compaction is installed already.")
+    if opens is None:
+        return head
+    return (yield from _open(head, opens, compaction.cut, at, written.id if written else ""))
+
+
+def _open(head: Head, session: Session, first: int, at: float, summary: str = "") -> Transaction[Head]:
+    """Close the open session before a message, and open the next one there."""
+    closing = {"owner": head.owner, "id": head.session, "last": first, "at": at, "summary": summary}
+    is_place = session.first == first <= head.next_seq
+    if not is_place or not (yield "close_session", closing):
+        raise StoreError("A session must begin where the one before it is closed.")
+    reach("commit.after_closing")
+    yield "add_session", rows.of_session(head, session)
+    return (yield from _point(head, session.id))
+
+
+def _undo(head: Head, which: str) -> Transaction[Head]:
+    found = yield "undo_compaction", {"owner": head.owner, "id": which, "branch": head.branch}
+    if not found:
+        raise NotFound("There is no such compaction to take back.")
+    child = found[0][0]
+    if not child:
+        return head
+    if child != head.session:
+        raise Conflict("A later session has begun since.")
+    parents = yield "undo_session", {"owner": head.owner, "id": child, "last": head.next_seq}
+    parent = parents[0][0]
+    if not (yield "reopen_session", {"owner": head.owner, "id": parent, "branch": head.branch}):
+        raise StoreError("The session before this one is not on the branch.")
+    return (yield from _point(head, parent))
+
+
+def _point(head: Head, session: str) -> Transaction[Head]:
+    yield "move_branch", {"owner": head.owner, "branch": head.branch, "session": session}
+    return structs.replace(head, session=session)

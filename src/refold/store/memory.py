@@ -1,0 +1,327 @@
+"""Conversations in memory, for as long as the program runs.
+
+One idea: every method is one step without a pause, so no two tasks ever meet inside of it, and every owner has a shelf of
+their own, so that no question can reach what is another's. It is the reference for the databases: one suite runs over all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import add
+from typing import TypeVar
+
+from msgspec import structs
+
+from refold.model.errors import Conflict, NotFound
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.ports.store import (
+    Batch,
+    Call,
+    Compaction,
+    CompactionState,
+    Head,
+    Hit,
+    Listed,
+    Session,
+    Stored,
+    Written,
+)
+from refold.store.scan import search
+from refold.store.shelf import EVERYTHING, HAS_ENDED, Begun, Draft, Shelf
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """A store that forgets everything when it is closed."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[str, Shelf] = {}
+
+    def _shelf(self, owner: str) -> Shelf:
+        """The owner's shelf, or an empty one to look at."""
+        return self._shelves.get(owner) or Shelf()
+
+    async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
+        shelf = self._shelves.setdefault(head.owner, Shelf())
+        if head.branch in shelf.heads:
+            return shelf.head(head.conversation, head.branch)
+        if session.id in shelf.sessions:
+            raise Conflict("A session of this name is there already.")
+        begun = Begun(id=head.conversation, title=title, at=at, updated_at=at)
+        shelf.conversations.setdefault(head.conversation, begun)
+        return shelf.begin(structs.replace(head, base="", base_seq=0), session)
+
+    async def fork(self, base: Head, at_seq: int, head: Head, session: Session) -> Head:
+        shelf = self._shelf(base.owner)
+        trunk = shelf.head(base.conversation, base.branch)
+        if not 0 <= at_seq <= trunk.next_seq:
+            raise NotFound("The branch has no such message to fork at.")
+        if head.branch in shelf.heads or session.id in shelf.sessions:
+            raise Conflict("A branch or a session of this name is there already.")
+        fresh = structs.replace(
+            head, owner=base.owner, conversation=base.conversation, base=base.branch, base_seq=at_seq
+        )
+        shelf.pins |= {
+            (head.branch, seq) for branch, seq in shelf.pins if branch == base.branch and seq < at_seq
+        }
+        return shelf.begin(fresh, session)
+
+    async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
+        heads = [head for head in self._shelf(owner).heads.values() if head.conversation == conversation]
+        return next((head for head in reversed(heads) if branch in {"", head.branch}), None)
+
+    async def commit(self, seen: Head, batch: Batch) -> Head:
+        draft = Draft(self._shelf(seen.owner), seen)
+        draft.take(batch)
+        return draft.lay_down(batch.at)
+
+    async def messages(
+        self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None
+    ) -> list[Stored]:
+        ends = EVERYTHING if last is None else last
+        return self._shelf(head.owner).message_range(head, first, ends)[:limit]
+
+    async def pick(self, head: Head, seqs: Sequence[int]) -> list[Stored]:
+        shelf = self._shelf(head.owner)
+        found = [shelf.message_range(head, seq, seq + 1) for seq in sorted(set(seqs))]
+        return [message for one in found for message in one]
+
+    async def find_key(self, head: Head, key: str) -> int | None:
+        return self._shelf(head.owner).key_of(head, key)
+
+    async def sessions(self, owner: str, conversation: str = "", limit: int = 1_000) -> list[Session]:
+        shelf = self._shelf(owner)
+        return _newest(
+            limit,
+            shelf.sessions.values(),
+            lambda row: conversation in {"", shelf.heads[row.branch].conversation},
+        )
+
+    async def session(self, owner: str, which: str) -> Session | None:
+        return self._shelf(owner).sessions.get(which)
+
+    async def compactions(self, owner: str, branch: str, limit: int = 1_000) -> list[Compaction]:
+        rows = self._shelf(owner).compactions.values()
+        return [
+            structs.replace(row, shown=b"") for row in _newest(limit, rows, lambda row: row.branch == branch)
+        ]
+
+    async def compaction(self, owner: str, which: str) -> Compaction | None:
+        return self._shelf(owner).compactions.get(which)
+
+    async def latest(self, head: Head, size: int | None = None) -> Compaction | None:
+        shelf, number = self._shelf(head.owner), EVERYTHING
+        for branch, _, ends in shelf.line(head, EVERYTHING if size is None else size):
+            rows = [row for row in shelf.compactions.values() if row.branch == branch and _is_shown(row)]
+            known = [row for row in rows if row.number <= number and row.size <= ends]
+            if known:
+                return max(known, key=lambda row: row.number)
+            # What the base did after the fork at the very place of it came too late: numbers tell, sizes do not.
+            number = shelf.base_numbers.get(branch, 0)
+        return None
+
+    async def raw_arrivals(self, head: Head, first: int) -> list[int]:
+        shelf = self._shelf(head.owner)
+        return sorted(
+            row.cut
+            for branch, begins, ends in shelf.line(head)
+            for row in shelf.compactions.values()
+            if row.branch == branch and row.kind == "arrival" and row.state == "undone"
+            if max(first, begins) <= row.cut < ends
+        )
+
+    async def written(self, owner: str, ids: Sequence[str]) -> list[Written]:
+        known = self._shelf(owner).summaries
+        return [known[which] for which in ids if which in known]
+
+    async def summaries(self, owner: str, branch: str, limit: int = 1_000) -> list[Written]:
+        shelf = self._shelf(owner)
+        rows = [
+            row for row in shelf.compactions.values() if row.branch == branch and row.state == "installed"
+        ]
+        ids = [row.id for row in sorted(rows, key=lambda row: row.number) if row.id in shelf.summaries]
+        return [structs.replace(shelf.summaries[which], carry=b"") for which in _newest(limit, ids)]
+
+    async def attach_summary(self, owner: str, session: str, written: Written) -> bool:
+        shelf = self._shelf(owner)
+        row = shelf.sessions.get(session)
+        if row is None or row.last is None or row.summary:
+            return False
+        shelf.summaries.setdefault(written.id, written)
+        shelf.sessions[session] = structs.replace(row, summary=written.id)
+        return True
+
+    async def calls(self, owner: str, conversation: str, limit: int = 1_000) -> list[Call]:
+        shelf = self._shelf(owner)
+        return _newest(
+            limit, shelf.calls.values(), lambda row: shelf.heads[row.branch].conversation == conversation
+        )
+
+    async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
+        shelf, wanted = self._shelf(owner), words.casefold().split()
+        found = [
+            begun
+            for begun in reversed(shelf.conversations.values())
+            if all(word in f"{begun.id}\n{begun.title}".casefold() for word in wanted)
+        ]
+        found.sort(key=lambda begun: begun.updated_at, reverse=True)
+        return [_listed(shelf, begun) for begun in found[:limit]]
+
+    async def search(self, owner: str, query: str, *, conversation: str = "", limit: int = 20) -> list[Hit]:
+        shelf = self._shelf(owner)
+        places = [head for head in shelf.heads.values() if conversation in {"", head.conversation}]
+        return search({head: shelf.texts[head.branch] for head in places}, query, limit)
+
+    async def plan(self, owner: str, compaction: Compaction) -> Compaction:
+        shelf = self._shelf(owner)
+        if compaction.id not in shelf.compactions and compaction.branch not in shelf.heads:
+            raise NotFound("There is no such branch.")
+        planned = structs.replace(compaction, state="planned", number=0)
+        return shelf.compactions.setdefault(compaction.id, planned)
+
+    async def claim(
+        self,
+        owner: str,
+        which: str,
+        holder: str,
+        *,
+        now: float,
+        until: float,
+    ) -> Compaction | None:
+        shelf = self._shelf(owner)
+        row = shelf.compactions.get(which)
+        if row is None or row.state in HAS_ENDED or (row.holder and row.until > now):
+            return None
+        state: CompactionState = "summarised" if row.state == "summarised" else "running"
+        row = structs.replace(row, state=state, holder=holder, until=until, attempts=row.attempts + 1)
+        shelf.compactions[which] = row
+        return row
+
+    async def beat(self, owner: str, which: str, holder: str, until: float) -> bool:
+        shelf = self._shelf(owner)
+        row = _held(shelf, which, holder)
+        if row is None:
+            return False
+        shelf.compactions[which] = structs.replace(row, until=until)
+        return True
+
+    async def reply(self, owner: str, which: str, holder: str, written: Written, call: Call | None) -> bool:
+        shelf = self._shelf(owner)
+        if call is not None and call.branch in shelf.heads:
+            shelf.calls.setdefault(call.id, call)
+        row = shelf.compactions.get(which)
+        if row is None or row.state in HAS_ENDED:
+            return False
+        if row.state == "summarised":
+            return row.holder == holder
+        shelf.summaries[written.id] = written
+        shelf.compactions[which] = structs.replace(row, state="summarised")
+        return True
+
+    async def give_up(
+        self,
+        owner: str,
+        which: str,
+        holder: str,
+        state: CompactionState,
+        error: str = "",
+    ) -> bool:
+        shelf = self._shelf(owner)
+        row = _held(shelf, which, holder)
+        if row is None:
+            return False
+        shelf.compactions[which] = structs.replace(row, state=state, error=error, holder="", until=0.0)
+        return True
+
+    async def unfinished(self, owner: str) -> list[Compaction]:
+        return [row for row in self._shelf(owner).compactions.values() if row.state not in HAS_ENDED]
+
+    async def cached(self, owner: str, key: str) -> Summary | None:
+        return self._shelf(owner).cached.get(key)
+
+    async def cache(self, owner: str, key: str, summary: Summary, at: float) -> None:  # noqa: ARG002
+        self._shelves.setdefault(owner, Shelf()).cached[key] = summary
+
+    async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
+        return self._shelf(owner).learnt.get((topic, key))
+
+    async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None:  # noqa: ARG002
+        self._shelves.setdefault(owner, Shelf()).learnt[topic, key] = value
+
+    async def damaged(self, head: Head) -> list[int]:  # noqa: ARG002 - frozen values cannot change
+        return []
+
+    async def pin(self, head: Head, seq: int, *, on: bool) -> None:
+        shelf = self._shelf(head.owner)
+        if on and head.branch not in shelf.heads:
+            raise NotFound("There is no such branch.")
+        (shelf.pins.add if on else shelf.pins.discard)((head.branch, seq))
+
+    async def pins(self, head: Head) -> list[int]:
+        return sorted(seq for branch, seq in self._shelf(head.owner).pins if branch == head.branch)
+
+    async def owners(self) -> list[str]:
+        return sorted(self._shelves)
+
+    async def delete(self, owner: str, conversation: str = "") -> int:
+        shelf = self._shelf(owner)
+        if not conversation:
+            self._shelves.pop(owner, None)
+            return len(shelf.conversations)
+        if conversation not in shelf.conversations:
+            return 0
+        shelf.delete(conversation)
+        return 1
+
+    async def expire(self, owner: str, before: float) -> int:
+        shelf = self._shelf(owner)
+        old = [begun.id for begun in shelf.conversations.values() if begun.updated_at < before]
+        for conversation in old:
+            shelf.delete(conversation)
+        return len(old)
+
+    async def close(self) -> None:
+        self._shelves.clear()
+
+
+def _held(shelf: Shelf, which: str, holder: str) -> Compaction | None:
+    """A compaction that has not come to its end and that the holder is at work on."""
+    row = shelf.compactions.get(which)
+    return row if row and row.holder == holder and row.state not in HAS_ENDED else None
+
+
+def _is_shown(row: Compaction) -> bool:
+    return row.state == "installed" and row.kind != "arrival"
+
+
+def _newest(limit: int, rows: Iterable[T], wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
+    """The last rows, oldest first."""
+    found = [row for row in rows if wanted(row)]
+    return found[max(len(found) - limit, 0) :]
+
+
+def _listed(shelf: Shelf, begun: Begun) -> Listed:
+    heads = {head.branch: head for head in shelf.heads.values() if head.conversation == begun.id}
+    last = list(heads.values())[-1]
+    calls = [call for call in shelf.calls.values() if call.branch in heads]
+    installed = [
+        row for row in shelf.compactions.values() if row.branch in heads and row.state == "installed"
+    ]
+    return Listed(
+        id=begun.id,
+        branch=last.branch,
+        title=begun.title,
+        model=last.model,
+        format=last.format,
+        messages=sum(len(shelf.messages[branch]) for branch in heads),
+        compactions=len(installed),
+        sessions=sum(row.branch in heads and row.state == "live" for row in shelf.sessions.values()),
+        branches=len(heads),
+        usage=reduce(add, (call.usage for call in calls), Usage()),
+        dollars=sum(call.dollars for call in calls),
+        at=begun.at,
+        updated_at=begun.updated_at,
+    )

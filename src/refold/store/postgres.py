@@ -1,0 +1,272 @@
+"""The PostgreSQL driver and the store over it.
+
+One idea: a transaction is begun again wherever nothing can have come of it, and nowhere else. A connection that was lost before
+the commit took everything with it, so another is taken; one that was lost during the commit may have stored it, and then the
+caller is told that nobody knows. No connection is held while anything but the database is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import psycopg
+from msgspec import Struct
+from psycopg import AsyncConnection, errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from refold.model.errors import Conflict, StoreError
+from refold.ports.store import Head, Session
+from refold.store import migrate, purging
+from refold.store.postgres_errors import in_our_words, lost, unknown_outcome, unreachable
+from refold.store.queries import load
+from refold.store.sqlstore import SqlStore
+from refold.store.transactions import Dialect, P, Row, Step, T, Transaction
+
+OLDEST = 13_00_00
+"""Servers before 13 get no more repairs from their makers."""
+ATTEMPTS = 5
+"""How often a transaction is begun: writers that lock each other out meet again by chance only."""
+
+Connection: TypeAlias = AsyncConnection[Row]
+
+
+class Patience(Struct, frozen=True):
+    """How much is asked of a server, and how long it is waited for."""
+
+    connections: int = 8
+    """Transactions take a millisecond, so a few serve many conversations; a server has a hundred for all programs together."""
+    wait_s: float = 10.0
+    """For a connection: longer than a server takes to start again."""
+    statement_s: float = 30.0
+    """Far longer than any statement takes, but for a purge, which may take as long as it takes."""
+    lock_s: float = 10.0
+    """For another writer of the same conversation, whose transaction is as short as this one."""
+
+
+class _Lost(Exception):
+    """The connection is gone, and with it all that was not committed."""
+
+
+class PostgresDriver:
+    """Runs transactions on one database."""
+
+    dialect: Dialect = "postgres"
+
+    def __init__(self, url: str, patience: Patience) -> None:
+        self._conninfo, self.place = _address(url, patience)
+        self._patience = patience
+        self._statements = {name: text.encode() for name, text in load("postgres").items()}
+        self._pool = AsyncConnectionPool[Connection](
+            self._conninfo,
+            kwargs={"autocommit": True},
+            min_size=0,
+            max_size=patience.connections,
+            timeout=patience.wait_s,
+            reconnect_timeout=patience.wait_s,
+            configure=self._settle,
+            open=False,
+        )
+
+    async def open(self) -> None:
+        """Reach the server, which the pool does only later and without a word about what went wrong.
+
+        Raises:
+            StoreError: it cannot be reached, or is not one that can be used.
+        """
+        connection = await self._connect()
+        async with connection:
+            _check_server(connection, self.place)
+        await self._pool.open()
+
+    async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._attempt(partial(self._look, partial(begin, *args, **kwargs)))
+
+    async def write(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._attempt(partial(self._commit, partial(begin, *args, **kwargs)))
+
+    async def write_at_length(
+        self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """A transaction that may take as long as it takes."""
+        return await self._attempt(partial(self._commit, partial(begin, *args, **kwargs), at_length=True))
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                return await self._try(work)
+            except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+                if not left:
+                    raise in_our_words(error, self.place) from None
+            except (PoolTimeout, PoolClosed) as error:
+                raise await self._why(error) from None
+            except (psycopg.Error, UnicodeEncodeError) as error:
+                raise in_our_words(error, self.place) from None
+            except _Lost:
+                if left < ATTEMPTS - 1:
+                    raise lost(self.place) from None
+                # The server went away since: none of the connections that were kept is of any use.
+                await self._pool.check()
+        raise AssertionError
+
+    async def _try(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._pool.connection() as connection:
+            try:
+                return await work(connection)
+            except psycopg.Error as error:
+                if connection.closed:
+                    raise _Lost from error
+                raise
+
+    async def _look(self, begin: Callable[[], Transaction[T]], connection: Connection) -> T:
+        return await self._run(connection, begin())
+
+    async def _commit(
+        self, begin: Callable[[], Transaction[T]], connection: Connection, *, at_length: bool = False
+    ) -> T:
+        await connection.execute("BEGIN")
+        if at_length:
+            await connection.execute("SET LOCAL statement_timeout = 0")
+        result = await self._run(connection, begin())
+        try:
+            await connection.execute("COMMIT")
+        except psycopg.OperationalError as error:
+            if connection.closed:
+                raise unknown_outcome(self.place) from error
+            raise
+        return result
+
+    async def _run(self, connection: Connection, transaction: Transaction[T]) -> T:
+        try:
+            step = next(transaction)
+            while True:
+                step = transaction.send(await self._ask(connection, step))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    async def _ask(self, connection: Connection, step: Step) -> list[Row]:
+        name, parameters = step
+        statement = self._statements[name]
+        if not parameters:
+            # Without parameters it may be a script, of which the rows are of no interest.
+            cursor = await connection.execute(statement)
+            return await cursor.fetchall() if cursor.description else []
+        async with connection.cursor(binary=True) as cursor:
+            if isinstance(parameters, Mapping):
+                await cursor.execute(statement, parameters)
+            elif len(parameters) == 1:
+                await cursor.execute(statement, parameters[0])
+            else:
+                await cursor.executemany(statement, parameters, returning=True)
+            return await _all_rows(cursor)
+
+    async def _connect(self) -> Connection:
+        try:
+            return await AsyncConnection.connect(self._conninfo, autocommit=True)
+        except (psycopg.Error, OSError) as error:
+            raise unreachable(error, self.place) from None
+
+    async def _settle(self, connection: Connection) -> None:
+        patience = self._patience
+        settings = {
+            "statement_timeout": f"{patience.statement_s:.3f}s",
+            "lock_timeout": f"{patience.lock_s:.3f}s",
+            "idle_timeout": f"{patience.statement_s:.3f}s",
+        }
+        await connection.execute(self._statements["settle_connection"], settings)
+
+    async def _why(self, error: PoolTimeout | PoolClosed) -> Exception:
+        """Why the pool gave no connection; it does not say so itself."""
+        if isinstance(error, PoolClosed):
+            return StoreError("The store is closed.", hint="open it again")
+        try:
+            await (await self._connect()).close()
+        except StoreError as reason:
+            return reason
+        return StoreError(
+            f"All {self._patience.connections} connections were busy for {self._patience.wait_s:g} s: {self.place}",
+            hint="see what keeps the server busy, and try again",
+        )
+
+
+class PostgresStore(SqlStore):
+    """Conversations in a database of a server, in a schema of their own."""
+
+    def __init__(self, driver: PostgresDriver) -> None:
+        super().__init__(driver)
+        self._database = driver
+
+    @classmethod
+    async def open(cls, url: str, patience: Patience | None = None) -> PostgresStore:
+        """Open a database, and make its tables where they are missing.
+
+        Raises:
+            ConfigError: the URL cannot be read.
+            StoreError: the server cannot be reached or used, or was upgraded by a newer program; nothing was changed.
+        """
+        driver = PostgresDriver(url, patience or Patience())
+        try:
+            await driver.open()
+            await driver.write_at_length(_bring_up_to_date)
+        except BaseException:
+            await driver.close()
+            raise
+        return cls(driver)
+
+    async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
+        try:
+            return await super().create(head, session, title=title, at=at)
+        except Conflict:
+            # Another began it at this moment; by now it is there to be found.
+            return await super().create(head, session, title=title, at=at)
+
+    async def delete(self, owner: str, conversation: str = "") -> int:
+        return await self._database.write_at_length(purging.delete, owner, conversation)
+
+    async def expire(self, owner: str, before: float) -> int:
+        return await self._database.write_at_length(purging.expire, owner, before)
+
+
+def _bring_up_to_date() -> Transaction[list[str]]:
+    """Upgrade only where something is missing: whoever uses a database may not be allowed to change its tables."""
+    is_there = yield "has_migrations", {}
+    if is_there[0][0] and not migrate.missing("postgres", (yield from migrate.applied())):
+        return []
+    return (yield from migrate.upgrade("postgres"))
+
+
+def _address(url: str, patience: Patience) -> tuple[str, str]:
+    """What to connect to, and how to call it in an error, which is without user and password."""
+    try:
+        given: dict[str, Any] = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise unreachable(error, "") from None
+    # A network that swallows packets is noticed as soon as a server that does not answer, and not after hours.
+    noticed = {"connect_timeout": int(patience.wait_s), "keepalives_idle": 30, "tcp_user_timeout": 30_000}
+    place = f"{given.get('dbname', 'the default database')} on {given.get('host', 'localhost')}"
+    return make_conninfo(**{"fallback_application_name": "refold", **noticed, **given}), place
+
+
+def _check_server(connection: Connection, place: str) -> None:
+    if connection.info.server_version < OLDEST:
+        raise StoreError(
+            f"The server is older than PostgreSQL {OLDEST // 10_000}: {place}", hint="upgrade the server"
+        )
+    if connection.info.parameter_status("server_encoding") != "UTF8":
+        raise StoreError(
+            f"The database cannot hold every language: {place}",
+            hint="create one with ENCODING 'UTF8' TEMPLATE template0",
+        )
+
+
+async def _all_rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
+    """The rows of all parameters that a statement was run with."""
+    rows: list[Row] = await cursor.fetchall() if cursor.description else []
+    while cursor.nextset():
+        rows += await cursor.fetchall() if cursor.description else []
+    return rows

@@ -1,0 +1,130 @@
+"""What goes wrong with PostgreSQL, in our words.
+
+One idea: every error says what happened, whether anything was stored, and what to do. None holds what was to be stored, nor a
+password; so what the server says is repeated only where it speaks about the connection.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+from psycopg import errors
+
+from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError
+
+RULE: Final = "RF001"
+"""The code under which our triggers refuse a change."""
+
+_AGAIN = "try again"
+_REASONS: Final[tuple[tuple[type[psycopg.Error], str, str], ...]] = (
+    (
+        errors.QueryCanceled,
+        "The database took too long for one statement",
+        "see what keeps it busy, and try again",
+    ),
+    (errors.LockNotAvailable, "Another writer kept the conversation locked for too long", _AGAIN),
+    (errors.DeadlockDetected, "Other writers were in the way again and again", _AGAIN),
+    (errors.SerializationFailure, "Other writers were in the way again and again", _AGAIN),
+    (errors.DiskFull, "There is no room left on the server's disk", "free some space there, and try again"),
+    (
+        errors.TooManyConnections,
+        "The server has no connection left",
+        "raise max_connections, or open fewer stores",
+    ),
+    (
+        errors.ReadOnlySqlTransaction,
+        "The database can be read and not written",
+        "connect to the primary server",
+    ),
+    (
+        errors.InsufficientPrivilege,
+        "The user may not do this in the database",
+        "let the user create and use the schema refold",
+    ),
+    (
+        errors.UndefinedTable,
+        "The database does not have the tables of this program",
+        "run `refold db upgrade`",
+    ),
+    (
+        errors.UndefinedColumn,
+        "The database does not have the tables of this program",
+        "run `refold db upgrade`",
+    ),
+    (
+        errors.ProgramLimitExceeded,
+        "A message is larger than the database can hold",
+        "send media by reference",
+    ),
+)
+_REFUSALS: Final[tuple[tuple[str, str, str], ...]] = (
+    (
+        "password authentication",
+        "The server refuses the password",
+        "see the user and the password in the URL",
+    ),
+    ("no password", "The server asks for a password", "write it into the URL, or into ~/.pgpass"),
+    ('role "', "The server does not know the user", "see the user in the URL, or create it with CREATE ROLE"),
+    ("pg_hba.conf", "The server lets no such user in from here", "see pg_hba.conf on the server"),
+    ("too many clients", "The server has no connection left", "raise max_connections, or open fewer stores"),
+    ('database "', "There is no such database", "create it with CREATE DATABASE, or see its name in the URL"),
+)
+"""A refused connection has no code, only the server's words. Where these are in another language, they are all there is."""
+
+
+def in_our_words(error: psycopg.Error | UnicodeEncodeError, place: str) -> RefoldError:
+    """The error to raise for what PostgreSQL says about a transaction."""
+    if isinstance(error, psycopg.IntegrityError) or getattr(error, "sqlstate", "") == RULE:
+        return _refused(error)
+    if isinstance(error, UnicodeEncodeError | psycopg.DataError):
+        return StoreError(
+            "A name holds characters that are no text.", hint="use valid Unicode in names and titles"
+        )
+    for kind, reason, hint in _REASONS:
+        if isinstance(error, kind):
+            return StoreError(f"{reason}: {place}", hint=hint)
+    return StoreError(f"The database failed ({type(error).__name__}): {place}", hint=_AGAIN)
+
+
+def lost(place: str) -> StoreError:
+    """The connection went away before the last word of a transaction, and another one did as well."""
+    return StoreError(
+        f"The connection to the database was lost, and nothing was stored: {place}",
+        hint="see that the server runs, and try again",
+    )
+
+
+def unknown_outcome(place: str) -> StoreError:
+    """The answer to the last word of a transaction never came: it may have been stored, or not."""
+    return StoreError(
+        f"The connection was lost during a commit, so it is not known whether it was stored: {place}",
+        hint="load the conversation and see what is there, then try again",
+    )
+
+
+def unreachable(error: psycopg.Error | OSError, place: str) -> RefoldError:
+    """The error to raise where no connection can be had."""
+    if isinstance(error, psycopg.ProgrammingError):
+        # What cannot be read is in the error, and with it perhaps a password.
+        return ConfigError(
+            "The URL of the database cannot be read.",
+            hint="write postgresql://user:password@host:5432/database",
+        )
+    said = str(error)
+    for part, reason, hint in _REFUSALS:
+        if part in said:
+            return StoreError(f"{reason}: {place}", hint=hint)
+    last = said.strip().splitlines()[0] if said.strip() else type(error).__name__
+    return StoreError(
+        f"The database cannot be reached ({last}): {place}",
+        hint="see that the server runs and that the URL is right",
+    )
+
+
+def _refused(error: psycopg.Error) -> StoreError:
+    if isinstance(error, errors.UniqueViolation):
+        return Conflict()
+    if isinstance(error, errors.ForeignKeyViolation):
+        return NotFound("There is no such conversation or branch.")
+    return StoreError("The database refused a change that would break its rules; nothing was stored.")

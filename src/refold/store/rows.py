@@ -1,0 +1,167 @@
+"""Rows of the databases as values, and values as the parameters of statements.
+
+One idea: a row has its columns in the order in which its statement names them, and only this file knows that order.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+from msgspec import structs
+
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.ports.store import Call, Compaction, Head, Hit, Listed, Session, Stored, Written
+from refold.store.transactions import Parameters, Row
+from refold.store.words import scope, spaced
+
+_SUMMARY = msgspec.json.Decoder(Summary)
+_SESSION = (
+    *("id", "branch", "first", "last", "kind", "parent", "carries", "state", "summary", "target", "tokens"),
+    *("at", "closed_at"),
+)
+_COMPACTION = (
+    *("id", "branch", "number", "kind", "state", "base", "session", "cut", "size", "reason", "moment"),
+    *("recipe", "before", "after", "edits", "holder", "until", "attempts", "error", "at", "shown"),
+)
+"""Where a statement leaves out the last column, the value has its default."""
+
+_LISTED = ("id", "branch", "title", "model", "format", "messages", "compactions", "sessions", "branches")
+
+
+def to_head(row: Row) -> Head:
+    owner, conversation, branch, base, base_seq, next_seq, epoch, session, wire, model, notes = row
+    return Head(
+        owner=owner,
+        conversation=conversation,
+        branch=branch,
+        base=base,
+        base_seq=base_seq,
+        next_seq=next_seq,
+        epoch=epoch,
+        session=session,
+        format=wire,
+        model=model,
+        notes=notes,
+    )
+
+
+def to_stored(row: Row) -> Stored:
+    seq, role, wire, body, shown, tokens, key, at = row
+    return Stored(seq=seq, role=role, format=wire, body=body, shown=shown, tokens=tokens, key=key, at=at)
+
+
+def to_session(row: Row) -> Session:
+    return Session(**dict(zip(_SESSION, row, strict=True)))
+
+
+def to_compaction(row: Row) -> Compaction:
+    return Compaction(**dict(zip(_COMPACTION, row, strict=False)))
+
+
+def to_written(row: Row) -> Written:
+    which, body, at, *carry = row
+    return Written(id=which, summary=to_summary(body), at=at, carry=carry[0] if carry else b"")
+
+
+def to_summary(body: bytes) -> Summary:
+    return _SUMMARY.decode(body)
+
+
+def to_call(row: Row) -> Call:
+    which, branch, session, kind, size, model, *usage, receipt, dollars, at = row
+    return Call(
+        id=which,
+        branch=branch,
+        session=session,
+        kind=kind,
+        size=size,
+        model=model,
+        usage=Usage(*usage),
+        receipt=receipt,
+        dollars=dollars,
+        at=at,
+    )
+
+
+def to_listed(row: Row) -> Listed:
+    *first, input_, cache_read, cache_write, output, reasoning, dollars, at, updated_at = row
+    usage = Usage(input_, cache_read, cache_write, output, reasoning)
+    known = dict(zip(_LISTED, first, strict=True))
+    return Listed(**known, usage=usage, dollars=dollars, at=at, updated_at=updated_at)
+
+
+def to_hit(row: Row) -> Hit:
+    conversation, branch, seq, score = row
+    return Hit(conversation=conversation, branch=branch, seq=seq, score=score)
+
+
+def of_branch(head: Head) -> Parameters:
+    return {
+        "owner": head.owner,
+        "id": head.branch,
+        "conversation": head.conversation,
+        "base": head.base,
+        "base_seq": head.base_seq,
+        "session": head.session,
+        "format": head.format,
+        "model": head.model,
+        "notes": head.notes,
+    }
+
+
+def of_message(head: Head, message: Stored) -> Parameters:
+    return {
+        "owner": head.owner,
+        "branch": head.branch,
+        "seq": message.seq,
+        "role": message.role,
+        "format": message.format,
+        "body": message.body,
+        "digest": sha256(message.body).digest(),
+        "shown": message.shown,
+        "tokens": message.tokens,
+        "key": message.key,
+        "at": message.at,
+        "scope": scope(head.owner, head.conversation),
+        "words": spaced(message.text),
+    }
+
+
+def of_session(head: Head, session: Session) -> Parameters:
+    return {
+        "owner": head.owner,
+        "id": session.id,
+        "conversation": head.conversation,
+        "branch": head.branch,
+        "first": session.first,
+        "kind": session.kind,
+        "parent": session.parent,
+        "carries": session.carries,
+        "summary": session.summary,
+        "target": session.target,
+        "tokens": session.tokens,
+        "at": session.at,
+    }
+
+
+def of_compaction(owner: str, compaction: Compaction) -> Parameters:
+    return {"owner": owner} | structs.asdict(compaction)
+
+
+def of_summary(owner: str, branch: str, written: Written) -> Parameters:
+    body = msgspec.json.encode(written.summary)
+    return {
+        "owner": owner,
+        "id": written.id,
+        "branch": branch,
+        "body": body,
+        "carry": written.carry,
+        "at": written.at,
+    }
+
+
+def of_call(owner: str, call: Call) -> Parameters:
+    fields = structs.asdict(call)
+    return {"owner": owner} | structs.asdict(fields.pop("usage")) | fields

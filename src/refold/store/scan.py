@@ -1,0 +1,46 @@
+"""Search without an index: look at every text.
+
+One idea: words stand between two spaces each, so that a word is counted by looking for it with its spaces, and a phrase is
+nothing but a longer piece of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from refold.ports.store import Head, Hit
+from refold.store.words import Phrase, fragments, phrases, weigh, words, worth
+
+_GAP = "  "
+
+
+def prepare(text: str) -> str:
+    """A text as it is searched."""
+    return _spell(words(text))
+
+
+def search(texts: Mapping[Head, Sequence[str]], query: str, limit: int) -> list[Hit]:
+    """Messages of branches that hold all that a query asks for; where there are none, those that hold some of it."""
+    wanted = phrases(query)
+    hits = list(_match(texts, dict.fromkeys(wanted, 1.0), len(wanted)))
+    if not hits:
+        parts = fragments(wanted)
+        counts = [len(list(_match(texts, {part: 1.0}, 1))) for part in parts]
+        hits = list(_match(texts, weigh(parts, counts), 1))
+    return sorted(hits, key=lambda hit: (-hit.score, -hit.seq))[:limit]
+
+
+def _match(
+    texts: Mapping[Head, Sequence[str]], weighed: Mapping[Phrase, float], needed: int
+) -> Iterator[Hit]:
+    spelt, weights = [_spell(phrase) for phrase in weighed], list(weighed.values())
+    for head, held in texts.items():
+        for seq, text in enumerate(held, head.base_seq):
+            counts = [text.count(phrase) for phrase in spelt]
+            if weights and sum(map(bool, counts)) >= needed:
+                score = worth(counts, weights, text.count(_GAP) + 1)
+                yield Hit(conversation=head.conversation, branch=head.branch, seq=seq, score=score)
+
+
+def _spell(phrase: Sequence[str]) -> str:
+    return f" {_GAP.join(phrase)} "

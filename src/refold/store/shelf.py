@@ -1,0 +1,228 @@
+"""What one owner keeps in memory, and how a batch changes it.
+
+One idea: a batch is worked out on a draft that lies over the shelf, and only a draft that came to its end is laid down. What
+goes wrong on the way leaves the shelf as it was, so this is the reference for what a transaction of the databases does.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct, structs
+
+from refold.model.errors import Conflict, NotFound, StoreError
+from refold.model.summary import Summary
+from refold.ports.store import Batch, Call, Change, Compaction, Head, Session, Stored, Written
+from refold.store.scan import prepare
+
+HAS_ENDED = ("installed", "failed", "superseded", "undone")
+EVERYTHING = 1 << 62
+"""A number after every message's."""
+
+
+class Begun(Struct, frozen=True, kw_only=True):
+    """A conversation, apart from its branches."""
+
+    id: str
+    title: str
+    at: float
+    updated_at: float
+
+
+class Shelf:
+    """All that one owner has. What was put in first comes first in each dictionary."""
+
+    def __init__(self) -> None:
+        self.conversations: dict[str, Begun] = {}
+        self.heads: dict[str, Head] = {}
+        self.base_numbers: dict[str, int] = {}
+        self.messages: dict[str, list[Stored]] = {}
+        self.texts: dict[str, list[str]] = {}
+        self.keys: dict[tuple[str, str], int] = {}
+        self.sessions: dict[str, Session] = {}
+        self.compactions: dict[str, Compaction] = {}
+        self.summaries: dict[str, Written] = {}
+        self.calls: dict[str, Call] = {}
+        self.pins: set[tuple[str, int]] = set()
+        self.cached: dict[str, Summary] = {}
+        self.learnt: dict[tuple[str, str], bytes] = {}
+
+    def head(self, conversation: str, branch: str) -> Head:
+        """A branch that is there.
+
+        Raises:
+            NotFound: it is not.
+        """
+        head = self.heads.get(branch)
+        if head is None or head.conversation != conversation:
+            raise NotFound("There is no such branch.")
+        return head
+
+    def line(self, head: Head | None, last: int = EVERYTHING) -> Iterator[tuple[str, int, int]]:
+        """The branches that hold the messages of one before `last`, itself first, with the range of each."""
+        while head is not None:
+            yield head.branch, head.base_seq, last
+            last = min(last, head.base_seq)
+            head = self.heads.get(head.base)
+
+    def message_range(self, head: Head, first: int, last: int) -> list[Stored]:
+        parts = [
+            self.messages.get(branch, [])[max(first - begins, 0) : max(ends - begins, 0)]
+            for branch, begins, ends in self.line(head, last)
+        ]
+        return [message for part in reversed(parts) for message in part]
+
+    def key_of(self, head: Head, key: str) -> int | None:
+        """The number of the message that came with a key."""
+        found = ((self.keys.get((branch, key)), ends) for branch, _, ends in self.line(head))
+        return next((seq for seq, ends in found if seq is not None and seq < ends), None)
+
+    def last_number(self, branch: str) -> int:
+        """The number of the newest change of a branch."""
+        return max((row.number for row in self.compactions.values() if row.branch == branch), default=0)
+
+    def begin(self, head: Head, session: Session) -> Head:
+        """A branch with nothing of its own yet."""
+        head = structs.replace(head, next_seq=head.base_seq, epoch=0, session=session.id)
+        self.heads[head.branch] = head
+        self.base_numbers[head.branch] = self.last_number(head.base)
+        self.messages[head.branch], self.texts[head.branch] = [], []
+        self.sessions[session.id] = _fresh(head, session)
+        return head
+
+    def delete(self, conversation: str) -> None:
+        """Take a conversation away. Cached summaries are not told apart by conversation, so all of them go."""
+        gone = {head.branch for head in self.heads.values() if head.conversation == conversation}
+        mine = {key for key, compaction in self.compactions.items() if compaction.branch in gone}
+        mine |= {session.summary for session in self.sessions.values() if session.branch in gone}
+        del self.conversations[conversation]
+        for branch in gone:
+            del self.heads[branch], self.base_numbers[branch], self.messages[branch], self.texts[branch]
+        self.sessions = {key: row for key, row in self.sessions.items() if row.branch not in gone}
+        self.compactions = {key: row for key, row in self.compactions.items() if row.branch not in gone}
+        self.calls = {key: row for key, row in self.calls.items() if row.branch not in gone}
+        self.keys = {key: seq for key, seq in self.keys.items() if key[0] not in gone}
+        self.summaries = {key: written for key, written in self.summaries.items() if key not in mine}
+        self.pins = {pin for pin in self.pins if pin[0] not in gone}
+        self.cached.clear()
+
+
+class Draft:
+    """A branch while a batch is taken in."""
+
+    def __init__(self, shelf: Shelf, seen: Head) -> None:
+        self.head = shelf.head(seen.conversation, seen.branch)
+        if (self.head.next_seq, self.head.epoch) != (seen.next_seq, seen.epoch):
+            raise Conflict
+        self._shelf = shelf
+        self._messages: list[Stored] = []
+        self._sessions = ChainMap[str, Session]({}, shelf.sessions)
+        self._compactions = ChainMap[str, Compaction]({}, shelf.compactions)
+        self._summaries = ChainMap[str, Written]({}, shelf.summaries)
+        self._calls = ChainMap[str, Call]({}, shelf.calls)
+
+    def take(self, batch: Batch) -> None:
+        for message in batch.messages:
+            self._append(message)
+        for change in batch.changes:
+            self._install(change, batch.at)
+        if batch.opens is not None:
+            self._begin(batch.opens, batch.opens.first, batch.at)
+        if batch.undoes:
+            self._undo(batch.undoes)
+        for call in batch.calls:
+            if call.branch in self._shelf.heads:
+                self._calls.setdefault(call.id, call)
+        notes = self.head.notes if batch.notes is None else batch.notes
+        model = self.head.model if batch.model is None else batch.model
+        self.head = structs.replace(self.head, notes=notes, model=model)
+
+    def lay_down(self, at: float) -> Head:
+        shelf, head = self._shelf, self.head
+        shelf.messages[head.branch] += [structs.replace(message, text="") for message in self._messages]
+        shelf.texts[head.branch] += [prepare(message.text) for message in self._messages]
+        shelf.keys |= {(head.branch, message.key): message.seq for message in self._messages if message.key}
+        shelf.sessions.update(self._sessions.maps[0])
+        shelf.compactions.update(self._compactions.maps[0])
+        shelf.summaries.update(self._summaries.maps[0])
+        shelf.calls.update(self._calls.maps[0])
+        shelf.heads[head.branch] = head
+        conversation = shelf.conversations[head.conversation]
+        shelf.conversations[head.conversation] = structs.replace(conversation, updated_at=at)
+        return head
+
+    def _append(self, message: Stored) -> None:
+        if message.seq != self.head.next_seq:
+            raise StoreError("Messages of a batch must be numbered without a gap.")
+        if message.key and self._has_key(message.key):
+            raise Conflict("A message with this key is there already.")
+        self._messages.append(message)
+        self.head = structs.replace(self.head, next_seq=message.seq + 1)
+
+    def _has_key(self, key: str) -> bool:
+        known = self._shelf.key_of(self.head, key)
+        return known is not None or any(message.key == key for message in self._messages)
+
+    def _install(self, change: Change, at: float) -> None:
+        compaction, opens = change.compaction, change.opens
+        known = self._compactions.get(compaction.id)
+        if known is not None and (known.state == "installed" or known.branch != self.head.branch):
+            raise Conflict("This compaction is installed already.")
+        if change.written is not None:
+            self._summaries[change.written.id] = change.written
+        if opens is not None:
+            self._begin(opens, compaction.cut, at, change.written.id if change.written else "")
+        self._compactions[compaction.id] = structs.replace(
+            compaction, number=self._next_number(), state="installed", session=opens.id if opens else ""
+        )
+        if opens is None and compaction.kind != "arrival":
+            self.head = structs.replace(self.head, epoch=self.head.epoch + 1)
+
+    def _next_number(self) -> int:
+        installed = [row.number for row in self._compactions.maps[0].values()]
+        return 1 + max([self._shelf.last_number(self.head.branch), *installed])
+
+    def _begin(self, session: Session, first: int, at: float, summary: str = "") -> None:
+        """Close the open session before a message, and open the next one there."""
+        current = self._sessions[self.head.session]
+        if session.first != first or not current.first <= first <= self.head.next_seq:
+            raise StoreError("A session must begin where the one before it is closed.")
+        if session.id in self._sessions or _has_live_child(self._sessions, session):
+            raise Conflict("Another session has followed the same one.")
+        self._sessions[current.id] = structs.replace(
+            current, last=first, closed_at=at, summary=summary or current.summary
+        )
+        self._sessions[session.id] = _fresh(self.head, session)
+        self.head = structs.replace(self.head, session=session.id, epoch=self.head.epoch + 1)
+
+    def _undo(self, which: str) -> None:
+        compaction = self._compactions.get(which)
+        if compaction is None or compaction.branch != self.head.branch or compaction.state != "installed":
+            raise NotFound("There is no such compaction to take back.")
+        if compaction.session:
+            self._reopen(self._sessions[compaction.session])
+        self._compactions[which] = structs.replace(compaction, state="undone")
+        self.head = structs.replace(self.head, epoch=self.head.epoch + 1)
+
+    def _reopen(self, child: Session) -> None:
+        if child.id != self.head.session:
+            raise Conflict("A later session has begun since.")
+        parent = self._sessions.get(child.parent)
+        if parent is None or parent.branch != self.head.branch:
+            raise StoreError("The session before this one is not on the branch.")
+        self._sessions[child.id] = structs.replace(child, state="undone", last=self.head.next_seq)
+        self._sessions[parent.id] = structs.replace(parent, last=None, closed_at=None, summary="")
+        self.head = structs.replace(self.head, session=parent.id)
+
+
+def _fresh(head: Head, session: Session) -> Session:
+    """A session as it is when it begins."""
+    return structs.replace(session, branch=head.branch, last=None, state="live", closed_at=None)
+
+
+def _has_live_child(sessions: Mapping[str, Session], session: Session) -> bool:
+    return session.kind == "compaction" and any(
+        other.kind == "compaction" and other.state == "live" and other.parent == session.parent
+        for other in sessions.values()
+    )

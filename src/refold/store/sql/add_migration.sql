@@ -1,0 +1,2 @@
+-- Note that a migration was applied.
+INSERT INTO migration (name) VALUES (:name)

@@ -1,0 +1,2 @@
+-- Delete an owner with all that was learnt and cached.
+DELETE FROM owner WHERE owner = :owner

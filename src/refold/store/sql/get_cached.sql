@@ -1,0 +1,2 @@
+-- A summary that was paid for already.
+SELECT body FROM cache WHERE owner = :owner AND key = :key

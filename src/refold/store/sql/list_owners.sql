@@ -1,0 +1,2 @@
+-- Everybody who has something here.
+SELECT owner FROM owner ORDER BY owner

@@ -1,0 +1,14 @@
+-- Move a branch on, provided that it is still where the writer saw it: the compare-and-swap of every commit, and its row lock.
+-- The conversation's row comes first, as it does for a purge, so that the two never wait for each other.
+WITH touched AS (
+    UPDATE conversation SET updated_at = :at
+    WHERE owner = :owner AND id = :conversation
+    RETURNING owner, id
+)
+UPDATE branch
+SET next_seq = :to_seq, epoch = :to_epoch, notes = coalesce(:notes, notes), model = coalesce(:model, model)
+FROM touched
+WHERE branch.owner = touched.owner AND branch.conversation = touched.id AND branch.id = :branch
+    AND branch.next_seq = :seen_seq AND branch.epoch = :seen_epoch
+RETURNING
+    branch.owner, branch.conversation, branch.id, base, base_seq, next_seq, epoch, session, format, model, notes

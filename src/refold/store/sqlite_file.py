@@ -1,0 +1,194 @@
+"""Open an SQLite file, or refuse to, without damage.
+
+One idea: everything that can be wrong with a path is found out before the file is written to: a folder that is not there, one
+on a network, a file of another program or of a newer Refold. Only then are the settings made on which the promises rest: a
+commit is on the disk when it returns, and what is deleted is overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from random import uniform
+
+import apsw
+from msgspec import json
+
+from refold.model.errors import StoreError
+from refold.store.migrate import missing
+from refold.store.network import network_filesystem
+from refold.store.sqlite_errors import in_our_words
+from refold.store.words import worth
+
+OLDEST = (3, 51, 3)
+"""Versions of SQLite before this one can damage a file in WAL mode that two connections write to."""
+APPLICATION = 1_382_368_879
+"""What the first migration writes into the header: "ReFo"."""
+PATIENCE_S = 60.0
+"""How long a writer waits for another program: far longer than any transaction of ours, short enough to be told of a hang."""
+READER_PATIENCE_MS = 5_000
+"""Readers meet a lock only while a file is recovered after a crash."""
+_MAGIC = b"SQLite format 3\0"
+
+
+def prepare(path: Path) -> None:
+    """See that a file can be opened as ours, and make an empty one where there is none.
+
+    Raises:
+        StoreError: it cannot; nothing was changed.
+    """
+    check_version(apsw.sqlite_lib_version())
+    _check_place(path)
+    try:
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        with path.open("r+b") as file:
+            start = file.read(len(_MAGIC))
+    except OSError as error:
+        raise StoreError(
+            f"The database cannot be opened ({error.strerror}): {path}",
+            hint="make the file and its folder writable, or choose another path",
+        ) from None
+    if start not in {b"", _MAGIC}:
+        raise StoreError(
+            f"The file is not an SQLite database: {path}", hint="choose another path; nothing was changed"
+        )
+
+
+def open_writer(path: Path) -> apsw.Connection:
+    """The connection that writes, once the file is known to be ours."""
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection.set_busy_handler(patiently())
+        _check_owner(connection, path)
+        _settle(connection, path)
+    except apsw.Error as error:
+        raise in_our_words(error, path) from error
+    return connection
+
+
+def open_reader(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(READER_PATIENCE_MS)
+    connection.pragma("trusted_schema", False)
+    connection.register_fts5_function("worth", _worth)
+    return connection
+
+
+def empty_log(path: Path) -> None:
+    """Bring all of the log into the file and make it empty; where a reader is in the way, the next time will do."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(READER_PATIENCE_MS)
+    try:
+        # A connection that has read nothing yet knows of no log.
+        connection.pragma("schema_version")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        pass
+    finally:
+        connection.close()
+
+
+def check_version(version: str) -> None:
+    """Refuse an SQLite that can damage files.
+
+    Raises:
+        StoreError: it is older than the first one that cannot.
+    """
+    if tuple(int(number) for number in version.split(".")) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise StoreError(
+            f"SQLite {version} can damage a database; Refold needs {oldest} or newer.",
+            hint="install a newer one with: pip install -U apsw",
+        )
+
+
+def patiently(
+    patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic
+) -> Callable[[int], bool]:
+    """A wait for the writer's lock that asks often.
+
+    SQLite's own waits grow to a tenth of a second, in which another program that writes without a pause takes the lock
+    again and again; asking every millisecond finds the moment between two of its transactions.
+    """
+    begun = 0.0
+
+    def wait(times: int) -> bool:
+        nonlocal begun
+        if times == 0:
+            begun = clock()
+        time.sleep(uniform(0.0005, 0.0015))  # noqa: S311 - so that two who wait do not ask in step
+        return clock() - begun < patience_s
+
+    return wait
+
+
+def _check_place(path: Path) -> None:
+    folder = path.parent
+    if not folder.is_dir():
+        raise StoreError(
+            f"The folder of the database is not there: {folder}",
+            hint=f"make it with: mkdir -p '{folder}'; a relative path is written sqlite://name.db",
+        )
+    if path.is_dir():
+        raise StoreError(f"This is a folder, not a database: {path}", hint="name a file in it")
+    if kind := network_filesystem(path):
+        raise StoreError(
+            f"The database would be on a network filesystem ({kind}), where SQLite can lose it: {path}",
+            hint="choose a path on a disk of this machine, or use postgresql://",
+        )
+
+
+def _check_owner(connection: apsw.Connection, path: Path) -> None:
+    """Leave files of other programs and of newer versions alone."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not tables:
+        return
+    if connection.pragma("application_id") != APPLICATION or "migration" not in tables:
+        raise StoreError(
+            f"The database belongs to another program: {path}",
+            hint="choose another path; nothing was changed",
+        )
+    missing("sqlite", [name for (name,) in connection.execute("SELECT name FROM migration")])
+
+
+def _settle(connection: apsw.Connection, path: Path) -> None:
+    if _set_wal(connection) != "wal":
+        raise StoreError(
+            f"The database cannot keep a write-ahead log there: {path}",
+            hint="choose a path on a disk of this machine",
+        )
+    # The power may fail after any commit: each one is on the disk when it returns.
+    connection.pragma("synchronous", "FULL")
+    connection.pragma("foreign_keys", True)
+    connection.pragma("trusted_schema", False)
+    # With several programs on one file a mapped page can be torn.
+    connection.pragma("mmap_size", 0)
+    # What is deleted is overwritten, not only left out of sight.
+    connection.pragma("secure_delete", True)
+
+
+def _set_wal(connection: apsw.Connection) -> str:
+    """Turn the log on. Another program that does the same at this moment makes SQLite give up at once, without a wait."""
+    wait = patiently()
+    for times in range(1_000_000):
+        try:
+            return str(connection.pragma("journal_mode", "wal"))
+        except apsw.BusyError:
+            if not wait(times):
+                raise
+    raise AssertionError
+
+
+def _worth(found: apsw.FTS5ExtensionApi, /, *given: object) -> float:
+    """How well a message matches, asked by SQLite for each; the first phrase of a query is the mark of whose it is."""
+    counts = [len(found.phrase_column_offsets(phrase, 1)) for phrase in range(1, found.phrase_count)]
+    return worth(counts, _weights(str(given[0])), found.column_size(1))
+
+
+@lru_cache(maxsize=64)
+def _weights(text: str) -> tuple[float, ...]:
+    return json.decode(text, type=tuple[float, ...])

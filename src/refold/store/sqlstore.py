@@ -1,0 +1,154 @@
+"""The store over a database.
+
+One idea: every method is one transaction of the modules beside this one, handed to the driver. What the databases have in common
+is all but everything; a driver is the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refold.model.summary import Summary
+from refold.ports.store import (
+    Batch,
+    Call,
+    Compaction,
+    CompactionState,
+    Head,
+    Hit,
+    Listed,
+    Session,
+    Stored,
+    Written,
+)
+from refold.store import beginning, committing, keeping, listing, purging, reading, working
+from refold.store.failpoints import reach
+from refold.store.transactions import Driver
+
+
+class SqlStore:
+    """Conversations in a database."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._read, self._write = driver.read, driver.write
+
+    async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
+        return await self._write(beginning.create, head, session, title, at)
+
+    async def fork(self, base: Head, at_seq: int, head: Head, session: Session) -> Head:
+        return await self._write(beginning.fork, base, at_seq, head, session)
+
+    async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
+        return await self._read(beginning.head, owner, conversation, branch)
+
+    async def commit(self, seen: Head, batch: Batch) -> Head:
+        head = await self._write(committing.commit, seen, batch)
+        reach("commit.after_commit")
+        return head
+
+    async def messages(
+        self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None
+    ) -> list[Stored]:
+        return await self._read(reading.messages, head, first, last, limit)
+
+    async def pick(self, head: Head, seqs: Sequence[int]) -> list[Stored]:
+        return await self._read(reading.pick, head, seqs)
+
+    async def find_key(self, head: Head, key: str) -> int | None:
+        return await self._read(reading.find_key, head, key)
+
+    async def sessions(self, owner: str, conversation: str = "", limit: int = 1_000) -> list[Session]:
+        return await self._read(reading.sessions, owner, conversation, limit)
+
+    async def session(self, owner: str, which: str) -> Session | None:
+        return await self._read(reading.session, owner, which)
+
+    async def compactions(self, owner: str, branch: str, limit: int = 1_000) -> list[Compaction]:
+        return await self._read(reading.compactions, owner, branch, limit)
+
+    async def compaction(self, owner: str, which: str) -> Compaction | None:
+        return await self._read(reading.compaction, owner, which)
+
+    async def latest(self, head: Head, size: int | None = None) -> Compaction | None:
+        return await self._read(reading.latest, head, size)
+
+    async def raw_arrivals(self, head: Head, first: int) -> list[int]:
+        return await self._read(reading.raw_arrivals, head, first)
+
+    async def written(self, owner: str, ids: Sequence[str]) -> list[Written]:
+        return await self._read(reading.written, owner, ids)
+
+    async def summaries(self, owner: str, branch: str, limit: int = 1_000) -> list[Written]:
+        return await self._read(reading.summaries, owner, branch, limit)
+
+    async def attach_summary(self, owner: str, session: str, written: Written) -> bool:
+        return await self._write(working.attach_summary, owner, session, written)
+
+    async def calls(self, owner: str, conversation: str, limit: int = 1_000) -> list[Call]:
+        return await self._read(reading.calls, owner, conversation, limit)
+
+    async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
+        return await self._read(listing.conversations, owner, limit, words)
+
+    async def search(self, owner: str, query: str, *, conversation: str = "", limit: int = 20) -> list[Hit]:
+        return await self._read(listing.search, self._driver.dialect, owner, query, conversation, limit)
+
+    async def plan(self, owner: str, compaction: Compaction) -> Compaction:
+        return await self._write(working.plan, owner, compaction)
+
+    async def claim(
+        self, owner: str, which: str, holder: str, *, now: float, until: float
+    ) -> Compaction | None:
+        claimed = await self._write(working.claim, owner, which, holder, now, until)
+        reach("claim.after_commit")
+        return claimed
+
+    async def beat(self, owner: str, which: str, holder: str, until: float) -> bool:
+        return await self._write(working.beat, owner, which, holder, until)
+
+    async def reply(self, owner: str, which: str, holder: str, written: Written, call: Call | None) -> bool:
+        kept = await self._write(working.reply, owner, which, holder, written, call)
+        reach("reply.after_commit")
+        return kept
+
+    async def give_up(
+        self, owner: str, which: str, holder: str, state: CompactionState, error: str = ""
+    ) -> bool:
+        return await self._write(working.give_up, owner, which, holder, state, error)
+
+    async def unfinished(self, owner: str) -> list[Compaction]:
+        return await self._read(working.unfinished, owner)
+
+    async def cached(self, owner: str, key: str) -> Summary | None:
+        return await self._read(working.cached, owner, key)
+
+    async def cache(self, owner: str, key: str, summary: Summary, at: float) -> None:
+        await self._write(working.cache, owner, key, summary, at)
+
+    async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
+        return await self._read(keeping.learnt, owner, topic, key)
+
+    async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None:
+        await self._write(keeping.learn, owner, topic, key, value, at)
+
+    async def damaged(self, head: Head) -> list[int]:
+        return await self._read(reading.damaged, head)
+
+    async def pin(self, head: Head, seq: int, *, on: bool) -> None:
+        await self._write(keeping.pin, head, seq, on)
+
+    async def pins(self, head: Head) -> list[int]:
+        return await self._read(keeping.pins, head)
+
+    async def owners(self) -> list[str]:
+        return await self._read(listing.owners)
+
+    async def delete(self, owner: str, conversation: str = "") -> int:
+        return await self._write(purging.delete, owner, conversation)
+
+    async def expire(self, owner: str, before: float) -> int:
+        return await self._write(purging.expire, owner, before)
+
+    async def close(self) -> None:
+        await self._driver.close()

@@ -1,0 +1,85 @@
+"""Compactions while somebody is at work on them, and the summaries that come of it.
+
+One idea: a claim saves money and nothing else. It says who is at work until when, and whoever lost it may still hand in what a
+model wrote, unless another was first; whether it takes effect is decided by the commit alone.
+"""
+
+from __future__ import annotations
+
+from msgspec import json
+
+from refold.model.errors import NotFound
+from refold.model.summary import Summary
+from refold.ports.store import Call, Compaction, CompactionState, Written
+from refold.store import rows
+from refold.store.failpoints import reach
+from refold.store.transactions import Transaction
+
+
+def plan(owner: str, compaction: Compaction) -> Transaction[Compaction]:
+    yield "plan_compaction", rows.of_compaction(owner, compaction)
+    found = yield "get_compaction", {"owner": owner, "id": compaction.id}
+    if not found:
+        raise NotFound("There is no such branch.")
+    return rows.to_compaction(found[0])
+
+
+def claim(owner: str, which: str, holder: str, now: float, until: float) -> Transaction[Compaction | None]:
+    found = yield (
+        "claim_compaction",
+        {"owner": owner, "id": which, "holder": holder, "now": now, "until": until},
+    )
+    reach("claim.before_commit")
+    return rows.to_compaction(found[0]) if found else None
+
+
+def beat(owner: str, which: str, holder: str, until: float) -> Transaction[bool]:
+    return bool((yield "keep_claim", {"owner": owner, "id": which, "holder": holder, "until": until}))
+
+
+def reply(owner: str, which: str, holder: str, written: Written, call: Call | None) -> Transaction[bool]:
+    # What was spent is noted in any case: the provider sends the bill for it.
+    if call is not None:
+        yield "add_call", rows.of_call(owner, call)
+    marked = yield "mark_summarised", {"owner": owner, "id": which}
+    if not marked:
+        return (yield from _has_replied(owner, which, holder))
+    yield "put_summary", rows.of_summary(owner, marked[0][0], written)
+    reach("reply.before_commit")
+    return True
+
+
+def give_up(owner: str, which: str, holder: str, state: CompactionState, error: str) -> Transaction[bool]:
+    ended = {"owner": owner, "id": which, "holder": holder, "state": state, "error": error}
+    return bool((yield "give_up_compaction", ended))
+
+
+def unfinished(owner: str) -> Transaction[list[Compaction]]:
+    found = yield "list_unfinished", {"owner": owner}
+    return [rows.to_compaction(row) for row in found]
+
+
+def attach_summary(owner: str, session: str, written: Written) -> Transaction[bool]:
+    attached = yield "attach_summary", {"owner": owner, "id": session, "summary": written.id}
+    if attached:
+        yield "keep_summary", rows.of_summary(owner, attached[0][0], written)
+    return bool(attached)
+
+
+def cached(owner: str, key: str) -> Transaction[Summary | None]:
+    found = yield "get_cached", {"owner": owner, "key": key}
+    return rows.to_summary(found[0][0]) if found else None
+
+
+def cache(owner: str, key: str, summary: Summary, at: float) -> Transaction[None]:
+    yield "add_owner", {"owner": owner, "at": at}
+    yield "put_cached", {"owner": owner, "key": key, "body": json.encode(summary), "at": at}
+
+
+def _has_replied(owner: str, which: str, holder: str) -> Transaction[bool]:
+    """Whether the reply that is kept is the holder's own, which is handed in a second time."""
+    found = yield "get_compaction", {"owner": owner, "id": which}
+    if not found:
+        return False
+    compaction = rows.to_compaction(found[0])
+    return compaction.state == "summarised" and compaction.holder == holder

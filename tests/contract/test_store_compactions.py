@@ -1,0 +1,171 @@
+"""Every store knows what was done to a branch: in which order, how it is shown since, and what was written."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from refold.model.errors import Conflict
+from refold.ports.store import Batch
+from tests.contract.talks import (
+    ANNA,
+    arrival,
+    begin,
+    compact,
+    fold,
+    next_session,
+    planned,
+    reduce,
+    say,
+    summary,
+    written,
+)
+
+
+async def test_a_change_comes_back_as_it_was_given_with_its_number(store):
+    head = await say(store, await begin(store), *"abc")
+    change = fold(head, 2, "c1")
+    head = await store.commit(head, Batch(at=3.0, changes=(change,)))
+    kept = structs.replace(change.compaction, number=1)
+
+    assert await store.compaction(ANNA, "c1") == kept
+    assert await store.latest(head) == kept
+    assert await store.compactions(ANNA, head.branch) == [structs.replace(kept, shown=b"")]
+    assert await store.written(ANNA, ["c1"]) == [change.written]
+
+
+async def test_changes_are_numbered_in_the_order_in_which_they_took_effect(store):
+    head = await say(store, await begin(store), *"abc")
+    await store.plan(ANNA, planned(head, "slow"))
+    head = await store.commit(head, Batch(at=3.0, changes=(reduce(head, "r1"), arrival(head, 2, "a1"))))
+    slow = fold(head, 1, "slow")
+    head = await store.commit(head, Batch(at=4.0, changes=(slow,)))
+    await store.plan(ANNA, planned(head, "next"))
+
+    rows = {one.id: one.number for one in await store.compactions(ANNA, head.branch)}
+    assert rows == {"r1": 1, "a1": 2, "slow": 3, "next": 0}
+
+
+async def test_the_newest_change_says_how_a_branch_is_shown(store):
+    head = await say(store, await begin(store), *"abc")
+    head = await store.commit(head, Batch(at=3.0, changes=(reduce(head, "r1"),)))
+    head = await say(store, head, "d", "e")
+    head = await compact(store, head, 4, "c1")
+    head = await store.commit(head, Batch(at=3.0, changes=(arrival(head, 4, "a1"),)))
+    await store.plan(ANNA, planned(head, "later"))
+
+    assert (await store.latest(head)).id == "c1"
+    assert (await store.latest(head, 5)).id == "c1"
+    assert (await store.latest(head, 4)).id == "r1"
+    assert await store.latest(head, 2) is None
+    head = await store.commit(head, Batch(at=4.0, undoes="c1"))
+    assert (await store.latest(head)).id == "r1"
+
+
+async def test_what_is_shown_changes_with_every_change_but_an_arrival(store):
+    head = await say(store, await begin(store), *"abc")
+    shown = await store.commit(head, Batch(at=3.0, changes=(arrival(head, 2, "a1"),)))
+    assert shown.epoch == head.epoch
+
+    reduced = await store.commit(shown, Batch(at=3.0, changes=(reduce(shown, "r1"),)))
+    assert reduced.epoch > shown.epoch
+    raw = await store.commit(reduced, Batch(at=3.0, undoes="a1"))
+    assert raw.epoch > reduced.epoch
+    back = await store.commit(raw, Batch(at=3.0, undoes="r1"))
+    assert back.epoch > raw.epoch
+
+
+async def test_a_shortening_that_was_taken_back_is_remembered(store):
+    head = await say(store, await begin(store), *"abc")
+    changes = (arrival(head, 0), arrival(head, 1), arrival(head, 2))
+    head = await store.commit(head, Batch(at=3.0, changes=changes))
+    assert await store.raw_arrivals(head, 0) == []
+    head = await store.commit(head, Batch(at=3.0, undoes=f"{head.branch}/a2"))
+    head = await store.commit(head, Batch(at=3.0, undoes=f"{head.branch}/a0"))
+
+    assert await store.raw_arrivals(head, 0) == [0, 2]
+    assert await store.raw_arrivals(head, 1) == [2]
+
+
+async def test_the_same_compaction_is_installed_once(store):
+    head = await say(store, await begin(store), *"abc")
+    head = await compact(store, head, 1, "c1")
+    again = fold(head, 2, "c1")
+    again = structs.replace(again, opens=next_session(head, 2, "s9", kind="compaction", parent=head.session))
+
+    with pytest.raises(Conflict):
+        await store.commit(head, Batch(at=4.0, changes=(again,)))
+
+
+async def test_a_compaction_that_was_taken_back_can_be_installed_again(store):
+    head = await say(store, await begin(store), *"abc")
+    head = await compact(store, head, 2, "c1")
+    head = await store.commit(head, Batch(at=4.0, undoes="c1"))
+    again = fold(head, 2, "c1")
+    again = structs.replace(
+        again,
+        written=written("c1", "Other words."),
+        opens=next_session(head, 2, "s9", kind="compaction", parent=head.session),
+    )
+    head = await store.commit(head, Batch(at=5.0, changes=(again,)))
+
+    latest = await store.latest(head)
+    assert latest
+    assert (latest.id, latest.number, latest.session) == ("c1", 2, "s9")
+    assert await store.written(ANNA, ["c1"]) == [written("c1", "Other words.")]
+
+
+async def test_summaries_come_in_the_order_that_is_asked_for(store):
+    head = await say(store, await begin(store), *"abc")
+    for number in (1, 2, 3):
+        head = await compact(store, head, number, f"c{number}")
+
+    found = await store.written(ANNA, ["c3", "nothing", "c1"])
+    assert found == [written("c3"), written("c1")]
+    assert await store.written(ANNA, []) == []
+
+
+async def test_a_branch_lists_the_summaries_that_stand(store):
+    head = await say(store, await begin(store), *"abcd")
+    for number in (1, 2, 3):
+        head = await compact(store, head, number, f"c{number}")
+    head = await store.commit(head, Batch(at=4.0, undoes="c3"))
+    await store.plan(ANNA, planned(head, "soon"))
+    await store.claim(ANNA, "soon", "me", now=1.0, until=9.0)
+    await store.reply(ANNA, "soon", "me", written("soon"), None)
+
+    bare = [structs.replace(written(which), carry=b"") for which in ("c1", "c2")]
+    assert await store.summaries(ANNA, head.branch) == bare
+    assert await store.summaries(ANNA, head.branch, limit=1) == bare[1:]
+    assert await store.summaries(ANNA, "nothing") == []
+
+
+async def test_the_last_changes_are_listed_where_there_are_many(store):
+    head = await say(store, await begin(store), *"abcd")
+    for number in (1, 2, 3):
+        head = await compact(store, head, number, f"c{number}")
+
+    assert [one.id for one in await store.compactions(ANNA, head.branch, limit=2)] == ["c2", "c3"]
+    assert await store.compactions(ANNA, "nothing") == []
+
+
+async def test_a_summary_that_was_paid_for_is_found_by_its_key(store):
+    await begin(store)
+    assert await store.cached(ANNA, "key") is None
+    await store.cache(ANNA, "key", summary("Paid."), 1.0)
+    await store.cache(ANNA, "other", summary("Paid too."), 1.0)
+
+    assert await store.cached(ANNA, "key") == summary("Paid.")
+    await store.cache(ANNA, "key", summary("Paid."), 2.0)
+    assert await store.cached(ANNA, "key") == summary("Paid.")
+
+
+async def test_what_was_learnt_last_is_what_counts(store):
+    assert await store.learnt(ANNA, "limit", "gpt") is None
+    await store.learn(ANNA, "limit", "gpt", b"8000", 1.0)
+    await store.learn(ANNA, "calibration", "gpt", b"[1.2]", 1.0)
+    await store.learn(ANNA, "limit", "gpt", b"9000", 2.0)
+
+    assert await store.learnt(ANNA, "limit", "gpt") == b"9000"
+    assert await store.learnt(ANNA, "calibration", "gpt") == b"[1.2]"
+    assert await store.learnt(ANNA, "limit", "claude") is None

@@ -1,0 +1,160 @@
+"""Every store forks by reference: a branch reads what it shares from its base, and neither sees what the other adds."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from refold.model.errors import Conflict, NotFound, StoreError
+from refold.ports.store import Batch, Head, Store
+from tests.contract.talks import (
+    ANNA,
+    BORIS,
+    arrival,
+    begin,
+    compact,
+    first_session,
+    message,
+    new_head,
+    ranges,
+    read,
+    reduce,
+    say,
+)
+
+
+async def fork(store: Store, base: Head, at_seq: int, name: str = "side") -> Head:
+    head = new_head(base.conversation, base.owner, f"{base.conversation}/{name}")
+    return await store.fork(base, at_seq, head, first_session(head, at_seq))
+
+
+async def test_a_fork_reads_the_first_messages_of_its_base(store):
+    base = await say(store, await begin(store), *"abcd")
+    side = await fork(store, base, 2)
+
+    assert (side.base, side.base_seq, side.next_seq, side.epoch) == (base.branch, 2, 2, 0)
+    assert await read(store, side) == ["a", "b"]
+    side = await say(store, side, "x", "y")
+    base = await say(store, base, "e")
+    assert await read(store, side) == ["a", "b", "x", "y"]
+    assert await read(store, base) == list("abcde")
+    assert [one.seq for one in await store.messages(side, 1, 3)] == [1, 2]
+    assert [one.seq for one in await store.messages(side, limit=3)] == [0, 1, 2]
+    assert [one.seq for one in await store.pick(side, [3, 1])] == [1, 3]
+
+
+async def test_a_fork_of_a_fork_reads_through_both(store):
+    base = await say(store, await begin(store), *"abcd")
+    side = await say(store, await fork(store, base, 3), *"xyz")
+    deep = await say(store, await fork(store, side, 5, "deep"), "1")
+    early = await say(store, await fork(store, side, 1, "early"), "2")
+
+    assert await read(store, deep) == ["a", "b", "c", "x", "y", "1"]
+    assert await read(store, early) == ["a", "2"]
+
+
+async def test_a_fork_is_the_branch_that_a_conversation_goes_on_with(store):
+    base = await say(store, await begin(store), *"ab")
+    side = await fork(store, base, 1)
+
+    assert await store.head(ANNA, "talk") == side
+    assert await store.head(ANNA, "talk", base.branch) == base
+    assert [one.branches for one in await store.conversations(ANNA)] == [2]
+
+
+async def test_a_fork_has_sessions_of_its_own(store):
+    base = await say(store, await begin(store), *"abcd")
+    side = await say(store, await fork(store, base, 2), *"xyz")
+    side = await compact(store, side, 4)
+
+    assert await ranges(store, side) == [(2, 4), (4, None)]
+    assert await ranges(store, base) == [(0, None)]
+
+
+async def test_there_is_nothing_to_fork_after_the_end(store):
+    base = await say(store, await begin(store), *"ab")
+
+    with pytest.raises(StoreError):
+        await fork(store, base, 3)
+    with pytest.raises(StoreError):
+        await fork(store, base, -1)
+    with pytest.raises(NotFound):
+        await fork(store, structs.replace(base, branch="nothing"), 1)
+    with pytest.raises(NotFound):
+        await fork(store, structs.replace(base, owner=BORIS), 1)
+    assert await store.head(ANNA, "talk") == base
+    assert await store.owners() == [ANNA]
+
+
+async def test_a_branch_that_is_there_is_not_forked_over(store):
+    base = await say(store, await begin(store), *"ab")
+    side = await say(store, await fork(store, base, 1), "x")
+
+    with pytest.raises(Conflict):
+        await fork(store, base, 2)
+    assert await read(store, side) == ["a", "x"]
+
+
+async def test_keys_before_the_fork_are_known_after_it(store):
+    base = await begin(store)
+    base = await store.commit(
+        base, Batch(at=2.0, messages=(message(0, "a", key="k0"), message(1, "b", key="k1")))
+    )
+    side = await fork(store, base, 1)
+
+    assert await store.find_key(side, "k0") == 0
+    assert await store.find_key(side, "k1") is None
+    side = await store.commit(side, Batch(at=2.0, messages=(message(1, "other", key="k1"),)))
+    assert await store.find_key(side, "k1") == 1
+    with pytest.raises(Conflict):
+        await store.commit(side, Batch(at=2.0, messages=(message(2, "again", key="k0"),)))
+
+
+async def test_a_fork_is_shown_as_its_base_was_before_it(store):
+    base = await say(store, await begin(store), *"abcd")
+    base = await compact(store, base, 2, "early")
+    base = await say(store, base, *"efgh")
+    base = await compact(store, base, 6, "late")
+    before, between, after = [
+        await fork(store, base, at_seq, name) for at_seq, name in ((3, "x"), (6, "y"), (8, "z"))
+    ]
+
+    assert await store.latest(before) is None
+    assert (await store.latest(between)).id == "early"
+    assert (await store.latest(after)).id == "late"
+    base = await say(store, base, "i")
+    await compact(store, base, 9, "later")
+    assert (await store.latest(after)).id == "late"
+
+
+async def test_a_change_of_the_base_at_the_place_of_the_fork_comes_too_late_for_it(store):
+    base = await say(store, await begin(store), *"abcd")
+    side = await fork(store, base, 4)
+    base = await store.commit(base, Batch(at=3.0, changes=(reduce(base, "r"),)))
+
+    assert await store.latest(side) is None
+    assert (await store.latest(base)).id == "r"
+
+
+async def test_a_fork_s_own_changes_come_before_those_of_its_base(store):
+    base = await say(store, await begin(store), *"abcd")
+    base = await store.commit(base, Batch(at=3.0, changes=(reduce(base, "r1"),)))
+    side = await say(store, await fork(store, base, 4), "x")
+    side = await store.commit(side, Batch(at=3.0, changes=(reduce(side, "r2"),)))
+
+    assert (await store.latest(side)).id == "r2"
+    assert (await store.latest(side, 4)).id == "r1"
+    assert (await store.latest(base)).id == "r1"
+    assert [one.number for one in await store.compactions(ANNA, side.branch)] == [1]
+
+
+async def test_arrivals_that_were_taken_back_before_the_fork_are_raw_in_it(store):
+    base = await say(store, await begin(store), *"abcd")
+    base = await store.commit(base, Batch(at=3.0, changes=tuple(arrival(base, seq) for seq in range(4))))
+    for seq in (1, 3):
+        base = await store.commit(base, Batch(at=4.0, undoes=f"{base.branch}/a{seq}"))
+    side = await fork(store, base, 3)
+
+    assert await store.raw_arrivals(base, 0) == [1, 3]
+    assert await store.raw_arrivals(base, 2) == [3]
+    assert await store.raw_arrivals(side, 0) == [1]

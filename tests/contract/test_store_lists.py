@@ -1,0 +1,105 @@
+"""Every store lists conversations with what they hold, and calls with what they took."""
+
+from __future__ import annotations
+
+from refold.model.tokens import Usage
+from refold.ports.store import Batch, Listed
+from tests.contract.talks import ANNA, begin, call, compact, first_session, new_head, next_session, say
+
+
+async def test_a_conversation_is_listed_with_what_it_holds(store):
+    head = await say(store, await begin(store, title="Boats", at=5.0), *"abcd")
+    head = await compact(store, head, 2, "c1")
+    head = await store.commit(head, Batch(at=7.0, opens=next_session(head, 4, kind="new")))
+    calls = (call(head, "x", input=10, cache_read=5, output=2), call(head, "y", input=20, cache_write=1))
+    await store.commit(head, Batch(at=9.0, calls=calls, model="large"))
+
+    assert await store.conversations(ANNA) == [
+        Listed(
+            id="talk",
+            branch=head.branch,
+            title="Boats",
+            model="large",
+            messages=4,
+            compactions=1,
+            sessions=3,
+            usage=Usage(input=30, cache_read=5, cache_write=1, output=2),
+            dollars=1.0,
+            at=5.0,
+            updated_at=9.0,
+        )
+    ]
+
+
+async def test_what_was_taken_back_does_not_count(store):
+    head = await compact(store, await say(store, await begin(store), *"abcd"), 2, "c1")
+    await store.commit(head, Batch(at=3.0, undoes="c1"))
+
+    (listed,) = await store.conversations(ANNA)
+    assert (listed.compactions, listed.sessions) == (0, 1)
+
+
+async def test_a_forked_conversation_counts_what_is_shared_once(store):
+    base = await say(store, await begin(store), *"abcd")
+    side = new_head(branch="talk/side")
+    side = await store.fork(base, 3, side, first_session(side, 3))
+    await say(store, side, "x")
+
+    (listed,) = await store.conversations(ANNA)
+    assert (listed.branch, listed.branches, listed.messages, listed.sessions) == (side.branch, 2, 5, 2)
+
+
+async def test_the_conversation_of_the_last_word_comes_first(store):
+    first = await begin(store, "first", at=1.0)
+    await begin(store, "second", at=2.0)
+    await begin(store, "third", at=3.0)
+    await say(store, first, "hello", at=4.0)
+
+    assert [one.id for one in await store.conversations(ANNA)] == ["first", "third", "second"]
+    assert [one.id for one in await store.conversations(ANNA, limit=2)] == ["first", "third"]
+    assert await store.conversations("nobody") == []
+
+
+async def test_conversations_are_found_by_their_name_or_title(store):
+    await begin(store, "alpha", title="Sailing North", at=1.0)
+    await begin(store, "beta", title="100% wool_socks", at=2.0)
+
+    async def ids(words: str) -> list[str]:
+        return [one.id for one in await store.conversations(ANNA, words=words)]
+
+    assert await ids("") == ["beta", "alpha"]
+    assert await ids("sail") == ["alpha"]
+    assert await ids("ALPHA") == ["alpha"]
+    assert await ids("bet") == ["beta"]
+    assert await ids("0%") == ["beta"]
+    assert await ids("%") == ["beta"]
+    assert await ids("_") == ["beta"]
+    assert await ids("north sail") == ["alpha"]
+    assert await ids("nothing") == []
+
+
+async def test_the_newest_calls_are_listed_oldest_first(store):
+    head = await begin(store)
+    other = await begin(store, "other")
+    for number in range(4):
+        await store.commit(
+            head, Batch(at=2.0, calls=(call(head, f"c{number}", input=number, last_prompt=7),))
+        )
+    await store.commit(other, Batch(at=2.0, calls=(call(other, "elsewhere"),)))
+
+    assert [one.id for one in await store.calls(ANNA, "talk")] == ["c0", "c1", "c2", "c3"]
+    assert await store.calls(ANNA, "talk", limit=2) == [
+        call(head, f"c{number}", input=number, last_prompt=7) for number in (2, 3)
+    ]
+    assert await store.calls(ANNA, "nothing") == []
+
+
+async def test_messages_can_be_pinned_and_let_go(store):
+    head = await say(store, await begin(store), *"abcd")
+    for seq in (3, 1, 1):
+        await store.pin(head, seq, on=True)
+    assert await store.pins(head) == [1, 3]
+
+    await store.pin(head, 3, on=False)
+    await store.pin(head, 0, on=False)
+    assert await store.pins(head) == [1]

@@ -1,0 +1,213 @@
+"""Every store keeps owners apart, and what is deleted is gone."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from refold.model.errors import NotFound
+from refold.ports.store import Batch, Head, Store
+from refold.store.memory import MemoryStore
+from tests.contract.talks import (
+    ANNA,
+    BORIS,
+    arrival,
+    begin,
+    call,
+    compact,
+    first_session,
+    message,
+    new_head,
+    next_session,
+    planned,
+    read,
+    say,
+    summary,
+    written,
+)
+
+
+async def live(store: Store, owner: str, word: str, conversation: str = "talk") -> Head:
+    """A conversation in which everything happens that a store can keep."""
+    head = await begin(store, conversation, owner, title=f"About {word}", at=2.0)
+    said = (message(0, word, key="k0"), message(1, f"{word} again"), message(2, "end"))
+    head = await store.commit(head, Batch(at=3.0, messages=said, notes=word.encode()))
+    head = await compact(store, head, 1, f"{conversation}/c1")
+    head = await store.commit(head, Batch(at=3.0, changes=(arrival(head, 2),)))
+    head = await store.commit(head, Batch(at=3.0, undoes=f"{head.branch}/a2"))
+    head = await store.commit(head, Batch(at=3.0, opens=next_session(head, 3, kind="new")))
+    await store.attach_summary(owner, f"{conversation}/c1/s", written(f"{conversation}/late", word))
+    head = await store.commit(
+        head, Batch(at=3.0, calls=(call(head, f"{conversation}/paid", input=len(word)),))
+    )
+    await store.plan(owner, planned(head, f"{conversation}/work"))
+    await store.claim(owner, f"{conversation}/work", word, now=1.0, until=9.0)
+    await store.reply(owner, f"{conversation}/work", word, written(f"{conversation}/work", word), None)
+    await store.pin(head, len(word) % 3, on=True)
+    side = new_head(conversation, owner, f"{conversation}/side")
+    await store.fork(head, 2, side, first_session(side, 2))
+    await store.cache(owner, "key", summary(word), 1.0)
+    await store.learn(owner, "limit", "gpt", word.encode(), 1.0)
+    return head
+
+
+async def ask_everything(store: Store, owner: str, conversation: str = "talk") -> dict[str, object]:
+    """The answer of every method that tells something, asked with the same ids whoever asks."""
+    head = new_head(conversation, owner)
+    names = [f"{conversation}/{name}" for name in ("c1", "late", "work")]
+    return {
+        "head": await store.head(owner, conversation, head.branch),
+        "head, the latest": await store.head(owner, conversation),
+        "messages": await store.messages(head),
+        "pick": await store.pick(head, [0, 1, 2]),
+        "find_key": await store.find_key(head, "k0"),
+        "sessions": await store.sessions(owner, conversation),
+        "session": await store.session(owner, f"{conversation}/main/s0"),
+        "compactions": await store.compactions(owner, head.branch),
+        "compaction": await store.compaction(owner, f"{conversation}/c1"),
+        "latest": await store.latest(head),
+        "raw_arrivals": await store.raw_arrivals(head, 0),
+        "written": await store.written(owner, names),
+        "summaries": await store.summaries(owner, head.branch),
+        "calls": await store.calls(owner, conversation),
+        "search": await find(store, owner, conversation),
+        "pins": await store.pins(head),
+        "damaged": await store.damaged(head),
+    }
+
+
+async def ask_owner(store: Store, owner: str) -> dict[str, object]:
+    """What is asked about an owner without naming a conversation."""
+    return {
+        "sessions, of all": await store.sessions(owner),
+        "conversations": await store.conversations(owner),
+        "search, in all": await find(store, owner),
+        "unfinished": await store.unfinished(owner),
+        "cached": await store.cached(owner, "key"),
+        "learnt": await store.learnt(owner, "limit", "gpt"),
+    }
+
+
+async def find(store: Store, owner: str, conversation: str = "") -> set[tuple[str, str, int]]:
+    """Where there is a word; how well it is found differs from store to store."""
+    hits = [
+        hit
+        for word in ("alpha", "omega")
+        for hit in await store.search(owner, word, conversation=conversation)
+    ]
+    return {(hit.conversation, hit.branch, hit.seq) for hit in hits}
+
+
+async def all_answers(store: Store, owner: str) -> dict[str, object]:
+    return await ask_everything(store, owner) | await ask_owner(store, owner)
+
+
+ACTS = {
+    *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
+    *("cache", "learn", "pin", "delete", "expire"),
+}
+
+
+async def test_owners_with_the_same_names_for_everything_never_meet(store):
+    alone = MemoryStore()
+    for owner, word in ((ANNA, "alpha"), (BORIS, "omega")):
+        await live(alone, owner, word)
+        await live(store, owner, word)
+
+    for owner in (ANNA, BORIS):
+        answers = await all_answers(store, owner)
+        assert answers == await all_answers(alone, owner)
+        assert [name for name, answer in answers.items() if not answer] == ["find_key", "damaged"]
+        answered = {name.partition(",")[0] for name in answers}
+        methods = {name for name in vars(Store) if not name.startswith("_")}
+        assert answered | ACTS | {"owners", "close"} == methods, "every method of the port is asked"
+    assert not any((await all_answers(store, "carla")).values())
+    assert await store.owners() == [ANNA, BORIS]
+
+
+async def test_nobody_changes_what_is_another_s(store):
+    head = await live(store, ANNA, "alpha")
+    before = await all_answers(store, ANNA)
+    thief = structs.replace(head, owner=BORIS)
+
+    for act in (say(store, thief, "mine"), store.plan(BORIS, planned(thief)), store.pin(thief, 2, on=True)):
+        with pytest.raises(NotFound):
+            await act
+    assert not await store.attach_summary(BORIS, "talk/main/s0", written("w"))
+    assert await store.claim(BORIS, "talk/work", "thief", now=99.0, until=100.0) is None
+    assert not await store.beat(BORIS, "talk/work", "alpha", 99.0)
+    assert not await store.reply(BORIS, "talk/work", "alpha", written("talk/stolen"), None)
+    assert not await store.give_up(BORIS, "talk/work", "alpha", "failed")
+    assert await store.delete(BORIS, "talk") == 0
+    assert await store.delete(BORIS) == 0
+    assert await store.expire(BORIS, 1e12) == 0
+
+    assert await all_answers(store, ANNA) == before
+    assert await store.owners() == [ANNA]
+
+
+async def test_a_deleted_conversation_is_gone_with_its_caches_and_nothing_else(store):
+    await live(store, ANNA, "alpha")
+    await live(store, BORIS, "alpha")
+    await live(store, ANNA, "omega", "other")
+    theirs, others = await all_answers(store, BORIS), await ask_everything(store, ANNA, "other")
+
+    assert await store.delete(ANNA, "talk") == 1
+
+    assert not any((await ask_everything(store, ANNA)).values())
+    assert await ask_everything(store, ANNA, "other") == others
+    assert await store.cached(ANNA, "key") is None, "what was cached may have been said in any conversation"
+    assert await store.learnt(ANNA, "limit", "gpt") == b"omega"
+    assert [one.id for one in await store.conversations(ANNA)] == ["other"]
+    assert [one.id for one in await store.unfinished(ANNA)] == ["other/work"]
+    assert await all_answers(store, BORIS) == theirs
+    assert await store.delete(ANNA, "talk") == 0
+
+
+async def test_a_deleted_owner_is_gone(store):
+    await live(store, ANNA, "alpha")
+    await live(store, ANNA, "alpha", "other")
+    await live(store, BORIS, "alpha")
+    theirs = await all_answers(store, BORIS)
+
+    assert await store.delete(ANNA) == 2
+
+    assert not any((await all_answers(store, ANNA)).values())
+    assert await all_answers(store, BORIS) == theirs
+    assert await store.owners() == [BORIS]
+    assert await store.delete(ANNA) == 0
+
+
+async def test_a_name_can_be_used_again_after_its_conversation_was_deleted(store):
+    await live(store, ANNA, "alpha")
+    await store.delete(ANNA, "talk")
+    head = await live(store, ANNA, "omega")
+
+    assert await read(store, head) == ["omega", "omega again", "end"]
+
+
+async def test_conversations_of_long_ago_expire(store):
+    old = await live(store, ANNA, "alpha", "old")
+    await say(store, await begin(store, "new", at=1.0), "x", at=50.0)
+    await begin(store, "empty", at=2.0)
+    await live(store, BORIS, "alpha", "old")
+
+    assert await store.expire(ANNA, 50.0) == 2
+
+    assert [one.id for one in await store.conversations(ANNA)] == ["new"]
+    assert await store.messages(old) == []
+    assert [one.id for one in await store.conversations(BORIS)] == ["old"]
+    assert await store.expire(ANNA, 50.0) == 0
+
+
+async def test_what_was_kept_for_an_owner_without_a_conversation_is_deleted_too(store):
+    await store.learn(ANNA, "limit", "gpt", b"1", 1.0)
+    await store.cache(BORIS, "key", summary(), 1.0)
+    assert await store.owners() == [ANNA, BORIS]
+
+    assert await store.delete(ANNA) == 0
+    assert await store.delete(BORIS) == 0
+
+    assert await store.learnt(ANNA, "limit", "gpt") is None
+    assert await store.cached(BORIS, "key") is None
+    assert await store.owners() == []

@@ -1,0 +1,150 @@
+"""Both databases keep messages from any change, whoever writes to the tables, and keep nothing of what was deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import apsw
+import psycopg
+import pytest
+
+from refold.ports.store import Batch, Store
+from refold.store.postgres import PostgresStore
+from refold.store.sqlite import SqliteStore
+from tests.contract.postgres import empty
+from tests.contract.stores import opened
+from tests.contract.talks import ANNA, BORIS, begin, compact, message, say
+from tests.contract.test_store_owners import live
+
+Run: TypeAlias = Callable[[str], list[tuple[Any, ...]]]
+
+SQLITE_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%owner TEXT%'"
+POSTGRES_TABLES = "SELECT table_name FROM information_schema.columns WHERE table_schema = 'refold' AND column_name = 'owner'"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Store, Run]]:
+    """A store, and a way past it to its tables."""
+    if request.param == "sqlite":
+        path = tmp_path / "store.db"
+        async with opened(await SqliteStore.open(path)) as store:
+            connection = apsw.Connection(str(path))
+            connection.pragma("foreign_keys", True)
+            yield store, lambda sql: list(connection.execute(sql))
+            connection.close()
+        return
+    url = request.getfixturevalue("postgres_url")
+    async with opened(await PostgresStore.open(url)) as store:
+        with psycopg.connect(url, autocommit=True, options="-c search_path=refold") as session:
+            yield store, lambda sql: _rows(session.execute(sql.encode()))
+    empty(url)
+
+
+def _rows(cursor: psycopg.Cursor) -> list[tuple[Any, ...]]:
+    return cursor.fetchall() if cursor.description else []
+
+
+def count_rows(run: Run, owner: str) -> dict[str, int]:
+    """How many rows of each table are an owner's."""
+    names = [name for (name,) in run(SQLITE_TABLES if is_sqlite(run) else POSTGRES_TABLES)]
+    return {name: run(f"SELECT count(*) FROM {name} WHERE owner = '{owner}'")[0][0] for name in names}
+
+
+def count_words(run: Run) -> int:
+    """How many messages the index holds, whoever said them."""
+    if is_sqlite(run):
+        return run("SELECT (SELECT count(*) FROM words_docsize) + (SELECT count(*) FROM unindexed)")[0][0]
+    return run("SELECT count(*) FROM words")[0][0]
+
+
+def is_sqlite(run: Run) -> bool:
+    try:
+        return not run("SELECT version()")
+    except apsw.SQLError:
+        return True
+
+
+async def test_of_a_deleted_owner_no_row_is_left_in_any_table(database):
+    store, run = database
+    await live(store, ANNA, "alpha")
+    await live(store, ANNA, "alpha", "other")
+    await live(store, BORIS, "alpha")
+    theirs, words = count_rows(run, BORIS), count_words(run)
+    assert all(theirs.values()), "something of everything is kept"
+    assert len(theirs) >= 11
+
+    await store.delete(ANNA)
+
+    assert not any(count_rows(run, ANNA).values())
+    assert count_rows(run, BORIS) == theirs
+    assert count_words(run) * 3 == words
+
+
+async def test_of_a_deleted_conversation_no_row_is_left_in_any_table(database):
+    store, run = database
+    await live(store, ANNA, "alpha", "other")
+    before = count_rows(run, ANNA)
+    await live(store, ANNA, "alpha")
+
+    await store.delete(ANNA, "talk")
+
+    assert count_rows(run, ANNA) == before | {"cache": 0}
+
+
+async def test_of_an_expired_conversation_no_row_is_left_in_any_table(database):
+    store, run = database
+    await live(store, ANNA, "alpha")
+
+    await store.expire(ANNA, 1_000.0)
+
+    assert {name for name, count in count_rows(run, ANNA).items() if count} == {"owner", "learnt"}
+    assert count_words(run) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE message SET body = 'x'",
+        "UPDATE message SET seq = seq + 10",
+        "DELETE FROM message WHERE seq = 1",
+        "DELETE FROM branch",
+    ],
+)
+async def test_a_message_cannot_be_changed_or_deleted_by_hand(database, change):
+    store, run = database
+    head = await say(store, await begin(store), "a", "b", "c")
+    before = await store.messages(head)
+
+    with pytest.raises((apsw.ConstraintError, psycopg.Error)):
+        run(change)
+
+    assert await store.messages(head) == before
+
+
+async def test_two_live_continuations_of_a_session_cannot_be_written_by_hand(database):
+    store, run = database
+    await compact(store, await say(store, await begin(store), "a", "b"), 1, "c1")
+
+    with pytest.raises((apsw.ConstraintError, psycopg.errors.UniqueViolation)):
+        run("UPDATE session SET kind = 'compaction', parent = 'talk/main/s0' WHERE id = 'talk/main/s0'")
+
+
+async def test_bytes_that_are_no_longer_those_that_came_are_noticed(database):
+    store, run = database
+    head = await begin(store)
+    head = await store.commit(
+        head, Batch(at=1.0, messages=tuple(message(seq, "x" * seq) for seq in range(4)))
+    )
+    assert await store.damaged(head) == []
+    if is_sqlite(run):
+        run("DROP TRIGGER message_never_changes")
+    else:
+        run("ALTER TABLE message DISABLE TRIGGER message_never_changes")
+
+    run("UPDATE message SET digest = body WHERE seq IN (1, 3)")
+
+    assert await store.damaged(head) == [1, 3]
+    if not is_sqlite(run):
+        run("ALTER TABLE message ENABLE TRIGGER message_never_changes")

@@ -1,0 +1,173 @@
+"""Every store finds messages by their words, in any script, and takes what a user types for words and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.ports.store import Batch, Store
+from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, message, new_head, say
+
+
+async def found(store: Store, query: str, conversation: str = "", owner: str = ANNA) -> set[tuple[str, int]]:
+    hits = await store.search(owner, query, conversation=conversation)
+    return {(hit.conversation, hit.seq) for hit in hits}
+
+
+async def seqs(store: Store, query: str) -> list[int]:
+    return sorted(hit.seq for hit in await store.search(ANNA, query))
+
+
+async def test_messages_are_found_by_a_word_of_any_case(store):
+    await say(store, await begin(store), "The Harbour is closed.", "Why?", "harbour works")
+
+    assert await seqs(store, "harbour") == [0, 2]
+    assert await seqs(store, "HARBOUR") == [0, 2]
+    assert await seqs(store, "nothing") == []
+
+
+async def test_a_hit_says_where_it_is(store):
+    head = await say(store, await begin(store), "other", "storm")
+
+    (hit,) = await store.search(ANNA, "storm")
+    assert (hit.conversation, hit.branch, hit.seq) == ("talk", head.branch, 1)
+
+
+async def test_messages_that_hold_all_words_come_alone(store):
+    await say(store, await begin(store), "storm at sea", "a storm on land", "the sea is calm")
+
+    assert await seqs(store, "storm sea") == [0]
+    assert await seqs(store, "sea, storm!") == [0]
+
+
+async def test_where_no_message_holds_all_words_those_with_some_are_found(store):
+    await say(store, await begin(store), "a storm on land", "nothing here", "the sea is calm")
+
+    assert await seqs(store, "storm sea") == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("数据库", [0]), ("迁移", [0, 1]), ("库数", []), ("データ", [2]), ("서버", [3])],
+)
+async def test_words_without_spaces_between_them_are_found(store, query, expected):
+    await say(
+        store,
+        await begin(store),
+        "请把数据库迁移到新的服务器",
+        "迁移完成",
+        "データを移行する",
+        "서버를 옮긴다",
+    )
+
+    assert await seqs(store, query) == expected
+
+
+async def test_names_of_files_and_errors_are_found(store):
+    said = ["see src/app/main.py line 40", "raised KeyError: 'user_id'", "version 3.14.2 of x86-64"]
+    await say(store, await begin(store), *said)
+
+    assert await seqs(store, "main.py") == [0]
+    assert await seqs(store, "src/app/main.py") == [0]
+    assert await seqs(store, "KeyError user_id") == [1]
+    assert await seqs(store, "3.14.2") == [2]
+    assert await seqs(store, "x86-64") == [2]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        " ",
+        "\x00",
+        "!!! ??? ...",
+        '"',
+        "' OR 1=1 --",
+        "(",
+        "*",
+        "NEAR(",
+        "AND",
+        "OR NOT",
+        "body:storm",
+        "^storm",
+        "storm*",
+        "-storm",
+        "storm & !sea | <->",
+        ":*",
+        "%",
+        "\\",
+        "{storm}",
+        "🌊",
+        "storm " * 500,
+    ],
+)
+async def test_what_a_user_types_is_never_read_as_a_language(store, query):
+    await say(store, await begin(store), "storm at sea", "calm")
+
+    assert set(await seqs(store, query)) <= {0}
+
+
+async def test_signs_of_a_query_language_are_plain_text(store):
+    await say(store, await begin(store), "storm at sea", "not and or near body")
+
+    assert await seqs(store, "storm*") == [0]
+    assert await seqs(store, "-storm") == [0]
+    assert await seqs(store, "^storm") == [0]
+    assert await seqs(store, "sto*") == []
+    assert await seqs(store, "NOT AND") == [1]
+    assert await seqs(store, "OR") == [1]
+
+
+async def test_a_search_stays_in_its_conversation_and_its_owner(store):
+    await say(store, await begin(store), "storm")
+    await say(store, await begin(store, "other"), "calm", "storm")
+    await say(store, await begin(store, owner=BORIS), "storm", "storm")
+
+    assert await found(store, "storm") == {("talk", 0), ("other", 1)}
+    assert await found(store, "storm", "other") == {("other", 1)}
+    assert await found(store, "storm", "nothing") == set()
+    assert await found(store, "storm", owner=BORIS) == {("talk", 0), ("talk", 1)}
+    assert await found(store, "storm", owner="nobody") == set()
+
+
+async def test_the_best_messages_come_first_and_no_more_than_asked_for(store):
+    said = ["storm storm storm", *("a storm far away behind many other words of no use" for _ in range(5))]
+    await say(store, await begin(store), *said)
+
+    hits = await store.search(ANNA, "storm", limit=3)
+    assert len(hits) == 3
+    assert hits[0].seq == 0
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+async def test_what_is_no_longer_shown_is_still_found(store):
+    head = await say(store, await begin(store), "storm", "calm", "end")
+    await compact(store, head, 2)
+
+    assert await seqs(store, "storm") == [0]
+
+
+async def test_a_message_that_branches_share_is_found_once(store):
+    base = await say(store, await begin(store), "storm", "calm")
+    side = new_head(branch="talk/side")
+    side = await store.fork(base, 1, side, first_session(side, 1))
+    await say(store, side, "another storm")
+
+    hits = await store.search(ANNA, "storm")
+    assert {(hit.branch, hit.seq) for hit in hits} == {(base.branch, 0), (side.branch, 1)}
+
+
+async def test_what_was_deleted_is_not_found(store):
+    await say(store, await begin(store), "storm")
+    await say(store, await begin(store, "other"), "storm")
+    await store.delete(ANNA, "talk")
+
+    assert await found(store, "storm") == {("other", 0)}
+    await say(store, await begin(store), "calm")
+    assert await found(store, "storm") == {("other", 0)}
+
+
+async def test_a_message_without_text_is_not_found(store):
+    head = await begin(store)
+    await store.commit(head, Batch(at=1.0, messages=(message(0, ""), message(1, "storm"))))
+
+    assert await seqs(store, "storm") == [1]

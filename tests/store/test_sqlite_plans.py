@@ -1,0 +1,178 @@
+"""What is asked often takes the same work in a small database and in a large one: counted, and read from SQLite's plans."""
+
+from __future__ import annotations
+
+import re
+
+import apsw
+import pytest
+
+from refold.ports.store import Batch, Head
+from refold.store import beginning, committing, listing, purging, reading
+from refold.store.queries import load, statements
+from refold.store.sqlite_commit import run
+from refold.store.sqlite_file import _worth
+from tests.contract.talks import ANNA, first_session, message, new_head
+
+WHOLE_TABLES = {
+    "list_owners": "all owners are asked for",
+    "list_migrations": "all of them are asked for",
+    "has_migrations": "a schema is a short list",
+    "has_unindexed": "the first row will do",
+    "index_words": "all that waits is taken up",
+}
+UNORDERED = {
+    "find_conversations": "words in titles are looked for one by one, in the order of the list",
+    "search_messages": "the best of those that match are sorted",
+}
+
+
+@pytest.fixture
+def connection():
+    opened = apsw.Connection(":memory:")
+    opened.pragma("foreign_keys", True)
+    opened.register_fts5_function("worth", _worth)
+    opened.execute(load("sqlite")["begin_migrating"])
+    for name, script in load("sqlite").items():
+        if name.startswith("migrations/"):
+            opened.execute(script)
+    yield opened
+    opened.close()
+
+
+def plans(connection: apsw.Connection, script: str) -> list[str]:
+    """What SQLite is going to do for each of the statements of a script."""
+    bare = re.sub("--[^\n]*", "", script)
+    found = []
+    for statement in bare.split(";"):
+        names = dict.fromkeys(re.findall(r":([a-z_]+)", re.sub("'[^']*'", "", statement)))
+        found += [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", names)]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(statements("sqlite")))
+def test_no_statement_reads_a_whole_table(connection, name):
+    steps = plans(connection, statements("sqlite")[name])
+
+    scans = [
+        step
+        for step in steps
+        if step.startswith("SCAN")
+        and not re.match(r"SCAN (CONSTANT ROW|spent|found|word|words VIRTUAL)", step)
+    ]
+    assert bool(scans) == (name in WHOLE_TABLES), scans
+    if name not in UNORDERED:
+        assert not [step for step in steps if "TEMP B-TREE" in step], steps
+
+
+def work(connection: apsw.Connection, transaction) -> int:
+    """Steps of SQLite's machine that a transaction takes."""
+    count = 0
+
+    def noted() -> bool:
+        nonlocal count
+        count += 1
+        return False
+
+    connection.set_progress_handler(noted, 1)
+    try:
+        run(connection, transaction)
+    finally:
+        connection.set_progress_handler(None, 1)
+    return count
+
+
+def fill(connection: apsw.Connection, head: Head, size: int) -> Head:
+    """Give a branch many messages, and a change to what is shown for every hundred of them."""
+    place = {"owner": head.owner, "branch": head.branch, "size": size}
+    connection.execute(
+        """WITH RECURSIVE number (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM number WHERE n + 1 < :size)
+        INSERT INTO message (owner, branch, seq, role, format, body, digest, tokens, key, at)
+        SELECT :owner, :branch, n, 'user', 'chat', x'00', x'00', 1, 'k' || n, 0 FROM number""",
+        place,
+    )
+    connection.execute(
+        """INSERT INTO compaction (
+            owner, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
+            before, after, edits, shown, holder, until, attempts, error, at
+        ) SELECT owner, branch || seq, branch, seq / 100 + 1, 'reduce', 'installed', '', '', 0, seq, '', '', '',
+            0, 0, x'', x'', '', 0, 0, '', 0
+        FROM message WHERE branch = :branch AND seq % 100 = 0""",
+        place,
+    )
+    for table, columns, values in (
+        ("summary", "body, carry, at", "x'', x'', 0"),
+        ("pin", "seq", "size"),
+    ):
+        key = "id, " if table == "summary" else ""
+        connection.execute(
+            f"INSERT INTO {table} (owner, {key}branch, {columns}) SELECT owner, {key}branch, {values} "
+            "FROM compaction WHERE branch = :branch",
+            place,
+        )
+    connection.execute("UPDATE branch SET next_seq = :size WHERE owner = :owner AND id = :branch", place)
+    return run(connection, beginning.head(head.owner, head.conversation, head.branch))
+
+
+def questions(head: Head, size: int) -> dict[str, object]:
+    return {
+        "head": lambda: beginning.head(ANNA, head.conversation, ""),
+        "named head": lambda: beginning.head(ANNA, head.conversation, head.branch),
+        "last messages": lambda: reading.messages(head, size - 20, None, None),
+        "first messages": lambda: reading.messages(head, 0, 20, None),
+        "picked": lambda: reading.pick(head, [1, size // 2, size - 1]),
+        "key": lambda: reading.find_key(head, f"k{size // 2}"),
+        "latest": lambda: reading.latest(head, None),
+        "raw arrivals": lambda: reading.raw_arrivals(head, 0),
+        "changes": lambda: reading.compactions(ANNA, head.branch, 2),
+        "search": lambda: listing.search("sqlite", ANNA, "harbour nowhere", "", 20),
+        "append": lambda: committing.commit(
+            head, Batch(at=1.0, messages=(message(size, "a few words to find"),))
+        ),
+    }
+
+
+def test_reading_and_appending_take_the_same_work_in_a_branch_of_any_size(connection):
+    taken = {}
+    for size in (200, 20_000):
+        head = new_head(f"talk{size}")
+        run(connection, beginning.create(head, first_session(head), "", 1.0))
+        head = fill(connection, head, size)
+        taken[size] = {name: work(connection, ask()) for name, ask in questions(head, size).items()}
+
+    for name, small in taken[200].items():
+        assert small > 0
+        assert taken[20_000][name] <= 1.05 * small + 5, name
+
+
+def test_deleting_takes_the_same_work_whatever_else_is_there(connection):
+    taken = []
+    for others in (1, 20_000):
+        large = new_head(f"large{others}")
+        run(connection, beginning.create(large, first_session(large), "", 1.0))
+        fill(connection, large, others)
+        small = new_head(f"small{others}")
+        head = run(connection, beginning.create(small, first_session(small), "", 1.0))
+        run(connection, committing.commit(head, Batch(at=1.0, messages=(message(0, "a few words"),))))
+        taken.append(work(connection, purging.delete(ANNA, small.conversation)))
+
+    assert taken[1] <= 1.05 * taken[0] + 5
+
+
+def test_one_conversation_takes_the_same_work_among_few_and_among_many(connection):
+    taken = []
+    for size in (5, 400):
+        for number in range(size):
+            head = new_head(f"talk{size}-{number}")
+            run(connection, beginning.create(head, first_session(head), "a title", 1.0))
+        questions = (
+            beginning.head(ANNA, head.conversation, ""),
+            reading.sessions(ANNA, head.conversation, 100),
+            reading.sessions(ANNA, "", 3),
+            reading.calls(ANNA, head.conversation, 100),
+            listing.conversations(ANNA, 3, ""),
+        )
+        taken.append([work(connection, question) for question in questions])
+
+    for few, many in zip(*taken, strict=True):
+        assert many <= 1.05 * few + 5
