@@ -8,7 +8,7 @@ down before it begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -22,18 +22,22 @@ from refold.core.policy import Policy
 from refold.core.view import View
 from refold.engine import recalling, sessions
 from refold.engine.accounts import MessageTokens, message_tokens
+from refold.engine.hindsight import Difference, Sent, difference, note_sent, rehearse, sent_with
 from refold.engine.journal import Journal
 from refold.engine.learning import begin_with, keep_learnt
 from refold.engine.lookup import is_handle
 from refold.engine.receipts import Receipt
 from refold.engine.sessions import Resumed
 from refold.engine.work import Work
-from refold.model.errors import Conflict, NotFound
+from refold.model.errors import Conflict, InvalidWindow, NotFound
 from refold.model.message import Message
 from refold.model.summary import Summary
+from refold.model.window import Window
 from refold.ports.store import Call, Compaction, Session
 from refold.ports.summariser import Summariser
 from refold.wire.plain import plain_message, read_usage
+from refold.wire.reading import FIELDS, read
+from refold.wire.request import fixed_of
 
 T = TypeVar("T")
 
@@ -116,11 +120,13 @@ class DurableConversation(Conversation):
         """Add what was said. What comes with the `key` of something that is there already is not added again, so that an act
         of which nobody knows whether it was kept can be done again.
         """
-        store, seen = self._journal.store, self._journal.seen
-        if key and await store.find_key(seen, key) is not None:
+        if key and await self._has_key(key):
             return
         await self._kept(lambda: self._talk.add(*messages, sensitive=sensitive), key=key)
         self._write_ahead()
+
+    async def _has_key(self, key: str) -> bool:
+        return await self._journal.store.find_key(self._journal.seen, key) is not None
 
     async def record(self, usage: object) -> None:
         """Take in what the provider reported, and keep it."""
@@ -149,18 +155,17 @@ class DurableConversation(Conversation):
 
     async def undo(self) -> bool:
         """Take back the last thing that was done to the context in this session."""
-        async with self._one_at_a_time:
-            await self._catch_up()
-            last = await self._last_change()
-            if last is None:
-                return False
+        return await self._stepped(self._undo)
+
+    async def _undo(self) -> bool:
+        last = await self._last_change()
+        if last is not None:
             await self._journal.undo(self._talk.memory, last)
-            await self.load()
-            return True
+        return last is not None
 
     async def recall(self, what: str, *, max_tokens: int = 1_000) -> dict[str, Any] | str:
         """An original by its handle, or passages of everything ever said that fit the words."""
-        await self._catch_up()
+        await self._look_up()
         memory = self._talk.memory
         try:
             found = await recalling.recall(self._journal, memory, what)
@@ -172,7 +177,7 @@ class DurableConversation(Conversation):
 
     async def preview(self, *, preset: Policy | None = None) -> Preview:
         """What a compaction would do now, without doing it and without asking any model."""
-        await self._catch_up()
+        await self._look_up()
         found, window = rehearse(self._talk.memory, self._framed(preset))
         receipt = found.receipts[-1] if found.receipts else None
         sent = (*window.summaries, *window.messages)
@@ -187,12 +192,12 @@ class DurableConversation(Conversation):
 
     async def difference(self, change: Compaction) -> Difference:
         """What was shown before a change and after it; see `hindsight.difference`."""
-        await self._catch_up()
+        await self._look_up()
         return await difference(self._journal, self._talk.memory, change)
 
     async def as_sent(self, call: Call) -> dict[str, Any]:
         """The fields of the request that left with a call; see `hindsight.sent_with`."""
-        await self._catch_up()
+        await self._look_up()
         return self._talk.fields(await sent_with(self._journal, self._talk.memory, call))
 
     async def came_with(self, fields: bytes) -> None:
@@ -233,11 +238,7 @@ class DurableConversation(Conversation):
 
     async def new(self) -> Session:
         """Begin a session that knows nothing of what was said. Nothing is lost: it can be resumed, and recalled."""
-        async with self._one_at_a_time:
-            await self._catch_up()
-            opened = await sessions.begin_new(self._journal, self._talk.memory)
-            await self.load()
-            return opened
+        return await self._stepped(lambda: sessions.begin_new(self._journal, self._talk.memory))
 
     async def resume(self, session: Session) -> Resumed:
         """Go on with an earlier session: all of it where it fits, else its summary.
@@ -245,14 +246,10 @@ class DurableConversation(Conversation):
         Raises:
             NotFound: the session is the open one, or was undone.
         """
-        async with self._one_at_a_time:
-            await self._catch_up()
-            opened = await sessions.resume(self._journal, self._talk.memory, session)
-            await self.load()
-            return opened
+        return await self._stepped(lambda: sessions.resume(self._journal, self._talk.memory, session))
 
     async def status(self) -> Status:
-        await self._catch_up()
+        await self._look_up()
         memory, seen = self._talk.memory, self._journal.seen
         changes = await self._journal.store.compactions(seen.owner, seen.branch)
         return Status(
@@ -279,9 +276,25 @@ class DurableConversation(Conversation):
                 try:
                     await self._journal.save(self._talk.memory, calls, key)
                 except Conflict:
+                    if key and await self._has_key(key):
+                        return result  # it came twice at the same time
                     continue
                 self._is_behind = False
                 self._look_at_sent()
+                return result
+        raise Conflict("other writers were first again and again", hint="is something writing in a loop?")
+
+    async def _stepped(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Do what takes several steps in the store. Cut off between two of them, memory is read again before anything else."""
+        async with self._one_at_a_time:
+            for _ in range(TRIES):
+                await self._catch_up()
+                self._is_behind = True
+                try:
+                    result = await act()
+                except Conflict:
+                    continue
+                await self.load()
                 return result
         raise Conflict("other writers were first again and again", hint="is something writing in a loop?")
 
@@ -298,9 +311,16 @@ class DurableConversation(Conversation):
         if fields and not (fixed.system or fixed.tools):
             self._talk.instruct(fixed_of(read(FIELDS, fields), fixed.dialect))
 
+    async def _look_up(self) -> None:
+        """Be up to date before something is read: after whatever is being kept at this moment."""
+        async with self._one_at_a_time:
+            await self._catch_up()
+
     async def _catch_up(self) -> None:
         """Read again what another process has written, or what nobody knows was kept."""
         seen = self._journal.seen
+        # With another number of messages than the store has, the next one would get a number that is not its own.
+        self._is_behind |= self._talk.memory.folded.size != seen.next_seq
         if not self._is_behind:
             now = await self._journal.store.head(seen.owner, seen.conversation, seen.branch)
             self._is_behind = now is None or (now.next_seq, now.epoch) != (seen.next_seq, seen.epoch)
@@ -334,11 +354,13 @@ class DurableConversation(Conversation):
         memory = self._talk.memory
         parts = (memory.frame.policy.recipe, memory.frame.policy.scope, focus, type(summariser).__qualname__)
         recipe = sha256(msgspec.json.encode(parts)).hexdigest()[:32]
-        await self._hold_originals()
         write = super()._written
-        found = await self._work.summarise(
-            request, recipe, lambda: write(request, summariser, focus), self._price
-        )
+
+        async def written() -> Summary | None:
+            await self._hold_originals()
+            return await write(request, summariser, focus)
+
+        found = await self._work.summarise(request, recipe, written, self._price)
         self._failures = 0 if found else self._failures + 1
         self._spent += self._price(found) if found else 0.0
         return found
@@ -346,15 +368,15 @@ class DurableConversation(Conversation):
     async def _hold_originals(self) -> None:
         """Where a summary is made from everything ever said, all of it has to be there."""
         memory = self._talk.memory
-        folded = memory.folded
-        if memory.frame.policy.source != "all" or not folded.origin:
-            return
-        earlier = await self._journal.originals(memory, 0, folded.origin)
-        held = folded.branch.messages()
-        view = folded.shown
-        empty = View(view.dialect, view.counter, view.key, view.continues)
-        branch = empty.extend((*(one.message for one in earlier), *held))
-        memory.folded = structs.replace(folded, branch=branch, origin=0, told=0)
+        while memory.frame.policy.source == "all" and (origin := memory.folded.origin):
+            earlier = await self._journal.originals(memory, 0, origin)
+            folded = memory.folded  # not the one from before: messages arrive while the store is read
+            if folded.origin != origin:
+                continue
+            view = folded.shown
+            empty = View(view.dialect, view.counter, view.key, view.continues)
+            branch = empty.extend((*(one.message for one in earlier), *folded.branch.messages()))
+            memory.folded = structs.replace(folded, branch=branch, origin=0, told=0)
 
     def _price(self, summary: Summary) -> float:
         prices = self._talk.memory.frame.prices

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any, Self
 from uuid import uuid4
 
@@ -22,10 +23,10 @@ from refold.conversation import Summarise
 from refold.core.stages.shown import handle_of
 from refold.durable import DurableConversation
 from refold.engine.doctor import Finding, examine
-from refold.engine.journal import Journal
+from refold.engine.journal import Journal, inherited
 from refold.engine.recalling import passage
 from refold.engine.work import sweep
-from refold.model.errors import ConfigError, NotFound
+from refold.model.errors import ConfigError, Conflict, NotFound
 from refold.ports.store import Head, Hit, Listed, Session, Store, Written
 from refold.ports.summariser import Summariser
 
@@ -135,6 +136,7 @@ class Engine:
             session=session,
             format=base.format,
             model=base.model,
+            notes=inherited(base.notes, at),
         )
         opened = Session(id=session, branch=new, first=at, at=self._clock())
         return (await self.store.fork(base, at, head, opened)).branch
@@ -211,7 +213,9 @@ class Engine:
         return await self.store.head(self.owner, name, branch)
 
     async def _begin(self, name: str, model: str, wire: str, title: str) -> Head:
-        session = Session(id=self._new_id(), branch=self._new_id(), first=0, at=self._clock())
+        # Not by chance: two who begin a conversation at the same moment begin the same one.
+        branch = sha256(f"{self.owner}\0{name}".encode()).hexdigest()[:32]
+        session = Session(id=self._new_id(), branch=branch, first=0, at=self._clock())
         head = Head(
             owner=self.owner,
             conversation=name,
@@ -220,7 +224,12 @@ class Engine:
             format=wire,
             model=model,
         )
-        return await self.store.create(head, session, title=title, at=self._clock())
+        try:
+            return await self.store.create(head, session, title=title, at=self._clock())
+        except Conflict:
+            if (found := await self._head(name)) is None:
+                raise
+            return found
 
 
 def _is_id(words: str) -> bool:

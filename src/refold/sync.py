@@ -13,9 +13,10 @@ Nothing that was added is ever changed or forgotten; only what `context` gives i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from refold.compose import Prompt, Settings, open_memory
@@ -25,11 +26,12 @@ from refold.engine.lookup import is_handle, retrieve
 from refold.engine.receipts import Receipt
 from refold.engine.refusal import read_refusal
 from refold.engine.spelling import Spelling
-from refold.model.errors import NotFound
+from refold.model.errors import ConfigError, NotFound
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter
 from refold.model.window import Fixed, Window
+from refold.recall import MAX_TOKENS, most_tokens, read_arguments, room, tell
 from refold.wire.plain import plain_message, read_message, read_usage
 
 
@@ -96,7 +98,7 @@ class Conversation:
             DoesNotFit: nothing more can be taken away, and it is still too much.
             InvalidWindow: the messages cannot be sent, such as a call that waits for its result.
         """
-        return self._fields(self.memory.context())
+        return self.fields(self.memory.context())
 
     def record(self, usage: object) -> None:
         """Take in what the provider reported: a reply's `usage`, or the whole reply. None is fine too."""
@@ -104,7 +106,7 @@ class Conversation:
 
     def compact(self) -> dict[str, Any]:
         """Compact now, whatever the thresholds say, and give the fields of the next request."""
-        return self._fields(self.memory.compact())
+        return self.fields(self.memory.compact())
 
     def undo(self) -> bool:
         """Take back the last thing that was done to the context; False where there is none."""
@@ -134,7 +136,21 @@ class Conversation:
         Raises:
             RecoverySpent: the error is no overflow, or nothing smaller can be sent.
         """
-        return self._fields(self.memory.recover(*read_refusal(error)))
+        return self.fields(self.memory.recover(*read_refusal(error)))
+
+    def instruct(self, fixed: Fixed) -> None:
+        """Go on with another system prompt and other tools; the format stays.
+
+        Raises:
+            BudgetError: they leave no room for a conversation.
+        """
+        self.memory.instruct(fixed)
+        self._tools = [msgspec.json.decode(tool.raw) for tool in fixed.tools if tool.raw is not None]
+
+    def fields(self, window: Window) -> dict[str, Any]:
+        """A window as the fields of a request."""
+        tools = {"tools": self._tools} if self._tools else {}
+        return {**self._spelling.fields(window), **tools}
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
@@ -151,9 +167,16 @@ class Conversation:
         """What was spent, and what was saved, by the reports so far."""
         return self.memory.bill
 
-    def _fields(self, window: Window) -> dict[str, Any]:
-        tools = {"tools": self._tools} if self._tools else {}
-        return {**self._spelling.fields(window), **tools}
+
+def answer_recall(
+    talk: Conversation, arguments: str | Mapping[str, object], *, max_tokens: int = MAX_TOKENS
+) -> str:
+    """What a model gets for a call of the recall tool; see `refold.recall.answer_recall`."""
+    try:
+        asked, most = read_arguments(arguments), most_tokens(talk.memory, max_tokens)
+        return tell(asked, talk.recall(asked.what, max_tokens=room(most)), talk.memory, max_tokens=most)
+    except (ConfigError, NotFound) as error:
+        return f"error: {error}"
 
 
 def _with_prompt(fixed: Fixed, message: Message) -> Fixed:

@@ -13,11 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from refold.engine.doctor import RULES
 from refold.model import errors
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+STORIES = [ROOT / "docs" / name for name in ("recall.md", "stored-conversations.md")]
+"""Pages whose commands build on one another: run from the first to the last, in a folder of their own."""
+VARIABLE = re.compile(r"\b(?:[0-9a-f]{8}|\d{4}-\d\d-\d\d \d\d:\d\d)\b")
+"""Ids and times."""
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -69,6 +74,7 @@ def test_python_examples_run(page, monkeypatch):
     [
         pytest.param(command, shown, id=f"{page.name}: {command}")
         for page in PAGES
+        if page not in STORIES
         for block in blocks(page, "console")
         if block.startswith("$ refold ")
         for command, shown in commands(block)
@@ -79,6 +85,30 @@ def test_console_examples_print_what_is_shown(command, shown):
 
     if any(line.strip() for line in shown):
         assert matches(shown, printed), "\n".join(printed)
+
+
+@pytest.mark.parametrize("page", STORIES, ids=lambda page: page.name)
+def test_a_story_goes_as_it_is_told(page, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb", "PATH": path}
+    env["REFOLD_STORE"] = "sqlite://chats.db"
+    for command, shown in (one for block in blocks(page, "console") for one in commands(block)):
+        assert command.startswith("refold "), command
+        result = subprocess.run(
+            command,
+            shell=True,
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert result.returncode == 0, f"{command}: {result.stderr}"
+        printed = [VARIABLE.sub("#", line.rstrip()) for line in result.stdout.splitlines()]
+        told = [VARIABLE.sub("#", line) for line in shown]
+        assert not any(told) or matches(told, printed), f"{command}:\n{result.stdout}"
 
 
 @pytest.mark.parametrize(
@@ -102,6 +132,12 @@ def test_links_between_pages_lead_somewhere(page):
     targets = LINK.findall(page.read_text(encoding="utf-8"))
 
     assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_the_doctor_s_rules_are_told_as_they_are():
+    page = (ROOT / "docs" / "stored-conversations.md").read_text(encoding="utf-8")
+
+    assert re.findall(r"^\| (I-\d) \| (.*) \|$", page, re.MULTILINE) == [*RULES.items()]
 
 
 def error_classes() -> list[type[errors.RefoldError]]:

@@ -86,18 +86,31 @@ async def test_what_comes_to_nothing_is_said_to_have_failed(answer):
     assert model.asked == 1
 
 
-async def test_what_somebody_left_is_ended_by_a_sweep():
+async def test_what_somebody_left_is_seen_to_by_a_sweep():
     journal = await begun()
-    store = journal.store
-    for name in ("running", "planned"):
-        await store.plan("o", Compaction(id=name, branch=journal.seen.branch, kind="summarise", cut=4))
-    await store.claim("o", "running", "dead", now=0.0, until=LEASE_S)
+    store, head = journal.store, journal.seen
+    for name, base in (("running", head.session), ("planned", head.session), ("late", "ended")):
+        await store.plan("o", Compaction(id=name, branch=head.branch, kind="summarise", cut=4, base=base))
+    for name in ("running", "late"):
+        await store.claim("o", name, "dead", now=0.0, until=LEASE_S)
     assert await sweep(store, "o", LEASE_S / 2) == 0
     assert await sweep(store, "o", 2 * LEASE_S) == 2
     assert await sweep(store, "o", 2 * LEASE_S) == 0
-    found = {one.id: one for one in await store.compactions("o", journal.seen.branch)}
-    assert (found["running"].state, found["running"].error) == ("failed", LEFT)
-    assert found["planned"].state == "superseded"
+    found = {one.id: (one.state, one.holder, one.error) for one in await store.compactions("o", head.branch)}
+    assert found == {
+        "running": ("planned", "", LEFT),
+        "planned": ("planned", "", ""),
+        "late": ("superseded", "", LEFT),
+    }
+
+
+async def test_what_was_stopped_or_left_can_be_begun_again():
+    journal, model = await begun(), Model(asyncio.CancelledError())
+    with pytest.raises(asyncio.CancelledError):
+        await Work(journal, "a").summarise(REQUEST, "recipe", model, price)
+    assert await states(journal) == ["planned"]
+    assert (await Work(journal, "b").summarise(REQUEST, "recipe", model, price)).text == "what happened"
+    assert model.asked == 2
 
 
 async def test_what_was_written_for_a_session_that_has_ended_is_let_go():

@@ -1,8 +1,11 @@
-"""The command line: reads a transcript, asks the pure packages about it, and shows the answer.
+"""The command line: looks at transcripts and at stored conversations, asks the packages below about them, and shows the answer.
 
 Data goes to stdout and everything else to stderr. A command first makes a value (a report), then renders it, for people
-with `rich` or for programs as JSON, so both always say the same. No command prints the content of a message.
+with `rich` or for programs as JSON, so both always say the same. What was said is printed only by commands that are asked for it.
 
-`app` declares the commands, `reading` gets transcripts in, `output` gets text out; every other module is one command
-(`grid` draws the cells of `context`).
+`app`, `asking` and `acting` declare the commands, `options` what they share; `reading` gets transcripts in, `stored` opens a store,
+`output` gets text out (`columns` and `grid` lay it out). Every other module is one command or a few that belong together:
+
+    transcripts     context  check  compact (with changes)  models
+    conversations   listing  telling  finding  folding  transfer  purging  doctor  database
 """

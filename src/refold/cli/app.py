@@ -8,16 +8,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
+from refold.cli import acting, asking
+from refold.cli.options import (
+    MAX_BODY_BYTES,
+    OWNER,
+    Diff,
+    DryRun,
+    File,
+    FileOrConv,
+    Focus,
+    Format,
+    Json,
+    KeyEnv,
+    MaxBody,
+    MaxOutput,
+    ModelName,
+    Now,
+    Owner,
+    Preset,
+    StoreUrl,
+    Summarizer,
+    Target,
+    WindowTokens,
+)
 from refold.model.errors import ConfigError, RefoldError
 
-MAX_BODY_BYTES = 64 * 1024 * 1024
-"""As the codecs have it (a test compares); importing them would make `--help` slower."""
-MAX_TOKENS = 10**12
-"""Likewise, of `sizing`."""
 WrongUsage = cast("type[Exception]", typer.BadParameter.__base__)
 """Every mistake on the command line. Typer has no public name for it: the class is its own or click's, by version."""
 FAILED = 2
@@ -29,39 +48,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-File = Annotated[str, typer.Argument(metavar="FILE", help="A transcript, JSON or JSONL; - for stdin.")]
-ModelName = Annotated[
-    str,
-    typer.Option("--model", metavar="NAME", help="Default: the file's own, else gpt-4o.", show_default=False),
-]
-WindowTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--window", metavar="N", min=1, max=MAX_TOKENS, help="The model's window, if you know better."
-    ),
-]
-MaxOutput = Annotated[
-    int | None,
-    typer.Option(
-        "--max-output",
-        metavar="N",
-        min=0,
-        max=MAX_TOKENS,
-        help="Kept for the reply. Default: the file's max_tokens.",
-    ),
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="chat, responses or anthropic. Default: told by the shape of the file.",
-        show_default=False,
-    ),
-]
-MaxBody = Annotated[int, typer.Option("--max-body-bytes", metavar="N", min=1, help="Refuse a larger file.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+COMPACT_EXAMPLES = """\b
+Examples:
+  refold compact examples/coding-agent.json --window 12000 --dry-run --diff
+  refold compact support-42 --dry-run
+  refold compact support-42 --focus "the refund" --summarizer openai:gpt-4o-mini"""
 
 
 def main() -> None:
@@ -92,8 +83,9 @@ def root(
 ) -> int:
     """Refold keeps LLM conversations inside the context window without losing anything.
 
-    These commands look at transcripts: requests or lists of messages in the format of OpenAI Chat Completions, OpenAI
-    Responses or Anthropic Messages. Nothing is sent anywhere.
+    Some commands look at transcripts: requests or lists of messages in the format of OpenAI Chat Completions, OpenAI
+    Responses or Anthropic Messages. Others keep conversations in a store: `refold import` is where those begin. Nothing is
+    sent anywhere, unless you name a model.
     """
     if version:
         from importlib.metadata import version as installed
@@ -160,37 +152,58 @@ def check(
     )
 
 
-@app.command(epilog="Example: refold compact examples/coding-agent.json --window 12000 --dry-run --diff")
+@app.command(epilog=COMPACT_EXAMPLES)
 def compact(
-    file: File,
-    preset: Annotated[str, typer.Option("--preset", metavar="NAME", help="The policy to apply.")] = "refold",
+    what: FileOrConv,
+    preset: Preset = "refold",
     model: ModelName = "",
     window: WindowTokens = None,
     max_output: MaxOutput = None,
-    now: Annotated[bool, typer.Option("--now", help="Compact whatever the thresholds say.")] = False,
-    target: Annotated[
-        str, typer.Option("--output", metavar="PATH", help="Write the transcript there.", show_default=False)
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="List every message before and after.")] = False,
+    now: Now = False,
+    target: Target = "",
+    dry_run: DryRun = False,
+    diff: Diff = False,
     format_name: Format = "",
     max_body_bytes: MaxBody = MAX_BODY_BYTES,
+    focus: Focus = "",
+    summarizer: Summarizer = "",
+    key_env: KeyEnv = "",
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
     as_json: Json = False,
 ) -> int:
-    """Write what a preset makes of a transcript, and say what it did and why.
+    """Make a transcript or a stored conversation smaller, and say what was done and why.
 
-    The transcript is told to the engine message by message, as it once arrived. What the preset would send next is written
-    to stdout in the shape it came in; what was done is told beside it. No model is called, and FILE stays as it is.
+    What is the name of a file is a FILE: it is told to the engine message by message, as it once arrived. What the preset would
+    send next is written to stdout in the shape it came in; what was done is told beside it. No model is called, and FILE stays as
+    it is.
+
+    Anything else is a CONV: what is shown of it changes at once, whatever the thresholds say, and a new session begins.
+    `refold undo` takes that back, and nothing that was said is touched.
     """
-    from refold.cli.compact import Order
-    from refold.cli.compact import run as run_compact
-    from refold.cli.sizing import Wish
+    from refold.cli import reading, sizing
 
-    wish = Wish(model, window, max_output)
-    order = Order(
-        preset=preset, wish=wish, now=now, target=target, dry_run=dry_run, diff=diff, as_json=as_json
-    )
-    return run_compact(file, order, format_name=format_name, max_body_bytes=max_body_bytes)
+    shown: dict[str, Any] = {"preset": preset, "dry_run": dry_run, "diff": diff, "as_json": as_json}
+    shown["wish"] = sizing.Wish(model, window, max_output)
+    writer = {"focus": focus, "summarizer": summarizer, "key_env": key_env}
+    if reading.is_file(what):
+        _check_unused("a stored conversation", **writer)
+        return _compact_file(what, format_name, max_body_bytes, now=now, target=target, **shown)
+    _check_unused("a file", output=target, format=format_name, now=now)
+    return _fold((store, owner), what, **shown, **writer)
+
+
+def _compact_file(path: str, format_name: str, max_body_bytes: int, **order: Any) -> int:
+    from refold.cli import compact as files
+
+    return files.run(path, files.Order(**order), format_name=format_name, max_body_bytes=max_body_bytes)
+
+
+def _fold(place: tuple[str, str], name: str, **order: Any) -> int:
+    from refold.cli import folding
+    from refold.cli.stored import Place
+
+    return folding.compact(Place(*place), name, folding.Order(**order))
 
 
 @app.command(epilog="Example: refold models sonnet")
@@ -232,7 +245,19 @@ def features(
     return 0
 
 
+def _check_unused(what: str, **given: object) -> None:
+    """Options that mean nothing here would be passed over in silence."""
+    for option, value in given.items():
+        if value:
+            name = option.replace("_", "-")
+            raise ConfigError(f"--{name} is for {what}", hint="see refold compact --help")
+
+
 def _in_our_words(error: Exception) -> ConfigError:
     command = getattr(getattr(error, "ctx", None), "command_path", "refold")
     message = getattr(error, "format_message", error.__str__)()
     return ConfigError(message, hint=f"see {command} --help")
+
+
+asking.declare(app)
+acting.declare(app)

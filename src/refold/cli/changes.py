@@ -16,6 +16,7 @@ from refold.cli.context import percent
 from refold.cli.output import plain, plural
 from refold.core.fold import Folded
 from refold.core.stages.shown import Edit, handle_of
+from refold.core.view import Entry
 from refold.engine.receipts import Receipt
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
 from refold.model.message import Text as Words
@@ -63,6 +64,40 @@ def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[Change, ...
     return tuple(
         _change(folded, number, shown.get(number, []), edits.get(number), covered)
         for number in range(len(folded.branch))
+    )
+
+
+def changes_between(before: Folded, after: Folded, receipts: Iterable[Receipt]) -> tuple[Change, ...]:
+    """Every message that was shown before, with what is shown of it after."""
+    edits = {edit.seq: edit for receipt in receipts for edit in receipt.edits}
+    was, now = _by_number(before), _by_number(after)
+    covered = after.summaries[-1].last if after.summaries else 0
+    return tuple(
+        _changed(number, was[number], now.get(number, []), edits.get(number), covered) for number in was
+    )
+
+
+def _by_number(folded: Folded) -> dict[int, list[Entry]]:
+    """What is shown, by the number of its original."""
+    shown: dict[int, list[Entry]] = {}
+    for index, entry in enumerate(folded.shown):
+        shown.setdefault(folded.number(index), []).append(entry)
+    return shown
+
+
+def _changed(number: int, was: list[Entry], now: list[Entry], edit: Edit | None, covered: int) -> Change:
+    first, messages = was[0].message, tuple(entry.message for entry in now)
+    is_same = [message.parts for message in messages] == [entry.message.parts for entry in was]
+    return Change(
+        number,
+        "gone" if not now else "kept" if is_same else "cut",
+        first.role,
+        sum(entry.tokens for entry in was),
+        sum(entry.tokens for entry in now),
+        first,
+        messages,
+        edit,
+        not now and number < covered,
     )
 
 

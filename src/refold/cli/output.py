@@ -29,14 +29,14 @@ MAX_SHOWN = 200
 def write(text: str) -> None:
     """Write data to stdout; what its encoding does not have becomes a question mark."""
     encoding = sys.stdout.encoding or "utf-8"
-    with _guarded():
+    with guarded():
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
 
 
 def write_bytes(data: bytes) -> None:
     """Write a body to stdout as it is, whatever the encoding of the terminal."""
-    with _guarded():
+    with guarded():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -125,7 +125,7 @@ def _console(file: TextIO) -> Console:
 
 
 @contextmanager
-def _guarded() -> Iterator[None]:
+def guarded() -> Iterator[None]:
     """Writing to stdout, where the reader may be gone and the disk full."""
     try:
         yield

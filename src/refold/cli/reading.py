@@ -33,6 +33,14 @@ def read_bytes(path: str, *, limit: int) -> bytes:
         raise _unreadable(path, error) from error
 
 
+def is_file(path: str) -> bool:
+    """Is there something of this name, or is stdin meant?"""
+    try:
+        return path == STDIN or Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def decode(data: bytes, path: str, *, format_name: str = "", limit: int) -> Request:
     """The conversation in a transcript; errors say which file they are about.
 

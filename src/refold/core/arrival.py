@@ -16,7 +16,7 @@ from refold.core.stages.shown import Edit, Item, Room, Shown, handle_of
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN
 from refold.core.summary.rules import rules
 from refold.core.summary.shorten import shorten
-from refold.model.message import Message
+from refold.model.message import Message, tool
 
 _BEFORE_CALL = Now("before_call")
 REASON = "larger than its share"
@@ -38,10 +38,16 @@ def arrive(folded: Folded, frame: Frame, number: int) -> tuple[Message, tuple[Ed
     return item.message, tuple(edits)
 
 
+def largest_result(frame: Frame) -> int:
+    """Tokens of a tool result that is still shown whole as it arrives; 0 for as many as it likes."""
+    stages = frame.policy.arrival if frame.policy.enabled else ()
+    limits = [_limit(stage, tool("", ""), _room(frame)) for stage in stages if isinstance(stage, Fit)]
+    return min((limit for limit in limits if limit >= LEAST), default=0)
+
+
 def _passed(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[Item, tuple[Edit, ...]]:
     """The item after one stage. What a stage would fit to its share by position, is fitted by what it says."""
-    instructions, counter = frame.cost.total.tokens, folded.shown.counter
-    room = max(0, limit_for(frame, _BEFORE_CALL) - instructions)
+    instructions, counter, room = frame.cost.total.tokens, folded.shown.counter, _room(frame)
     if not isinstance(stage, Fit):
         shown, edits = reduce(
             Shown((item,), 1), (stage,), Room(room, instructions, counter, folded.shown.dialect)
@@ -54,6 +60,11 @@ def _passed(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[
     tokens = counter.message(short)
     edit = Edit("fit", item.seq, item.tokens, tokens, REASON, handle_of(item.seq))
     return (Item(short, item.seq, tokens), (edit,)) if item.tokens - tokens >= WORTHWHILE else (item, ())
+
+
+def _room(frame: Frame) -> int:
+    """Tokens for all messages together."""
+    return max(0, limit_for(frame, _BEFORE_CALL) - frame.cost.total.tokens)
 
 
 def _limit(stage: Fit, message: Message, room: int) -> int:

@@ -158,12 +158,11 @@ def _task(request: SummaryRequest, folded: Folded, limit: int, window: int) -> s
     return f"Task {handle_of(number)}: {quoted(short.text)}" if short.text else ""
 
 
-def terms_in_sight(folded: Folded, frame: Frame) -> set[int]:
-    """The terms of all that would be sent now: what shows them again tells nothing new."""
-    before = tuple(message.text for message in folded.lead.messages)
-    return in_sight(
-        folded.facts, _sight(folded, folded.items.items, (*_system(frame), folded.lead.block, *before))
-    )
+def terms_in_sight(folded: Folded, frame: Frame, *, before: int | None = None) -> set[int]:
+    """The terms of all that would be sent now, or of what comes `before` a message: to show them again tells nothing new."""
+    lead = (folded.lead.block, *(message.text for message in folded.lead.messages))
+    items = [item for item in folded.items.items if before is None or item.seq < before]
+    return in_sight(folded.facts, _sight(folded, items, (*_system(frame), *lead)))
 
 
 def _sight(folded: Folded, shown: Iterable[Item], texts: Iterable[str]) -> Sight:

@@ -104,6 +104,12 @@ class Folded(Struct, frozen=True, dict=True):
         return self.origin + len(self.branch)
 
     @property
+    def asking(self) -> int:
+        """The number at which a reply begins whose calls wait for their results; `size` where none does."""
+        progress = self.branch.progress
+        return self.origin + progress.batch if progress.open_calls else self.size
+
+    @property
     def whole(self) -> int:
         """What all originals take, in tokens."""
         return self.told + self.branch.tokens.tokens

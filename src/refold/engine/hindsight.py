@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from refold.core.assemble import assemble
 from refold.core.fold import Folded
-from refold.core.plan import Frame
+from refold.core.plan import Decision, Frame
 from refold.core.stages.shown import Edit
 from refold.engine import snapshot
 from refold.engine.journal import Journal, encoder
@@ -83,7 +83,7 @@ async def difference(journal: Journal, memory: Memory, change: Compaction) -> Di
     before = await _before(journal, memory, found)
     summary = after.summaries[-1] if found.kind == "summarise" and after.summaries else None
     edits = msgspec.json.decode(found.edits, type=tuple[Edit, ...]) if found.edits else ()
-    decision = "summarise" if summary else "reduce"
+    decision: Decision = "summarise" if summary else "reduce"
     return Difference(
         before, after, (Receipt(decision, found.reason, found.before, found.after, edits, summary),)
     )

@@ -205,7 +205,7 @@ class Journal:
         )
 
     def _noted(self, memory: Memory) -> Notes:
-        return structs.replace(notes_of(memory), fields=self.fields)
+        return structs.replace(notes_of(memory), fields=self.fields if self._keeps_content else b"")
 
     def id_of(self, session: str, cut: int, recipe: str) -> str:
         """The id of a compaction: whoever does the same work again finds it done."""
@@ -217,7 +217,12 @@ class Journal:
 def emptied(batch: Batch) -> Batch:
     """A batch that says what happened, how much of it and when, and nothing of what was said."""
     messages = (structs.replace(one, body=b"", text="", shown=None) for one in batch.messages)
-    return structs.replace(batch, messages=tuple(messages), changes=tuple(map(_emptied, batch.changes)))
+    return structs.replace(
+        batch,
+        messages=tuple(messages),
+        changes=tuple(map(_emptied, batch.changes)),
+        calls=tuple(structs.replace(call, receipt=b"") for call in batch.calls),
+    )
 
 
 def _emptied(change: kept.Change) -> kept.Change:
@@ -242,6 +247,14 @@ def notes_of(memory: Memory) -> Notes:
         memory.bill,
         tuple(sorted(memory.secrecy.numbers)),
     )
+
+
+def inherited(notes: bytes, size: int) -> bytes:
+    """What a fork of the first `size` messages takes over: which are sensitive, and the request that they came in with."""
+    known = msgspec.msgpack.decode(notes, type=Notes) if notes else Notes()
+    sensitive = tuple(number for number in known.sensitive if number < size)
+    found = Notes(sensitive=sensitive, fields=known.fields)
+    return msgspec.msgpack.encode(found) if sensitive or known.fields else b""
 
 
 def restore(memory: Memory, folded: Folded, notes: Notes) -> None:

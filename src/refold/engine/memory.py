@@ -180,11 +180,11 @@ class Memory:
 
     def search(self, query: str, *, max_tokens: int = 1_000) -> str:
         """Passages of everything ever said that fit the query, each with its handle; what is not in sight comes first."""
-        folded, window = self.folded, self.frame.budget.window
-        look = partial(
-            find, folded.facts, query, budget=max_tokens, window=window, counter=folded.shown.counter
-        )
-        return look(covered=extractive.terms_in_sight(folded, self.frame)) or look()
+        # A model asks by a call that waits for its result: the words of that are neither known to it nor an answer.
+        folded, start = self.folded, self.folded.asking
+        look = partial(find, folded.facts, query, budget=max_tokens, before=start)
+        look = partial(look, window=self.frame.budget.window, counter=folded.shown.counter)
+        return look(covered=extractive.terms_in_sight(folded, self.frame, before=start)) or look()
 
     def recover(self, status: int | None, body: object) -> Window:
         """The next smaller window after a provider's refusal, made without any model.

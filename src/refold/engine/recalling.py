@@ -53,7 +53,9 @@ async def search(journal: Journal, memory: Memory, query: str, *, max_tokens: in
     """Passages of everything ever said in the conversation that fit the words, each with its handle."""
     store, head = journal.store, journal.seen
     hits = await store.search(head.owner, query, conversation=head.conversation, limit=MOST_HITS)
-    numbers = sorted({hit.seq for hit in hits if await _is_here(store, head, hit.branch, hit.seq)})
+    # A model asks by a call that waits for its result: it would find its own question first.
+    said = [hit for hit in hits if hit.seq < memory.folded.asking]
+    numbers = sorted({hit.seq for hit in said if await _is_here(store, head, hit.branch, hit.seq)})
     facts, decode = Facts(), decoder(memory)
     for one in await store.pick(head, numbers):
         facts = index_message(facts, decode(one.body), one.seq) if one.body else facts

@@ -62,8 +62,7 @@ async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
         )
     last = target.last if target.last is not None else memory.folded.size
     shown = await _shown_in(journal, memory, target, last)
-    room = RESUME_SHARE * limit_of(memory.frame.budget)
-    carries: Carries = "full" if memory.frame.cost.total.tokens + shown.tokens <= room else "summary"
+    carries: Carries = "full" if shown.tokens <= _room(memory) else "summary"
     if carries == "full":
         folded = _carried_over(shown, memory.folded)
     else:
@@ -164,13 +163,20 @@ def _led(memory: Memory, summary: Summary) -> Folded:
 
 
 async def _summary_of(journal: Journal, memory: Memory, target: Session, shown: Folded, last: int) -> Written:
-    """The summary of a closed session, written now where it has none."""
+    """The summary of a closed session, written now where it has none, or none that this window has room for."""
     owner = journal.seen.owner
-    if found := await journal.store.written(owner, [target.summary] if target.summary else []):
+    found = await journal.store.written(owner, [target.summary] if target.summary else [])
+    if found and _led(memory, found[0].summary).tokens <= _room(memory):
         return found[0]
     written = _written(journal, memory, shown, target, last)
-    await journal.store.attach_summary(owner, target.id, written)
+    if not found:
+        await journal.store.attach_summary(owner, target.id, written)
     return written
+
+
+def _room(memory: Memory) -> int:
+    """What an earlier session may take of the window."""
+    return max(0, int(exact(RESUME_SHARE) * limit_of(memory.frame.budget)) - memory.frame.cost.total.tokens)
 
 
 def _written(journal: Journal, memory: Memory, shown: Folded, session: Session, last: int) -> Written:
@@ -181,7 +187,7 @@ def _written(journal: Journal, memory: Memory, shown: Folded, session: Session, 
         items=shown.items.items,
         kept=(),
         previous=shown.summaries,
-        max_tokens=min(SUMMARY_TOKENS, int(exact(RESUME_SHARE) * limit_of(memory.frame.budget))),
+        max_tokens=min(SUMMARY_TOKENS, _room(memory)),
     )
     summary = structs.replace(summarise(request, shown, memory.frame), reserve=())
     return Written(id=f"closing-{session.id}", summary=summary, at=journal.clock())

@@ -130,6 +130,8 @@ def _shown(state: _State, known: Sequence[Original], decode: Decode) -> Iterator
     """What stood in the window, the originals among it being those that are held."""
     messages = {one.number: one.message for one in known}
     for place, number in enumerate(state.edited):
+        if place not in state.replaced and number not in messages:
+            raise StoreError(f"message {number} is missing", hint="run `refold doctor`")
         yield decode(state.replaced[place]) if place in state.replaced else messages[number]
 
 

@@ -21,7 +21,7 @@ from refold.core.plan import SummaryRequest
 from refold.engine.journal import Journal
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
-from refold.ports.store import Call, Compaction, Store, Written
+from refold.ports.store import Call, Compaction, CompactionState, Store, Written
 
 LEASE_S = 60.0
 """How long nobody else touches what is in hand: longer than a pause of the machine, shorter than anybody's patience."""
@@ -46,17 +46,21 @@ class Work:
         `recipe` is the hash of how it is to be made: another focus or another model is other work.
         """
         planned = await self._plan(request, recipe)
-        if planned.state in ("summarised", "installed"):
-            return await self._found(planned)
+        if planned.state not in ("planned", "running"):
+            return await self._found(planned)  # whatever became of it since: what was written is there
         if await self._claim(planned) is None:
             return None
         try:
             summary = await self._beating(planned, write)
+        except asyncio.CancelledError:
+            # Nothing is wrong with it: anybody may begin again.
+            await self._end(planned, "planned", "it was stopped")
+            raise
         except BaseException:
-            await self._end(planned, "it could not be written")
+            await self._end(planned, "failed", "it could not be written")
             raise
         if summary is None:
-            await self._end(planned, "no summary passed its checks")
+            await self._end(planned, "failed", "no summary passed its checks")
             return None
         return await self._keep(planned, summary, dollars)
 
@@ -94,10 +98,10 @@ class Work:
         )
 
     async def _claim(self, planned: Compaction) -> Compaction | None:
-        now, owner = self.journal.clock(), self.journal.seen.owner
-        return await self.journal.store.claim(
-            owner, planned.id, self.holder, now=now, until=now + self.lease_s
-        )
+        now, owner, store = self.journal.clock(), self.journal.seen.owner, self.journal.store
+        if planned.state == "running" and is_over(planned, now, self.lease_s):
+            await store.give_up(owner, planned.id, planned.holder, "planned", LEFT)
+        return await store.claim(owner, planned.id, self.holder, now=now, until=now + self.lease_s)
 
     async def _beating(self, planned: Compaction, write: Write) -> Summary | None:
         beating = asyncio.create_task(self._beat(planned))
@@ -138,20 +142,30 @@ class Work:
         found = await self.journal.store.written(self.journal.seen.owner, [planned.id])
         return structs.replace(found[0].summary, id=planned.id) if found else None
 
-    async def _end(self, planned: Compaction, error: str) -> None:
+    async def _end(self, planned: Compaction, state: CompactionState, error: str) -> None:
         """Say that it came to nothing; where even that cannot be written down, the lease runs out."""
         with suppress(StoreError):
-            await self.journal.store.give_up(
-                self.journal.seen.owner, planned.id, self.holder, "failed", error
-            )
+            await self.journal.store.give_up(self.journal.seen.owner, planned.id, self.holder, state, error)
+
+
+def is_over(claimed: Compaction, now: float, lease_s: float = LEASE_S) -> bool:
+    """Has a lease run out? One that would last for two from now was given before the clock was set back."""
+    return not now <= claimed.until <= now + 2 * lease_s
 
 
 async def sweep(store: Store, owner: str, now: float) -> int:
-    """End what was left behind: work whose holder gave no sign of life. How much there was."""
+    """See to what was left behind. How much there was.
+
+    Work whose holder gave no sign of life is free for whoever needs it, and work for a session that has ended is let go.
+    """
     swept = 0
     for one in await store.unfinished(owner):
-        if one.state == "running" and one.until < now:
-            swept += await store.give_up(owner, one.id, one.holder, "failed", LEFT)
-        elif one.state == "planned" and one.at + LEASE_S < now:
-            swept += await store.give_up(owner, one.id, "", "superseded", LEFT)
+        is_left = one.state == "running" and is_over(one, now)
+        if not (is_left or one.state == "planned"):
+            continue
+        session = await store.session(owner, one.base)
+        if session is None or session.last is not None:
+            swept += await store.give_up(owner, one.id, one.holder, "superseded", LEFT)
+        elif is_left:
+            swept += await store.give_up(owner, one.id, one.holder, "planned", LEFT)
     return swept

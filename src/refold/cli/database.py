@@ -1,0 +1,193 @@
+"""`refold db`: the store as a whole.
+
+One idea: what a database can do for itself (a copy of its file, a check of its structure) is its own business; what goes from any
+store to any other is lines of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast, runtime_checkable
+
+from refold.cli import output, stored
+from refold.cli.output import plain, plural
+from refold.cli.reading import STDIN
+from refold.engine.archive import pack, unpack
+from refold.model.errors import ConfigError
+from refold.ports.store import Store
+from refold.store.place import open_store
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A store that can look itself over."""
+
+    async def check(self) -> list[str]: ...
+
+
+@runtime_checkable
+class Copied(Protocol):
+    """A store that can write a copy of itself."""
+
+    async def backup(self, path: Path) -> None: ...
+
+
+def upgrade(url: str, *, as_json: bool) -> int:
+    async def act(store: Store) -> int:
+        count = sum(
+            [len(await store.conversations(owner, limit=stored.EVERYTHING)) for owner in await store.owners()]
+        )
+        if as_json:
+            output.write_json({"upgraded": True, "conversations": count})
+        else:
+            output.note(f"the store has the tables of this version; {plural(count, 'conversation')} in it")
+        return 0
+
+    return _with_store(url, act, begins=True)
+
+
+def check(url: str, *, as_json: bool) -> int:
+    async def act(store: Store) -> int:
+        if not isinstance(store, Checked):
+            raise ConfigError(
+                "this kind of store is checked by its server", hint="`refold doctor` looks at what it holds"
+            )
+        found = await store.check()
+        if as_json:
+            output.write_json({"faults": found})
+        else:
+            output.write("".join(f"{plain(one)}\n" for one in found))
+            output.note(f"{plural(len(found), 'fault')}" if found else "no faults")
+        return 1 if found else 0
+
+    return _with_store(url, act)
+
+
+def backup(url: str, path: str, *, as_json: bool) -> int:
+    async def act(store: Store) -> int:
+        if not isinstance(store, Copied):
+            raise ConfigError(
+                "this kind of store is copied by its server", hint="use pg_dump, or `refold db export PATH`"
+            )
+        await store.backup(Path(path))
+        return _tell({"backup": path}, f"a copy is in {plain(path)}", as_json=as_json)
+
+    return _with_store(url, act)
+
+
+def take_out(url: str, path: str, owner: str, *, as_json: bool) -> int:
+    """Every conversation of an owner, or of everybody, as lines."""
+
+    async def act(store: Store) -> int:
+        owners = [owner] if owner else await store.owners()
+        count = 0
+        with _new_file(path) as file:
+            async for line in pack(store, owners):
+                file.write(line)
+                count += line.startswith(b'{"type":"conversation"')
+                _progress(f"exported {count:,} conversations")
+        _progress("")
+        return _tell(
+            {"exported": count, "path": path},
+            f"exported {plural(count, 'conversation')}",
+            as_json=as_json and path != STDIN,
+        )
+
+    return _with_store(url, act)
+
+
+def bring_in(url: str, path: str, *, as_json: bool) -> int:
+    async def act(store: Store) -> int:
+        added, left = 0, list[str]()
+        with _open(path) as file:
+            async for one in unpack(store, file):
+                added += one.is_new
+                left += [] if one.is_new else [one.name]
+                _progress(f"imported {added:,} conversations")
+        _progress("")
+        for name in left:
+            output.note(f"{plain(name)!r} is there already and stays as it is")
+        _tell(
+            {"imported": added, "skipped": left}, f"imported {plural(added, 'conversation')}", as_json=as_json
+        )
+        return 1 if left else 0
+
+    return _with_store(url, act, begins=True)
+
+
+def _with_store(url: str, act: Callable[[Store], Awaitable[int]], *, begins: bool = False) -> int:
+    stored.check_kept(url) if begins else stored.check_there(url)
+
+    async def run() -> int:
+        store = await open_store(url)
+        try:
+            return await act(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+@contextmanager
+def _new_file(path: str) -> Iterator[BinaryIO]:
+    """A file that gets its name when all of it is there; stdout for `-`."""
+    if path == STDIN:
+        with output.guarded():
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        return
+    target = Path(path)
+    if target.exists():
+        raise ConfigError(f"there is a file {plain(path)} already", hint="choose another name")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        # Nobody else's business: only the owner of the file may read it.
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with _opened(partial, "wb", path.endswith(".gz")) as file:
+            yield file
+        partial.rename(target)
+    except OSError as error:
+        raise ConfigError(f"{plain(path)} cannot be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _open(path: str) -> Iterator[BinaryIO]:
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    try:
+        with _opened(Path(path), "rb", path.endswith(".gz")) as file:
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", "") or "it is no gzip file, or cut short"
+        raise ConfigError(
+            f"{plain(path)} cannot be read: {reason}", hint="give the path of an archive"
+        ) from error
+
+
+def _opened(path: Path, mode: str, is_packed: bool) -> BinaryIO:
+    return cast("BinaryIO", gzip.open(path, mode) if is_packed else path.open(mode))
+
+
+def _tell(document: dict[str, object], words: str, *, as_json: bool) -> int:
+    if as_json:
+        output.write_json(document)
+    else:
+        output.note(words)
+    return 0
+
+
+def _progress(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{line}\x1b[K")
+        sys.stderr.flush()

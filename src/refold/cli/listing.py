@@ -1,0 +1,155 @@
+"""`refold conversations` and `refold sessions`: what there is.
+
+One idea: a list is for finding the next command's argument, so every line begins with a name or an id that commands take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from refold.cli import output, stored
+from refold.cli.columns import align, short, when
+from refold.cli.output import plain, plural
+from refold.cli.stored import EVERYTHING, Place
+from refold.core.stages.shown import handle_of
+from refold.engine.accounts import session_usage
+from refold.keeping import Engine
+from refold.model.tokens import Usage
+from refold.ports.store import Call, Listed, Session
+
+SESSION_HEAD = (
+    *("session", "kind", "state", "from", "messages", "calls", "read", "written", "$", "begun", "carries"),
+)
+_NUMBERS = frozenset({"messages", "sessions", "changes", "tokens", "read", "written", "calls", "$"})
+
+
+def conversations(place: Place, words: str, *, limit: int, as_json: bool) -> int:
+    async def act(engine: Engine) -> int:
+        found = await engine.conversations(limit=limit, words=words)
+        if as_json:
+            output.write_json({"owner": place.owner, "conversations": [_listed(one) for one in found]})
+        elif found:
+            output.write(_conversation_table(found))
+        if not found:
+            output.note(_none(place, words))
+        elif len(found) == limit and not as_json:
+            output.note(f"the latest {limit:,}\nhint: --limit shows more, words fewer")
+        return 1 if words and not found else 0
+
+    return stored.look(place, act)
+
+
+def sessions(place: Place, name: str, *, branch: str, as_json: bool) -> int:
+    async def act(engine: Engine) -> int:
+        head = await stored.head_of(engine, name, branch)
+        known = await engine.sessions(name, limit=EVERYTHING)
+        own = [one for one in known if not branch or one.branch == head.branch]
+        calls = await engine.store.calls(engine.owner, name, EVERYTHING)
+        rows = [_row(one, calls, head.next_seq) for one in own]
+        if as_json:
+            output.write_json({"conversation": name, "sessions": rows})
+        else:
+            output.write(_session_table(rows))
+            output.note(f"{plural(len(rows), 'session')}; the open one is {short(head.session)}")
+        return 0
+
+    return stored.look(place, act)
+
+
+class Row(Struct, frozen=True):
+    """A session, and what its calls took together."""
+
+    id: str
+    branch: str
+    kind: str
+    state: str
+    first: int
+    last: int | None
+    messages: int
+    carries: str
+    parent: str
+    target: str
+    summary: str
+    usage: Usage
+    calls: int
+    dollars: float
+    at: float
+    closed_at: float | None
+
+
+def _row(one: Session, calls: Sequence[Call], size: int) -> Row:
+    own = [call for call in calls if call.session == one.id]
+    end = size if one.last is None else one.last
+    return Row(
+        id=one.id,
+        branch=one.branch,
+        kind=one.kind,
+        state=one.state if one.last is not None or one.state == "undone" else "open",
+        first=one.first,
+        last=one.last,
+        messages=max(0, end - one.first),
+        carries=one.carries,
+        parent=one.parent,
+        target=one.target,
+        summary=one.summary,
+        usage=session_usage(own).get(one.id, Usage()),
+        calls=len(own),
+        dollars=sum(call.dollars for call in own),
+        at=one.at,
+        closed_at=one.closed_at,
+    )
+
+
+def _none(place: Place, words: str) -> str:
+    what = f" whose name or title holds {plain(words)!r}" if words else ""
+    return f"no conversations{what} of the owner {plain(place.owner)!r}\nhint: `refold import FILE --as NAME` adds one"
+
+
+def _conversation_table(found: Sequence[Listed]) -> str:
+    head = ("name", "messages", "sessions", "changes", "read", "written", "$", "last used", "title")
+    return align(head, [_cells(one) for one in found], _NUMBERS)
+
+
+def _cells(one: Listed) -> tuple[str, ...]:
+    return (
+        plain(one.id),
+        f"{one.messages:,}",
+        f"{one.sessions:,}",
+        f"{one.compactions:,}",
+        f"{one.usage.prompt:,}",
+        f"{one.usage.output:,}",
+        f"{one.dollars:.2f}",
+        when(one.updated_at),
+        plain(one.title),
+    )
+
+
+def _listed(one: Listed) -> dict[str, object]:
+    return {**structs.asdict(one), "usage": structs.asdict(one.usage)}
+
+
+def _session_table(rows: Sequence[Row]) -> str:
+    """The column of branches is there where there are several."""
+    is_forked = len({row.branch for row in rows}) > 1
+    head = (*SESSION_HEAD, "branch") if is_forked else SESSION_HEAD
+    cells = [(*_session_cells(row), short(row.branch))[: len(head)] for row in rows]
+    return align(head, cells, _NUMBERS)
+
+
+def _session_cells(row: Row) -> tuple[str, ...]:
+    source = f" of {short(row.target)}" if row.target else ""
+    return (
+        short(row.id),
+        row.kind,
+        row.state if row.state != "live" else "closed",
+        handle_of(row.first),
+        f"{row.messages:,}",
+        f"{row.calls:,}",
+        f"{row.usage.prompt:,}",
+        f"{row.usage.output:,}",
+        f"{row.dollars:.2f}",
+        when(row.at),
+        f"{row.carries}{source}",
+    )

@@ -1,0 +1,134 @@
+"""Stored conversations, as commands reach them: a store, an owner, a name.
+
+One idea: whoever only looks must change nothing. So a store that is not there is said to be missing instead of made, and what a
+program left unfinished is ended only by commands that write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from refold.cli.output import plain
+from refold.keeping import Engine
+from refold.model.errors import ConfigError, NotFound, StoreError
+from refold.ports.store import Head
+from refold.store.place import default_path, open_store, sqlite_path
+
+EVERYTHING = 10**9
+
+
+class Place(Struct, frozen=True):
+    """Where conversations are, and whose."""
+
+    url: str
+    owner: str
+
+
+class Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
+Act = Callable[[Engine], Awaitable[int]]
+
+
+def look(place: Place, act: Act) -> int:
+    """Do something that changes nothing, with a store that is there."""
+    check_there(place.url)
+    return asyncio.run(_with_engine(place, act, writes=False))
+
+
+def change(place: Place, act: Act, *, begins: bool = False) -> int:
+    """Do something that writes; `begins` where a store that is not there yet is made."""
+    if not begins:
+        check_there(place.url)
+    check_kept(place.url)
+    return asyncio.run(_with_engine(place, act, writes=True))
+
+
+async def _with_engine(place: Place, act: Act, *, writes: bool) -> int:
+    async with Engine(await open_store(place.url), owner=place.owner) as engine:
+        if writes:
+            await engine.sweep()
+        return await act(engine)
+
+
+def check_there(url: str) -> None:
+    """
+    Raises:
+        StoreError: there is no such file.
+        ConfigError: the URL names no store that outlives a command.
+    """
+    check_kept(url)
+    path = file_of(url)
+    if path is not None and not path.exists():
+        raise StoreError(
+            f"there is no store yet: {plain(str(path))}",
+            hint="`refold import` begins one; --store or REFOLD_STORE name another",
+        )
+
+
+def check_kept(url: str) -> None:
+    if url.partition(":")[0] == "memory":
+        raise ConfigError(
+            "a store in memory is forgotten when the command ends", hint="use sqlite:///path or postgresql://"
+        )
+
+
+def file_of(url: str) -> Path | None:
+    """The SQLite file that a URL names; None where it names something else."""
+    scheme, _, rest = url.partition(":")
+    if url and scheme != "sqlite":
+        return None
+    return (sqlite_path(rest) or default_path(os.environ, sys.platform, Path.home())).expanduser()
+
+
+async def head_of(engine: Engine, name: str, branch: str = "") -> Head:
+    """A branch of a conversation that is there.
+
+    Raises:
+        NotFound: there is none, or no such branch.
+    """
+    head = await engine.store.head(engine.owner, name) if name else None
+    if head is None:
+        raise NotFound(
+            f"there is no conversation {plain(name)!r}",
+            hint="`refold conversations` lists those that are there",
+        )
+    if not branch:
+        return head
+    known = dict.fromkeys(one.branch for one in await engine.sessions(name, limit=EVERYTHING))
+    which = by_prefix([*known], branch, "branch")
+    return await engine.store.head(engine.owner, name, which) or head
+
+
+def by_prefix(ids: Sequence[str], start: str, noun: str) -> str:
+    """The one id that begins so.
+
+    Raises:
+        NotFound: none does, or several do.
+    """
+    found = [which for which in ids if which.startswith(start)]
+    if start in ids or len(found) == 1:
+        return start if start in ids else found[0]
+    if found:
+        raise NotFound(
+            f"{len(found)} ids of a {noun} begin with {plain(start)!r}", hint="give more letters of it"
+        )
+    raise NotFound(
+        f"there is no {noun} {plain(start)!r}", hint=f"give the id of a {noun}, or its first letters"
+    )
+
+
+def the_one(things: Sequence[T], start: str, noun: str) -> T:
+    """Likewise, among things that have an id."""
+    which = by_prefix([one.id for one in things], start, noun)
+    return next(one for one in things if one.id == which)

@@ -1,0 +1,122 @@
+"""`refold db`: the store as a whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import apsw
+
+from tests.cli.test_doctor import DAMAGES, damage
+
+
+def lines_of(refold, url: str) -> list[str]:
+    return refold("db", "export", "-", "--store", url).out.splitlines()
+
+
+def test_a_store_moves_to_another_whole(kept, store, tmp_path):
+    kept("compact", "shifts", "--window", "12000")
+    kept("undo", "shifts")
+    kept("compact", "shifts", "--window", "14000")
+    kept("import", "examples/support-chat.anthropic.json", "--as", "theirs", "--owner", "eve")
+    archive, other = tmp_path / "all.jsonl.gz", f"sqlite://{tmp_path / 'other.db'}"
+    assert kept("db", "export", str(archive)).err == "exported 3 conversations\n"
+    assert kept("db", "import", str(archive), "--store", other).err == "imported 3 conversations\n"
+
+    assert lines_of(kept, other) == lines_of(kept, f"sqlite://{store}")
+    assert kept("doctor", "--store", other).code == 0
+    assert kept("search", "half an hour gap", "--store", other).out == kept("search", "half an hour gap").out
+    assert kept("diff", "shifts", "--store", other).out == kept("diff", "shifts").out
+    assert kept("undo", "shifts", "--store", other).code == 0
+    assert "theirs" in kept("conversations", "--owner", "eve", "--store", other).out
+
+
+def test_only_one_owner_s(kept, tmp_path):
+    kept("import", "examples/support-chat.anthropic.json", "--as", "theirs", "--owner", "eve")
+    path = tmp_path / "eve.jsonl"
+    exported = kept("db", "export", str(path), "--owner", "eve", "--json")
+
+    assert json.loads(exported.out) == {"exported": 1, "path": str(path)}
+    assert b"ferry" not in path.read_bytes()
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_there_already_stays_as_it_is(kept, tmp_path):
+    path = tmp_path / "all.jsonl"
+    kept("db", "export", str(path))
+    kept("delete", "ferry")
+    again = kept("db", "import", str(path))
+
+    assert again.code == 1
+    assert again.err == "'shifts' is there already and stays as it is\nimported 1 conversation\n"
+    assert kept("doctor").code == 0
+
+
+def test_an_archive_that_is_cut_short_leaves_nothing_half_done(kept, tmp_path):
+    path, other = tmp_path / "all.jsonl", f"sqlite://{tmp_path / 'other.db'}"
+    kept("db", "export", str(path))
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:-60]))
+    told = kept("db", "import", str(path), "--store", other)
+
+    assert told.code == 2
+    assert "the archive does not fit together" in told.err
+    assert [line.split()[0] for line in kept("conversations", "--store", other).out.splitlines()[1:]] == [
+        "ferry"
+    ]
+
+
+def test_what_is_no_archive_is_refused(kept, tmp_path):
+    path = tmp_path / "no.jsonl"
+    for content, words in (
+        (b"", "this is no archive"),
+        (b"{}\n", "line 1 of the archive"),
+        (b"\xff\n", "line 1"),
+    ):
+        path.write_bytes(content)
+        told = kept("db", "import", str(path))
+        assert told.code == 2
+        assert words in told.err
+    assert kept("db", "import", "nosuch.jsonl").code == 2
+    (tmp_path / "no.gz").write_bytes(gzip.compress(b"x")[:5])
+    assert kept("db", "import", str(tmp_path / "no.gz")).code == 2
+
+
+def test_a_backup_is_a_store(kept, tmp_path):
+    copy = tmp_path / "copy.db"
+    assert kept("db", "backup", str(copy)).code == 0
+
+    assert kept("conversations", "--store", f"sqlite://{copy}").out == kept("conversations").out
+    refused = kept("db", "backup", str(copy))
+    assert refused.code == 2
+    assert "There is a file of this name already" in refused.err
+
+
+def test_an_export_never_replaces_a_file(kept, tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text("mine")
+
+    assert kept("db", "export", str(path)).code == 2
+    assert path.read_text() == "mine"
+    assert kept("db", "export", str(tmp_path / "nosuch" / "x")).code == 2
+
+
+def test_the_file_is_checked(kept, store):
+    assert kept("db", "check").err == "no faults\n"
+    damage(store, DAMAGES["I-4"])
+    checked = kept("db", "check")
+
+    assert checked.code == 1
+    assert "is not what it was when it came" in checked.out
+    assert json.loads(kept("db", "check", "--json").out)["faults"]
+
+
+def test_a_store_of_a_newer_version_is_left_alone(kept, store):
+    assert kept("db", "upgrade").code == 0
+    connection = apsw.Connection(str(store))
+    connection.execute("INSERT INTO migration (name) VALUES ('9999_later')")
+    connection.close()
+    told = kept("db", "upgrade")
+
+    assert told.code == 2
+    assert "newer Refold" in told.err

@@ -1,0 +1,64 @@
+"""`refold doctor`: damage made by hand is found and explained."""
+
+from __future__ import annotations
+
+import json
+
+import apsw
+import pytest
+
+from refold.engine.doctor import RULES
+
+DAMAGES = {
+    "I-3": "DELETE FROM message WHERE seq = 5",
+    "I-4": "UPDATE message SET body = CAST(replace(CAST(body AS TEXT), 'ferry', 'train') AS BLOB) WHERE seq = 0",
+    "I-2": "UPDATE session SET last = last - 1 WHERE last IS NOT NULL",
+    "I-5": "UPDATE branch SET session = 'elsewhere'",
+    "I-6": "DELETE FROM summary",
+    "I-9": "UPDATE compaction SET state = 'running', until = 1",
+}
+
+
+def damage(store, statement: str) -> None:
+    """As somebody might who edits the database with a tool of their own."""
+    connection = apsw.Connection(str(store))
+    for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        connection.execute(f'DROP TRIGGER "{name}"')
+    connection.execute(statement)
+    connection.close()
+
+
+def test_a_sound_store_has_no_findings(kept):
+    kept("compact", "shifts", "--window", "12000")
+    kept("undo", "shifts")
+    kept("compact", "shifts", "--window", "14000")
+    looked = kept("doctor")
+
+    assert (looked.code, looked.out) == (0, "no findings in 2 conversations\n")
+    assert json.loads(kept("doctor", "ferry", "--json").out) == {
+        "conversations": 1,
+        "rules": RULES,
+        "findings": [],
+    }
+
+
+@pytest.mark.parametrize("rule, statement", DAMAGES.items(), ids=DAMAGES)
+def test_damage_is_found_and_explained(kept, store, rule, statement):
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, statement)
+    looked = kept("doctor", "shifts")
+
+    assert looked.code == 1
+    assert f": {rule}: " in looked.out
+    assert f"  rule: {RULES[rule]}\n" in looked.out
+    found = json.loads(kept("doctor", "--json").out)["findings"]
+    assert rule in {one["rule"] for one in found}
+    assert all(one["means"] == RULES[one["rule"]] for one in found)
+
+
+def test_looking_does_not_end_what_is_stuck(kept, store):
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, DAMAGES["I-9"])
+
+    assert kept("doctor").out == kept("doctor").out
+    assert "I-9" in kept("doctor").out

@@ -1,0 +1,69 @@
+"""`refold conversations` and `refold sessions`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from refold import Engine
+
+
+def test_the_latest_conversation_comes_first_with_its_sizes(kept):
+    head, ferry, shifts = kept("conversations").out.splitlines()
+
+    assert head.split()[:4] == ["name", "messages", "sessions", "changes"]
+    assert ferry.split()[:4] == ["ferry", "2", "1", "0"]
+    assert ferry.endswith("Timetable")
+    assert shifts.split()[:2] == ["shifts", "134"]
+
+
+def test_words_find_names_and_titles(kept):
+    assert [line.split()[0] for line in kept("conversations", "timetable").out.splitlines()[1:]] == ["ferry"]
+
+    nothing = kept("conversations", "nosuch")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert "no conversations whose name or title holds 'nosuch'" in nothing.err
+
+
+def test_a_limit_is_said(kept):
+    limited = kept("conversations", "--limit", "1")
+
+    assert len(limited.out.splitlines()) == 2
+    assert "--limit shows more" in limited.err
+
+
+def test_programs_get_every_number(kept):
+    document = json.loads(kept("conversations", "--json").out)
+
+    assert document["owner"] == "local"
+    ferry, shifts = document["conversations"]
+    assert (ferry["id"], ferry["title"], ferry["format"]) == ("ferry", "Timetable", "chat")
+    assert (shifts["messages"], shifts["model"], shifts["usage"]["input"]) == (134, "gpt-4o", 0)
+
+
+def test_a_compaction_closes_a_session_and_opens_the_next(kept):
+    kept("compact", "shifts", "--window", "12000")
+    rows = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
+
+    assert [(row["kind"], row["state"], row["carries"]) for row in rows] == [
+        ("root", "live", "none"),
+        ("compaction", "open", "summary"),
+    ]
+    assert rows[0]["last"] == rows[1]["first"]
+    assert sum(row["messages"] for row in rows) == 134
+    table = kept("sessions", "shifts").out.splitlines()
+    assert [line.split()[1:3] for line in table[1:]] == [["root", "closed"], ["compaction", "open"]]
+
+
+def test_branches_are_told_apart_where_there_are_several(kept, store):
+    async def work():
+        async with await Engine.open(f"sqlite://{store}") as engine:
+            return await engine.fork("shifts", 10)
+
+    assert " branch" not in kept("sessions", "shifts").out
+    branch = asyncio.run(work())
+    table = kept("sessions", "shifts").out.splitlines()
+    assert table[0].endswith("  branch")
+    assert table[2].endswith(branch[:8])
+    assert len(kept("sessions", "shifts", "--branch", branch[:8]).out.splitlines()) == 2
+    assert len(json.loads(kept("show", "shifts", "--branch", branch, "--json").out)["messages"]) == 10

@@ -1,0 +1,114 @@
+"""What all commands about stored conversations have in common."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+READING = (
+    ("conversations",),
+    ("sessions", "x"),
+    ("show", "x"),
+    ("search", "x"),
+    ("recall", "x", "#m0"),
+    ("diff", "x"),
+    ("export", "x"),
+    ("doctor",),
+    ("compact", "x", "--dry-run"),
+    ("expire", "--older-than", "1d", "--dry-run"),
+    ("db", "check"),
+    ("db", "backup", "copy.db"),
+    ("db", "export", "copy.jsonl"),
+)
+CHANGING = (("undo", "x"), ("delete", "x"), ("compact", "x"), ("expire", "--older-than", "1d"))
+
+
+@pytest.mark.parametrize("args", [*READING, *CHANGING], ids=" ".join)
+def test_a_store_that_is_not_there_is_said_to_be_missing_and_not_made(refold, store, args):
+    code, out, err = refold(*args)
+
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: there is no store yet: {store}\nhint: ")
+    assert not list(store.parent.iterdir())
+
+
+@pytest.mark.parametrize("args", [("conversations",), ("import", "examples/coding-agent.json", "--as", "a")])
+def test_a_store_in_memory_is_of_no_use_to_a_command(refold, args):
+    code, _, err = refold(*args, "--store", "memory:")
+
+    assert code == 2
+    assert "a store in memory is forgotten when the command ends" in err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("sessions", "nosuch"),
+        ("show", "nosuch"),
+        ("search", "x", "--in", "nosuch"),
+        ("recall", "nosuch", "#m0"),
+        ("compact", "nosuch"),
+        ("undo", "nosuch"),
+        ("diff", "nosuch"),
+        ("export", "nosuch"),
+        ("delete", "nosuch"),
+        ("doctor", "nosuch"),
+        ("sessions", ""),
+    ],
+    ids=" ".join,
+)
+def test_a_conversation_that_is_not_there_is_named_with_a_hint(kept, args):
+    code, out, err = kept(*args)
+
+    assert (code, out) == (2, "")
+    assert "conversation" in err.splitlines()[0]
+    assert "hint: `refold conversations` lists those that are there" in err
+
+
+def test_nobody_sees_the_conversations_of_another_owner(kept):
+    assert kept("conversations", "--owner", "eve").out == ""
+    assert kept("search", "ferry", "--owner", "eve").code == 1
+    assert kept("show", "shifts", "--owner", "eve").code == 2
+    assert kept("delete", "--all", "--yes", "--owner", "eve").code == 0
+    assert "shifts" in kept("conversations").out
+
+
+def test_an_id_may_be_given_by_its_first_letters_if_they_are_enough(kept):
+    kept("compact", "shifts", "--window", "12000")
+    first, second = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
+
+    assert kept("show", "shifts", "--session", second["id"][:12]).out.startswith(f"#m{second['first']}  ")
+    ambiguous = kept("show", "shifts", "--session", "")
+    assert ambiguous.out.startswith("#m0  ")
+    assert "there is no session 'zz'" in kept("show", "shifts", "--session", "zz").err
+    assert "there is no branch 'zz'" in kept("show", "shifts", "--branch", "zz").err
+    assert first["branch"] == second["branch"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "conversations",
+            "sessions",
+            "show",
+            "search",
+            "recall",
+            "compact",
+            "undo",
+            "diff",
+            "import",
+            "export",
+        ),
+        *("delete", "expire", "doctor", "db upgrade", "db check", "db backup", "db export", "db import"),
+    ],
+)
+def test_help_teaches_with_an_example(refold, command):
+    told = refold(*command.split(), "--help")
+
+    assert told.code == 0
+    assert "Example" in told.out
+    assert f"refold {command}" in told.out.split("Example")[1]
+    assert "--store URL" in told.out
+    assert "--json" in told.out

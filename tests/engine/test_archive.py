@@ -1,0 +1,127 @@
+"""A store as lines, and lines as a store."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.engine.archive import pack, unpack
+from refold.keeping import Engine
+from refold.model.errors import StoreError
+from refold.store.memory import MemoryStore
+from refold.store.place import open_store
+from tests.test_durable import answer, engine, long
+
+USAGE = {"prompt_tokens": 900, "completion_tokens": 50, "total_tokens": 950}
+
+
+async def packed(store) -> list[bytes]:
+    return [line async for line in pack(store, await store.owners())]
+
+
+async def moved(lines, store=None) -> MemoryStore:
+    store = store or MemoryStore()
+    async for one in unpack(store, lines):
+        assert one.is_new
+    return store
+
+
+async def lived(store) -> Engine:
+    """Everything that can happen to a conversation."""
+    made = engine(store)
+    talk = await long(made, turns=25)
+    await talk.add("and now?")
+    await talk.context()
+    await talk.record(USAGE)
+    await talk.add({"role": "assistant", "content": "this"}, "my password is hunter2", sensitive=True)
+    await talk.compact()
+    await talk.undo()
+    await talk.compact()
+    (first, *_) = await made.sessions("chat")
+    await talk.new()
+    await talk.add("a fresh start", {"role": "assistant", "content": "yes"})
+    await talk.resume(first)
+    await talk.add("go on")
+    await store.pin(await store.head("local", "chat"), 3, on=True)
+    return made
+
+
+async def test_everything_that_happened_is_in_the_other_store(tmp_path):
+    store = MemoryStore()
+    made = await lived(store)
+    lines = await packed(store)
+    other = await moved(lines, await open_store(f"sqlite://{tmp_path / 'other.db'}"))
+
+    assert await packed(other) == lines
+    again = engine(other)
+    assert await again.examine("chat") == []
+    assert (
+        await (await again.conversation("chat")).context()
+        == await (await made.conversation("chat")).context()
+    )
+    assert await other.search("local", "question 7 src/f7.py")
+    assert not await other.search("local", "hunter2")
+    await other.close()
+
+
+async def test_a_fork_shows_what_it_did_whatever_became_of_its_base():
+    store = MemoryStore()
+    made = engine(store, window=100_000)
+    talk = await made.conversation("chat")
+    for number in range(10):
+        await talk.add(*answer(number))
+    size = len((await talk.context())["messages"])
+    early = await made.fork("chat", size)
+    trunk = await made.conversation("chat", branch=talk._journal.seen.branch)
+    await trunk.compact()
+    late = await made.fork("chat", size, branch=talk._journal.seen.branch)
+    await (await made.conversation("chat", branch=late)).add("on the other branch")
+    before = [await (await made.conversation("chat", branch=one)).context() for one in (early, late)]
+    assert len(before[1]["messages"]) < len(before[0]["messages"])
+
+    lines = await packed(store)
+    other = await moved(lines)
+    assert await packed(other) == lines
+    again = engine(other, window=100_000)
+    assert [await (await again.conversation("chat", branch=one)).context() for one in (early, late)] == before
+    assert await again.examine("chat") == []
+
+
+async def test_an_archive_without_its_end_is_said_to_be_cut_short():
+    store = MemoryStore()
+    await long(engine(store), turns=2)
+    lines = await packed(store)
+    other = MemoryStore()
+
+    with pytest.raises(StoreError, match="cut short"):
+        await moved(lines[:-1], other)
+    assert len(await other.conversations("local")) == 1  # what was whole is there
+
+
+@pytest.mark.parametrize("at", [2, 4, 9])
+async def test_a_conversation_that_is_not_whole_is_taken_out_again(at):
+    store = MemoryStore()
+    await long(engine(store), turns=3)
+    lines = await packed(store)
+    other = MemoryStore()
+
+    with pytest.raises(StoreError, match="does not fit together"):
+        await moved(lines[:at] + lines[at + 1 :], other)
+    assert await other.conversations("local") == []
+
+
+class Stop(BaseException):
+    """As somebody who presses Ctrl-C."""
+
+
+async def test_whoever_stops_it_leaves_nothing_half_done():
+    store = MemoryStore()
+    await long(engine(store), turns=3)
+    lines, other = await packed(store), MemoryStore()
+
+    def stopping():
+        yield from lines[:6]
+        raise Stop
+
+    with pytest.raises(Stop):
+        await moved(stopping(), other)
+    assert await other.conversations("local") == []
