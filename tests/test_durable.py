@@ -7,7 +7,10 @@ import pytest
 from refold.core.presets import PRESETS
 from refold.keeping import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
 from refold.store.memory import MemoryStore
+from refold.store.sqlite import SqliteStore
 
 
 def answer(number, size=300):
@@ -29,9 +32,11 @@ def answer(number, size=300):
     ]
 
 
-@pytest.fixture
-def store():
-    return MemoryStore()
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request, tmp_path):
+    made = MemoryStore() if request.param == "memory" else await SqliteStore.open(tmp_path / "talks.db")
+    yield made
+    await made.close()
 
 
 def engine(store, **settings):
@@ -316,13 +321,14 @@ async def test_a_compaction_is_run_again_by_another_policy_on_the_same_messages(
     assert await engine(store).examine("chat") == []
 
 
-async def test_what_may_not_be_kept_is_counted_and_not_kept(store):
+async def test_what_may_not_be_kept_is_counted_and_not_kept(store, tmp_path):
     secretive = engine(store, keeps_content=False)
     talk = await secretive.conversation("chat")
     for number in range(30):
         await talk.add(*answer(number))
         await talk.context()
     assert "question" not in str(vars(store))
+    assert not any(b"question" in path.read_bytes() for path in tmp_path.iterdir())
     assert (await talk.status()).messages == 120
     assert await secretive.examine("chat") == []
     with pytest.raises(StoreError, match="was not kept"):
@@ -366,3 +372,17 @@ async def test_reported_counts_are_kept_for_each_message(store):
     again = await engine(store, window=100_000).conversation("chat")
     found = [(one.tokens, one.source) for one in await again.accounts()]
     assert found[1:] == [(7, "reported"), (13, "derived"), (9, "reported")]
+
+
+@pytest.mark.feature("X14")
+async def test_a_summary_that_one_program_paid_for_is_found_by_the_next(tmp_path):
+    url, summary = (
+        f"sqlite:///{tmp_path}/talks.db",
+        Summary("what happened", 0, 4, 10, "model", usage=Usage(input=9)),
+    )
+    async with await Engine.open(url) as first:
+        await first.cache.put("key", summary)
+    async with await Engine.open(url) as second, await Engine.open(url, owner="another") as other:
+        assert await second.cache.get("key") == summary
+        assert await second.cache.get("no key") is None
+        assert await other.cache.get("key") is None

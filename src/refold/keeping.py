@@ -27,6 +27,7 @@ from refold.engine.journal import Journal, inherited
 from refold.engine.recalling import passage
 from refold.engine.work import sweep
 from refold.model.errors import ConfigError, Conflict, NotFound
+from refold.model.summary import Summary
 from refold.ports.store import Head, Hit, Listed, Session, Store, Written
 from refold.ports.summariser import Summariser
 
@@ -51,6 +52,19 @@ class Found(Struct, frozen=True):
     handle: str
     text: str
     score: float
+
+
+class StoredCache:
+    """Summaries that were paid for, kept in the store: a cache for `refold.summarisers`."""
+
+    def __init__(self, store: Store, owner: str, clock: Callable[[], float]) -> None:
+        self._store, self._owner, self._clock = store, owner, clock
+
+    async def get(self, key: str) -> Summary | None:
+        return await self._store.cached(self._owner, key)
+
+    async def put(self, key: str, summary: Summary) -> None:
+        await self._store.cache(self._owner, key, summary, self._clock())
 
 
 class Engine:
@@ -86,6 +100,11 @@ class Engine:
         engine = cls(await open_store(url), **settings)
         await engine.sweep()
         return engine
+
+    @property
+    def cache(self) -> StoredCache:
+        """What models wrote for any of the owner's conversations: give it to a `ModelSummariser`."""
+        return StoredCache(self.store, self.owner, self._clock)
 
     async def conversation(
         self, name: str, *, model: str = "", branch: str = "", **settings: Any

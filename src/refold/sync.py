@@ -14,7 +14,8 @@ Nothing that was added is ever changed or forgotten; only what `context` gives i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
@@ -33,6 +34,11 @@ from refold.model.tokens import Measurement, TokenCounter
 from refold.model.window import Fixed, Window
 from refold.recall import MAX_TOKENS, most_tokens, read_arguments, room, tell
 from refold.wire.plain import plain_message, read_message, read_usage
+
+if TYPE_CHECKING:
+    from refold.blocking import Engine
+
+__all__ = ["Conversation", "Engine"]
 
 
 class Conversation:
@@ -185,3 +191,10 @@ def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
         return structs.replace(fixed, system=(*fixed.system, message))
     before = fixed.system[0] if fixed.system else Message("system", ())
     return structs.replace(fixed, system=(before.with_parts((*before.parts, *message.bare().parts)),))
+
+
+def __getattr__(name: str) -> object:
+    """`Engine` needs a loop and a store; most scripts need neither."""
+    if name == "Engine":
+        return import_module("refold.blocking").Engine
+    raise AttributeError(f"module 'refold.sync' has no attribute {name!r}")
