@@ -15,6 +15,7 @@ from refold import keeping
 from refold.durable import DurableConversation, Preview, Status
 from refold.engine.bill import Bill
 from refold.engine.doctor import Finding
+from refold.engine.memory import Memory
 from refold.engine.receipts import Receipt
 from refold.engine.sessions import Resumed
 from refold.keeping import Found
@@ -79,6 +80,11 @@ class Talk:
 
     def status(self) -> Status:
         return self._run(self._talk.status())
+
+    @property
+    def memory(self) -> Memory:
+        """The engine's own state."""
+        return self._talk.memory
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:

@@ -10,6 +10,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from refold.cli.options import OWNER, Owner, StoreUrl
+
 Data: TypeAlias = Annotated[
     str, typer.Argument(metavar="DATA", help="Recorded conversations: JSONL (.gz too), JSON or a folder.")
 ]
@@ -97,6 +99,7 @@ def join(app: typer.Typer) -> None:
     local = typer.Typer(help="A small model on this machine.", rich_markup_mode=None)
     local.command("install", epilog="Example: refold local install")(install_local)
     app.add_typer(local, name="local")
+    app.command(epilog="Example: refold mcp --store sqlite:///home/me/chats.db")(mcp)
 
 
 def replay(
@@ -129,6 +132,34 @@ def replay(
     )
     table, cells = replaying.measure(wanted, replaying.order_for(summaries))
     replaying.show(table, cells, report, as_json=as_json)
+    return 0
+
+
+def mcp(store: StoreUrl = "", owner: Owner = OWNER) -> int:
+    """Serve stored conversations to assistants that speak MCP, over stdin and stdout.
+
+    The tools are list_conversations, search and recall: nothing is ever changed. A program such as an editor starts this
+    command and ends it; docs/recall.md says how to tell it. The extra `mcp` is needed.
+    """
+    import asyncio
+    import sys
+
+    from refold.cli import output, stored
+    from refold.integrations.mcp import serve
+    from refold.keeping import Engine
+    from refold.store.place import open_store
+
+    async def open_engine() -> Engine:
+        stored.check_there(store)
+        return Engine(await open_store(store), owner=owner)
+
+    stored.check_kept(store)
+    stored.file_of(store)  # what is wrong with the URL itself is said at once
+    if sys.stdin.isatty():
+        output.note(
+            "waiting for an MCP client on stdin; Ctrl-C ends this\nhint: a client starts this command itself"
+        )
+    asyncio.run(serve(open_engine))
     return 0
 
 

@@ -32,7 +32,7 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter
 from refold.model.window import Fixed, Window
-from refold.recall import MAX_TOKENS, most_tokens, read_arguments, room, tell
+from refold.recall import MAX_TOKENS, BlockingTalk, most_tokens, read_arguments, room, tell
 from refold.wire.plain import plain_message, read_message, read_usage
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Conversation:
 
 
 def answer_recall(
-    talk: Conversation, arguments: str | Mapping[str, object], *, max_tokens: int = MAX_TOKENS
+    talk: BlockingTalk, arguments: str | Mapping[str, object], *, max_tokens: int = MAX_TOKENS
 ) -> str:
     """What a model gets for a call of the recall tool; see `refold.recall.answer_recall`."""
     try:

@@ -81,7 +81,7 @@ def test_people_see_the_system_prompt_and_the_summary_that_left(kept, store):
     shown = kept("show", "shifts", "--as-sent", "2")
 
     assert shown.out.startswith("system\n  You are a careful software engineer")
-    assert "[Earlier messages, shortened" in shown.out
+    assert "[Earlier messages #m0 to #m" in shown.out
     assert "for 136 that were there, 7 tools" in shown.err
     assert [line.split()[0] for line in kept("show", "shifts", "--calls").out.splitlines()[1:]] == ["1", "2"]
 

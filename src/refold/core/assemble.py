@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from refold.core.content import count_fixed_breakpoints
 from refold.core.policy import Policy
+from refold.core.stages.shown import handle_of
 from refold.core.summary.pieces import head
 from refold.core.verify import verify, verify_window
 from refold.core.view import View
@@ -60,7 +61,7 @@ def lead_of(
     """
     if not summaries:
         return NO_LEAD
-    text = framed(lineage(summaries, counter, room), policy)
+    text = framed(lineage(summaries, counter, room), policy, summaries[-1])
     if policy.placement == "system":
         joined = Window(Fixed(dialect, prompt), (), block=text).system
         taken = sum(map(counter.message, joined)) - sum(map(counter.message, prompt))
@@ -71,15 +72,22 @@ def lead_of(
     return Lead(messages, tokens=sum(map(counter.message, messages)))
 
 
-def framed(text: str, policy: Policy) -> str:
+def framed(text: str, policy: Policy, summary: Summary) -> str:
     """A summary between the words that say what it is, with nothing in it that could be taken for their end."""
     texts = policy.texts
+    opening = texts.opening.replace("{handles}", _covered(summary))
     if texts.fence:
         inside = text.replace(f"</{texts.fence}", f"< /{texts.fence}")
         text = f"<{texts.fence}>\n{inside}\n</{texts.fence}>"
     elif end := texts.closing.strip():
         text = text.replace(end, f"{end[0]} {end[1:]}")
-    return f"{texts.opening}{text}{texts.closing}"
+    return f"{opening}{text}{texts.closing}"
+
+
+def _covered(summary: Summary) -> str:
+    """The handles of what a summary stands for."""
+    first, last = handle_of(summary.first), handle_of(max(summary.first, summary.last - 1))
+    return first if first == last else f"{first} to {last}"
 
 
 def lineage(summaries: Sequence[Summary], counter: TokenCounter, room: int) -> str:

@@ -126,7 +126,7 @@ def _summary(
 def _framing(folded: Folded, frame: Frame) -> int:
     """What the words around a summary take, and one token for where they meet it."""
     view = folded.shown
-    empty, prompt = Summary("", 0, 0, 0), frame.fixed.system
+    empty, prompt = Summary("", 0, folded.size, 0), frame.fixed.system
     return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, prompt).tokens + 1
 
 

@@ -72,6 +72,7 @@ class Texts(Struct, frozen=True):
     """The words around a summary, which say what it is."""
 
     opening: str = ""
+    """Before the summary; `{handles}` names what it stands for."""
     closing: str = ""
     fence: str = ""
     """The tag that the summary stands in."""

@@ -99,7 +99,7 @@ class Work:
 
     async def _claim(self, planned: Compaction) -> Compaction | None:
         now, owner, store = self.journal.clock(), self.journal.seen.owner, self.journal.store
-        if planned.state == "running" and is_over(planned, now, self.lease_s):
+        if is_from_later(planned, now, self.lease_s):
             await store.give_up(owner, planned.id, planned.holder, "planned", LEFT)
         return await store.claim(owner, planned.id, self.holder, now=now, until=now + self.lease_s)
 
@@ -148,9 +148,9 @@ class Work:
             await self.journal.store.give_up(self.journal.seen.owner, planned.id, self.holder, state, error)
 
 
-def is_over(claimed: Compaction, now: float, lease_s: float = LEASE_S) -> bool:
-    """Has a lease run out? One that would last for two from now was given before the clock was set back."""
-    return not now <= claimed.until <= now + 2 * lease_s
+def is_from_later(claimed: Compaction, now: float, lease_s: float = LEASE_S) -> bool:
+    """Was a claim made before the clock was set back? No lease is that long, even if another machine's clock is ahead."""
+    return claimed.until > now + 2 * lease_s
 
 
 async def sweep(store: Store, owner: str, now: float) -> int:
@@ -160,7 +160,7 @@ async def sweep(store: Store, owner: str, now: float) -> int:
     """
     swept = 0
     for one in await store.unfinished(owner):
-        is_left = one.state == "running" and is_over(one, now)
+        is_left = one.state == "running" and (one.until < now or is_from_later(one, now))
         if not (is_left or one.state == "planned"):
             continue
         session = await store.session(owner, one.base)

@@ -1,0 +1,177 @@
+"""Stored conversations as an MCP server: any assistant that speaks the Model Context Protocol can look things up in them.
+
+One idea: whoever asks through a protocol gets to read, and nothing else. There are three tools: which conversations there are, what
+was said about something, and the original behind a handle. Whose conversations these are is decided when the server is started;
+no tool takes an owner. The store is opened at the first question, so that what is wrong with it is said to whoever asks, and a
+server that was started too early works as soon as there is something to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Annotated, ParamSpec, TypeAlias
+
+from refold import __version__
+from refold.engine.lookup import place_of
+from refold.keeping import Engine, Found
+from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
+from refold.ports.store import Head, Listed
+from refold.recall import HANDLES, MAX_WORDS, START, read_arguments, room, tell
+
+try:
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import ToolAnnotations
+    from pydantic import Field
+except ImportError:  # also where there is an older one, which has no MCPServer
+    raise MissingExtra("mcp", "an MCP server") from None
+
+P = ParamSpec("P")
+
+MAX_TOKENS = 2_000
+"""Of one answer. Whoever asks has a window of unknown size; what is cut can be asked for."""
+TITLE = 100
+"""Characters of a title: it is there to tell conversations apart."""
+
+INSTRUCTIONS = (
+    "Conversations that Refold keeps. What left a model's context is still here, word for word. Use list_conversations to see "
+    "which there are, search to find what was said about something, and recall to open one of the handles that a search or a "
+    "context names. " + HANDLES
+)
+LIST = "The conversations that are kept, the latest first, each with its name, size, time and title."
+SEARCH = (
+    "Finds what was said in kept conversations: passages that hold the words, best first, each with its conversation and its "
+    "handle. Give names, paths, numbers or phrases that were used then."
+)
+RECALL = (
+    "The original behind a handle, word for word, as it was said in a conversation, whatever was shortened or summarised since. "
+    + HANDLES
+)
+
+Conversation: TypeAlias = Annotated[
+    str, Field(description="The name of a conversation, as list_conversations gives it.")
+]
+Anywhere: TypeAlias = Annotated[
+    str, Field(description="Only in the conversation of this name. Default: in all of them.")
+]
+Handle: TypeAlias = Annotated[str, Field(description="Such as #m12, #m12.2 or #s0.")]
+Branch: TypeAlias = Annotated[
+    str, Field(description="Where a search names a branch beside the conversation: that branch.")
+]
+Start: TypeAlias = Annotated[int, Field(ge=0, description=START)]
+Words: TypeAlias = Annotated[str, Field(description="Words that were said.")]
+SomeWords: TypeAlias = Annotated[
+    str, Field(description="Only those with these words in their name or title.")
+]
+Limit: TypeAlias = Annotated[int, Field(ge=1, le=50, description="How many at most.")]
+
+
+async def serve(open_engine: Callable[[], Awaitable[Engine]]) -> None:
+    """Answer on stdin and stdout until stdin ends."""
+    desk = Desk(open_engine)
+    try:
+        await server_for(desk).run_stdio_async()
+    finally:
+        await desk.close()
+
+
+def server_for(desk: Desk) -> MCPServer[None]:
+    """The server and its tools."""
+    # Calls that fail are told to whoever made them; a log of each would fill the host's.
+    server: MCPServer[None] = MCPServer(
+        "refold", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
+    )
+    reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+    for tool, description in ((desk.list_conversations, LIST), (desk.search, SEARCH), (desk.recall, RECALL)):
+        server.add_tool(_told(tool), description=description, annotations=reads, structured_output=False)
+    return server
+
+
+class Desk:
+    """Where questions are answered, by an engine that is opened when there is one."""
+
+    def __init__(self, open_engine: Callable[[], Awaitable[Engine]]) -> None:
+        self._open, self._opening = open_engine, asyncio.Lock()
+        self._engine: Engine | None = None
+
+    async def list_conversations(self, words: SomeWords = "", limit: Limit = 20) -> str:
+        engine = await self._opened()
+        found = await engine.conversations(limit=limit, words=words)
+        if not found:
+            return "There is no such conversation." if words else "There is no conversation yet."
+        more = [f"[the latest {limit}; there may be more]"] if len(found) == limit else []
+        return "\n".join([*map(_listed, found), *more])
+
+    async def search(self, words: Words, conversation: Anywhere = "", limit: Limit = 10) -> str:
+        if not words.strip() or len(words) > MAX_WORDS:
+            raise ConfigError(
+                "there is nothing to search for", hint=f"give 1 to {MAX_WORDS:,} characters of words"
+            )
+        engine = await self._opened()
+        if conversation:
+            await _head(engine, conversation)
+        found = await engine.search(words, name=conversation, limit=limit)
+        newest = {one.conversation: await _head(engine, one.conversation) for one in found}
+        passages = [_passage(one, newest[one.conversation]) for one in found]
+        return "\n".join(passages) or "Nothing that was said holds these words. Try fewer or other words."
+
+    async def recall(
+        self, conversation: Conversation, handle: Handle, branch: Branch = "", start: Start = 0
+    ) -> str:
+        asked = read_arguments({"what": handle, "start": start})
+        place_of(asked.what)
+        engine = await self._opened()
+        head = await _head(engine, conversation, branch)
+        async with await engine.conversation(conversation, branch=head.branch) as talk:
+            # With its sign it can only be a handle, and is not looked for as a word.
+            found = await talk.recall(f"#{asked.what.lstrip('#')}", max_tokens=room(MAX_TOKENS))
+            return tell(asked, found, talk.memory, max_tokens=MAX_TOKENS)
+
+    async def close(self) -> None:
+        if self._engine is not None:
+            await self._engine.close()
+
+    async def _opened(self) -> Engine:
+        async with self._opening:
+            if self._engine is None:
+                self._engine = await self._open()
+            return self._engine
+
+
+def _told(tool: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
+    """The tool, with errors as the protocol has them: for the model to read."""
+
+    @wraps(tool)
+    async def told(*args: P.args, **kwargs: P.kwargs) -> str:
+        try:
+            return await tool(*args, **kwargs)
+        except RefoldError as error:
+            raise ToolError(str(error)) from error
+
+    return told
+
+
+async def _head(engine: Engine, name: str, branch: str = "") -> Head:
+    """A conversation that is there: to ask for one must not begin it."""
+    head = await engine.store.head(engine.owner, name, branch) if name else None
+    if head is None:
+        what = "branch of this conversation" if branch else "conversation of this name"
+        raise NotFound(
+            f"there is no {what}", hint="list_conversations and search give the names that there are"
+        )
+    return head
+
+
+def _listed(one: Listed) -> str:
+    at = datetime.fromtimestamp(one.updated_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    title = " ".join(one.title.split())[:TITLE]
+    return f"{one.id}: {one.messages:,} messages, last {at}" + (f", {title}" if title else "")
+
+
+def _passage(one: Found, newest: Head) -> str:
+    """What was found, under the name by which `recall` opens it. A message of another branch is another message there."""
+    branch = "" if one.branch == newest.branch else f" (branch {one.branch})"
+    return f"{one.conversation}{branch}\n{one.text or f'{one.handle} [the content was not kept]'}"
