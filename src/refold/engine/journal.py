@@ -26,9 +26,11 @@ from refold.engine.snapshot import Original
 from refold.model.errors import StoreError
 from refold.model.message import Message, Reasoning
 from refold.model.summary import Summary
+from refold.model.window import Fixed
 from refold.ports import store as kept
 from refold.ports.store import Batch, Compaction, Head, Session, Store, Stored, Written
 from refold.wire.message import decode_message, encode_item
+from refold.wire.request import Request, encode_request
 
 Clock: TypeAlias = Callable[[], float]
 NewId: TypeAlias = Callable[[], str]
@@ -46,6 +48,8 @@ class Notes(Struct, frozen=True):
     calibration: Calibration = Calibration()
     bill: Bill = Bill()
     sensitive: tuple[int, ...] = ()
+    secret: tuple[int, ...] = ()
+    """Messages in which secrets were found, so that they are known wherever they are repeated."""
     fields: bytes = b""
     """The request that the conversation came in with, without its messages, as JSON."""
 
@@ -64,10 +68,11 @@ class Journal:
         keeps_content: bool = True,
     ) -> None:
         self.store, self.seen, self.session = store, seen, session
-        self.clock, self.new_id, self._keeps_content = clock, new_id, keeps_content
+        self.clock, self.new_id, self.keeps_content = clock, new_id, keeps_content
         self.shown, self.fields = "", b""
         """The id of the change in effect, and the request that the conversation came in with."""
         self._notes = seen.notes
+        self._fixed: Fixed | None = None
 
     async def save(self, memory: Memory, calls: Sequence[kept.Call] = (), key: str = "") -> None:
         """Keep all that is new; `key` is what the client calls the first message of it.
@@ -76,6 +81,10 @@ class Journal:
             Conflict: somebody else has written meanwhile; nothing was kept.
             StoreError: nothing was kept, or nobody knows: load before going on.
         """
+        if memory.frame.fixed is not self._fixed:
+            self.fields, self._fixed = prompt_fields(memory.frame.fixed), memory.frame.fixed
+        if memory.changes:
+            memory.secrecy.known(memory.folded)  # before what holds them is let go
         notes, changes = msgspec.msgpack.encode(self._noted(memory)), tuple(self._changes(memory))
         messages = tuple(self._messages(memory, key))
         if not (messages or changes or calls or notes != self._notes):
@@ -91,7 +100,7 @@ class Journal:
 
     async def commit(self, batch: Batch) -> None:
         """Keep a batch, and see where the branch is then."""
-        self.seen = await self.store.commit(self.seen, batch if self._keeps_content else emptied(batch))
+        self.seen = await self.store.commit(self.seen, batch if self.keeps_content else emptied(batch))
 
     async def load(self, memory: Memory) -> None:
         """Put memory where the store is."""
@@ -100,15 +109,33 @@ class Journal:
         if head is None or session is None:
             raise kept_nothing(self.seen.conversation)
         self.seen, self.session, self._notes = head, session, head.notes
+        self._fixed = memory.frame.fixed
+        if not self.keeps_content and head.next_seq == memory.folded.size:
+            return  # memory is all there is
         notes = msgspec.msgpack.decode(head.notes, type=Notes) if head.notes else Notes()
-        memory.secrecy.restore(notes.sensitive)
+        holders = await self.store.pick(head, notes.secret) if notes.secret else []
+        told = [decoder(memory)(one.body) for one in holders if one.body]
+        memory.secrecy.restore(notes.sensitive, notes.secret, told)
         latest = await self.store.latest(head, head.next_seq)
         self.shown, self.fields = latest.id if latest else "", notes.fields
         folded = await self.shown_after(memory, latest, head.next_seq)
         restore(memory, structs.replace(folded, settled=notes.settled, declined=notes.declined), notes)
 
+    def storable(self, written: Written) -> Written:
+        """A summary as it may be kept."""
+        return written if self.keeps_content else _blank(written)
+
+    def check_content(self) -> None:
+        """
+        Raises:
+            StoreError: nothing that was said is kept, so nothing can be shown again.
+        """
+        if not self.keeps_content:
+            raise not_kept()
+
     async def undo(self, memory: Memory, change: Compaction) -> None:
         """Take a change back: until something new is said, none is made unasked. Load afterwards."""
+        self.check_content()
         notes = structs.replace(self._noted(memory), declined=memory.folded.size, settled=-1)
         await self.commit(Batch(at=self.clock(), undoes=change.id, notes=msgspec.msgpack.encode(notes)))
 
@@ -205,13 +232,18 @@ class Journal:
         )
 
     def _noted(self, memory: Memory) -> Notes:
-        return structs.replace(notes_of(memory), fields=self.fields if self._keeps_content else b"")
+        return structs.replace(notes_of(memory), fields=self.fields if self.keeps_content else b"")
 
     def id_of(self, session: str, cut: int, recipe: str) -> str:
         """The id of a compaction: whoever does the same work again finds it done."""
         head = self.seen
         named = "\0".join((head.owner, head.conversation, head.branch, session, str(cut), recipe))
         return sha256(named.encode()).hexdigest()[:32]
+
+
+def prompt_fields(fixed: Fixed) -> bytes:
+    """A system prompt that was said in the conversation, as a request has it: it serves wherever no other is given."""
+    return encode_request(Request(fixed.dialect, ()), (), system=fixed.system) if fixed.system else b""
 
 
 def emptied(batch: Batch) -> Batch:
@@ -226,12 +258,14 @@ def emptied(batch: Batch) -> Batch:
 
 
 def _emptied(change: kept.Change) -> kept.Change:
-    written = change.written
-    if written is not None:
-        summary = structs.replace(written.summary, text="", carried="", read=(), modified=())
-        written = structs.replace(written, summary=summary, carry=b"")
+    written = change.written and _blank(change.written)
     compaction = structs.replace(change.compaction, edits=b"", shown=b"", reason="")
     return structs.replace(change, compaction=compaction, written=written)
+
+
+def _blank(written: Written) -> Written:
+    summary = structs.replace(written.summary, text="", carried="", read=(), modified=())
+    return structs.replace(written, summary=summary, carry=b"")
 
 
 def notes_of(memory: Memory) -> Notes:
@@ -246,6 +280,7 @@ def notes_of(memory: Memory) -> Notes:
         memory.calibration,
         memory.bill,
         tuple(sorted(memory.secrecy.numbers)),
+        tuple(sorted(memory.secrecy.holders)),
     )
 
 
@@ -253,8 +288,9 @@ def inherited(notes: bytes, size: int) -> bytes:
     """What a fork of the first `size` messages takes over: which are sensitive, and the request that they came in with."""
     known = msgspec.msgpack.decode(notes, type=Notes) if notes else Notes()
     sensitive = tuple(number for number in known.sensitive if number < size)
-    found = Notes(sensitive=sensitive, fields=known.fields)
-    return msgspec.msgpack.encode(found) if sensitive or known.fields else b""
+    secret = tuple(number for number in known.secret if number < size)
+    found = Notes(sensitive=sensitive, secret=secret, fields=known.fields)
+    return msgspec.msgpack.encode(found) if found != Notes() else b""
 
 
 def restore(memory: Memory, folded: Folded, notes: Notes) -> None:

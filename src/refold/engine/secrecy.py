@@ -29,6 +29,8 @@ class Secrecy:
             _compiled(pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)
         ]
         self.numbers: frozenset[int] = frozenset()
+        self.holders: frozenset[int] = frozenset()
+        """Messages in which secrets were found: not sensitive as a whole."""
         self.is_prompt_marked = False
         self._known: frozenset[str] = frozenset()
         self._searched = 0
@@ -40,9 +42,10 @@ class Secrecy:
         self.numbers |= {folded.size}
         return folded.hold(message)
 
-    def restore(self, numbers: Iterable[int]) -> None:
-        """Go on with what was marked before; what is held is searched again."""
-        self.numbers, self._known, self._searched = frozenset(numbers), frozenset(), 0
+    def restore(self, numbers: Iterable[int], holders: Iterable[int], told: Iterable[Message]) -> None:
+        """Go on with what was marked and found before; `told` are the holders themselves. What is held is searched again."""
+        self.numbers, self.holders, self._searched = frozenset(numbers), frozenset(holders), 0
+        self._known = frozenset().union(*map(values_of, told))
 
     def matches(self, message: Message) -> bool:
         """Does any of the patterns match anything in it?"""
@@ -59,9 +62,11 @@ class Secrecy:
 
     def known(self, folded: Folded) -> frozenset[str]:
         """The secrets of all that was said so far, wherever they may stand; each message is searched once."""
-        for message in folded.branch.messages(self._searched):
-            self._known |= values_of(message)
-        self._searched = len(folded.branch)
+        first = max(self._searched, folded.origin)
+        for number, message in enumerate(folded.originals(first, folded.size), first):
+            if found := values_of(message):
+                self._known, self.holders = self._known | found, self.holders | {number}
+        self._searched = folded.size
         return self._known
 
 

@@ -44,7 +44,7 @@ async def begin_new(journal: Journal, memory: Memory) -> Session:
     closed, folded = journal.session, memory.folded
     digest = _written(journal, memory, folded, closed, folded.size) if folded.size > closed.first else None
     opened = await _open(journal, memory, _cleared(folded), NEW, kind="new", carries="none", target="")
-    if digest is not None:
+    if digest is not None and journal.keeps_content:
         await journal.store.attach_summary(journal.seen.owner, closed.id, digest)
     return opened
 
@@ -56,10 +56,17 @@ async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
         NotFound: the session is undone, or the open one.
     """
     await journal.save(memory)
-    if target.state == "undone" or target.id == journal.session.id:
+    journal.check_content()
+    known = await journal.store.session(journal.seen.owner, target.id)
+    if known is None or known.branch != journal.seen.branch:
+        raise NotFound(
+            "this session is not one of this conversation's", hint="open the conversation it belongs to"
+        )
+    if known.state == "undone" or known.id == journal.session.id:
         raise NotFound(
             "this session cannot be resumed", hint="it is open, or was undone; see `refold sessions`"
         )
+    target = known
     last = target.last if target.last is not None else memory.folded.size
     shown = await _shown_in(journal, memory, target, last)
     carries: Carries = "full" if shown.tokens <= _room(memory) else "summary"
@@ -94,6 +101,7 @@ async def _open(
         shown=snapshot.write(folded, encoder(memory)), at=journal.clock(),
     )  # fmt: skip
     await journal.commit(Batch(at=journal.clock(), changes=(kept.Change(change, opens=session),)))
+    memory.restore(folded)
     await journal.load(memory)
     return session
 

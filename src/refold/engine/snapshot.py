@@ -166,13 +166,18 @@ def _replaced(folded: Folded, origin: int, encode: Encode) -> dict[int, bytes]:
 
 
 def _carried(folded: Folded, origin: int) -> tuple[tuple[Carried, ...], tuple[Summary, ...]]:
-    """What the newest summary may be made of again, and the summaries, which then name it by its place."""
-    if not folded.summaries:
-        return (), ()
-    *older, newest = folded.summaries
-    carried, reserve = carry(folded.facts, newest.reserve, origin)
-    kept = (structs.replace(one, reserve=()) for one in older)
-    return carried, (*kept, structs.replace(newest, reserve=reserve))
+    """What the next summary may be made of although its originals are not held, and the summaries, which then name what they
+    had to choose from by its place: what the newest one kept for later, and all of what is shown of an earlier session.
+    """
+    reserve = folded.summaries[-1].reserve if folded.summaries else ()
+    shown = [number for number in map(folded.number, range(len(folded.shown))) if number < origin]
+    own = (piece.number for number in shown for piece in folded.facts.pieces(number, number + 1))
+    carried, places = carry(folded.facts, (*reserve, *own), origin)
+    summaries = [structs.replace(one, reserve=()) for one in folded.summaries]
+    if summaries:
+        known = tuple(places[number] for number in reserve if number in places)
+        summaries[-1] = structs.replace(summaries[-1], reserve=known)
+    return carried, tuple(summaries)
 
 
 def _lead(lead: Lead) -> _Lead:

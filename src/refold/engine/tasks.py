@@ -37,12 +37,16 @@ def task_of(
     """
     secrecy, policy = secrecy or Secrecy(), frame.policy
     known, previous = secrecy.known(folded), request.previous[-1] if request.previous else None
-    start = max(folded.origin, previous.last if previous and policy.source != "all" else 0)
-    window = _window(folded, frame, start, request.last) if sent else None
+    start = previous.last if previous and policy.source != "all" else 0
+    told = _told_of(folded, request, start)
+    window = _window(folded, frame, start, tuple(told.values())) if sent else None
     if window and (secrecy.covers(window, start, request.last) or not _is_clean(window, known)):
         window = None
     return SummaryTask(
-        passages=_passages(folded, start, request.last, secrecy.numbers, known),
+        passages=tuple(
+            Passage(number, _told(message, number, secrecy.numbers, known))
+            for number, message in told.items()
+        ),
         first=request.first,
         last=request.last,
         max_tokens=request.max_tokens,
@@ -58,11 +62,11 @@ def task_of(
     )
 
 
-def _passages(
-    folded: Folded, start: int, stop: int, hidden: frozenset[int], known: frozenset[str]
-) -> tuple[Passage, ...]:
-    originals = enumerate(folded.originals(start, stop), start)
-    return tuple(Passage(number, _told(message, number, hidden, known)) for number, message in originals)
+def _told_of(folded: Folded, request: SummaryRequest, start: int) -> dict[int, Message]:
+    """What the summary stands for, by number: the originals, and of an earlier session that goes on, what is shown of it."""
+    earlier = {item.seq: item.message for item in request.items if start <= item.seq < folded.origin}
+    first = max(start, folded.origin)
+    return {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
 
 
 def _told(message: Message, number: int, hidden: frozenset[int], known: frozenset[str]) -> Message:
@@ -72,9 +76,9 @@ def _told(message: Message, number: int, hidden: frozenset[int], known: frozense
     return redact_message(message.bare(), number, hidden, known)
 
 
-def _window(folded: Folded, frame: Frame, start: int, stop: int) -> Window:
+def _window(folded: Folded, frame: Frame, start: int, told: tuple[Message, ...]) -> Window:
     """The originals as messages, after the summaries that stand for those before them."""
-    return assemble(frame.fixed, folded.originals(start, stop), folded.lead if start else NO_LEAD)
+    return assemble(frame.fixed, told, folded.lead if start else NO_LEAD)
 
 
 def _is_clean(window: Window, known: frozenset[str]) -> bool:

@@ -6,7 +6,7 @@ back in their order they make an index of their own, in which what was said sinc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from msgspec import Struct
@@ -31,7 +31,7 @@ class Carried(Struct, frozen=True, array_like=True):
     text: str
 
 
-def carry(facts: Facts, numbers: Sequence[int], upto: int) -> tuple[tuple[Carried, ...], tuple[int, ...]]:
+def carry(facts: Facts, numbers: Iterable[int], upto: int) -> tuple[tuple[Carried, ...], dict[int, int]]:
     """Pieces by number, in the order of the conversation, and where each of the numbers is found among them.
 
     Only messages before `upto` are carried: the others are held anyway.
@@ -40,7 +40,7 @@ def carry(facts: Facts, numbers: Sequence[int], upto: int) -> tuple[tuple[Carrie
     kept = sorted(number for number in known if number < len(pieces) and pieces[number].seq < upto)
     places = {number: place for place, number in enumerate(kept)}
     found = tuple(_carried(facts, pieces[number]) for number in kept)
-    return found, tuple(places[number] for number in numbers if number in places)
+    return found, places
 
 
 def _carried(facts: Facts, piece: Piece) -> Carried:

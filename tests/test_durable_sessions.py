@@ -1,0 +1,116 @@
+"""Sessions, secrets and prompts of stored conversations, over restarts."""
+
+import pytest
+
+from refold.model.errors import NotFound, StoreError
+from refold.store.memory import MemoryStore
+from tests.test_durable import answer, engine, long
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+class Reading:
+    """A summariser of one's own that remembers what it was given."""
+
+    def __init__(self):
+        self.read = []
+
+    async def __call__(self, messages, *, previous, max_tokens):
+        self.read.append(str(messages) + previous)
+        return "They talked."
+
+
+async def resumed(store, **settings):
+    """A conversation whose first session was about zebras, and goes on after another one."""
+    made = engine(store, window=20_000, **settings)
+    talk = await made.conversation("chat")
+    await talk.add("The zebra is called Zelda-77.", {"role": "assistant", "content": "A nice name."})
+    await talk.new()
+    await talk.add("Something else.")
+    first = (await made.sessions("chat"))[0]
+    await talk.resume(first)
+    return made, talk
+
+
+@pytest.mark.feature("L3")
+async def test_what_was_resumed_is_in_the_next_digest(store):
+    made, _ = await resumed(store)
+    again = await made.conversation("chat")
+    for number in range(6):
+        await again.add(*answer(number))
+    await again.add("and now?")
+    sent = await again.compact()
+    assert "Zelda-77" in str(sent)
+    assert await made.examine("chat") == []
+
+
+@pytest.mark.feature("L3")
+async def test_what_was_resumed_is_read_by_the_model_that_sums_it_up(store):
+    write = Reading()
+    _, talk = await resumed(store, summariser=write)
+    for number in range(6):
+        await talk.add(*answer(number))
+    await talk.add("and now?")
+    await talk.compact()
+    assert "Zelda-77" in write.read[-1]
+
+
+async def test_only_sessions_of_the_same_branch_are_resumed(store):
+    made = engine(store)
+    one, two = await long(made, "one", 2), await long(made, "two", 2)
+    await one.new()
+    (first, _) = await made.sessions("one")
+    with pytest.raises(NotFound, match="not one of this conversation"):
+        await two.resume(first)
+    fork = await made.conversation("one", branch=await made.fork("one", 4))
+    with pytest.raises(NotFound):
+        await fork.resume(first)
+
+
+async def test_a_system_prompt_that_was_said_serves_after_a_restart(store):
+    for wire in ("chat", "responses"):
+        talk = await engine(store, format=wire).conversation(wire)
+        await talk.add({"role": "system", "content": "Talk like a pirate."})
+        await talk.add({"role": "user", "content": "Hello."})
+        before = await talk.context()
+        assert "pirate" in str(before)
+        assert await (await engine(store).conversation(wire)).context() == before
+
+
+async def test_a_secret_that_was_told_once_is_known_after_a_restart(store):
+    write = Reading()
+    talk = await engine(store, summariser=write).conversation("chat")
+    await talk.add("The password is hunter2222.", {"role": "assistant", "content": "I will use it."})
+    await long(engine(store), turns=30)
+    again = await engine(store, summariser=write).conversation("chat")
+    assert again._talk.memory.folded.origin > 0
+    await again.add("Say hunter2222 again?", {"role": "assistant", "content": "It was hunter2222."})
+    for number in range(6):
+        await again.add(*answer(number))
+    await again.add("and now?")
+    await again.compact()
+    assert write.read
+    assert not any("hunter2222" in read for read in write.read)
+
+
+async def test_what_may_not_be_kept_is_not_kept_by_anybody(store):
+    made = engine(store, keeps_content=False, summariser=Reading())
+    talk = await made.conversation("chat")
+    for number in range(12):
+        await talk.add(*answer(number))
+        await talk.ready()
+    await talk.compact()
+    with pytest.raises(StoreError):
+        await talk.undo()
+    await talk.new()
+    await talk.add("A fresh start.")
+    assert [one["content"] for one in (await talk.context())["messages"]] == ["A fresh start."]
+    (first, *_) = await made.sessions("chat")
+    with pytest.raises(StoreError):
+        await talk.resume(first)
+    await talk.add({"role": "assistant", "content": "Indeed."})
+    assert not any(word in str(vars(store)) for word in ("They talked", "question", "fresh start"))
+    assert await made.examine("chat") == []
