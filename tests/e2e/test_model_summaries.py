@@ -19,7 +19,7 @@ AHEAD = structs.replace(PRESETS["refold"], soft=Share(0.6), prepares=False)
 RULES = ("Never touch billing/tax.py.", "Always answer in one line.", "You must keep the public API.")
 FILES = tuple(f"src/module_{number}.py" for number in range(6))
 INVENTED = "ZX-90817"
-OPENING, ENDING = AHEAD.texts.opening.strip(), AHEAD.texts.closing.strip()
+OPENING, ENDING = AHEAD.texts.opening.partition("{")[0].strip(), AHEAD.texts.closing.strip()
 MARKS = re.compile(r"<\s*/?\s*(?:transcript|previous-summary)", re.IGNORECASE)
 
 

@@ -23,7 +23,7 @@ from refold.core.policy import Policy
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.shown import Edit, Item, Room
 from refold.core.summary.checks import check_summary
-from refold.core.triggers import Facts, due
+from refold.core.triggers import Facts, due, message_limit
 from refold.model.budget import Budget, Share
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
@@ -197,7 +197,9 @@ def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     soft = frame.policy.soft
     if soft is None or not frame.policy.enabled or folded.settled == folded.size:
         return None
-    is_soon = size_of(folded, frame) >= exact(soft.fraction) * limit_of(frame.budget) / exact(now.ratio)
+    share, most = exact(soft.fraction), message_limit(frame.policy.triggers)
+    is_full = size_of(folded, frame) >= share * limit_of(frame.budget) / exact(now.ratio)
+    is_soon = is_full or (most is not None and len(folded.shown) >= share * most)
     return _request(folded, frame, now) if is_soon else None
 
 

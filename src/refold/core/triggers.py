@@ -104,3 +104,19 @@ def _passes(value: float | None, compare: Compare, threshold: float, what: str) 
     if value is None or value < threshold or (compare == ">" and value == threshold):
         return ""
     return f"{value:,} {what} {compare} {threshold:,}"
+
+
+def message_limit(rules: Mapping[Moment, Trigger]) -> int | None:
+    """The number of messages at which a policy acts, whatever they take; None where it does not count them."""
+    counts = (count for trigger in rules.values() if (count := _messages(trigger)) is not None)
+    return min(counts, default=None)
+
+
+def _messages(trigger: Trigger) -> int | None:
+    match trigger:
+        case MessageCount():
+            return trigger.messages
+        case AnyOf():
+            return min((count for one in trigger.triggers if (count := _messages(one)) is not None), default=None)
+        case _:
+            return None
