@@ -1,0 +1,58 @@
+"""Conversations for these tests, and authors of summaries that wait until they are told to go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from refold.keeping import Engine
+from refold.model.summary import Summary
+from refold.ports.store import Head, Session, Store
+from refold.ports.summariser import SummaryTask
+from tests.durability.notes import OWNER
+
+WINDOW = {"window": 4_000, "max_output": 200}
+
+
+def engine(store: Store, **settings) -> Engine:
+    return Engine(store, **{"owner": OWNER, **WINDOW, **settings})
+
+
+def turn(number: int, size: int = 300) -> list[dict]:
+    """An exchange with one tool call."""
+    call = {"id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    return [
+        {"role": "user", "content": f"<q{number}> question, please look at src/f{number}.py"},
+        {"role": "assistant", "content": f"<l{number}> I look", "tool_calls": [call]},
+        {
+            "role": "tool",
+            "tool_call_id": f"c{number}",
+            "content": f"<r{number}> " + "a line of code\n" * (size // 15),
+        },
+        {"role": "assistant", "content": f"<a{number}> answer"},
+    ]
+
+
+def names(messages: list[dict]) -> list[str]:
+    """The names that messages begin with."""
+    return [str(one["content"]).partition(" ")[0] for one in messages]
+
+
+class Author:
+    """Writes a summary when it is told to; says how often it was asked."""
+
+    def __init__(self, *, waits: bool = False) -> None:
+        self.asked, self.is_asked, self.may_answer = 0, asyncio.Event(), asyncio.Event()
+        if not waits:
+            self.may_answer.set()
+
+    async def write(self, task: SummaryTask) -> Summary:
+        self.asked += 1
+        self.is_asked.set()
+        await self.may_answer.wait()
+        text = f"What was said from {task.first} to {task.last}."
+        return Summary(text, task.first, task.last, 0, "model", task.scope)
+
+
+async def live_sessions(store: Store, head: Head) -> list[Session]:
+    found = await store.sessions(OWNER, head.conversation)
+    return [one for one in found if one.state == "live" and one.branch == head.branch]

@@ -1,0 +1,273 @@
+"""The tests of the tests: known defects are put into the engine and the store one at a time, and each must be found.
+
+Most of them have lost somebody's messages somewhere. What finds them is the checker that runs after every kill and for every
+user who asks the doctor, or the suite that all stores have to pass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+
+import pytest
+from msgspec import structs
+
+from refold import durable, keeping
+from refold.core import cut
+from refold.durable import DurableConversation
+from refold.engine import snapshot
+from refold.engine.work import Work
+from refold.model.errors import RefoldError
+from refold.ports.store import Batch, Head
+from refold.store import committing, rows
+from refold.store.queries import load
+from refold.store.sqlite import SqliteStore
+from refold.store.sqlstore import SqlStore
+from refold.store.transactions import Transaction
+from tests.contract import (
+    test_store_commit,
+    test_store_compactions,
+    test_store_owners,
+    test_store_sessions,
+    test_store_work,
+)
+from tests.durability import test_arrivals, test_stale
+from tests.durability.life import Life, PowerFailure
+
+Inject = Callable[[pytest.MonkeyPatch, SqliteStore], None]
+Contract = Callable[[SqliteStore], Awaitable[None]]
+
+
+@pytest.fixture
+async def sqlite(tmp_path):
+    made = await SqliteStore.open(tmp_path / "life.db")
+    yield made
+    await made.close()
+
+
+def changed(name: str, old: str, new: str) -> Inject:
+    """Another text in one statement."""
+
+    def inject(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+        statement = load("sqlite")[name]
+        assert old in statement
+        patch.setitem(load("sqlite"), name, statement.replace(old, new))
+
+    return inject
+
+
+def script(text: str) -> Inject:
+    """Another schema."""
+    return lambda patch, store: store._file._writer.connection.execute(text) and None
+
+
+def switch_in_two_commits(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    """The session is closed, and the power fails before the next one is opened."""
+    commit = SqlStore.commit
+
+    def close(head: Head, first: int) -> Transaction[None]:
+        closing = {"owner": head.owner, "id": head.session, "last": first, "at": 0.0, "summary": ""}
+        yield "close_session", closing
+
+    async def torn(self: SqlStore, seen: Head, batch: Batch) -> Head:
+        opened = [change.opens for change in batch.changes if change.opens]
+        if not opened:
+            return await commit(self, seen, batch)
+        await self._write(close, seen, opened[0].first)
+        raise PowerFailure
+
+    patch.setattr(SqlStore, "commit", torn)
+
+
+def tail_from_a_snapshot(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    """What was said since the last change is not read again."""
+    patch.setattr(snapshot, "grown", lambda folded, originals: folded)
+    patch.setattr(durable.DurableConversation, "_catch_up", _trusting)
+
+
+async def _trusting(self: DurableConversation) -> None:
+    """Look where the branch is, and believe that memory is there too."""
+    seen = self._journal.seen
+    self._journal.seen = await self._journal.store.head(seen.owner, seen.conversation, seen.branch) or seen
+
+
+def memory_is_not_read_again(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    patch.setattr(DurableConversation, "_catch_up", _trusting)
+
+
+def reply_is_not_stored_before_use(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    async def careless(*_: object) -> bool:
+        return True
+
+    patch.setattr(SqlStore, "reply", careless)
+
+
+def cut_in_the_middle_of_a_pair(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    patch.setattr(cut, "pair_safe", lambda view, at: min(at, len(view)))
+
+
+def message_changed_in_place(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    """Redacted after the fact, say."""
+    append = committing._append
+
+    def appended(head: Head, messages: object) -> Transaction[None]:
+        yield from append(head, messages)  # type: ignore[arg-type]
+        yield "redact", {"owner": head.owner}
+
+    connection = store._file._writer.connection
+    connection.execute("DROP TRIGGER message_never_changes")
+    text = "UPDATE message SET body = CAST(replace(CAST(body AS TEXT), 'question', 'QUESTION') AS BLOB) WHERE owner = :owner AND seq = 0"
+    patch.setitem(load("sqlite"), "redact", text)
+    patch.setattr(committing, "_append", appended)
+
+
+def summary_of_another_session(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    """What is found for a piece of work is what was written for the first session."""
+    found = Work._found
+
+    async def anything(self: Work, planned):
+        own, seen = await found(self, planned), self.journal.seen
+        first, *_ = await self.journal.store.summaries(seen.owner, seen.branch) or [None]
+        return structs.replace(own, text=first.summary.text) if own and first else own
+
+    patch.setattr(Work, "_found", anything)
+
+
+def summary_covers_something_else(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    of_summary = rows.of_summary
+
+    def shifted(owner, branch, written):
+        summary = structs.replace(written.summary, last=written.summary.last - 1)
+        return of_summary(owner, branch, structs.replace(written, summary=summary))
+
+    patch.setattr(rows, "of_summary", shifted)
+
+
+def two_beginnings_of_one_name(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    patch.setattr(keeping, "sha256", lambda name: sha256(name + os.urandom(8)))
+
+
+def half_a_batch(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    append = committing._append
+    patch.setattr(committing, "_append", lambda head, messages: append(head, messages[:3]))
+
+
+def nobody_sweeps(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    async def nothing(*_: object) -> int:
+        return 0
+
+    patch.setattr(keeping, "sweep", nothing)
+
+
+FOUND_IN_LIFE: dict[str, Inject] = {
+    "numbers from a sequence": changed(
+        "add_message",
+        ":owner, :branch, :seq",
+        ":owner, :branch, (SELECT coalesce(max(id), -1) + 1 FROM message)",
+    ),
+    "the switch in two commits": switch_in_two_commits,
+    "the tail from a snapshot": tail_from_a_snapshot,
+    "memory is not read again": memory_is_not_read_again,
+    "an undo that does not open the range again": changed("reopen_session", "last = NULL, ", ""),
+    "an undo that leaves the session in the line": changed("undo_session", "state = 'undone', ", ""),
+    "the next session begins one message late": changed("add_session", ":first,", ":first + 1,"),
+    "a reply that is not stored before use": reply_is_not_stored_before_use,
+    "a cut in the middle of a pair": cut_in_the_middle_of_a_pair,
+    "a message changed in place": message_changed_in_place,
+    "the summary of another session": summary_of_another_session,
+    "a summary that covers something else": summary_covers_something_else,
+    "two beginnings of one name": two_beginnings_of_one_name,
+    "half a batch": half_a_batch,
+    "nobody sweeps": nobody_sweeps,
+}
+
+FOUND_BY_CONTRACT: dict[str, tuple[Inject, Contract]] = {
+    "no unique live child": (
+        script("DROP INDEX session_one_continuation"),
+        test_store_sessions.test_a_session_has_one_live_compaction_after_it,
+    ),
+    "compare-and-swap without the epoch": (
+        changed("swap_branch", " AND epoch = :seen_epoch", ""),
+        test_store_commit.test_a_writer_who_did_not_see_the_last_change_is_refused,
+    ),
+    "compare-and-swap without the number": (
+        changed("swap_branch", " AND next_seq = :seen_seq", ""),
+        test_stale.test_a_change_by_a_writer_who_missed_a_message_is_refused,
+    ),
+    "a claim without an end": (
+        changed("claim_compaction", "(holder = '' OR until <= :now)", "holder = ''"),
+        test_store_work.test_work_that_somebody_left_is_taken_over_when_its_time_is_up,
+    ),
+    "a claim for everybody": (
+        changed("claim_compaction", " AND (holder = '' OR until <= :now)", ""),
+        test_store_work.test_work_is_begun_by_one,
+    ),
+    "a compaction installed twice": (
+        changed("install_compaction", "compaction.state <> 'installed' AND ", ""),
+        test_store_compactions.test_the_same_compaction_is_installed_once,
+    ),
+    "no owner in a question": (
+        changed("get_session", "owner = :owner AND ", ""),
+        test_store_owners.test_owners_with_the_same_names_for_everything_never_meet,
+    ),
+}
+
+
+async def test_nothing_is_found_where_nothing_is_wrong(sqlite):
+    assert await Life(sqlite).live() == []
+
+
+@pytest.mark.parametrize("defect", FOUND_IN_LIFE)
+async def test_the_checker_finds(sqlite, monkeypatch, defect):
+    FOUND_IN_LIFE[defect](monkeypatch, sqlite)
+    found = await Life(sqlite).live()
+    monkeypatch.undo()
+    assert found, defect
+
+
+@pytest.mark.parametrize("defect", FOUND_BY_CONTRACT)
+async def test_the_contract_finds(sqlite, monkeypatch, defect):
+    inject, contract = FOUND_BY_CONTRACT[defect]
+    inject(monkeypatch, sqlite)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        await contract(sqlite)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("defect", FOUND_BY_CONTRACT)
+async def test_the_contract_holds_without(sqlite, defect):
+    await FOUND_BY_CONTRACT[defect][1](sqlite)
+
+
+async def _from_what_it_was(self: DurableConversation) -> None:
+    """The originals are put into the memory of before they were read, and what arrived meanwhile is gone from it."""
+    memory = self._talk.memory
+    folded = memory.folded
+    if memory.frame.policy.source == "all" and folded.origin:
+        earlier = await self._journal.originals(memory, 0, folded.origin)
+        empty = folded.shown.__class__(folded.shown.dialect, folded.shown.counter)
+        branch = empty.extend((*(one.message for one in earlier), *folded.branch.messages()))
+        memory.folded = structs.replace(folded, branch=branch, origin=0, told=0)
+
+
+async def _unaware(self: DurableConversation) -> None:
+    """Only the store's head is looked at; that memory has another number of messages is not noticed."""
+    seen = self._journal.seen
+    now = await self._journal.store.head(seen.owner, seen.conversation, seen.branch)
+    if self._is_behind or (now.next_seq, now.epoch) != (seen.next_seq, seen.epoch):
+        await self.load()
+
+
+async def test_the_overlap_of_everything_finds_a_memory_put_back(monkeypatch):
+    monkeypatch.setattr(DurableConversation, "_hold_originals", _from_what_it_was)
+    monkeypatch.setattr(DurableConversation, "_catch_up", _unaware)
+    with pytest.raises((AssertionError, RefoldError)):
+        await test_arrivals.test_nothing_is_lost_whatever_goes_on_at_the_same_time("librechat")
+
+
+async def test_the_overlap_of_everything_finds_reading_without_waiting(monkeypatch):
+    monkeypatch.setattr(DurableConversation, "_look_up", _unaware)
+    monkeypatch.setattr(DurableConversation, "_catch_up", _unaware)
+    with pytest.raises((AssertionError, RefoldError)):
+        await test_arrivals.test_nothing_is_lost_whatever_goes_on_at_the_same_time("refold")
