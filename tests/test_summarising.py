@@ -87,6 +87,17 @@ class TestBlock:
         assert settings.policy.recipe.prompts.fresh == "Sum it up."
         assert with_block({"parameters": {"temperature": 0}}, SETTINGS).summarisers == ()
 
+    def test_who_writes_already_goes_on_where_it_names_nobody(self):
+        others = (Provider("openai", "gpt-4o-mini", parameters={"seed": 1}), Provider("anthropic"))
+        settings = structs.replace(SETTINGS, summarisers=others)
+        assert with_block({"prompt": "Sum it up."}, settings).summarisers == others
+        found = with_block({"parameters": {"temperature": 0, "top_p": 0.5}}, settings).summarisers
+        assert [(one.name, one.parameters) for one in found] == [
+            ("openai", {"seed": 1, "top_p": 0.5}),
+            ("anthropic", {"top_p": 0.5}),
+        ]
+        assert with_block({"model": "o4-mini"}, settings).summarisers == (Provider("", "o4-mini"),)
+
     def test_what_is_wrong_is_named(self):
         with pytest.raises(ConfigError, match=r"summarization\.reserveRatio"):
             with_block({"reserveRatio": 5}, SETTINGS)

@@ -8,30 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from refold import sync
 from refold.compose import USUAL_OUTPUT
 from refold.core import extractive
 from refold.core.fold import Folded
 from refold.core.plan import Frame, SummaryRequest
+from refold.engine.author import Summarise, summariser_of
 from refold.engine.bill import Bill
 from refold.engine.memory import Memory
 from refold.engine.receipts import Receipt
 from refold.engine.refusal import read_refusal
 from refold.engine.tasks import task_of
-from refold.model.dialect import Dialect
 from refold.model.errors import ContextOverflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement
-from refold.ports.summariser import Summariser, SummaryTask
+from refold.ports.summariser import Summariser
 from refold.ports.upstream import Ask, CountingUpstream, Upstream
-from refold.wire.plain import plain_message
 from refold.wire.reply import Reply
 
+__all__ = ["Conversation", "Summarise"]
+
 T = TypeVar("T")
+Place: TypeAlias = tuple[object, ...]
+"""What a summary would follow: where two places are the same, so is what is shown before it."""
 
 _log = logging.getLogger("refold")
 
@@ -39,12 +44,16 @@ ENOUGH = 0.5
 """Of the messages that a compaction would take out now: a summary of so many is used as it is, and no other is paid for."""
 
 
-class Summarise(Protocol):
-    """Writes a summary by whatever means; an empty text means that none could be written."""
+_held: set[asyncio.Task[None]] = set()
+"""What is being written: a loop does not hold its tasks, and what is paid for must not vanish with a conversation."""
 
-    async def __call__(
-        self, messages: Sequence[dict[str, Any]], *, previous: str, max_tokens: int
-    ) -> str: ...
+
+class _Asked(Struct, frozen=True):
+    """A summary that is being written, or was and is there: what it follows, and the messages that it covers."""
+
+    place: Place
+    first: int
+    last: int
 
 
 class Conversation:
@@ -58,17 +67,18 @@ class Conversation:
         self, model: str = "", *, summariser: Summariser | Summarise | None = None, **settings: Any
     ) -> None:
         self._talk = sync.Conversation(model, **settings)
-        dialect = self._talk.memory.frame.fixed.dialect
-        self._summariser = _Function(summariser, dialect) if callable(summariser) else summariser
+        memory = self._talk.memory
+        count = memory.folded.shown.counter.text
+        self._summariser = summariser_of(summariser, memory.frame.fixed.dialect, count)
         if self._talk.memory.frame.policy.recipe.strategy == "extractive":
             self._summariser = None
         self._writing: asyncio.Task[None] | None = None
-        self._asked: SummaryRequest | None = None
-        """What is being written, or was and is there."""
-        self._given_up: tuple[Summary, ...] | None = None
-        """The summaries shown when a new one could not be written."""
+        self._asked: _Asked | None = None
+        self._given_up: Place | None = None
+        """Where a summary could not be written."""
         self._is_skipped = False
         """A compaction was left out since then: whoever failed may be asked again."""
+        self._compacting = asyncio.Lock()
         self._talk.memory.summarise = self._without_model
 
     async def add(self, *messages: object, sensitive: bool = False) -> None:
@@ -102,14 +112,25 @@ class Conversation:
 
     async def compact(self, *, focus: str = "") -> dict[str, Any]:
         """Compact now, and give the fields of the next request. `focus` is what the summary should give its room to."""
+        before = self._place
+        async with self._compacting:
+            before = self._place if focus else before
+            if self._place == before:  # else somebody who asked at the same time has done it
+                await self._have_written(focus)
+            return await self._done(lambda: self._compacted(before))
+
+    def _compacted(self, before: Place) -> dict[str, Any]:
+        return self._talk.compact() if self._place == before else self._talk.context()
+
+    async def _have_written(self, focus: str) -> None:
+        """Wait for the summary that a compaction would take now: the one that is being written, or another one."""
         request = self._talk.memory.asked_for()
-        if self._summariser is not None and request is not None:
-            if not focus and self._is_asked_for(request):
-                await self.ready()
-            else:
-                await self.close()
-                await self._write(request, self._summariser, focus)
-        return await self._done(self._talk.compact)
+        if self._summariser is None or request is None:
+            return
+        if focus or not self._is_asked_for(request):
+            await self.close()
+            self._begin(self._talk.memory.asked_for() or request, self._summariser, focus)
+        await self.ready()
 
     async def undo(self) -> bool:
         """Take back the last thing that was done to the context."""
@@ -150,15 +171,19 @@ class Conversation:
         return reply
 
     async def ready(self) -> None:
-        """Wait until no summary is being written: for tests, and before a program ends."""
-        if self._writing is not None:
-            await asyncio.gather(self._writing, return_exceptions=True)
+        """Wait until no summary is being written. Who stops waiting does not stop the work: it is paid for; `close` does."""
+        while self._writing is not None and not self._writing.done():
+            await asyncio.wait({self._writing})
 
     async def close(self) -> None:
         """Stop what goes on in the background. Nothing that was said is lost by it."""
-        if self._writing is not None:
-            self._writing.cancel()
-        await self.ready()
+        writing, asked = self._writing, self._asked
+        if writing is None:
+            return
+        writing.cancel()
+        await asyncio.wait({writing})
+        if writing.cancelled() and self._asked is asked:
+            self._asked = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -189,50 +214,81 @@ class Conversation:
 
     def _write_ahead(self) -> None:
         """Ask for a summary, where it is time. Once for each fold: who is down is not asked with every message."""
-        is_busy = self._writing is not None and not self._writing.done()
-        has_failed = self._has_failed(self._talk.memory.folded) and not self._is_skipped
-        if self._summariser is None or is_busy or has_failed:
+        if self._summariser is None or self._is_writing or (self._has_failed and not self._is_skipped):
             return
         request = self._talk.memory.ahead()
         if request is not None:
-            self._writing = asyncio.create_task(self._write(request, self._summariser))
+            self._begin(request, self._summariser)
+
+    def _begin(self, request: SummaryRequest, summariser: Summariser, focus: str = "") -> None:
+        self._writing = asyncio.create_task(self._write(request, summariser, focus))
+        _held.add(self._writing)
+        self._writing.add_done_callback(_held.discard)
+
+    @property
+    def _place(self) -> Place:
+        """By what is covered, and not by identity: what is read again from a store is the same."""
+        return tuple((one.last, one.number) for one in self._talk.memory.folded.summaries)
+
+    @property
+    def _is_writing(self) -> bool:
+        return self._writing is not None and not self._writing.done()
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._given_up is not None and self._given_up == self._place
 
     def _is_asked_for(self, request: SummaryRequest) -> bool:
         """Does what is being written, or is there already, stand for enough of what would leave now?"""
         asked = self._asked
-        if asked is None or asked.previous is not request.previous:
+        if asked is None or asked.place != self._place or not self._talk.memory.suffices(asked.last):
             return False
-        start = asked.previous[-1].last if asked.previous else 0
-        return ENOUGH * (request.last - start) <= asked.last - start <= request.last - start
+        return ENOUGH * (request.last - asked.first) <= asked.last - asked.first <= request.last - asked.first
 
-    def _has_failed(self, folded: Folded) -> bool:
-        return self._given_up is not None and self._given_up is folded.summaries
+    def _note_asked(self, last: int) -> _Asked:
+        """Note that a summary up to this message is being written, or there, for what is shown now."""
+        shown = self._talk.memory.folded.summaries
+        self._asked = _Asked(self._place, shown[-1].last if shown else 0, last)
+        return self._asked
 
     def _without_model(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
         """What stands for messages where no model's summary does: a digest, or what the policy says after a failure."""
-        if self._has_failed(folded) and frame.policy.on_failure != "digest":
+        if self._has_failed and frame.policy.on_failure != "digest":
             self._is_skipped = True
             return None
         return extractive.summarise(request, folded, frame)
 
-    async def _write(self, request: SummaryRequest, summariser: Summariser, focus: str = "") -> None:
+    def _write(
+        self, request: SummaryRequest, summariser: Summariser, focus: str = ""
+    ) -> Coroutine[Any, Any, None]:
         """Have one summary written. Whatever goes wrong, the history is there, and a digest needs no model."""
-        memory = self._talk.memory
-        self._asked, self._is_skipped = request, False
+        self._is_skipped = False
+        return self._prepare(self._note_asked(request.last), request, summariser, focus)
+
+    async def _prepare(
+        self, asked: _Asked, request: SummaryRequest, summariser: Summariser, focus: str
+    ) -> None:
+        summary = None
         try:
-            summary = await self._written(request, summariser, focus)
-        except asyncio.CancelledError:
-            self._asked = None
-            raise
-        if memory.folded.summaries is not request.previous:
-            return  # it came too late, or was undone: what it covers is not what is shown now
-        if summary is None:
-            self._asked, self._given_up = None, request.previous
-        else:
+            if self._place == asked.place:
+                summary = await self._written(request, summariser, focus)
+        finally:
+            # It may have come too late, or been undone: what it covers is not what is shown now.
+            is_of_use = summary is not None and self._place == asked.place
+            if self._asked is asked and not is_of_use:
+                self._asked = None
+        if summary is not None and is_of_use:
             self._given_up = None
-            memory.prepare(summary)
+            self._talk.memory.prepare(summary)
 
     async def _written(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
+        place = self._place
+        summary = await self._answer(request, summariser, focus)
+        if summary is None:
+            self._given_up = place
+        return summary
+
+    async def _answer(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
         memory = self._talk.memory
         try:
             task = task_of(
@@ -247,15 +303,3 @@ class Conversation:
         except Exception as error:  # noqa: BLE001  # somebody else's code: its failure must not stop the conversation
             _log.warning("a summary could not be written: %s", type(error).__name__)
             return None
-
-
-class _Function:
-    """A function as a summariser: it is given plain messages, and its text is taken as it is."""
-
-    def __init__(self, write: Summarise, dialect: Dialect) -> None:
-        self._write, self._dialect = write, dialect
-
-    async def write(self, task: SummaryTask) -> Summary | None:
-        messages = [plain_message(passage.message, self._dialect) for passage in task.passages]
-        text = (await self._write(messages, previous=task.previous, max_tokens=task.max_tokens)).strip()
-        return Summary(text, task.first, task.last, 0, "model", task.scope) if text else None

@@ -8,75 +8,53 @@ down before it begins.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from copy import copy
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
-from refold.conversation import Conversation, Summarise
+from refold.conversation import Conversation, Place, Summarise
 from refold.core.cost import call_cost
 from refold.core.plan import Frame, SummaryRequest
 from refold.core.policy import Policy
-from refold.core.view import View
 from refold.engine import recalling, sessions
 from refold.engine.accounts import MessageTokens, message_tokens
-from refold.engine.hindsight import Difference, Sent, difference, note_sent, rehearse, sent_with
+from refold.engine.author import Question, name_of, summariser_of
+from refold.engine.breaker import Breaker
+from refold.engine.hindsight import Difference, Sent, difference, note_sent, noted_call, sent_with
 from refold.engine.journal import Journal
-from refold.engine.learning import begin_with, keep_learnt
+from refold.engine.learning import begin_with, go_on_with, keep_learnt
 from refold.engine.lookup import is_handle
-from refold.engine.receipts import Receipt
+from refold.engine.memory import Memory
+from refold.engine.originals import hold_originals
 from refold.engine.sessions import Resumed
-from refold.engine.work import Work
-from refold.model.errors import Conflict, InvalidWindow, NotFound
-from refold.model.message import Message
+from refold.engine.status import Preview, Status, preview_of, status_of
+from refold.engine.work import Asking, Work
+from refold.model.errors import Conflict, InvalidWindow, NotFound, RefoldError
 from refold.model.summary import Summary
+from refold.model.tokens import Usage
 from refold.model.window import Window
-from refold.ports.store import Call, Compaction, Session
+from refold.ports.store import Call, Compaction, CompactionKind, Session
 from refold.ports.summariser import Summariser
 from refold.wire.plain import plain_message, read_usage
 from refold.wire.reading import FIELDS, read
 from refold.wire.request import fixed_of
 
+__all__ = ["DurableConversation", "Preview", "Status"]
+
 T = TypeVar("T")
 
+_log = logging.getLogger("refold")
+
 EVERYTHING = 10**9
-TRIES = 20
-"""How often an act is done again because another process was first: so many in a row means that something else is wrong."""
-MAX_FAILURES = 3
-"""After so many summaries in a row that could not be written, the model is asked no more: it costs, and nothing comes of it."""
-
-
-class Status(Struct, frozen=True):
-    """How a conversation is doing."""
-
-    messages: int
-    tokens: int
-    limit: int
-    compactions: int
-    flag: str
-    """Why the next call will compact; empty where there is no reason."""
-    in_vain: int
-    failures: int
-    is_stopped: bool
-    """No model is asked for summaries any more: it failed too often, or the money is spent."""
-    spent: float
-    """Dollars for summaries."""
-
-    @property
-    def ratio(self) -> float:
-        return self.tokens / self.limit if self.limit else 0.0
-
-
-class Preview(Struct, frozen=True):
-    """What a compaction would do: tokens before and after, why, and what would be sent."""
-
-    before: int
-    after: int
-    receipt: Receipt | None
-    messages: tuple[Message, ...]
-    difference: Difference
+TRIES = 200
+"""How often an act is done again because another process was first: one that writes without a pause keeps others out for a
+second or two, since it need not read again; so many in a row means that something else is wrong."""
 
 
 class DurableConversation(Conversation):
@@ -93,8 +71,8 @@ class DurableConversation(Conversation):
         **settings: Any,
     ) -> None:
         super().__init__(model, summariser=summariser, **settings)
-        self._journal, self._work = journal, Work(journal, holder)
-        self._max_spend, self._spent, self._failures = max_spend, 0.0, 0
+        self._model, self._journal, self._work = model, journal, Work(journal, holder)
+        self._breaker = Breaker(journal, max_spend)
         self._one_at_a_time, self._is_behind = asyncio.Lock(), True
         self._window: Window | None = None
         self._sent: Sent | None = None
@@ -105,16 +83,21 @@ class DurableConversation(Conversation):
 
     async def load(self) -> None:
         """Put memory where the store is."""
-        memory = self._talk.memory
-        await self._journal.load(memory)
-        if not self._journal.seen.notes:
-            await begin_with(self._journal, memory)
-        calls = await self._journal.store.calls(self._journal.seen.owner, self.id)
-        self._spent = sum(call.dollars for call in calls if call.kind == "summary")
-        self._asked, self._is_behind = None, False
+        memory, is_loaded = self._talk.memory, False
+        while not is_loaded:
+            await self._journal.load(memory)
+            if not self._journal.seen.notes:
+                await begin_with(self._journal, memory)
+            with suppress(Conflict):
+                await go_on_with(self._journal, memory, self._model)
+                is_loaded = True
+        self._is_behind = False
         self._instruct()
+        if not (self._is_writing and self._asked and self._asked.place == self._place):
+            self._asked = None
         if (prepared := await self._work.ready()) is not None:
             memory.prepare(prepared)
+            self._note_asked(prepared.last)
 
     async def add(self, *messages: object, sensitive: bool = False, key: str = "") -> None:
         """Add what was said. What comes with the `key` of something that is there already is not added again, so that an act
@@ -132,23 +115,7 @@ class DurableConversation(Conversation):
         """Take in what the provider reported, and keep it."""
         memory = self._talk.memory
         reported = read_usage(usage, memory.frame.fixed.dialect)
-        calls: list[Call] = []
-        if reported is not None:
-            prices, seen = memory.frame.prices, self._journal.seen
-            sent = self._sent or note_sent(self._journal, memory)
-            calls.append(
-                Call(
-                    id=self._journal.new_id(),
-                    branch=seen.branch,
-                    session=self._journal.session.id,
-                    usage=reported,
-                    size=sent.size,
-                    model=seen.model,
-                    receipt=msgspec.json.encode(sent),
-                    dollars=call_cost(reported, prices) if prices else 0.0,
-                    at=self._journal.clock(),
-                )
-            )
+        calls = [noted_call(self._journal, memory, reported, self._sent)] if reported is not None else []
         before = memory.calibration.ratio, memory.limits.stated
         await self._kept(lambda: memory.record(reported), calls)
         await keep_learnt(self._journal, memory, before)
@@ -178,10 +145,12 @@ class DurableConversation(Conversation):
     async def preview(self, *, preset: Policy | None = None) -> Preview:
         """What a compaction would do now, without doing it and without asking any model."""
         await self._look_up()
-        found, window = rehearse(self._talk.memory, self._framed(preset))
-        receipt = found.receipts[-1] if found.receipts else None
-        sent = (*window.summaries, *window.messages)
-        return Preview(found.before.tokens, found.after.tokens, receipt, sent, found)
+        return preview_of(self._talk.memory, self._framed(preset))
+
+    async def compact(self, *, focus: str = "") -> dict[str, Any]:
+        """Compact now, on what is there now; see `refold.Conversation.compact`."""
+        await self._look_up()
+        return await super().compact(focus=focus)
 
     async def fold(self, *, focus: str = "") -> None:
         """Compact now, also where no call can follow yet because the assistant had the last word."""
@@ -208,22 +177,47 @@ class DurableConversation(Conversation):
         await self._kept(lambda: None)
         self._instruct()
 
-    async def rerun(self, *, preset: Policy | None = None) -> bool:
-        """Do the last compaction of this session again, on the same messages, by another policy; False where there is none."""
-        last = await self._last_change(kind="summarise")
+    async def rerun(
+        self, *, preset: Policy | None = None, summariser: Summariser | Summarise | None = None
+    ) -> bool:
+        """Do the last compaction of this session again, on the same messages, by another policy or another summariser; False
+        where there is none. Until it is done everything else waits.
+        """
+        memory = self._talk.memory
+        async with self._compacting, self._one_at_a_time:
+            await self.close()
+            await self._catch_up()
+            last = await self._take_back()
+            if last is None:
+                return False
+            frame, memory.frame = memory.frame, self._framed(preset)
+            try:
+                await self._write_up_to(last.cut, summariser)
+                await self._keep(lambda: self._fold_at(last.cut))
+            finally:
+                memory.frame = frame
+        return True
+
+    async def _take_back(self) -> Compaction | None:
+        """Undo the last compaction of this session and all that was done since."""
+        last = await self._last_change("summarise")
         while last is not None and (change := await self._last_change()) is not None:
-            await self.undo()
+            await self._step(self._undo)
             if change.id == last.id:
                 break
-        if last is None:
-            return False
+        return last
+
+    async def _write_up_to(self, cut: int, summariser: Summariser | Summarise | None) -> None:
         memory = self._talk.memory
-        frame, memory.frame = memory.frame, self._framed(preset)
-        try:
-            await self._kept(lambda: memory.compact(cut=last.cut))
-        finally:
-            memory.frame = frame
-        return True
+        count = memory.folded.shown.counter.text
+        author = summariser_of(summariser, memory.frame.fixed.dialect, count) or self._summariser
+        request, recipe = memory.asked_for(cut), memory.frame.policy.recipe
+        if request is not None and author is not None and recipe.strategy != "extractive":
+            await self._write(request, author)
+
+    def _fold_at(self, cut: int) -> None:
+        with suppress(InvalidWindow):  # where no call can follow yet, what is shown changes all the same
+            self._talk.memory.compact(cut=cut)
 
     def _framed(self, policy: Policy | None) -> Frame:
         frame = self._talk.memory.frame
@@ -238,7 +232,9 @@ class DurableConversation(Conversation):
 
     async def new(self) -> Session:
         """Begin a session that knows nothing of what was said. Nothing is lost: it can be resumed, and recalled."""
-        return await self._stepped(lambda: sessions.begin_new(self._journal, self._talk.memory))
+        opened = await self._stepped(lambda: sessions.begin_new(self._journal, self._talk.memory))
+        await self.close()  # what is being written is for the one before
+        return opened
 
     async def resume(self, session: Session) -> Resumed:
         """Go on with an earlier session: all of it where it fits, else its summary.
@@ -246,23 +242,13 @@ class DurableConversation(Conversation):
         Raises:
             NotFound: the session is the open one, or was undone.
         """
-        return await self._stepped(lambda: sessions.resume(self._journal, self._talk.memory, session))
+        opened = await self._stepped(lambda: sessions.resume(self._journal, self._talk.memory, session))
+        await self.close()
+        return opened
 
     async def status(self) -> Status:
         await self._look_up()
-        memory, seen = self._talk.memory, self._journal.seen
-        changes = await self._journal.store.compactions(seen.owner, seen.branch)
-        return Status(
-            messages=seen.next_seq,
-            tokens=memory.measurement.content.tokens,
-            limit=memory.measurement.window - memory.measurement.reserve,
-            compactions=sum(one.kind == "summarise" and one.state == "installed" for one in changes),
-            flag=memory.flag,
-            in_vain=memory.in_vain,
-            failures=self._failures,
-            is_stopped=self._is_stopped,
-            spent=self._spent,
-        )
+        return await status_of(self._journal, self._talk.memory, self._breaker)
 
     async def _done(self, act: Callable[[], T]) -> T:
         return await self._kept(act)
@@ -270,33 +256,43 @@ class DurableConversation(Conversation):
     async def _kept(self, act: Callable[[], T], calls: Sequence[Call] = (), key: str = "") -> T:
         """Act, and keep what came of it."""
         async with self._one_at_a_time:
-            for _ in range(TRIES):
-                await self._catch_up()
-                result, self._is_behind = act(), True
-                try:
-                    await self._journal.save(self._talk.memory, calls, key)
-                except Conflict:
-                    if key and await self._has_key(key):
-                        return result  # it came twice at the same time
-                    continue
-                self._is_behind = False
-                self._look_at_sent()
-                return result
-        raise Conflict("other writers were first again and again", hint="is something writing in a loop?")
+            return await self._keep(act, calls, key)
+
+    async def _keep(self, act: Callable[[], T], calls: Sequence[Call] = (), key: str = "") -> T:
+        for _ in range(TRIES):
+            await self._catch_up()
+            put_back = _mark(self._talk.memory)
+            result, self._is_behind = act(), True
+            try:
+                await self._journal.save(self._talk.memory, calls, key)
+            except BaseException as error:
+                put_back()
+                if not isinstance(error, Conflict):
+                    raise
+                if key and await self._has_key(key):
+                    return result  # it came twice at the same time
+                continue
+            self._is_behind = False
+            self._look_at_sent()
+            return result
+        raise _overrun()
 
     async def _stepped(self, act: Callable[[], Awaitable[T]]) -> T:
         """Do what takes several steps in the store. Cut off between two of them, memory is read again before anything else."""
         async with self._one_at_a_time:
-            for _ in range(TRIES):
-                await self._catch_up()
-                self._is_behind = True
-                try:
-                    result = await act()
-                except Conflict:
-                    continue
-                await self.load()
-                return result
-        raise Conflict("other writers were first again and again", hint="is something writing in a loop?")
+            return await self._step(act)
+
+    async def _step(self, act: Callable[[], Awaitable[T]]) -> T:
+        for _ in range(TRIES):
+            await self._catch_up()
+            self._is_behind = True
+            try:
+                result = await act()
+            except Conflict:
+                continue
+            await self.load()
+            return result
+        raise _overrun()
 
     def _look_at_sent(self) -> None:
         """Note what a new window was made of, before anything else happens."""
@@ -323,61 +319,78 @@ class DurableConversation(Conversation):
         self._is_behind |= self._talk.memory.folded.size != seen.next_seq
         if not self._is_behind:
             now = await self._journal.store.head(seen.owner, seen.conversation, seen.branch)
-            self._is_behind = now is None or (now.next_seq, now.epoch) != (seen.next_seq, seen.epoch)
+            self._is_behind = now is None or now.place != seen.place
         if self._is_behind:
             await self.load()
 
-    async def _last_change(self, kind: str = "") -> Compaction | None:
-        """The newest change of the open session that is still in effect."""
-        seen, session = self._journal.seen, self._journal.session.id
-        changes = await self._journal.store.compactions(seen.owner, seen.branch)
-        own = (
-            one
-            for one in changes
-            if one.state == "installed"
-            and (one.session or one.base) == session
-            and (one.kind == "summarise" or not one.session)
-            and kind in ("", one.kind)
-        )
-        return max(own, key=lambda one: one.number, default=None)
+    async def _last_change(self, *kinds: CompactionKind) -> Compaction | None:
+        """The newest change of the open session that can be taken back."""
+        owner, session = self._journal.seen.owner, self._journal.session.id
+        found = await self._journal.store.last_change(owner, session, kinds)
+        is_beginning = found is not None and found.kind == "reduce" and bool(found.session)
+        return None if is_beginning else found
 
     @property
-    def _is_stopped(self) -> bool:
-        is_spent = self._max_spend is not None and self._spent >= self._max_spend
-        return is_spent or self._failures >= MAX_FAILURES
+    def _place(self) -> Place:
+        return self._journal.session.id, *super()._place
 
     def _write_ahead(self) -> None:
-        if not self._is_stopped:
+        if not self._breaker.is_open:
             super()._write_ahead()
 
     async def _written(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
-        memory = self._talk.memory
-        parts = (memory.frame.policy.recipe, memory.frame.policy.scope, focus, type(summariser).__qualname__)
-        recipe = sha256(msgspec.json.encode(parts)).hexdigest()[:32]
-        write = super()._written
+        place, question = self._place, Question(summariser)
 
-        async def written() -> Summary | None:
+        async def write() -> Summary | None:
             await self._hold_originals()
-            return await write(request, summariser, focus)
+            if self._place != place:
+                raise Conflict("the conversation has moved on")
+            return await self._answer(request, question, focus)
 
-        found = await self._work.summarise(request, recipe, written, self._price)
-        self._failures = 0 if found else self._failures + 1
-        self._spent += self._price(found) if found else 0.0
-        return found
+        asking = Asking(
+            recipe=self._recipe(summariser, focus),
+            write=write,
+            dollars=self._dollars,
+            spent=question.spent,
+            may_ask=self._breaker.may_ask,
+            is_wanted=self._compacting.locked(),
+        )
+        try:
+            outcome = await self._work.summarise(request, asking)
+        except RefoldError as error:
+            _log.warning("a summary could not be written: %s", type(error).__name__)
+            return None
+        self._breaker.note(outcome)
+        if outcome.has_failed:
+            self._given_up = place
+        return outcome.summary
+
+    def _recipe(self, summariser: Summariser, focus: str) -> str:
+        """The hash of how a summary is made."""
+        policy = self._talk.memory.frame.policy
+        parts = (policy.recipe, policy.scope, policy.source, focus, name_of(summariser))
+        return sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
     async def _hold_originals(self) -> None:
         """Where a summary is made from everything ever said, all of it has to be there."""
-        memory = self._talk.memory
-        while memory.frame.policy.source == "all" and (origin := memory.folded.origin):
-            earlier = await self._journal.originals(memory, 0, origin)
-            folded = memory.folded  # not the one from before: messages arrive while the store is read
-            if folded.origin != origin:
-                continue
-            view = folded.shown
-            empty = View(view.dialect, view.counter, view.key, view.continues)
-            branch = empty.extend((*(one.message for one in earlier), *folded.branch.messages()))
-            memory.folded = structs.replace(folded, branch=branch, origin=0, told=0)
+        if self._talk.memory.frame.policy.source == "all":
+            await hold_originals(self._journal, self._talk.memory)
 
-    def _price(self, summary: Summary) -> float:
+    def _dollars(self, usage: Usage) -> float:
         prices = self._talk.memory.frame.prices
-        return call_cost(summary.usage, prices) if prices else 0.0
+        return call_cost(usage, prices) if prices else 0.0
+
+
+def _mark(memory: Memory) -> Callable[[], None]:
+    """How to put back what the store knows nothing of, where an act has to be done again."""
+    limits, frame, told = copy(memory.limits), memory.frame, len(memory.receipts)
+
+    def put_back() -> None:
+        memory.limits, memory.frame = limits, frame
+        del memory.receipts[told:]
+
+    return put_back
+
+
+def _overrun() -> Conflict:
+    return Conflict("other writers were first again and again", hint="is something writing in a loop?")

@@ -1,7 +1,8 @@
 """The engine: conversations that are kept, opened by name, listed, searched, forked and deleted.
 
 One idea: an engine is a store, an owner and the settings that conversations are opened with. It holds no conversation itself,
-so two programs with the same store see the same, and closing one loses nothing.
+so two programs with the same store see the same, and closing one loses nothing: it knows those that are open only to stop what
+they do in the background.
 
     async with await refold.Engine.open("sqlite:///chats.db") as engine:
         talk = await engine.conversation("support-42", model="gpt-4o-mini")
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, Self
 from uuid import uuid4
+from weakref import WeakSet
 
 from msgspec import Struct
 
@@ -25,7 +27,7 @@ from refold.durable import DurableConversation
 from refold.engine.doctor import Finding, examine
 from refold.engine.journal import Journal, inherited
 from refold.engine.recalling import passage
-from refold.engine.work import sweep
+from refold.engine.work import LEASE_S, sweep
 from refold.model.errors import ConfigError, Conflict, NotFound
 from refold.model.summary import Summary
 from refold.ports.store import Head, Hit, Listed, Session, Store, Written
@@ -35,7 +37,6 @@ OWNER = "local"
 """Whose conversations these are where nobody says: one person on one machine."""
 MAX_ID = 200
 """Characters of a name: names are for people and for URLs."""
-EVERYTHING = 10**9
 HITS = 200
 """Messages that are looked at to find sessions: the best ones mostly stand in a few."""
 SHORTEST_ID = 6
@@ -78,12 +79,14 @@ class Engine:
         summariser: Summariser | Summarise | None = None,
         max_spend: float | None = None,
         keeps_content: bool = True,
+        model: str = "",
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: uuid4().hex,
         **settings: Any,
     ) -> None:
         self.store, self.owner = store, owner
         self._summariser, self._max_spend, self._settings = summariser, max_spend, settings
+        self._model, self._opened = model, WeakSet[DurableConversation]()
         self._clock, self._new_id, self._keeps_content = clock, new_id, keeps_content
         self._holder = f"{os.getpid()}-{new_id()[:8]}"
 
@@ -111,32 +114,36 @@ class Engine:
     ) -> DurableConversation:
         """A conversation by its name; one that is not there yet is begun.
 
-        Takes the settings of `refold.Conversation`; those of the engine serve where none are given.
+        Takes the settings of `refold.Conversation`; those of the engine serve where none are given. The model is the one that is
+        given, else the one it was begun with, else the engine's.
 
         Raises:
             ConfigError: the name or a setting cannot work.
+            NotFound: it has no such branch.
         """
-        chosen = {**self._settings, **settings}
-        summariser = chosen.pop("summariser", self._summariser)
-        max_spend = chosen.pop("max_spend", self._max_spend)
+        own = {"summariser": self._summariser, "max_spend": self._max_spend}
+        chosen = {**own, **self._settings, **settings}
         title, wire = chosen.pop("title", ""), chosen.get("format", "chat")
-        head = await self._head(name, branch) or await self._begin(name, model, wire, title)
+        head = await self._head(name, branch)
+        if head is None and branch:
+            raise NotFound(
+                f"the conversation has no branch {branch[:80]!r}",
+                hint="leave it out for the one that was begun last",
+            )
+        head = head or await self._begin(name, model or self._model, wire, title)
         chosen["format"] = head.format
+        known = model or head.model or self._model
+        talk = DurableConversation(known, await self._journal(head), holder=self._holder, **chosen)
+        await talk.load()
+        self._opened.add(talk)
+        return talk
+
+    async def _journal(self, head: Head) -> Journal:
         session = await self.store.session(self.owner, head.session)
         if session is None:
             raise NotFound("the open session of this conversation is gone", hint="run `refold doctor`")
         keeps = self._keeps_content
-        journal = Journal(self.store, head, session, self._clock, self._new_id, keeps_content=keeps)
-        talk = DurableConversation(
-            model or head.model,
-            journal,
-            holder=self._holder,
-            summariser=summariser,
-            max_spend=max_spend,
-            **chosen,
-        )
-        await talk.load()
-        return talk
+        return Journal(self.store, head, session, self._clock, self._new_id, keeps_content=keeps)
 
     async def fork(self, name: str, at: int, *, branch: str = "") -> str:
         """A branch that shares the first `at` messages of a conversation; its name.
@@ -170,15 +177,12 @@ class Engine:
 
     async def find_sessions(self, words: str, *, limit: int = 10) -> list[tuple[str, Session]]:
         """Closed and open sessions to resume, each with its conversation: by id, or by words that were said in them."""
+        named = await self.store.find_sessions(self.owner, words, limit) if _is_id(words) else []
         hits = await self.store.search(self.owner, words, limit=HITS)
-        named = [one.id for one in await self.conversations(limit=EVERYTHING)] if _is_id(words) else []
-        found: dict[str, tuple[str, Session]] = {}
-        for name in dict.fromkeys((*named, *(hit.conversation for hit in hits))):
-            for one in await self.sessions(name):
-                is_named = _is_id(words) and one.id.startswith(words)
-                if one.state == "live" and (is_named or any(_is_in(one, hit) for hit in hits)):
-                    found[one.id] = (name, one)
-        return list(found.values())[:limit]
+        names = {hit.branch: hit.conversation for hit in hits}
+        told = await self.store.holding(self.owner, [(hit.branch, hit.seq) for hit in hits])
+        pairs = (*named, *((names[one.branch], one) for one in told))
+        return list({one.id: (name, one) for name, one in pairs}.values())[:limit]
 
     async def summaries(self, ids: Sequence[str]) -> list[Written]:
         return await self.store.written(self.owner, ids)
@@ -208,15 +212,22 @@ class Engine:
         return await self.store.expire(self.owner, before)
 
     async def sweep(self) -> int:
-        """End compactions that a program left behind when it died."""
-        return await sweep(self.store, self.owner, self._clock())
+        """End compactions that a program left behind when it died, and forget those that it only planned."""
+        now = self._clock()
+        forgotten = await self.store.forget_plans(self.owner, now - LEASE_S)
+        return forgotten + await sweep(self.store, self.owner, now)
 
     async def examine(self, name: str) -> list[Finding]:
         """Is everything that was said where it belongs?"""
         return await examine(self.store, self.owner, name, self._clock())
 
     async def close(self) -> None:
-        await self.store.close()
+        """Stop what open conversations do in the background, while it can still be written down, and close the store."""
+        try:
+            for talk in list(self._opened):
+                await talk.close()
+        finally:
+            await self.store.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -253,7 +264,3 @@ class Engine:
 
 def _is_id(words: str) -> bool:
     return len(words) >= SHORTEST_ID and words.isalnum()
-
-
-def _is_in(session: Session, hit: Hit) -> bool:
-    return session.branch == hit.branch and session.first <= hit.seq < (session.last or EVERYTHING)

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from msgspec import structs
 
 from refold.compose import Settings, policy_for
-from refold.core.presets.block import policy_of, read_block
+from refold.core.presets.block import Block, policy_of, read_block
 from refold.ports.summariser import SummaryCache
 from refold.ports.upstream import Upstream
 from refold.summarisers import ModelSummariser, Writer
@@ -96,9 +96,17 @@ def with_block(values: Mapping[str, object], settings: Settings) -> Settings:
         ConfigError: a key is unknown, or its value cannot be used; the message names it.
     """
     block = read_block(values)
-    provider = Provider(block.provider or "", block.model or "", parameters=block.fields)
-    named = (provider,) if provider != Provider("") else ()
-    return structs.replace(settings, policy=policy_of(block), summarisers=named)
+    return structs.replace(settings, policy=policy_of(block), summarisers=_named(block, settings.summarisers))
+
+
+def _named(block: Block, others: tuple[Provider, ...]) -> tuple[Provider, ...]:
+    """The one that a block names. One that names none keeps those that were there, and has its fields sent to them."""
+    own = Provider(block.provider or "", block.model or "", parameters=block.fields)
+    if own.name or own.model or not others:
+        return (own,) if own != Provider("") else ()
+    return tuple(
+        structs.replace(other, parameters={**other.parameters, **own.parameters}) for other in others
+    )
 
 
 def _filled(provider: Provider, own: Provider) -> Provider:

@@ -327,3 +327,34 @@ async def test_a_message_is_found_by_the_key_it_came_with(store):
     assert await store.find_key(head, "k2") == 2
     assert await store.find_key(head, "") is None
     assert await store.find_key(other, "k1") is None
+
+
+async def test_notes_that_another_wrote_meanwhile_are_not_written_over(store):
+    head = await begin(store)
+    mine = await store.commit(head, Batch(at=2.0, notes=b"mine"))
+    assert mine.revision == head.revision + 1
+    with pytest.raises(Conflict):
+        await store.commit(head, Batch(at=2.0, notes=b"yours"))
+    with pytest.raises(Conflict):
+        await store.commit(head, Batch(at=2.0, model="yours"))
+
+    found = await store.head(ANNA, head.conversation)
+    assert found == mine
+    assert (found.notes, found.model) == (b"mine", head.model)
+    both = await store.commit(mine, Batch(at=2.0, notes=b"mine and yours"))
+    assert (both.notes, both.place != mine.place) == (b"mine and yours", True)
+
+
+async def test_a_conversation_that_was_deleted_and_begun_anew_is_another_one(store):
+    """Same name, same branch, as many messages: only what was open tells."""
+    old = await say(store, await begin(store), "old")
+    await store.delete(ANNA, old.conversation)
+    fresh = new_head(old.conversation)
+    anew = await store.create(fresh, structs.replace(first_session(fresh), id="another"), at=3.0)
+    anew = await say(store, anew, "new")
+    assert (anew.branch, anew.next_seq, anew.epoch) == (old.branch, old.next_seq, old.epoch)
+
+    with pytest.raises(NotFound):
+        await say(store, old, "after the old one")
+    assert anew.place != old.place
+    assert await read(store, anew) == ["new"]

@@ -6,13 +6,16 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict
-from refold.ports.store import Batch
+from refold.ports.store import Batch, Change, Head
 from tests.contract.talks import (
     ANNA,
+    BORIS,
     arrival,
     begin,
     compact,
+    first_session,
     fold,
+    new_head,
     next_session,
     planned,
     reduce,
@@ -169,3 +172,75 @@ async def test_what_was_learnt_last_is_what_counts(store):
     assert await store.learnt(ANNA, "limit", "gpt") == b"9000"
     assert await store.learnt(ANNA, "calibration", "gpt") == b"[1.2]"
     assert await store.learnt(ANNA, "limit", "claude") is None
+
+
+async def test_the_last_change_of_a_session_is_found_among_any_number(store):
+    head = await compact(store, await say(store, await begin(store), *"abcd"), 2, "c1")
+    first = head.session
+    for number in range(3):
+        head = await store.commit(head, Batch(at=3.0, changes=(reduce(head, f"r{number}"),)))
+    head = await store.commit(head, Batch(at=3.0, changes=(arrival(head, 3, "a3"),)))
+    head = await store.commit(head, Batch(at=3.0, undoes="r2"))
+    await compact(store, head, 3, "c2")
+
+    async def last(*kinds: str, session: str = first) -> str | None:
+        found = await store.last_change(ANNA, session, kinds)
+        return found and found.id
+
+    assert await last() == "a3"
+    assert await last("summarise", "reduce") == "r1"
+    assert await last("summarise") == "c1"
+    assert await last("arrival") == "a3"
+    assert await last(session="c2/s") == "c2"
+    assert await last(session="nothing") is None
+    assert await store.last_change(BORIS, first) is None
+    assert (await store.last_change(ANNA, first, ["reduce"])) == await store.compaction(ANNA, "r1")
+
+
+async def test_what_was_summarised_and_stands_is_counted(store):
+    head = await say(store, await begin(store), *"abcd")
+    head = await compact(store, head, 1, "c1")
+    head = await store.commit(head, Batch(at=3.0, changes=(reduce(head, "r"),)))
+    head = await compact(store, head, 2, "c2")
+    head = await compact(store, head, 3, "c3")
+    head = await store.commit(head, Batch(at=3.0, undoes="c3"))
+
+    assert await store.count_summarised(ANNA, head.branch) == 2
+    assert (
+        await store.count_summarised(ANNA, "nothing") == await store.count_summarised(BORIS, head.branch) == 0
+    )
+
+
+async def test_a_summary_is_found_by_its_number(store):
+    def numbered(head: Head, cut: int, name: str, number: int) -> Change:
+        change = fold(head, cut, name)
+        summary = structs.replace(change.written.summary, number=number, text=f"{name} as {number}")
+        return structs.replace(change, written=structs.replace(change.written, summary=summary))
+
+    head = await say(store, await begin(store), *"abcd")
+    head = await store.commit(head, Batch(at=3.0, changes=(numbered(head, 1, "c0", 0),)))
+    head = await store.commit(head, Batch(at=3.0, changes=(numbered(head, 2, "c1", 1),)))
+    side = new_head(branch="talk/side")
+    side = await store.fork(head, 4, side, first_session(side, 4))
+    early = new_head(branch="talk/early")
+    early = await store.fork(head, 3, early, first_session(early, 3))
+    head = await store.commit(head, Batch(at=3.0, undoes="c1"))
+    await store.plan(ANNA, planned(head, "work"))
+    await store.claim(ANNA, "work", "me", now=1.0, until=2.0)
+    unused = structs.replace(written("work"), summary=structs.replace(summary("not yet"), number=5))
+    await store.reply(ANNA, "work", "me", unused, None)
+
+    async def text(branch: Head, number: int) -> str | None:
+        found = await store.summary(branch, number)
+        return found and found.summary.text
+
+    assert await text(head, 0) == "c0 as 0"
+    assert await text(head, 1) == "c1 as 1", "it was taken back, and there is no other"
+    head = await store.commit(head, Batch(at=3.0, changes=(numbered(head, 3, "c2", 1),)))
+    assert await text(head, 1) == "c2 as 1"
+    assert await text(head, 2) is None
+    head = await store.commit(head, Batch(at=3.0, changes=(numbered(head, 4, "c3", 3),)))
+    assert (await text(head, 3), await text(side, 3)) == ("c3 as 3", None), "it came after the fork"
+    assert await text(head, 5) is None, "it is not in effect yet"
+    assert [await text(side, number) for number in (0, 1, 2)] == ["c0 as 0", "c1 as 1", None]
+    assert await text(early, 0) is None, "it was made when the base had more messages than are shared"

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict, NotFound, StoreError
-from refold.ports.store import Batch, Head, Store
+from refold.ports.store import Batch, Change, Head, Inherited, Store
 from tests.contract.talks import (
     ANNA,
     BORIS,
@@ -14,12 +14,14 @@ from tests.contract.talks import (
     begin,
     compact,
     first_session,
+    fold,
     message,
     new_head,
     ranges,
     read,
     reduce,
     say,
+    written,
 )
 
 
@@ -120,11 +122,10 @@ async def test_a_fork_is_shown_as_its_base_was_before_it(store):
     ]
 
     assert await store.latest(before) is None
-    assert (await store.latest(between)).id == "early"
-    assert (await store.latest(after)).id == "late"
+    assert [(await store.latest(side)).size for side in (between, after)] == [4, 8]
     base = await say(store, base, "i")
     await compact(store, base, 9, "later")
-    assert (await store.latest(after)).id == "late"
+    assert [(await store.latest(side)).size for side in (between, after)] == [4, 8]
 
 
 async def test_a_change_of_the_base_at_the_place_of_the_fork_comes_too_late_for_it(store):
@@ -143,9 +144,10 @@ async def test_a_fork_s_own_changes_come_before_those_of_its_base(store):
     side = await store.commit(side, Batch(at=3.0, changes=(reduce(side, "r2"),)))
 
     assert (await store.latest(side)).id == "r2"
-    assert (await store.latest(side, 4)).id == "r1"
+    assert (await store.latest(side, 4)).size == 4
+    assert (await store.latest(side, 3)) is None
     assert (await store.latest(base)).id == "r1"
-    assert [one.number for one in await store.compactions(ANNA, side.branch)] == [1]
+    assert [one.number for one in await store.compactions(ANNA, side.branch)] == [1, 2]
 
 
 async def test_arrivals_that_were_taken_back_before_the_fork_are_raw_in_it(store):
@@ -158,3 +160,74 @@ async def test_arrivals_that_were_taken_back_before_the_fork_are_raw_in_it(store
     assert await store.raw_arrivals(base, 0) == [1, 3]
     assert await store.raw_arrivals(base, 2) == [3]
     assert await store.raw_arrivals(side, 0) == [1]
+
+
+async def test_a_fork_keeps_the_pins_of_what_it_shares_as_its_own(store):
+    base = await say(store, await begin(store), *"abcd")
+    for seq in (0, 1, 3):
+        await store.pin(base, seq, on=True)
+    side = await fork(store, base, 2)
+    await store.pin(side, 1, on=False)
+    await store.pin(base, 0, on=False)
+
+    assert await store.pins(side) == [0]
+    assert await store.pins(base) == [1, 3]
+
+
+async def test_a_fork_stays_as_it_was_when_its_base_is_undone_and_done_anew(store):
+    base = await say(store, await begin(store), *"abcd")
+    base = await compact(store, base, 2, "c1")
+    side = await fork(store, base, 4)
+    shown, kept = await store.latest(side), await store.summary(side, 0)
+    base = await store.commit(base, Batch(at=4.0, undoes="c1"))
+    assert await store.latest(base) is None
+    base = await say(store, base, "e")
+    again = fold(base, 2, "c1")
+    again = structs.replace(again, opens=structs.replace(again.opens, id="again"))
+    await store.commit(base, Batch(at=5.0, changes=(again,)))
+    assert (await store.compaction(ANNA, "c1")).size == 5, "it took the same row"
+
+    assert await store.latest(side) == shown
+    assert (shown.shown, shown.size, shown.branch) == (b'{"shown":1}', 4, side.branch)
+    assert kept == await store.summary(side, 0) == structs.replace(written("c1"), id=shown.id)
+    deep = await fork(store, side, 4, "deep")
+    assert (await store.latest(deep)).shown == shown.shown
+
+
+async def test_what_a_fork_was_begun_with_is_not_taken_for_its_first_change(store):
+    """It opened the session, as a new one is opened: there is nothing of the fork's own to take back."""
+    base = await compact(store, await say(store, await begin(store), *"abcd"), 2, "c1")
+    side = await fork(store, base, 4)
+
+    first = await store.last_change(ANNA, side.session)
+    assert (first.kind, first.session, first.state) == ("reduce", side.session, "installed")
+    assert await store.count_summarised(ANNA, side.branch) == 0
+
+
+async def test_what_is_taken_back_of_the_base_after_the_fork_is_not_the_fork_s(store):
+    base = await say(store, await begin(store), *"abcd")
+    base = await store.commit(base, Batch(at=3.0, changes=tuple(arrival(base, seq) for seq in range(4))))
+    base = await store.commit(base, Batch(at=4.0, undoes=f"{base.branch}/a1"))
+    side = await fork(store, base, 4)
+    base = await store.commit(base, Batch(at=4.0, undoes=f"{base.branch}/a2"))
+
+    assert await store.raw_arrivals(base, 0) == [1, 2]
+    assert await store.raw_arrivals(side, 0) == [1]
+    assert await store.raw_arrivals(await fork(store, side, 4, "deep"), 0) == [1]
+
+
+async def test_a_fork_can_be_begun_as_it_was_shown_elsewhere(store):
+    base = await compact(store, await say(store, await begin(store), *"abcd"), 2, "c1")
+    head = new_head(branch="talk/side")
+    opened = first_session(head, 4)
+    shown = structs.replace((await store.compaction(ANNA, "c1")), id="own", branch=head.branch, kind="reduce")
+    shown = structs.replace(shown, session=opened.id, shown=b"otherwise")
+    side = await store.fork(base, 4, head, opened, Inherited(Change(shown, written("own", "Else.")), (2, 9)))
+
+    assert (await store.latest(side)).shown == b"otherwise"
+    assert (await store.summary(side, 0)).summary.text == "Else."
+    assert await store.raw_arrivals(side, 0) == [2]
+
+    plain = new_head(branch="talk/plain")
+    plain = await store.fork(base, 4, plain, first_session(plain, 4), Inherited())
+    assert [row.branch for row in await store.compactions(ANNA, plain.branch)] == []

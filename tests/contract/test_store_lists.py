@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from refold.model.tokens import Usage
 from refold.ports.store import Batch, Listed
 from tests.contract.talks import ANNA, begin, call, compact, first_session, new_head, next_session, say
@@ -92,6 +94,19 @@ async def test_the_newest_calls_are_listed_oldest_first(store):
         call(head, f"c{number}", input=number, last_prompt=7) for number in (2, 3)
     ]
     assert await store.calls(ANNA, "nothing") == []
+
+
+async def test_what_was_spent_is_told_for_each_kind_of_call(store):
+    head = await begin(store)
+    other = await begin(store, "other")
+    summarised = structs.replace(call(head, "c1"), kind="summary", dollars=0.25)
+    await store.commit(head, Batch(at=2.0, calls=(call(head, "c0"), summarised, call(head, "c2"))))
+    await store.commit(other, Batch(at=2.0, calls=(call(other, "elsewhere"),)))
+
+    assert await store.spent(ANNA, "talk", "reply") == 1.0
+    assert await store.spent(ANNA, "talk", "summary") == 0.25
+    assert await store.spent(ANNA, "other", "summary") == 0.0
+    assert await store.spent(ANNA, "nothing", "reply") == 0.0
 
 
 async def test_messages_can_be_pinned_and_let_go(store):

@@ -42,8 +42,6 @@ from tests.contract.talks import (
     written,
 )
 
-OWNERS = st.sampled_from([ANNA, BORIS])
-CONVERSATIONS = st.sampled_from(["one", "two"])
 WORDS = st.sampled_from(["storm", "sea", "storm at sea", "风暴", "calm", ""])
 KEYS = st.sampled_from(["", "", "", "k1", "k2"])
 TIMES = st.integers(min_value=0, max_value=6).map(float)
@@ -66,6 +64,7 @@ class Script(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.opened = self.runner.run(self.stores.open())
         self.heads: list[Head] = []
+        self.branches: dict[tuple[str, str], Head] = {}
         self.steps = 0
 
     def teardown(self) -> None:
@@ -85,6 +84,7 @@ class Script(RuleBasedStateMachine):
         answer = self.ask(question)
         if isinstance(answer, Head):
             self.heads.append(answer)
+            self.branches[answer.owner, answer.branch] = answer
 
     def fresh(self, head: Head) -> Head:
         found = self.ask(lambda store: store.head(head.owner, head.conversation, head.branch))
@@ -97,8 +97,8 @@ class Script(RuleBasedStateMachine):
         self.act(lambda store: store.commit(head, batch))
 
     def draw_head(self, data: st.DataObject) -> Head:
-        head = data.draw(st.sampled_from(self.heads))
-        return self.fresh(head) if data.draw(st.integers(0, 5)) else head
+        newest = data.draw(st.integers(0, 7))
+        return data.draw(st.sampled_from(list(self.branches.values()) if newest else self.heads))
 
     @initialize(said=st.lists(WORDS, min_size=2, max_size=6))
     def begin(self, said: list[str]) -> None:
@@ -109,7 +109,6 @@ class Script(RuleBasedStateMachine):
             batch = Batch(at=1.0, messages=messages(head, *said))
             self.act(lambda store, head=head, batch=batch: store.commit(head, batch))
 
-    @rule(owner=OWNERS, conversation=CONVERSATIONS, name=st.sampled_from(["main", "main", "title"]), at=TIMES)
     def create(self, owner: str, conversation: str, name: str, at: float) -> None:
         head = new_head(conversation, owner, f"{conversation}/{name}")
         self.act(lambda store: store.create(head, first_session(head), title=f"About {conversation}", at=at))
@@ -117,7 +116,7 @@ class Script(RuleBasedStateMachine):
     @rule(data=st.data(), name=st.sampled_from(["x", "y"]), at_seq=PLACES)
     def fork(self, data: st.DataObject, name: str, at_seq: int) -> None:
         base = self.draw_head(data)
-        at_seq %= base.next_seq + 2
+        at_seq = base.next_seq if at_seq % 2 else at_seq % (base.next_seq + 2)
         head = new_head(base.conversation, base.owner, f"{base.conversation}/{name}")
         self.act(lambda store: store.fork(base, at_seq, head, first_session(head, at_seq)))
 
@@ -170,13 +169,15 @@ class Script(RuleBasedStateMachine):
         def make(head: Head) -> Batch:
             rows = self.ask(lambda store: store.compactions(head.owner, head.branch))
             names = [row.id for row in rows if row.state == "installed"]
-            return Batch(at=5.0, undoes=names[-last] if len(names) >= last else "nothing")
+            if not names:
+                return Batch(at=5.0, changes=(reduce(head, self._name("r")),))
+            return Batch(at=5.0, undoes=names[-min(last, len(names))])
 
         self.commit(data, make)
 
     @rule(data=st.data(), which=PLANS, holder=HOLDERS, now=TIMES, ending=ENDS, act=st.integers(0, 4))
     def work(self, data: st.DataObject, which: str, holder: str, now: float, ending: str, act: int) -> None:
-        head = data.draw(st.sampled_from(self.heads))
+        head = self.draw_head(data)
         owner, plan = head.owner, planned(head, f"{head.branch}/{which}")
         paid = self._call(head)
         acts: list[Question] = [
@@ -189,30 +190,36 @@ class Script(RuleBasedStateMachine):
         self.ask(lambda store: store.plan(owner, plan))
         self.ask(acts[act])
 
-    @rule(data=st.data(), seq=PLACES, on=st.booleans())
-    def pin(self, data: st.DataObject, seq: int, on: bool) -> None:
-        head = data.draw(st.sampled_from(self.heads))
-        self.ask(lambda store: store.pin(head, seq, on=on))
+    @rule(data=st.data(), act=st.sampled_from(["pin", "attach", "create", "learn", "delete"]), place=PLACES)
+    def other(self, data: st.DataObject, act: str, place: int) -> None:
+        """What matters less, or would leave little for the rest to do: each a little."""
+        head = self.draw_head(data)
+        if act == "pin":
+            self.ask(lambda store: store.pin(head, place // 2, on=bool(place % 2)))
+        elif act == "attach":
+            self.attach(head, place)
+        elif act == "create":
+            self.create(head.owner, ["one", "two"][place % 2], ["main", "title"][place // 6 % 2], 3.0)
+        elif act == "learn":
+            self.ask(lambda store: store.learn(head.owner, "limit", "a", b"1", 1.0))
+            self.ask(lambda store: store.cache(head.owner, "a", summary("Paid."), 1.0))
+        else:
+            self.delete(head, place)
 
-    @rule(data=st.data(), back=st.integers(0, 3))
-    def attach(self, data: st.DataObject, back: int) -> None:
-        head = data.draw(st.sampled_from(self.heads))
+    def attach(self, head: Head, back: int) -> None:
         sessions = self.ask(lambda store: store.sessions(head.owner, head.conversation))
         if sessions:
             which, late = sessions[-1 - back % len(sessions)].id, written(self._name("w"), "Late.")
             self.ask(lambda store: store.attach_summary(head.owner, which, late))
 
-    @rule(owner=OWNERS, key=st.sampled_from(["a", "b"]), word=WORDS, act=st.integers(0, 9), before=TIMES)
-    def tidy(self, owner: str, key: str, word: str, act: int, before: float) -> None:
-        """What is rare: to learn something, and to delete."""
+    def delete(self, head: Head, place: int) -> None:
         acts: dict[int, Question] = {
-            3: lambda store: store.expire(owner, before - 3),
-            5: lambda store: store.delete(owner),
-            6: lambda store: store.delete(owner, "one"),
-            7: lambda store: store.delete(owner, "two"),
-            8: lambda store: store.cache(owner, key, summary("Paid."), 1.0),
+            1: lambda store: store.delete(head.owner),
+            4: lambda store: store.delete(head.owner, head.conversation),
+            7: lambda store: store.expire(head.owner, 3.0),
+            9: lambda store: store.forget_plans(head.owner, 1.0),
         }
-        self.ask(acts.get(act, lambda store: store.learn(owner, "limit", key, word.encode(), 1.0)))
+        self.ask(acts.get(place, lambda store: store.delete(head.owner, "nothing")))
 
     @invariant()
     def now_and_then(self) -> None:
@@ -231,6 +238,7 @@ class Script(RuleBasedStateMachine):
     def _compare_owner(self, owner: str) -> None:
         self.ask(lambda store: store.conversations(owner))
         self.ask(lambda store: store.sessions(owner))
+        self.ask(lambda store: store.find_sessions(owner, "c"))
         self.ask(lambda store: store.unfinished(owner))
         self.ask(lambda store: store.learnt(owner, "limit", "a"))
         self.ask(lambda store: store.cached(owner, "a"))
@@ -238,6 +246,7 @@ class Script(RuleBasedStateMachine):
             self.ask(lambda store, query=query: _hits(store, owner, query))
         for conversation in ("one", "two"):
             self.ask(lambda store, name=conversation: store.calls(owner, name))
+            self.ask(lambda store, name=conversation: store.spent(owner, name, "reply"))
             self.ask(lambda store, name=conversation: store.head(owner, name))
 
     def _compare_branch(self, head: Head) -> None:
@@ -248,6 +257,12 @@ class Script(RuleBasedStateMachine):
         self.ask(lambda store: store.latest(head, 3))
         self.ask(lambda store: store.raw_arrivals(head, 1))
         self.ask(lambda store: store.pins(head))
+        self.ask(lambda store: store.summary(head, 0))
+        self.ask(lambda store: store.last_change(head.owner, head.session))
+        self.ask(lambda store: store.last_change(head.owner, head.session, ["reduce", "summarise"]))
+        self.ask(lambda store: store.count_summarised(head.owner, head.branch))
+        self.ask(lambda store: store.unfinished(head.owner, head.branch))
+        self.ask(lambda store: store.holding(head.owner, [(head.branch, seq) for seq in (4, 0, 2)]))
         self.ask(lambda store: store.find_key(head, "k1.0"))
         self.ask(lambda store: store.summaries(head.owner, head.branch))
         rows = self.ask(lambda store: store.compactions(head.owner, head.branch))

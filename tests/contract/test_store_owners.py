@@ -63,13 +63,19 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "find_key": await store.find_key(head, "k0"),
         "sessions": await store.sessions(owner, conversation),
         "session": await store.session(owner, f"{conversation}/main/s0"),
+        "find_sessions": await store.find_sessions(owner, f"{conversation}/main"),
+        "holding": await store.holding(owner, [(head.branch, 0)]),
         "compactions": await store.compactions(owner, head.branch),
         "compaction": await store.compaction(owner, f"{conversation}/c1"),
+        "last_change": await store.last_change(owner, f"{conversation}/c1/s"),
+        "count_summarised": await store.count_summarised(owner, head.branch),
         "latest": await store.latest(head),
         "raw_arrivals": await store.raw_arrivals(head, 0),
         "written": await store.written(owner, names),
         "summaries": await store.summaries(owner, head.branch),
+        "summary": await store.summary(head, 0),
         "calls": await store.calls(owner, conversation),
+        "spent": await store.spent(owner, conversation, "reply"),
         "search": await find(store, owner, conversation),
         "pins": await store.pins(head),
         "damaged": await store.damaged(head),
@@ -83,6 +89,7 @@ async def ask_owner(store: Store, owner: str) -> dict[str, object]:
         "conversations": await store.conversations(owner),
         "search, in all": await find(store, owner),
         "unfinished": await store.unfinished(owner),
+        "unfinished, of one branch": await store.unfinished(owner, "talk/main"),
         "cached": await store.cached(owner, "key"),
         "learnt": await store.learnt(owner, "limit", "gpt"),
     }
@@ -104,7 +111,7 @@ async def all_answers(store: Store, owner: str) -> dict[str, object]:
 
 ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
-    *("cache", "learn", "pin", "delete", "expire"),
+    *("cache", "learn", "pin", "delete", "expire", "forget_plans"),
 }
 
 

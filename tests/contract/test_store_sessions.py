@@ -9,9 +9,11 @@ from refold.model.errors import Conflict, StoreError
 from refold.ports.store import Batch, Head, Store
 from tests.contract.talks import (
     ANNA,
+    BORIS,
     begin,
     compact,
     fold,
+    message,
     messages,
     next_session,
     ranges,
@@ -220,3 +222,55 @@ async def test_a_closed_session_gets_the_summary_that_was_written_later_once(sto
     assert session
     assert session.summary == "late"
     assert await store.written(ANNA, ["late", "later", "open", "lost"]) == [written("late")]
+
+
+@pytest.mark.feature("L1")
+async def test_a_session_says_what_its_messages_took_once_it_is_closed(store):
+    head = await say(store, await begin(store), "a", "bb", "ccc", "dddd")
+    first = head.session
+    new = (message(4, "eeeee"),)
+    head = await store.commit(head, Batch(at=3.0, messages=new, changes=(fold(head, 3, "c1"),)))
+    second = head.session
+    await store.commit(head, Batch(at=4.0, opens=next_session(head, 5, "s2", kind="new")))
+
+    assert [(await store.session(ANNA, one)).tokens for one in (first, second, "s2")] == [6, 9, 0]
+
+
+async def test_a_session_that_is_open_again_has_no_sum_yet(store):
+    head = await compact(store, await say(store, await begin(store), *"abcd"), 2, "c1")
+    head = await store.commit(head, Batch(at=4.0, undoes="c1"))
+    assert (await store.session(ANNA, head.session)).tokens == 0
+    head = await say(store, head, "e")
+    closed = head.session
+    await compact(store, head, 5, "c2")
+
+    assert (await store.session(ANNA, closed)).tokens == 5
+
+
+async def test_sessions_are_found_by_the_beginning_of_their_name(store):
+    head, other = await begin(store), await begin(store, "other")
+    for one, name in ((head, "abc-1"), (other, "abc-2"), (await begin(store, "third"), "abd")):
+        await store.commit(one, Batch(at=2.0, opens=next_session(one, 0, name, kind="new")))
+
+    found = await store.find_sessions(ANNA, "abc")
+    assert [(name, one.id) for name, one in found] == [("talk", "abc-1"), ("other", "abc-2")]
+    assert found[0][1] == await store.session(ANNA, "abc-1")
+    assert len(await store.find_sessions(ANNA, "ab", limit=2)) == 2
+    assert await store.find_sessions(ANNA, "abcd") == []
+    assert await store.find_sessions(BORIS, "abc") == []
+
+
+async def test_the_session_that_holds_a_message_is_found(store):
+    head = await begin(store)
+    empty = head.session
+    head = await store.commit(head, Batch(at=2.0, opens=next_session(head, 0, "s1", kind="new")))
+    head = await compact(store, await say(store, head, *"abcd"), 2, "c1")
+    undone = head.session
+    head = await store.commit(head, Batch(at=2.0, undoes="c1"))
+    head = await compact(store, head, 3, "c2")
+
+    found = await store.holding(ANNA, [(head.branch, seq) for seq in (3, 0, 2, 2)])
+    assert [one.id for one in found] == [head.session, "s1", "s1", "s1"]
+    assert empty != "s1"
+    assert undone != head.session
+    assert await store.holding(ANNA, [("nothing", 1)]) == await store.holding(ANNA, []) == []

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from refold.model.errors import NotFound
 from refold.ports.store import Batch, Compaction, Head, Store
-from tests.contract.talks import ANNA, begin, call, compact, fold, planned, say, written
+from tests.contract.talks import ANNA, BORIS, begin, call, compact, fold, planned, say, written
 
 
 async def prepare(store: Store) -> Head:
@@ -183,3 +183,29 @@ async def test_what_is_not_finished_is_listed_oldest_first(store):
 
     found = [(row.id, row.state) for row in await store.unfinished(ANNA)]
     assert found == [("left", "running"), ("ready", "summarised"), ("waiting", "planned")]
+
+
+async def test_the_work_of_one_branch_is_told_by_itself(store):
+    head, other = await begin(store), await begin(store, "other")
+    for one, name in ((head, "w1"), (other, "w2"), (head, "w3")):
+        await store.plan(ANNA, planned(one, name))
+
+    assert [one.id for one in await store.unfinished(ANNA)] == ["w1", "w2", "w3"]
+    assert [one.id for one in await store.unfinished(ANNA, head.branch)] == ["w1", "w3"]
+    assert await store.unfinished(BORIS, head.branch) == []
+
+
+async def test_plans_that_nobody_took_up_are_forgotten_in_time(store):
+    head = await begin(store)
+    for name, at in (("old", 1.0), ("young", 5.0), ("held", 1.0), ("paid", 1.0), ("stopped", 1.0)):
+        await store.plan(ANNA, structs.replace(planned(head, name), at=at))
+    for name in ("held", "paid", "stopped"):
+        await store.claim(ANNA, name, "me", now=1.0, until=9.0)
+    await store.reply(ANNA, "paid", "me", written("paid"), None)
+    for name in ("paid", "stopped"):
+        await store.give_up(ANNA, name, "me", "planned")
+
+    assert await store.forget_plans(BORIS, 5.0) == 0
+    assert await store.forget_plans(ANNA, 5.0) == 2
+    assert [one.id for one in await store.unfinished(ANNA)] == ["young", "held", "paid"]
+    assert (await store.plan(ANNA, planned(head, "old"))).state == "planned"

@@ -25,6 +25,7 @@ from refold.store.queries import load
 from refold.store.sqlite import SqliteStore
 from refold.store.sqlstore import SqlStore
 from refold.store.transactions import Transaction
+from tests import test_durable_work
 from tests.contract import (
     test_store_commit,
     test_store_compactions,
@@ -259,11 +260,11 @@ async def _unaware(self: DurableConversation) -> None:
         await self.load()
 
 
-async def test_the_overlap_of_everything_finds_a_memory_put_back(monkeypatch):
+async def test_a_message_in_the_middle_of_reading_finds_a_memory_put_back(monkeypatch):
     monkeypatch.setattr(DurableConversation, "_hold_originals", _from_what_it_was)
     monkeypatch.setattr(DurableConversation, "_catch_up", _unaware)
     with pytest.raises((AssertionError, RefoldError)):
-        await test_arrivals.test_nothing_is_lost_whatever_goes_on_at_the_same_time("librechat")
+        await test_durable_work.test_what_arrives_while_everything_ever_said_is_read_stays()
 
 
 async def test_the_overlap_of_everything_finds_reading_without_waiting(monkeypatch):

@@ -88,7 +88,10 @@ async def test_c29_what_a_tool_says_is_data_to_the_summariser(wire):
 async def test_c29_a_model_that_obeys_changes_no_instruction_and_loses_no_fact():
     """Case C29: its answer stands where a summary stands, with the facts added."""
     rule = "Never touch billing/tax.py."
-    async with ScriptedUpstream(otherwise="HACKED") as server, playing(server, system="Be kind.") as played:
+    async with (
+        ScriptedUpstream(otherwise="HACKED, as the tool told me.") as server,
+        playing(server, system="Be kind.") as played,
+    ):
         await played.work(range(10), said=rule, output=INJECTED)
         fields = await played.talk.compact()
 

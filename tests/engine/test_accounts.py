@@ -9,9 +9,11 @@ def call(number, size, usage, session="s", kind="reply"):
     return Call(id=str(number), branch="b", session=session, usage=usage, size=size, kind=kind)
 
 
-def stored(*tokens):
+def stored(*tokens, roles="uauua"):
+    names = {"u": "user", "a": "assistant"}
     return [
-        Stored(seq=n, role="user", format="chat", body=b"{}", tokens=count) for n, count in enumerate(tokens)
+        Stored(seq=n, role=names[role], format="chat", body=b"{}", tokens=count)
+        for n, (count, role) in enumerate(zip(tokens, roles, strict=False))
     ]
 
 
@@ -43,3 +45,15 @@ def test_a_session_has_the_sum_of_its_calls_summaries_included():
         call(3, 3, Usage(input=7, output=1), session="t"),
     ]
     assert session_usage(calls) == {"s": Usage(input=150, output=29), "t": Usage(input=7, output=1)}
+
+
+def test_what_was_said_while_a_reply_was_on_its_way_is_not_taken_for_it():
+    calls = [call(1, 1, Usage(input=100, output=77)), call(2, 4, Usage(input=200, output=7))]
+    found = message_tokens(calls, stored(10, 5, 30, 60, 9, roles="uuaua"))
+    assert [(one.tokens, one.source) for one in found] == [
+        (10, "counted"),
+        (5, "counted"),
+        (30, "counted"),
+        (60, "counted"),
+        (7, "reported"),
+    ]

@@ -125,3 +125,80 @@ async def test_whoever_stops_it_leaves_nothing_half_done():
     with pytest.raises(Stop):
         await moved(stopping(), other)
     assert await other.conversations("local") == []
+
+
+async def steps(made: Engine, name: str, letters: str) -> None:
+    """a: add some turns. c: compact up to a cut that grows with every step. u: undo. A digit: compact up to that turn."""
+    talk = await made.conversation(name)
+    for letter in letters:
+        if letter == "u":
+            await talk.undo()
+        elif letter == "a":
+            for number in range(4):
+                await talk.add(*answer(number))
+        else:
+            cut = 16 * int(letter)
+            await talk._kept(lambda cut=cut: talk.memory.compact(cut=cut))
+
+
+@pytest.mark.parametrize(
+    "letters",
+    [
+        "aaaa1a2auu1a3",
+        "aaa1u1u1u1",
+        "aaaa1a2uu1a2uu1a3",
+        "aaa1a2u3uau1a2",
+        "aaaa1a2uua3",
+        "aaaaa1a2a3uuu1a2a3uuu1a2a3",
+    ],
+)
+async def test_what_was_undone_and_done_anew_can_be_brought_elsewhere(letters):
+    """What is done again under the same id takes the row of the first time, whose session is left without one."""
+    store = MemoryStore()
+    made = engine(store, window=100_000)
+    await steps(made, "chat", letters)
+    assert await made.examine("chat") == []
+    lines = await packed(store)
+    other = await moved(lines)
+
+    again = engine(other, window=100_000)
+    assert await again.examine("chat") == []
+    assert await packed(other) == lines
+    assert (await (await again.conversation("chat")).status()) == (
+        await (await made.conversation("chat")).status()
+    )
+
+
+async def test_a_fork_is_brought_elsewhere_as_it_is_shown_though_its_base_was_done_anew():
+    store = MemoryStore()
+    made = engine(store, window=100_000)
+    await steps(made, "chat", "aa1")
+    base = (await store.head("local", "chat")).branch
+    fork = await made.fork("chat", 32)
+    await steps_on(made, base)
+    await (await made.conversation("chat", branch=base)).undo()
+    late = await made.fork("chat", 36, branch=base)
+    branches = (base, fork, late)
+    before = [await shown(made, one) for one in branches]
+    assert [len(one) for one in before] == [36, 17, 36]
+
+    lines = await packed(store)
+    other = await moved(lines)
+    assert await packed(other) == lines
+    again = engine(other, window=100_000)
+    assert [await shown(again, one) for one in branches] == before
+    assert await again.examine("chat") == []
+
+
+async def steps_on(made: Engine, branch: str) -> None:
+    """Take back the compaction of a branch, and do it again when more was said."""
+    talk = await made.conversation("chat", branch=branch)
+    await talk.undo()
+    await talk.add(*answer(50))
+    await talk._kept(lambda: talk.memory.compact(cut=16))
+
+
+async def shown(made: Engine, branch: str) -> list[str]:
+    talk = await made.conversation("chat", branch=branch)
+    folded = talk.memory.folded
+    return [*(one.text for one in folded.summaries), *(one.text for one in folded.shown.messages())]

@@ -61,8 +61,10 @@ async def test_a_summary_s_own_call_has_no_window(store):
     async def write(messages, *, previous, max_tokens):
         return "Questions were asked about files, and answered. " * 5
 
-    talk = await long(engine(store, summariser=write), turns=30)
-    await talk.ready()
+    talk = await engine(store, summariser=write).conversation("chat")
+    for number in range(30):
+        await talk.add(*answer(number))
+        await talk.ready()
     (call, *_) = [call for call in await store.calls("local", "chat") if call.kind == "summary"]
 
     with pytest.raises(NotFound, match="not noted"):

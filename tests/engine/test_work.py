@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 
 from refold.core.plan import SummaryRequest
-from refold.engine.work import LEASE_S, LEFT, Work, sweep
+from refold.engine.work import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, Asking, Outcome, Work, sweep
+from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.store import Compaction
@@ -30,8 +31,16 @@ class Model:
         return answer
 
 
-def price(summary):
-    return summary.usage.input / 1_000
+def price(usage):
+    return usage.input / 1_000
+
+
+def asking(model, recipe="recipe", **settings):
+    return Asking(recipe=recipe, write=model, dollars=price, **settings)
+
+
+async def summarise(journal, holder, model, recipe="recipe", **settings):
+    return await Work(journal, holder).summarise(REQUEST, asking(model, recipe, **settings))
 
 
 async def states(journal):
@@ -41,10 +50,11 @@ async def states(journal):
 @pytest.mark.feature("X14", "N4")
 async def test_what_was_written_is_never_asked_for_again():
     journal, model = await begun(), Model()
-    first = await Work(journal, "a").summarise(REQUEST, "recipe", model, price)
-    again = await Work(journal, "b").summarise(REQUEST, "recipe", model, price)
-    assert first == again
-    assert first.text == "what happened"
+    first = await summarise(journal, "a", model)
+    again = await summarise(journal, "b", model)
+    assert first.summary == again.summary
+    assert first.summary.text == "what happened"
+    assert (first.is_asked, again.is_asked) == (True, False)
     assert model.asked == 1
     assert await states(journal) == ["summarised"]
     (call,) = await journal.store.calls("o", "c")
@@ -53,8 +63,8 @@ async def test_what_was_written_is_never_asked_for_again():
 
 async def test_another_recipe_is_other_work():
     journal, model = await begun(), Model()
-    await Work(journal, "a").summarise(REQUEST, "one", model, price)
-    await Work(journal, "a").summarise(REQUEST, "two", model, price)
+    await summarise(journal, "a", model, "one")
+    await summarise(journal, "a", model, "two")
     assert model.asked == 2
 
 
@@ -67,23 +77,142 @@ async def test_one_at_a_time_has_it_in_hand():
         await is_done.wait()
         return await model()
 
-    first = asyncio.create_task(Work(journal, "a").summarise(REQUEST, "recipe", slow, price))
+    first = asyncio.create_task(summarise(journal, "a", slow))
     await is_begun.wait()
     assert await states(journal) == ["running"]
-    assert await Work(journal, "b").summarise(REQUEST, "recipe", model, price) is None
+    busy = await summarise(journal, "b", model)
+    assert busy == Outcome()
+    assert not busy.has_failed
     is_done.set()
-    assert (await first).text == "what happened"
+    assert (await first).summary.text == "what happened"
     assert model.asked == 1
+
+
+async def test_who_waits_for_a_summary_has_the_one_that_another_writes(monkeypatch):
+    journal, model, is_begun, is_done = await begun(), Model(), asyncio.Event(), asyncio.Event()
+
+    async def slow():
+        is_begun.set()
+        await is_done.wait()
+        return SUMMARY
+
+    async def look_again(_):
+        is_done.set()
+        await first
+
+    first = asyncio.create_task(summarise(journal, "a", slow))
+    await is_begun.wait()
+    monkeypatch.setattr("refold.engine.work.asyncio.sleep", look_again)
+    assert (await summarise(journal, "b", model, is_wanted=True)).summary.text == "what happened"
+    assert model.asked == 0
 
 
 @pytest.mark.parametrize("answer", [None, ValueError("down")])
-async def test_what_comes_to_nothing_is_said_to_have_failed(answer):
-    journal, model = await begun(), Model(answer)
-    with suppress(ValueError):
-        assert await Work(journal, "a").summarise(REQUEST, "recipe", model, price) is None
-    assert await states(journal) == ["failed"]
-    assert await Work(journal, "a").summarise(REQUEST, "recipe", model, price) is None
+async def test_what_failed_is_tried_again_after_a_pause_and_not_for_ever(answer):
+    journal, model, now = await begun(), Model(*[answer] * 9), 1_000.0
+    journal.clock = lambda: now
+    for attempt in range(ATTEMPTS):
+        with suppress(ValueError):
+            assert (await summarise(journal, "a", model)).has_failed
+        assert await states(journal) == ["failed"] * (attempt + 1)
+        assert await summarise(journal, "a", model) == Outcome()
+        now += PAUSE_S
+    assert await summarise(journal, "a", model) == Outcome()
+    assert model.asked == ATTEMPTS
+
+
+async def test_who_waits_for_it_has_what_failed_tried_again_at_once():
+    journal, model = await begun(), Model(None)
+    assert (await summarise(journal, "a", model)).has_failed
+    assert (await summarise(journal, "b", model, is_wanted=True)).summary.text == "what happened"
+
+
+async def test_an_answer_that_was_no_summary_is_billed():
+    journal, model = await begun(), Model(None)
+    await summarise(journal, "a", model, spent=lambda: Usage(input=700))
+    (call,) = await journal.store.calls("o", "c")
+    assert (call.kind, call.dollars, call.usage.input) == ("summary", 0.7, 700)
+    assert await journal.store.spent("o", "c", "summary") == 0.7
+
+
+async def test_nobody_is_asked_who_may_not_be_and_what_is_there_is_found():
+    journal, model = await begun(), Model()
+
+    async def no():
+        return False
+
+    assert await summarise(journal, "a", model, may_ask=no) == Outcome()
+    assert (model.asked, await states(journal)) == (0, [])
+    await summarise(journal, "a", model)
+    assert (await summarise(journal, "a", model, may_ask=no)).summary.text == "what happened"
+
+
+async def test_a_reply_is_kept_although_whoever_waits_for_it_is_stopped():
+    journal, model, is_begun, is_done = await begun(), Model(), asyncio.Event(), asyncio.Event()
+    reply = journal.store.reply
+
+    async def slow(*args):
+        is_begun.set()
+        await is_done.wait()
+        return await reply(*args)
+
+    journal.store.reply = slow
+    waiting = asyncio.create_task(summarise(journal, "a", model))
+    await is_begun.wait()
+    waiting.cancel()
+    is_done.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await states(journal) == ["summarised"]
+    assert (await summarise(journal, "b", model)).summary.text == "what happened"
     assert model.asked == 1
+
+
+async def test_a_claim_that_was_cut_off_is_no_hindrance():
+    journal, model, is_claimed = await begun(), Model(), asyncio.Event()
+    claim = journal.store.claim
+
+    async def slow(*args, **settings):
+        await claim(*args, **settings)
+        is_claimed.set()
+        await asyncio.Event().wait()
+
+    journal.store.claim = slow
+    waiting = asyncio.create_task(summarise(journal, "a", model))
+    await is_claimed.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    journal.store.claim = claim
+    assert await states(journal) == ["planned"]
+    assert (await summarise(journal, "b", model)).summary.text == "what happened"
+
+
+async def test_what_a_holder_left_behind_itself_is_its_own_to_take_up():
+    journal, model = await begun(), Model(asyncio.CancelledError())
+    give_up = journal.store.give_up
+
+    async def lost(*_):
+        return False
+
+    journal.store.give_up = lost
+    with pytest.raises(asyncio.CancelledError):
+        await summarise(journal, "a", model)
+    journal.store.give_up = give_up
+    assert await states(journal) == ["running"]
+    assert (await summarise(journal, "b", model)).summary is None
+    assert (await summarise(journal, "a", model)).summary.text == "what happened"
+
+
+async def test_a_reply_that_cannot_be_kept_is_used_all_the_same(caplog):
+    journal, model = await begun(), Model()
+
+    async def full(*_):
+        raise StoreError("the disk is full")
+
+    journal.store.reply = full
+    assert (await summarise(journal, "a", model)).summary.text == "what happened"
+    assert "could not be kept" in caplog.text
 
 
 async def test_what_somebody_left_is_seen_to_by_a_sweep():
@@ -107,15 +236,15 @@ async def test_what_somebody_left_is_seen_to_by_a_sweep():
 async def test_what_was_stopped_or_left_can_be_begun_again():
     journal, model = await begun(), Model(asyncio.CancelledError())
     with pytest.raises(asyncio.CancelledError):
-        await Work(journal, "a").summarise(REQUEST, "recipe", model, price)
+        await summarise(journal, "a", model)
     assert await states(journal) == ["planned"]
-    assert (await Work(journal, "b").summarise(REQUEST, "recipe", model, price)).text == "what happened"
+    assert (await summarise(journal, "b", model)).summary.text == "what happened"
     assert model.asked == 2
 
 
 async def test_what_was_written_for_a_session_that_has_ended_is_let_go():
     journal = await begun()
-    await Work(journal, "a").summarise(REQUEST, "recipe", Model(), price)
+    await summarise(journal, "a", Model())
     assert (await Work(journal, "b").ready()).text == "what happened"
     journal.session = type(journal.session)(id="later", branch=journal.seen.branch, first=4)
     assert await Work(journal, "b").ready() is None

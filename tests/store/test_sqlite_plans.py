@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from refold.ports.store import Batch, Head
-from refold.store import beginning, committing, listing, purging, reading
+from refold.store import beginning, committing, listing, purging, reading, working
 from refold.store.queries import load, statements
 from refold.store.sqlite_commit import run
 from refold.store.sqlite_file import _worth
@@ -21,8 +21,10 @@ WHOLE_TABLES = {
     "has_unindexed": "the first row will do",
     "index_words": "all that waits is taken up",
 }
+SUMMARY = '{"text": "", "first": 0, "last": 0, "tokens": 0}'
 UNORDERED = {
     "find_conversations": "words in titles are looked for one by one, in the order of the list",
+    "find_summary": "the few that ever had one number are sorted",
     "search_messages": "the best of those that match are sorted",
 }
 
@@ -95,13 +97,13 @@ def fill(connection: apsw.Connection, head: Head, size: int) -> Head:
         """INSERT INTO compaction (
             owner, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
             before, after, edits, shown, holder, until, attempts, error, at
-        ) SELECT owner, branch || seq, branch, seq / 100 + 1, 'reduce', 'installed', '', '', 0, seq, '', '', '',
+        ) SELECT owner, branch || seq, branch, seq / 100 + 1, 'reduce', 'installed', branch || '/s0', '', 0, seq, '', '', '',
             0, 0, x'', x'', '', 0, 0, '', 0
         FROM message WHERE branch = :branch AND seq % 100 = 0""",
         place,
     )
     for table, columns, values in (
-        ("summary", "body, carry, at", "x'', x'', 0"),
+        ("summary", "number, body, carry, at", f"number, CAST('{SUMMARY}' AS BLOB), x'', 0"),
         ("pin", "seq", "size"),
     ):
         key = "id, " if table == "summary" else ""
@@ -124,6 +126,9 @@ def questions(head: Head, size: int) -> dict[str, object]:
         "key": lambda: reading.find_key(head, f"k{size // 2}"),
         "latest": lambda: reading.latest(head, None),
         "raw arrivals": lambda: reading.raw_arrivals(head, 0),
+        "last change of a session": lambda: reading.last_change(ANNA, head.session, ["reduce"]),
+        "summary by number": lambda: reading.summary(head, 1),
+        "holding": lambda: reading.holding(ANNA, [(head.branch, size // 2)]),
         "changes": lambda: reading.compactions(ANNA, head.branch, 2),
         "search": lambda: listing.search("sqlite", ANNA, "harbour nowhere", "", 20),
         "append": lambda: committing.commit(
@@ -170,6 +175,9 @@ def test_one_conversation_takes_the_same_work_among_few_and_among_many(connectio
             reading.sessions(ANNA, head.conversation, 100),
             reading.sessions(ANNA, "", 3),
             reading.calls(ANNA, head.conversation, 100),
+            reading.find_sessions(ANNA, f"{head.branch}/s0", 10),
+            reading.spent(ANNA, head.conversation, "summary"),
+            working.unfinished(ANNA, head.branch),
             listing.conversations(ANNA, 3, ""),
         )
         taken.append([work(connection, question) for question in questions])

@@ -4,6 +4,7 @@ import pytest
 
 from refold.core.summary.prompts import Passage
 from refold.core.summary.redact import texts_of
+from refold.model.errors import UpstreamUnavailable
 from refold.model.message import assistant, user
 from refold.model.tokens import Usage
 from refold.model.window import Tool
@@ -90,3 +91,24 @@ async def test_a_reply_that_ends_with_a_refusal_is_none_whatever_it_says():
     summary = await ModelSummariser([writer(upstream)]).write(task())
     assert summary.text == GOOD
     assert "it declines to write a checkpoint" in upstream.questions[1]
+
+
+@pytest.mark.feature("N3", "X14")
+@pytest.mark.parametrize(
+    "then", ["I'm sorry, but I can't help with that.", "", UpstreamUnavailable(), TimeoutError()]
+)
+async def test_a_draft_that_can_be_mended_is_used_before_nothing_is(then):
+    upstream = Scripted(f"{GOOD}\nThe ticket is ZX-90817.", then)
+    summariser = ModelSummariser([writer(upstream)])
+    summary = await summariser.write(task())
+    assert (summary.text, summary.checks) == (GOOD, ("lines with invented names taken out",))
+    assert len(summariser.problems) == len(upstream.asked) == 2
+    assert (await summariser.write(task())).text == GOOD
+    assert len(upstream.asked) == 2
+
+
+@pytest.mark.feature("N3")
+async def test_an_answer_without_a_fault_goes_before_one_that_could_be_mended():
+    upstream = Scripted(f"{GOOD}\nThe ticket is ZX-90817.", f"{GOOD} All of them.")
+    summary = await ModelSummariser([writer(upstream)]).write(task())
+    assert (summary.text, summary.checks) == (f"{GOOD} All of them.", ())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -145,3 +146,26 @@ async def test_prompts_can_be_replaced_and_one_serves_for_updates_too():
     await summariser.write(task(previous="The old story."))
     ends = [question.rpartition("\n\n")[2] for question in upstream.questions]
     assert ends == ["Sum it up in 270 words."] * 2 + ["Bring it up to date."]
+
+
+@pytest.mark.feature("C11")
+@pytest.mark.parametrize(
+    "error", [TimeoutError(), RuntimeError("the session is closed"), KeyError("choices")]
+)
+async def test_whatever_stops_one_model_the_next_is_asked(error):
+    first, second = Scripted(error, model="first"), Scripted(GOOD, model="second")
+    summariser = ModelSummariser([writer(first), writer(second)])
+    assert (await summariser.write(task())).text == GOOD
+    assert summariser.problems == [f"first: {type(error).__name__}"]
+
+
+@pytest.mark.feature("C11")
+async def test_who_is_told_to_stop_asks_nobody_else():
+    async def never(ask):
+        raise asyncio.CancelledError
+
+    first, second = Scripted(model="first"), Scripted(GOOD, model="second")
+    first.ask = never
+    with pytest.raises(asyncio.CancelledError):
+        await ModelSummariser([writer(first), writer(second)]).write(task())
+    assert second.asked == []

@@ -160,11 +160,11 @@ async def test_a_previous_summary_that_is_too_long_is_merged_like_the_oldest_par
     previous = "\n".join(f"Story {number} was told at length and with care." for number in range(400))
 
     def answer(ask):
-        return "Merged." if "consecutive parts" in ask.messages[0].text else "Read a part of it."
+        return "Merged all of it." if "consecutive parts" in ask.messages[0].text else "Read a part of it."
 
     upstream = Scripted(answer)
     summary = await ModelSummariser([writer(upstream, window=3_000)]).write(task(previous=previous))
-    assert summary.text == "Merged."
+    assert summary.text == "Merged all of it."
     assert all(len(question) // 4 < 3_000 for question in upstream.questions)
     asked = "".join(upstream.questions)
     assert all(f"Story {number} was" in asked for number in range(400))
@@ -219,10 +219,12 @@ async def test_a_part_that_turns_out_too_large_is_parted_and_the_others_stay():
 
 @pytest.mark.feature("X10")
 async def test_hierarchical_reads_in_parts_what_would_fit_at_once():
-    upstream = Scripted(lambda ask: "Merged." if "consecutive" in ask.messages[0].text else "A part.")
+    upstream = Scripted(
+        lambda ask: "Merged all of it." if "consecutive" in ask.messages[0].text else "Read a part of it."
+    )
     recipe = Recipe(strategy="hierarchical", max_tokens=200)
     summary = await ModelSummariser([writer(upstream, window=3_000)], recipe).write(task(turns=25))
-    assert summary.text == "Merged."
+    assert summary.text == "Merged all of it."
     assert len(upstream.asked) == 3
 
 
@@ -254,3 +256,100 @@ async def test_a_turn_that_is_split_again_keeps_the_history_s_summary_unasked():
     )
     assert summary.text == "## Goal\nThe old story.\n\n## This Turn So Far\nAsked question 0."
     assert len(upstream.asked) == 1
+
+
+def filling(ask):
+    """As long an answer as was asked for."""
+    is_turn = "still going on" in ask.messages[0].text
+    start, line = (
+        ("## This Turn So Far", "Some files were changed so far. ")
+        if is_turn
+        else ("## Goal", "Change the files as asked. ")
+    )
+    return f"{start}\n{line * (ask.max_output * 4 // len(line) - 1)}"
+
+
+@pytest.mark.feature("O5", "C16")
+@pytest.mark.parametrize("strategy", ["abstractive", "hierarchical"])
+async def test_a_turn_that_is_split_again_and_again_makes_the_summary_no_longer(strategy):
+    upstream, previous, sizes = Scripted(filling), "", []
+    summariser = ModelSummariser([writer(upstream, window=20_000)], Recipe(strategy=strategy))
+    for start in (20, 0, 0, 0):
+        summary = await summariser.write(task(turns=60, turn_from=start, previous=previous))
+        previous = summary.text
+        sizes.append(summary.tokens)
+    assert max(sizes) <= 600
+    assert previous.count("## This Turn So Far") == 1
+    assert "## Goal" in previous
+
+
+@pytest.mark.feature("O5")
+async def test_what_was_told_of_a_turn_goes_into_the_next_question_about_it():
+    upstream = Scripted("## This Turn So Far\nAsked question 0, and a second time.")
+    before = "## Goal\nThe old story.\n\n## This Turn So Far\nAsked once.\n### Files\nNone was changed."
+    summary = await ModelSummariser([writer(upstream)]).write(task(turn_from=0, previous=before))
+    assert summary.text == (
+        "## Goal\nThe old story.\n\n## This Turn So Far\nAsked question 0, and a second time."
+    )
+    (question,) = upstream.questions
+    assert "Asked once.\n### Files\nNone was changed.\n</previous-summary-" in question
+    assert "The old story." not in question
+
+
+@pytest.mark.feature("O5", "C16")
+async def test_a_summary_that_leaves_a_turn_no_room_is_shortened():
+    previous = "## Goal\n" + "\n".join(f"Story {number} was told at length." for number in range(60))
+
+    def answer(ask):
+        is_turn = "still going on" in ask.messages[0].text
+        return "## This Turn So Far\nAsked question 0." if is_turn else "## Goal\nSixty stories."
+
+    upstream = Scripted(answer)
+    summary = await ModelSummariser([writer(upstream)]).write(task(turn_from=0, previous=previous))
+    assert summary.text == "## Goal\nSixty stories.\n\n## This Turn So Far\nAsked question 0."
+    short, _ = upstream.questions
+    assert "Story 0 was" in short
+    assert "Story 59 was" in short
+
+
+@pytest.mark.feature("X10", "N3")
+@pytest.mark.parametrize("previous", ["", "## Goal\nChange all the files."])
+async def test_where_nobody_said_a_word_a_selective_summary_reads_what_was_done(previous):
+    passages = tuple(one for one in task(20).passages if one.message.calls or one.message.results)
+    upstream = Scripted("## This Turn So Far\nRead src/f0.py and the others.")
+    told = SummaryTask(passages, 1, 80, 600, turn_from=0, previous=previous)
+    summary = await ModelSummariser([writer(upstream)], Recipe(strategy="selective")).write(told)
+    assert summary.text.endswith("## This Turn So Far\nRead src/f0.py and the others.")
+    assert "src/f3.py" in upstream.questions[0]
+
+
+@pytest.mark.feature("N3")
+async def test_nothing_is_no_summary():
+    upstream = Scripted(GOOD)
+    summariser = ModelSummariser([writer(upstream)])
+    assert await summariser.write(SummaryTask((), 0, 0, 600, turn_from=0)) is None
+    assert summariser.problems == ["small: there is nothing to summarise"]
+
+
+@pytest.mark.feature("O5", "X10")
+@pytest.mark.parametrize(
+    ("strategy", "window", "turns"), [("hierarchical", 100_000, 6), ("abstractive", 2_600, 60)]
+)
+async def test_a_turn_that_is_read_in_parts_is_still_told_as_a_turn(strategy, window, turns):
+    def answer(ask):
+        is_turn = "still going on" in ask.messages[0].text
+        return "## This Turn So Far\nAsked question 5." if is_turn else GOOD
+
+    upstream = Scripted(answer)
+    summariser = ModelSummariser([writer(upstream, window)], Recipe(strategy=strategy))
+    summary = await summariser.write(task(turns=turns, turn_from=20))
+    assert summary.text == f"{GOOD}\n\n## This Turn So Far\nAsked question 5."
+
+
+@pytest.mark.feature("X10")
+async def test_what_one_part_holds_is_asked_for_once():
+    upstream = Scripted(GOOD)
+    recipe, old = Recipe(strategy="hierarchical"), "## Goal\nThe old story."
+    await ModelSummariser([writer(upstream)], recipe).write(task(previous=old))
+    (question,) = upstream.questions
+    assert "replaces the previous one" in question

@@ -117,6 +117,8 @@ def _messages(trigger: Trigger) -> int | None:
         case MessageCount():
             return trigger.messages
         case AnyOf():
-            return min((count for one in trigger.triggers if (count := _messages(one)) is not None), default=None)
+            return min(
+                (count for one in trigger.triggers if (count := _messages(one)) is not None), default=None
+            )
         case _:
             return None

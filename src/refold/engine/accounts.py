@@ -1,7 +1,8 @@
 """What was reported for what: per call by the provider, per session as a sum, per message as far as it can be derived.
 
 One idea: a provider reports calls, not messages. A reply's tokens are its call's output; what came between two calls is what the
-prompt has grown by, shared out by our own counts and marked as derived. Nothing is guessed where nothing was reported.
+prompt has grown by, shared out by our own counts and marked as derived. Nothing is guessed where nothing was reported, nor where
+something else was said before the reply came.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ def message_tokens(calls: Sequence[Call], messages: Sequence[Stored]) -> list[Me
     """The best that is known about each message; calls and messages in their order."""
     known = {one.seq: MessageTokens(one.seq, one.tokens, "counted") for one in messages}
     replies = [call for call in calls if call.kind == "reply"]
+    made = {one.seq for one in messages if one.role == "assistant"}
     for call in replies:
-        made = known.get(call.size)
-        if made is not None and call.usage.output:
+        if call.size in made and call.usage.output:
             known[call.size] = MessageTokens(call.size, call.usage.output, "reported")
     for before, after in pairwise(replies):
-        _derive(before, after, known)
+        if before.size in made:
+            _derive(before, after, known)
     return [known[one.seq] for one in messages]
 
 

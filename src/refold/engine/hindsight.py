@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.core.assemble import assemble
+from refold.core.cost import call_cost
 from refold.core.fold import Folded
 from refold.core.plan import Decision, Frame
 from refold.core.stages.shown import Edit
@@ -20,6 +21,7 @@ from refold.engine.journal import Journal, encoder
 from refold.engine.memory import Memory
 from refold.engine.receipts import Receipt
 from refold.model.errors import InvalidWindow, NotFound
+from refold.model.tokens import Usage
 from refold.model.window import Window
 from refold.ports.store import Call, Compaction
 
@@ -53,6 +55,22 @@ def note_sent(journal: Journal, memory: Memory) -> Sent:
     is_usual = sent.shown is shown.shown and sent.lead is shown.lead
     only = b"" if is_usual else snapshot.write(sent, encoder(memory))
     return Sent(sent.size, journal.shown, only, memory.last_marks)
+
+
+def noted_call(journal: Journal, memory: Memory, usage: Usage, sent: Sent | None) -> Call:
+    """A call that the provider has reported, with what was sent."""
+    prices, sent = memory.frame.prices, sent or note_sent(journal, memory)
+    return Call(
+        id=journal.new_id(),
+        branch=journal.seen.branch,
+        session=journal.session.id,
+        usage=usage,
+        size=sent.size,
+        model=journal.seen.model,
+        receipt=msgspec.json.encode(sent),
+        dollars=call_cost(usage, prices) if prices else 0.0,
+        at=journal.clock(),
+    )
 
 
 async def sent_with(journal: Journal, memory: Memory, call: Call) -> Window:

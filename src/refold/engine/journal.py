@@ -73,6 +73,8 @@ class Journal:
         """The id of the change in effect, and the request that the conversation came in with."""
         self._notes = seen.notes
         self._fixed: Fixed | None = None
+        self._is_said = False
+        """The system prompt was said in the conversation, and not given with a request."""
 
     async def save(self, memory: Memory, calls: Sequence[kept.Call] = (), key: str = "") -> None:
         """Keep all that is new; `key` is what the client calls the first message of it.
@@ -81,8 +83,9 @@ class Journal:
             Conflict: somebody else has written meanwhile; nothing was kept.
             StoreError: nothing was kept, or nobody knows: load before going on.
         """
-        if memory.frame.fixed is not self._fixed:
-            self.fields, self._fixed = prompt_fields(memory.frame.fixed), memory.frame.fixed
+        if memory.frame.fixed is not self._fixed and (self._is_said or not self.fields):
+            self.fields, self._is_said = prompt_fields(memory.frame.fixed), True
+        self._fixed = memory.frame.fixed
         if memory.changes:
             memory.secrecy.known(memory.folded)  # before what holds them is let go
         notes, changes = msgspec.msgpack.encode(self._noted(memory)), tuple(self._changes(memory))

@@ -14,14 +14,13 @@ from msgspec import structs
 
 from refold.core import extractive
 from refold.core.arrival import arrive
-from refold.core.assemble import BRIDGE, assemble, broken_rules
+from refold.core.assemble import assemble, broken_rules
 from refold.core.breakpoints import breakpoint_edits, mark_window
-from refold.core.budget import check_room, tokens_of
 from refold.core.calibrate import Calibration, forget_sums, observe
 from refold.core.cost import Prices
 from refold.core.estimate import estimate_window
 from refold.core.fold import Folded
-from refold.core.measure import Meter, anchor, count_fixed, holds, record_call
+from refold.core.measure import Meter, anchor, holds, record_call
 from refold.core.mend import REASON as BROKEN
 from refold.core.mend import is_broken, mend
 from refold.core.overflow import classify
@@ -43,13 +42,14 @@ from refold.core.stages.shown import Edit
 from refold.core.summary.search import find
 from refold.core.view import View
 from refold.engine.bill import Bill
+from refold.engine.framing import frame_for
 from refold.engine.limits import Limits
 from refold.engine.lookup import look_up
 from refold.engine.receipts import Change, Receipt
 from refold.engine.secrecy import Secrecy
 from refold.model.budget import Budget
 from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent
-from refold.model.message import Message, Part, user
+from refold.model.message import Message, Part
 from refold.model.overflow import Overflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
@@ -77,7 +77,7 @@ class Memory:
         prices: Prices | None = None,
         secrecy: Secrecy | None = None,
     ) -> None:
-        self.frame = _frame(fixed, budget, policy, counter, prices)
+        self.frame = frame_for(fixed, budget, policy, counter, prices)
         self.folded = Folded.of(View(fixed.dialect, counter))
         self.meter, self.calibration, self.bill = Meter(), Calibration(), Bill()
         self.receipts: list[Receipt] = []
@@ -107,7 +107,7 @@ class Memory:
             BudgetError: they leave no room for a conversation.
         """
         old, counter = self.frame, self.folded.shown.counter
-        self.frame = _frame(fixed, old.budget, old.policy, counter, old.prices)
+        self.frame = frame_for(fixed, old.budget, old.policy, counter, old.prices)
 
     def context(self) -> Window:
         """What to send now.
@@ -211,9 +211,9 @@ class Memory:
         """What to have summarised before it is needed; None where there is no hurry."""
         return ahead(self.folded, self.frame, self._now("after_call")) if self._prepared is None else None
 
-    def asked_for(self) -> SummaryRequest | None:
+    def asked_for(self, cut: int | None = None) -> SummaryRequest | None:
         """What a compaction would have summarised if it were asked for now."""
-        return plan(self.folded, self.frame, self._now("manual")).request
+        return plan(self.folded, self.frame, self._now("manual", cut=cut)).request
 
     @property
     def last_window(self) -> Window | None:
@@ -235,6 +235,13 @@ class Memory:
         self.folded = self._sent = folded
         self._prepared, self._window = None, None
         self.changes.clear()
+
+    def suffices(self, last: int) -> bool:
+        """Would a compaction that is asked for now be content with a summary of the messages before this one?"""
+        planned = plan(self.folded, self.frame, self._now("manual"))
+        return _suffices(
+            planned, Summary("Somebody sums it up.", 0, last, 0, "model", self.frame.policy.scope)
+        )
 
     def prepare(self, summary: Summary) -> None:
         """Keep a summary that was written ahead for the moment at which the window is full."""
@@ -329,9 +336,7 @@ class Memory:
         covered = planned.next.summaries[-1].last if planned.next.summaries else 0
         if self._prepared is None or self._prepared.last <= covered:
             return None
-        done = resolve(planned, self._prepared)
-        is_enough = done.decision == "summarise" and done.edits == planned.edits and not done.refusal
-        return self._prepared if is_enough else None
+        return self._prepared if _suffices(planned, self._prepared) else None
 
     def _written(self, planned: Plan, request: SummaryRequest) -> Summary | None:
         summary = self.summarise(request, planned.next, self.frame)
@@ -389,11 +394,7 @@ class Memory:
         return structs.replace(planned, sent=mended)
 
 
-def _frame(
-    fixed: Fixed, budget: Budget, policy: Policy, counter: TokenCounter, prices: Prices | None
-) -> Frame:
-    cost = count_fixed(fixed, counter)
-    if tokens_of(policy.reserve, budget) > tokens_of(budget.reserve, budget):
-        budget = structs.replace(budget, reserve=policy.reserve)
-    check_room(budget, instructions=cost.total.tokens)
-    return Frame(fixed, cost, budget, policy, prices, counter.message(user(BRIDGE)))
+def _suffices(planned: Plan, summary: Summary) -> bool:
+    """Is the plan done with this summary, and nothing more has to go?"""
+    done = resolve(planned, summary)
+    return done.decision == "summarise" and done.edits == planned.edits and not done.refusal

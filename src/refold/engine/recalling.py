@@ -84,11 +84,12 @@ async def _is_here(store: Store, head: Head, branch: str, seq: int) -> bool:
 
 
 async def _summary(journal: Journal, memory: Memory, place: Place) -> Summary:
-    if place.number >= memory.folded.numbered:
-        found = retrieve(f"#s{place.number}", memory.folded)
-        assert isinstance(found, Summary)
-        return found
-    for written in await journal.store.summaries(journal.seen.owner, journal.seen.branch):
-        if written.summary.number == place.number:
-            return written.summary
-    raise NotFound(f"summary {place.number} is not kept")
+    """A summary that is shown or was written lately, or one that the store has."""
+    for held in (*reversed(memory.folded.summaries), *reversed(memory.folded.past)):
+        if held.number == place.number:
+            return held
+    found = await journal.store.summary(journal.seen, place.number)
+    if found is None or not found.summary.text:
+        why = "was stored without content" if found else "is not kept"
+        raise NotFound(f"summary {place.number} {why}", hint="look for words of what it stood for")
+    return found.summary

@@ -109,13 +109,7 @@ async def _open(
 async def _shown_in(journal: Journal, memory: Memory, target: Session, last: int) -> Folded:
     """What a session showed at its end."""
     owner, store = journal.seen.owner, journal.store
-    changes = [
-        one
-        for one in await store.compactions(owner, target.branch)
-        if one.state == "installed" and one.kind != "arrival" and (one.session or one.base) == target.id
-    ]
-    newest = max(changes, key=lambda one: one.number, default=None)
-    found = await store.compaction(owner, newest.id) if newest else None
+    found = await store.last_change(owner, target.id, ("summarise", "reduce"))
     folded = await journal.shown_after(memory, found, last)
     items = folded.items.items
     within = [item for item in items if item.seq < last]

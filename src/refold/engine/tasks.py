@@ -40,13 +40,9 @@ def task_of(
     start = previous.last if previous and policy.source != "all" else 0
     told = _told_of(folded, request, start)
     window = _window(folded, frame, start, tuple(told.values())) if sent else None
-    if window and (secrecy.covers(window, start, request.last) or not _is_clean(window, known)):
-        window = None
+    window = window if window and _may_be_read(window, secrecy, known, start, request.last) else None
     return SummaryTask(
-        passages=tuple(
-            Passage(number, _told(message, number, secrecy.numbers, known))
-            for number, message in told.items()
-        ),
+        passages=_passages(told, secrecy.numbers, known),
         first=request.first,
         last=request.last,
         max_tokens=request.max_tokens,
@@ -69,6 +65,10 @@ def _told_of(folded: Folded, request: SummaryRequest, start: int) -> dict[int, M
     return {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
 
 
+def _passages(told: dict[int, Message], hidden: frozenset[int], known: frozenset[str]) -> tuple[Passage, ...]:
+    return tuple(Passage(number, _told(message, number, hidden, known)) for number, message in told.items())
+
+
 def _told(message: Message, number: int, hidden: frozenset[int], known: frozenset[str]) -> Message:
     """A message as it came, or without its secrets and without the fields that only its provider reads."""
     if number not in hidden and is_clean(message, known):
@@ -79,6 +79,10 @@ def _told(message: Message, number: int, hidden: frozenset[int], known: frozense
 def _window(folded: Folded, frame: Frame, start: int, told: tuple[Message, ...]) -> Window:
     """The originals as messages, after the summaries that stand for those before them."""
     return assemble(frame.fixed, told, folded.lead if start else NO_LEAD)
+
+
+def _may_be_read(window: Window, secrecy: Secrecy, known: frozenset[str], first: int, last: int) -> bool:
+    return not secrecy.covers(window, first, last) and _is_clean(window, known)
 
 
 def _is_clean(window: Window, known: frozenset[str]) -> bool:

@@ -12,24 +12,70 @@ at once and never asked for again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from typing import Any, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from refold.core.plan import SummaryRequest
 from refold.engine.journal import Journal
-from refold.model.errors import StoreError
+from refold.model.errors import Conflict, StoreError
 from refold.model.summary import Summary
-from refold.ports.store import Call, Compaction, CompactionState, Store, Written
+from refold.model.tokens import Usage
+from refold.ports.store import Batch, Call, Compaction, CompactionState, Session, Store, Written
+
+T = TypeVar("T")
+
+_log = logging.getLogger("refold")
 
 LEASE_S = 60.0
 """How long nobody else touches what is in hand: longer than a pause of the machine, shorter than anybody's patience."""
 BEATS = 3
 """Signs of life per lease, so that one may get lost."""
+ATTEMPTS = 3
+"""How often the same work is tried: what failed so often fails for a reason that is in it."""
+PAUSE_S = 60.0
+"""Before it is tried again unasked: a provider that is down or out of capacity needs about so long."""
+PATIENCE_S, POLL_S = 60.0, 0.2
+"""How long somebody who waits for a summary waits for another who writes it, and how often they look: about as long as if they
+had to ask themselves, and much cheaper than a second answer."""
+BILLS = 20
+"""How often a bill is written again because somebody else was writing: each time takes a moment."""
 LEFT = "whoever was at work on it ended without a word"
+IN_PROGRESS = ("planned", "running")
 
 Write = Callable[[], Awaitable[Summary | None]]
+
+_in_hand: set[tuple[str, str]] = set()
+"""Holder and id of what this process is at work on: a claim of ours that is not here was left behind."""
+
+
+class Asking(Struct, frozen=True, kw_only=True):
+    """How a summary is to be had: by whom, and what that costs."""
+
+    recipe: str
+    """The hash of how it is made: another focus or another model is other work."""
+    write: Write
+    """Raises Conflict where the conversation has moved on, so that nobody has to be asked."""
+    dollars: Callable[[Usage], float]
+    spent: Callable[[], Usage] = Usage
+    """What was used so far, where no summary came of it."""
+    may_ask: Callable[[], Awaitable[bool]] | None = None
+    is_wanted: bool = False
+    """Somebody waits for it: what failed a moment ago is tried again at once."""
+
+
+class Outcome(Struct, frozen=True):
+    """A summary, or none; and whether anybody was asked: who has it in hand, or rests, has not failed."""
+
+    summary: Summary | None = None
+    is_asked: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        return self.is_asked and self.summary is None
 
 
 class Work:
@@ -38,114 +84,178 @@ class Work:
     def __init__(self, journal: Journal, holder: str, lease_s: float = LEASE_S) -> None:
         self.journal, self.holder, self.lease_s = journal, holder, lease_s
 
-    async def summarise(
-        self, request: SummaryRequest, recipe: str, write: Write, dollars: Callable[[Summary], float]
-    ) -> Summary | None:
-        """Have the summary written, unless it is written already or in somebody else's hands.
-
-        `recipe` is the hash of how it is to be made: another focus or another model is other work.
-        """
-        planned = await self._plan(request, recipe)
-        if planned.state not in ("planned", "running"):
-            return await self._found(planned)  # whatever became of it since: what was written is there
-        if await self._claim(planned) is None:
-            return None
-        try:
-            summary = await self._beating(planned, write)
-        except asyncio.CancelledError:
-            # Nothing is wrong with it: anybody may begin again.
-            await self._end(planned, "planned", "it was stopped")
-            raise
-        except BaseException:
-            await self._end(planned, "failed", "it could not be written")
-            raise
-        if summary is None:
-            await self._end(planned, "failed", "no summary passed its checks")
-            return None
-        return await self._keep(planned, summary, dollars)
+    async def summarise(self, request: SummaryRequest, asking: Asking) -> Outcome:
+        """Have the summary written, unless it is written already or in somebody else's hands."""
+        session, owner = self.journal.session, self.journal.seen.owner  # as they are now: both may move on
+        for attempt in range(ATTEMPTS):
+            work = self._work(session, request, asking.recipe, attempt)
+            known = await self.journal.store.compaction(owner, work.id)
+            if known is None or known.state in IN_PROGRESS:
+                return await self._begin(work, asking)
+            found = await self._found(known)  # whatever became of it since: what was written is there
+            if found is not None or self._is_resting(known, asking):
+                return Outcome(found)
+        return Outcome()
 
     async def ready(self) -> Summary | None:
         """What was written for this branch as it is now, and waits to be used; what no longer fits it is let go."""
         owner, branch, session = self.journal.seen.owner, self.journal.seen.branch, self.journal.session
         found: Summary | None = None
-        for one in await self.journal.store.unfinished(owner):
-            if one.branch != branch or one.state != "summarised":
-                continue
-            if one.base != session.id:
+        for one in await self.journal.store.unfinished(owner, branch):
+            if one.base == session.id:
+                written = await self._found(one) if one.state == "summarised" else None
+                found = written if written and (found is None or written.last >= found.last) else found
+            elif one.state != "running":
                 await self.journal.store.give_up(
                     owner, one.id, one.holder, "superseded", "the conversation went another way"
                 )
-            else:
-                found = await self._found(one) or found
         return found
 
-    async def _plan(self, request: SummaryRequest, recipe: str) -> Compaction:
-        journal = self.journal
-        session = journal.session
-        return await journal.store.plan(
-            journal.seen.owner,
-            Compaction(
-                id=journal.id_of(session.id, request.last, recipe),
-                branch=journal.seen.branch,
-                kind="summarise",
-                state="planned",
-                base=session.id,
-                cut=request.last,
-                size=journal.seen.next_seq,
-                recipe=recipe,
-                at=journal.clock(),
-            ),
+    def _work(self, session: Session, request: SummaryRequest, recipe: str, attempt: int) -> Compaction:
+        journal, tried = self.journal, f"{recipe}-{attempt}" if attempt else recipe
+        return Compaction(
+            id=journal.id_of(session.id, request.last, tried),
+            branch=journal.seen.branch,
+            kind="summarise",
+            state="planned",
+            base=session.id,
+            cut=request.last,
+            size=journal.seen.next_seq,
+            recipe=recipe,
+            at=journal.clock(),
         )
+
+    def _is_resting(self, known: Compaction, asking: Asking) -> bool:
+        """Did it fail a moment ago? By a clock that may have been set back since."""
+        age = self.journal.clock() - known.at
+        return known.state == "failed" and not asking.is_wanted and 0 <= age < PAUSE_S
+
+    async def _begin(self, work: Compaction, asking: Asking) -> Outcome:
+        if asking.may_ask is not None and not await asking.may_ask():
+            return Outcome()
+        planned = await self.journal.store.plan(self.journal.seen.owner, work)
+        if planned.state not in IN_PROGRESS:
+            return Outcome(await self._found(planned))
+        key = (self.holder, planned.id)
+        if key in _in_hand:
+            return Outcome(await self._waited_for(planned, asking))
+        _in_hand.add(key)
+        try:
+            return await self._do(planned, asking)
+        finally:
+            _in_hand.discard(key)
+
+    async def _do(self, planned: Compaction, asking: Asking) -> Outcome:
+        try:
+            if await self._claim(planned) is None:
+                return Outcome(await self._waited_for(planned, asking))
+            summary = await self._beating(planned, asking.write)
+        except (asyncio.CancelledError, Conflict) as error:
+            # Nothing is wrong with it: anybody may begin again.
+            await settled(self._end(planned, "planned", "it was stopped", asking))
+            if isinstance(error, Conflict):
+                return Outcome()
+            raise
+        except Exception:
+            await settled(self._end(planned, "failed", "it could not be written", asking))
+            raise
+        if summary is None:
+            await settled(self._end(planned, "failed", "no summary passed its checks", asking))
+            return Outcome(is_asked=True)
+        return Outcome(await settled(self._keep(planned, summary, asking)), is_asked=True)
 
     async def _claim(self, planned: Compaction) -> Compaction | None:
         now, owner, store = self.journal.clock(), self.journal.seen.owner, self.journal.store
-        if is_from_later(planned, now, self.lease_s):
+        if planned.holder == self.holder or is_from_later(planned, now, self.lease_s):
             await store.give_up(owner, planned.id, planned.holder, "planned", LEFT)
         return await store.claim(owner, planned.id, self.holder, now=now, until=now + self.lease_s)
+
+    async def _waited_for(self, planned: Compaction, asking: Asking) -> Summary | None:
+        """What somebody else writes, where it is worth waiting for."""
+        owner, store = self.journal.seen.owner, self.journal.store
+        for _ in range(int(PATIENCE_S / POLL_S) if asking.is_wanted else 0):
+            known = await store.compaction(owner, planned.id)
+            if known is None or known.state != "running" or known.until <= self.journal.clock():
+                break
+            await asyncio.sleep(POLL_S)
+        return await self._found(planned)
 
     async def _beating(self, planned: Compaction, write: Write) -> Summary | None:
         beating = asyncio.create_task(self._beat(planned))
         try:
             return await write()
         finally:
+            # It is not waited for: between an answer and its keeping nothing may come.
             beating.cancel()
-            with suppress(asyncio.CancelledError, StoreError):
-                await beating
 
     async def _beat(self, planned: Compaction) -> None:
         owner, is_ours = self.journal.seen.owner, True
         while is_ours:
             await asyncio.sleep(self.lease_s / BEATS)
             until = self.journal.clock() + self.lease_s
-            is_ours = await self.journal.store.beat(owner, planned.id, self.holder, until)
+            with suppress(StoreError):
+                is_ours = await self.journal.store.beat(owner, planned.id, self.holder, until)
 
-    async def _keep(
-        self, planned: Compaction, summary: Summary, dollars: Callable[[Summary], float]
-    ) -> Summary | None:
+    async def _keep(self, planned: Compaction, summary: Summary, asking: Asking) -> Summary:
+        """Store what was written; where that fails it is used all the same, for it was paid for and is at hand."""
         journal, now = self.journal, self.journal.clock()
         summary = structs.replace(summary, id=planned.id)
-        call = Call(
-            id=journal.new_id(),
+        call = self._call(planned, summary.usage, asking)
+        written = journal.storable(Written(id=planned.id, summary=summary, at=now))
+        try:
+            is_first = await journal.store.reply(journal.seen.owner, planned.id, self.holder, written, call)
+            return summary if is_first else await self._found(planned) or summary
+        except StoreError as error:
+            _log.warning("a summary could not be kept: %s", error)
+            return summary
+
+    def _call(self, planned: Compaction, usage: Usage, asking: Asking) -> Call:
+        return Call(
+            id=self.journal.new_id(),
             branch=planned.branch,
             session=planned.base,
-            usage=summary.usage,
+            usage=usage,
             size=planned.size,
             kind="summary",
-            dollars=dollars(summary),
-            at=now,
+            dollars=asking.dollars(usage),
+            at=self.journal.clock(),
         )
-        written = Written(id=planned.id, summary=summary, at=now)
-        is_first = await journal.store.reply(journal.seen.owner, planned.id, self.holder, written, call)
-        return summary if is_first else await self._found(planned)
 
     async def _found(self, planned: Compaction) -> Summary | None:
         found = await self.journal.store.written(self.journal.seen.owner, [planned.id])
-        return structs.replace(found[0].summary, id=planned.id) if found else None
+        # Where nothing that was said may be kept, a summary's text is not there.
+        return structs.replace(found[0].summary, id=planned.id) if found and found[0].summary.text else None
 
-    async def _end(self, planned: Compaction, state: CompactionState, error: str) -> None:
-        """Say that it came to nothing; where even that cannot be written down, the lease runs out."""
+    async def _end(self, planned: Compaction, state: CompactionState, error: str, asking: Asking) -> None:
+        """Say that it came to nothing, and what that cost; where even that cannot be written down, the lease runs out."""
         with suppress(StoreError):
             await self.journal.store.give_up(self.journal.seen.owner, planned.id, self.holder, state, error)
+        with suppress(StoreError):
+            await self._bill(planned, asking)
+
+    async def _bill(self, planned: Compaction, asking: Asking) -> None:
+        """Note what was spent although no summary came of it: the provider sends the bill all the same."""
+        usage, seen, store = asking.spent(), self.journal.seen, self.journal.store
+        if usage == Usage():
+            return
+        call = self._call(planned, usage, asking)
+        for _ in range(BILLS):
+            head = await store.head(seen.owner, seen.conversation, planned.branch)
+            if head is None:
+                return
+            with suppress(Conflict):
+                await store.commit(head, Batch(at=call.at, calls=(call,)))
+                return
+
+
+async def settled(act: Coroutine[Any, Any, T]) -> T:
+    """Let an act come to its end, also where whoever waits for it is stopped meanwhile."""
+    task = asyncio.create_task(act)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 def is_from_later(claimed: Compaction, now: float, lease_s: float = LEASE_S) -> bool:

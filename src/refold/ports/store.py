@@ -12,191 +12,47 @@ the epoch, given by the caller, for display and leases only: order comes from nu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
-
-from msgspec import Struct
+from typing import Protocol
 
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
+from refold.ports.kept import (
+    Batch,
+    Call,
+    CallKind,
+    Carries,
+    Change,
+    Compaction,
+    CompactionKind,
+    CompactionState,
+    Head,
+    Hit,
+    Inherited,
+    Listed,
+    Session,
+    SessionKind,
+    Stored,
+    Written,
+)
 
-SessionKind: TypeAlias = Literal["root", "compaction", "new", "resume"]
-Carries: TypeAlias = Literal["none", "summary", "full"]
-CompactionKind: TypeAlias = Literal["summarise", "reduce", "arrival"]
-CompactionState: TypeAlias = Literal[
-    "planned", "running", "summarised", "installed", "failed", "superseded", "undone"
+__all__ = [
+    "Batch",
+    "Call",
+    "CallKind",
+    "Carries",
+    "Change",
+    "Compaction",
+    "CompactionKind",
+    "CompactionState",
+    "Head",
+    "Hit",
+    "Inherited",
+    "Listed",
+    "Session",
+    "SessionKind",
+    "Store",
+    "Stored",
+    "Written",
 ]
-
-
-class Head(Struct, frozen=True, kw_only=True):
-    """A branch and where it is now. `next_seq` and `epoch` together say what a writer has seen."""
-
-    owner: str
-    conversation: str
-    branch: str
-    base: str = ""
-    """The branch it was forked from; the first `base_seq` messages are that one's."""
-    base_seq: int = 0
-    next_seq: int = 0
-    """The number of the next message: how many there are."""
-    epoch: int = 0
-    """Raised whenever a session begins or what is shown changes."""
-    session: str = ""
-    """The open session."""
-    format: str = "chat"
-    model: str = ""
-    notes: bytes = b""
-    """What the engine needs to go on after a restart, apart from what is shown; small, and its own business."""
-
-
-class Stored(Struct, frozen=True, kw_only=True):
-    """One message. Its bytes never change."""
-
-    seq: int
-    role: str
-    format: str
-    body: bytes
-    """The message as JSON of its format; empty where nothing that was said may be kept."""
-    text: str = ""
-    """What search finds; it is not given back."""
-    shown: bytes | None = None
-    """The message as it was shown when it arrived, where that was shorter."""
-    tokens: int = 0
-    key: str = ""
-    """What the client calls this message: one that comes again with the same key is the same message."""
-    at: float = 0.0
-
-
-class Session(Struct, frozen=True, kw_only=True):
-    """A range of one branch: the messages numbered `first` up to, not including, `last`, or all since where it is open."""
-
-    id: str
-    branch: str
-    first: int
-    last: int | None = None
-    kind: SessionKind = "root"
-    parent: str = ""
-    carries: Carries = "none"
-    state: Literal["live", "undone"] = "live"
-    summary: str = ""
-    """The id of the summary that was written when it was closed; its child begins with it."""
-    target: str = ""
-    """The session that a resumed one goes on with."""
-    tokens: int = 0
-    at: float = 0.0
-    closed_at: float | None = None
-
-
-class Compaction(Struct, frozen=True, kw_only=True):
-    """One change to what is shown of a branch, from the plan for it to its end."""
-
-    id: str
-    branch: str
-    number: int = 0
-    """Its place among the changes of its branch, given when it is installed."""
-    kind: CompactionKind
-    state: CompactionState = "installed"
-    base: str = ""
-    """The session that was open."""
-    session: str = ""
-    """The session that it opened."""
-    cut: int = 0
-    """The number of the first message that its summary does not cover; for an arrival, the number of the message."""
-    size: int = 0
-    """How many messages the branch had."""
-    reason: str = ""
-    moment: str = ""
-    recipe: str = ""
-    before: int = 0
-    after: int = 0
-    edits: bytes = b""
-    """What was changed, as JSON."""
-    shown: bytes = b""
-    """How the branch is shown from then on, for the engine to read again; empty for an arrival."""
-    holder: str = ""
-    until: float = 0.0
-    """Who is at work on it, and until when nobody else may be."""
-    attempts: int = 0
-    error: str = ""
-    at: float = 0.0
-
-
-class Written(Struct, frozen=True, kw_only=True):
-    """A summary with the id of the compaction it was written for."""
-
-    id: str
-    summary: Summary
-    carry: bytes = b""
-    """What the next summary may choose from: the engine's own business."""
-    at: float = 0.0
-
-
-class Call(Struct, frozen=True, kw_only=True):
-    """One request to a provider."""
-
-    id: str
-    branch: str
-    session: str
-    usage: Usage
-    size: int = 0
-    """How many messages the branch had."""
-    kind: Literal["reply", "summary"] = "reply"
-    model: str = ""
-    receipt: bytes = b""
-    """What was done to the request, as JSON."""
-    dollars: float = 0.0
-    at: float = 0.0
-
-
-class Change(Struct, frozen=True):
-    """A compaction that takes effect: with its summary the open session is closed at the cut, and the next one begins there."""
-
-    compaction: Compaction
-    written: Written | None = None
-    opens: Session | None = None
-
-
-class Batch(Struct, frozen=True, kw_only=True):
-    """All that is new about a branch, in one transaction: messages first, then changes in their order, then the rest."""
-
-    at: float
-    messages: tuple[Stored, ...] = ()
-    """Numbered from the head's `next_seq` on, without a gap."""
-    changes: tuple[Change, ...] = ()
-    opens: Session | None = None
-    """A session that the user asked for: the open one is closed before its first message."""
-    undoes: str = ""
-    """The id of an installed compaction to take back: its session is undone and the range before it open again."""
-    calls: tuple[Call, ...] = ()
-    notes: bytes | None = None
-    model: str | None = None
-
-
-class Listed(Struct, frozen=True, kw_only=True):
-    """A conversation in a list."""
-
-    id: str
-    branch: str
-    title: str = ""
-    model: str = ""
-    format: str = "chat"
-    messages: int = 0
-    compactions: int = 0
-    sessions: int = 0
-    branches: int = 1
-    usage: Usage = Usage()
-    """What all calls took together."""
-    dollars: float = 0.0
-    at: float = 0.0
-    updated_at: float = 0.0
-
-
-class Hit(Struct, frozen=True, kw_only=True):
-    """A message that search found; the higher the score the better."""
-
-    conversation: str
-    branch: str
-    seq: int
-    score: float
 
 
 class Store(Protocol):
@@ -206,8 +62,19 @@ class Store(Protocol):
         """Begin a conversation, or give back the branch that is there already under this name."""
         ...
 
-    async def fork(self, base: Head, at_seq: int, head: Head, session: Session) -> Head:
-        """A branch that shares the first `at_seq` messages of another by reference."""
+    async def fork(
+        self,
+        base: Head,
+        at_seq: int,
+        head: Head,
+        session: Session,
+        inherited: Inherited | None = None,
+    ) -> Head:
+        """A branch that shares the first `at_seq` messages of another by reference, and has the pins of these and how they are
+        shown as its own: what becomes of the base later does not change it.
+
+        How they are shown is as the base shows them now, unless it is given.
+        """
         ...
 
     async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
@@ -219,7 +86,7 @@ class Store(Protocol):
 
         Raises:
             Conflict: the branch is no longer where the writer saw it, or another session has followed the same parent.
-            NotFound: there is no such branch.
+            NotFound: there is no such branch, or it is another one of the same name.
         """
         ...
 
@@ -243,8 +110,26 @@ class Store(Protocol):
 
     async def session(self, owner: str, which: str) -> Session | None: ...
 
+    async def find_sessions(self, owner: str, prefix: str, limit: int = 10) -> list[tuple[str, Session]]:
+        """Live sessions whose id begins so, each with its conversation."""
+        ...
+
+    async def holding(self, owner: str, places: Sequence[tuple[str, int]]) -> list[Session]:
+        """The live sessions that hold messages, given by branch and number, in that order; a session may come twice."""
+        ...
+
     async def compactions(self, owner: str, branch: str, limit: int = 1_000) -> list[Compaction]:
-        """The changes of a branch, oldest first, without `shown`."""
+        """The latest changes of a branch, oldest first, without `shown`."""
+        ...
+
+    async def last_change(
+        self, owner: str, session: str, kinds: Sequence[CompactionKind] = ()
+    ) -> Compaction | None:
+        """The newest change in effect that was made in a session or opened it; of some kinds where they are named."""
+        ...
+
+    async def count_summarised(self, owner: str, branch: str) -> int:
+        """How many changes of a branch are in effect that summarised it."""
         ...
 
     async def compaction(self, owner: str, which: str) -> Compaction | None: ...
@@ -267,12 +152,22 @@ class Store(Protocol):
         """The summaries of a branch's installed compactions, oldest first, `carry` left out."""
         ...
 
+    async def summary(self, head: Head, number: int) -> Written | None:
+        """What a branch calls by this number: of the base where it was made there before the fork, and one that was taken back
+        where there is no other.
+        """
+        ...
+
     async def attach_summary(self, owner: str, session: str, written: Written) -> bool:
         """Give a closed session the summary that was written for it later; False where it has one."""
         ...
 
     async def calls(self, owner: str, conversation: str, limit: int = 1_000) -> list[Call]:
         """The newest calls, oldest first."""
+        ...
+
+    async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
+        """Dollars that all calls of a kind took."""
         ...
 
     async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
@@ -318,8 +213,14 @@ class Store(Protocol):
         """End a compaction that comes to nothing (`failed`, `superseded`), or put it back (`planned`)."""
         ...
 
-    async def unfinished(self, owner: str) -> list[Compaction]:
-        """Compactions that are planned, running, or summarised and not yet installed, oldest first."""
+    async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:
+        """Compactions that are planned, running, or summarised and not yet installed, oldest first; of one branch where it
+        is named.
+        """
+        ...
+
+    async def forget_plans(self, owner: str, before: float) -> int:
+        """Delete what was planned before then and nobody is at work on: whoever needs it plans it again. How many."""
         ...
 
     async def cached(self, owner: str, key: str) -> Summary | None:

@@ -56,7 +56,7 @@ class Purse:
         self.spent += dollars
 
 
-class Unusable(Exception):
+class Unusable(BaseException):  # it is told, and no digest serves instead: see `Stopped`
     """The model has not answered its first question."""
 
     def __init__(self, error: UpstreamError) -> None:

@@ -103,8 +103,8 @@ class HasWriter(Protocol):
         ...
 
 
-class Stopped(Exception):  # no fault of anybody: there is no more to be spent
-    """A candidate goes no further. The replay ends with the recordings that are finished."""
+class Stopped(BaseException):  # no fault of anybody, so whoever gets over faults does not get over it
+    """A candidate goes no further: there is no more to be spent. The replay ends with the recordings that are finished."""
 
 
 class Change(Struct, frozen=True):

@@ -7,6 +7,7 @@ The design in one page:
     sqlstore.py         the same port over a database: each method is one transaction, handed to a driver
       committing.py     a batch, whole: swap the branch's row, append, close one range and open the next
       beginning.py      conversations, branches, forks      reading.py   messages, sessions, compactions, calls
+      forking.py        what a fork takes over as its own
       working.py        claims, replies, cached summaries    listing.py   lists and search
       keeping.py        pins, what was learnt                purging.py   the only way to delete
     transactions.py     a transaction is a generator: it yields (statement's name, parameters) and is sent rows
@@ -23,7 +24,8 @@ The design in one page:
 Messages are appended and never changed: triggers refuse it, and refuse to delete one while its branch is there. A branch goes
 only when its conversation is gone, so a purge deletes conversations by name and the rest follows by foreign key. A message's
 session is the range that holds its number; no row is moved for it. All writers of a branch meet at its row: the first statement
-of a commit changes it only if its `next_seq` and `epoch` are what the writer saw, and holds it until the commit.
+of a commit changes it only if its session, `next_seq`, `epoch` and `revision` are what the writer saw, and holds it until the
+commit.
 
 What a model wrote is kept as it came. When its compaction takes effect it is written once more, as it is shown from then on,
 with its number; after that it never changes.

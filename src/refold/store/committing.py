@@ -48,8 +48,11 @@ def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
             "branch": seen.branch,
             "seen_seq": seen.next_seq,
             "seen_epoch": seen.epoch,
+            "seen_revision": seen.revision,
+            "seen_session": seen.session,
             "to_seq": seen.next_seq + len(batch.messages),
             "to_epoch": seen.epoch + _steps(batch),
+            "to_revision": seen.revision + batch.revises,
             "notes": batch.notes,
             "model": batch.model,
             "at": batch.at,
@@ -58,9 +61,12 @@ def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
     if moved:
         return rows.to_head(moved[0])
     there = yield "get_head", {"owner": seen.owner, "branch": seen.branch}
-    if there and rows.to_head(there[0]).conversation == seen.conversation:
-        raise Conflict
-    raise NotFound("There is no such branch.")
+    if not there or rows.to_head(there[0]).conversation != seen.conversation:
+        raise NotFound("There is no such branch.")
+    # Sessions go with their conversation only: without the one that was open, this is another one of the same name.
+    if not (yield "get_session", {"owner": seen.owner, "id": seen.session}):
+        raise NotFound("The conversation was deleted, and begun anew.")
+    raise Conflict
 
 
 def _steps(batch: Batch) -> int:
@@ -87,7 +93,8 @@ def _install(head: Head, change: Change, at: float) -> Transaction[Head]:
         raise Conflict("This compaction is installed already.")
     if opens is None:
         return head
-    return (yield from _open(head, opens, compaction.cut, at, written.id if written else ""))
+    closing = written.id if written and compaction.kind == "summarise" else ""
+    return (yield from _open(head, opens, compaction.cut, at, closing))
 
 
 def _open(head: Head, session: Session, first: int, at: float, summary: str = "") -> Transaction[Head]:

@@ -7,22 +7,22 @@ their own, so that no question can reach what is another's. It is the reference 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
-from operator import add
 from typing import TypeVar
 
 from msgspec import structs
 
 from refold.model.errors import Conflict, NotFound
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
 from refold.ports.store import (
     Batch,
     Call,
+    CallKind,
     Compaction,
+    CompactionKind,
     CompactionState,
     Head,
     Hit,
+    Inherited,
     Listed,
     Session,
     Stored,
@@ -54,7 +54,14 @@ class MemoryStore:
         shelf.conversations.setdefault(head.conversation, begun)
         return shelf.begin(structs.replace(head, base="", base_seq=0), session)
 
-    async def fork(self, base: Head, at_seq: int, head: Head, session: Session) -> Head:
+    async def fork(
+        self,
+        base: Head,
+        at_seq: int,
+        head: Head,
+        session: Session,
+        inherited: Inherited | None = None,
+    ) -> Head:
         shelf = self._shelf(base.owner)
         trunk = shelf.head(base.conversation, base.branch)
         if not 0 <= at_seq <= trunk.next_seq:
@@ -67,7 +74,9 @@ class MemoryStore:
         shelf.pins |= {
             (head.branch, seq) for branch, seq in shelf.pins if branch == base.branch and seq < at_seq
         }
-        return shelf.begin(fresh, session)
+        begun = shelf.begin(fresh, session)
+        shelf.inherit(begun, inherited or shelf.shown_by(trunk, begun))
+        return begun
 
     async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
         heads = [head for head in self._shelf(owner).heads.values() if head.conversation == conversation]
@@ -103,6 +112,16 @@ class MemoryStore:
     async def session(self, owner: str, which: str) -> Session | None:
         return self._shelf(owner).sessions.get(which)
 
+    async def find_sessions(self, owner: str, prefix: str, limit: int = 10) -> list[tuple[str, Session]]:
+        shelf = self._shelf(owner)
+        rows = [row for row in shelf.sessions.values() if row.id.startswith(prefix) and row.state == "live"]
+        rows.sort(key=lambda row: row.id)
+        return [(shelf.heads[row.branch].conversation, row) for row in rows[:limit]]
+
+    async def holding(self, owner: str, places: Sequence[tuple[str, int]]) -> list[Session]:
+        shelf = self._shelf(owner)
+        return [row for branch, seq in places for row in shelf.sessions.values() if _holds(row, branch, seq)]
+
     async def compactions(self, owner: str, branch: str, limit: int = 1_000) -> list[Compaction]:
         rows = self._shelf(owner).compactions.values()
         return [
@@ -112,26 +131,28 @@ class MemoryStore:
     async def compaction(self, owner: str, which: str) -> Compaction | None:
         return self._shelf(owner).compactions.get(which)
 
+    async def last_change(
+        self, owner: str, session: str, kinds: Sequence[CompactionKind] = ()
+    ) -> Compaction | None:
+        rows = [
+            row
+            for row in self._shelf(owner).compactions.values()
+            if row.state == "installed" and (row.session or row.base) == session
+            if not kinds or row.kind in kinds
+        ]
+        return max(rows, key=lambda row: row.number, default=None)
+
+    async def count_summarised(self, owner: str, branch: str) -> int:
+        rows = self._shelf(owner).compactions.values()
+        return sum(
+            row.branch == branch and row.state == "installed" and row.kind == "summarise" for row in rows
+        )
+
     async def latest(self, head: Head, size: int | None = None) -> Compaction | None:
-        shelf, number = self._shelf(head.owner), EVERYTHING
-        for branch, _, ends in shelf.line(head, EVERYTHING if size is None else size):
-            rows = [row for row in shelf.compactions.values() if row.branch == branch and _is_shown(row)]
-            known = [row for row in rows if row.number <= number and row.size <= ends]
-            if known:
-                return max(known, key=lambda row: row.number)
-            # What the base did after the fork at the very place of it came too late: numbers tell, sizes do not.
-            number = shelf.base_numbers.get(branch, 0)
-        return None
+        return self._shelf(head.owner).latest(head, EVERYTHING if size is None else size)
 
     async def raw_arrivals(self, head: Head, first: int) -> list[int]:
-        shelf = self._shelf(head.owner)
-        return sorted(
-            row.cut
-            for branch, begins, ends in shelf.line(head)
-            for row in shelf.compactions.values()
-            if row.branch == branch and row.kind == "arrival" and row.state == "undone"
-            if max(first, begins) <= row.cut < ends
-        )
+        return [seq for seq in self._shelf(head.owner).raw(head) if seq >= first]
 
     async def written(self, owner: str, ids: Sequence[str]) -> list[Written]:
         known = self._shelf(owner).summaries
@@ -144,6 +165,9 @@ class MemoryStore:
         ]
         ids = [row.id for row in sorted(rows, key=lambda row: row.number) if row.id in shelf.summaries]
         return [structs.replace(shelf.summaries[which], carry=b"") for which in _newest(limit, ids)]
+
+    async def summary(self, head: Head, number: int) -> Written | None:
+        return self._shelf(head.owner).summary(head, number)
 
     async def attach_summary(self, owner: str, session: str, written: Written) -> bool:
         shelf = self._shelf(owner)
@@ -160,6 +184,10 @@ class MemoryStore:
             limit, shelf.calls.values(), lambda row: shelf.heads[row.branch].conversation == conversation
         )
 
+    async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
+        calls = await self.calls(owner, conversation, EVERYTHING)
+        return sum((call.dollars for call in calls if call.kind == kind), 0.0)
+
     async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
         shelf, wanted = self._shelf(owner), words.casefold().split()
         found = [
@@ -168,7 +196,7 @@ class MemoryStore:
             if all(word in f"{begun.id}\n{begun.title}".casefold() for word in wanted)
         ]
         found.sort(key=lambda begun: begun.updated_at, reverse=True)
-        return [_listed(shelf, begun) for begun in found[:limit]]
+        return [shelf.list_up(begun) for begun in found[:limit]]
 
     async def search(self, owner: str, query: str, *, conversation: str = "", limit: int = 20) -> list[Hit]:
         shelf = self._shelf(owner)
@@ -236,8 +264,20 @@ class MemoryStore:
         shelf.compactions[which] = structs.replace(row, state=state, error=error, holder="", until=0.0)
         return True
 
-    async def unfinished(self, owner: str) -> list[Compaction]:
-        return [row for row in self._shelf(owner).compactions.values() if row.state not in HAS_ENDED]
+    async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:
+        rows = self._shelf(owner).compactions.values()
+        return [row for row in rows if row.state not in HAS_ENDED and branch in {"", row.branch}]
+
+    async def forget_plans(self, owner: str, before: float) -> int:
+        shelf = self._shelf(owner)
+        old = [
+            row.id
+            for row in shelf.compactions.values()
+            if row.state == "planned" and not row.holder and row.at < before and row.id not in shelf.summaries
+        ]
+        for which in old:
+            del shelf.compactions[which]
+        return len(old)
 
     async def cached(self, owner: str, key: str) -> Summary | None:
         return self._shelf(owner).cached.get(key)
@@ -293,35 +333,12 @@ def _held(shelf: Shelf, which: str, holder: str) -> Compaction | None:
     return row if row and row.holder == holder and row.state not in HAS_ENDED else None
 
 
-def _is_shown(row: Compaction) -> bool:
-    return row.state == "installed" and row.kind != "arrival"
+def _holds(row: Session, branch: str, seq: int) -> bool:
+    is_within = row.first <= seq and (row.last is None or seq < row.last)
+    return row.branch == branch and row.state == "live" and is_within
 
 
 def _newest(limit: int, rows: Iterable[T], wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
     """The last rows, oldest first."""
     found = [row for row in rows if wanted(row)]
     return found[max(len(found) - limit, 0) :]
-
-
-def _listed(shelf: Shelf, begun: Begun) -> Listed:
-    heads = {head.branch: head for head in shelf.heads.values() if head.conversation == begun.id}
-    last = list(heads.values())[-1]
-    calls = [call for call in shelf.calls.values() if call.branch in heads]
-    installed = [
-        row for row in shelf.compactions.values() if row.branch in heads and row.state == "installed"
-    ]
-    return Listed(
-        id=begun.id,
-        branch=last.branch,
-        title=begun.title,
-        model=last.model,
-        format=last.format,
-        messages=sum(len(shelf.messages[branch]) for branch in heads),
-        compactions=len(installed),
-        sessions=sum(row.branch in heads and row.state == "live" for row in shelf.sessions.values()),
-        branches=len(heads),
-        usage=reduce(add, (call.usage for call in calls), Usage()),
-        dollars=sum(call.dollars for call in calls),
-        at=begun.at,
-        updated_at=begun.updated_at,
-    )

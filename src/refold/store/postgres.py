@@ -124,17 +124,18 @@ class PostgresDriver:
                 raise
 
     async def _look(self, begin: Callable[[], Transaction[T]], connection: Connection) -> T:
+        await _set_autocommit(connection, on=True)
         return await self._run(connection, begin())
 
     async def _commit(
         self, begin: Callable[[], Transaction[T]], connection: Connection, *, at_length: bool = False
     ) -> T:
-        await connection.execute("BEGIN")
+        await _set_autocommit(connection, on=False)
         if at_length:
             await connection.execute("SET LOCAL statement_timeout = 0")
         result = await self._run(connection, begin())
         try:
-            await connection.execute("COMMIT")
+            await connection.commit()
         except psycopg.OperationalError as error:
             if connection.closed:
                 raise unknown_outcome(self.place) from error
@@ -247,7 +248,8 @@ def _address(url: str, patience: Patience) -> tuple[str, str]:
     except psycopg.Error as error:
         raise unreachable(error, "") from None
     # A network that swallows packets is noticed as soon as a server that does not answer, and not after hours.
-    noticed = {"connect_timeout": int(patience.wait_s), "keepalives_idle": 30, "tcp_user_timeout": 30_000}
+    wait_s = max(2, int(patience.wait_s))
+    noticed = {"connect_timeout": wait_s, "keepalives_idle": 30, "tcp_user_timeout": 30_000}
     place = f"{given.get('dbname', 'the default database')} on {given.get('host', 'localhost')}"
     return make_conninfo(**{"fallback_application_name": "refold", **noticed, **given}), place
 
@@ -262,6 +264,12 @@ def _check_server(connection: Connection, place: str) -> None:
             f"The database cannot hold every language: {place}",
             hint="create one with ENCODING 'UTF8' TEMPLATE template0",
         )
+
+
+async def _set_autocommit(connection: Connection, *, on: bool) -> None:
+    """Statements that only look need no transaction around them, which would take two more trips to the server."""
+    if connection.autocommit != on:
+        await connection.set_autocommit(on)
 
 
 async def _all_rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:

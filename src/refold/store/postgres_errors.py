@@ -75,7 +75,9 @@ _REFUSALS: Final[tuple[tuple[str, str, str], ...]] = (
 
 def in_our_words(error: psycopg.Error | UnicodeEncodeError, place: str) -> RefoldError:
     """The error to raise for what PostgreSQL says about a transaction."""
-    if isinstance(error, psycopg.IntegrityError) or getattr(error, "sqlstate", "") == RULE:
+    if isinstance(error, psycopg.Error) and (
+        isinstance(error, psycopg.IntegrityError) or error.sqlstate == RULE
+    ):
         return _refused(error)
     if isinstance(error, UnicodeEncodeError | psycopg.DataError):
         return StoreError(

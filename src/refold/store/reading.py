@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import get_args
 
-from refold.ports.store import Call, Compaction, Head, Session, Stored, Written
+from refold.ports.store import Call, CallKind, Compaction, CompactionKind, Head, Session, Stored, Written
 from refold.store import rows
 from refold.store.transactions import EVERYTHING, Row, Transaction
 
+_KINDS = get_args(CompactionKind)
+LAST_CHARACTER = "\U0010ffff"
+"""No name goes on with it, and all that go on from a prefix come before it."""
 _PAGE = 500
 """Messages that are looked over at a time: a whole branch may not fit into memory."""
 
@@ -74,6 +78,20 @@ def session(owner: str, which: str) -> Transaction[Session | None]:
     return rows.to_session(found[0]) if found else None
 
 
+def find_sessions(owner: str, prefix: str, limit: int) -> Transaction[list[tuple[str, Session]]]:
+    asked = {"owner": owner, "least": prefix, "after": prefix + LAST_CHARACTER, "limit": limit}
+    found = yield "find_sessions", asked
+    return [(row[0], rows.to_session(row[1:])) for row in found]
+
+
+def holding(owner: str, places: Sequence[tuple[str, int]]) -> Transaction[list[Session]]:
+    if not places:
+        return []
+    asked = [{"owner": owner, "branch": branch, "seq": seq} for branch, seq in places]
+    found = yield "get_holding_session", asked
+    return [rows.to_session(row) for row in found]
+
+
 def compactions(owner: str, branch: str, limit: int) -> Transaction[list[Compaction]]:
     found = yield "list_compactions", {"owner": owner, "branch": branch, "limit": limit}
     return [rows.to_compaction(row) for row in reversed(found)]
@@ -84,26 +102,45 @@ def compaction(owner: str, which: str) -> Transaction[Compaction | None]:
     return rows.to_compaction(found[0]) if found else None
 
 
+def last_change(owner: str, session: str, kinds: Sequence[CompactionKind]) -> Transaction[Compaction | None]:
+    asked = {"owner": owner, "session": session, "kinds": " ".join(kinds or _KINDS)}
+    found = yield "last_change", asked
+    return rows.to_compaction(found[0]) if found else None
+
+
+def count_summarised(owner: str, branch: str) -> Transaction[int]:
+    found = yield "count_summarised", {"owner": owner, "branch": branch}
+    return int(found[0][0])
+
+
 def latest(head: Head, size: int | None) -> Transaction[Compaction | None]:
-    branch, ends, number = head.branch, EVERYTHING if size is None else size, EVERYTHING
-    while branch:
-        asked = {"owner": head.owner, "branch": branch, "size": ends, "number": number}
-        if found := (yield "latest_compaction", asked):
-            return rows.to_compaction(found[0])
+    found = yield from _known(head, EVERYTHING if size is None else size, "latest_compaction", {})
+    return rows.to_compaction(found) if found else None
+
+
+def summary(head: Head, number: int) -> Transaction[Written | None]:
+    found = yield from _known(head, EVERYTHING, "find_summary", {"handle": number})
+    return rows.to_written(found) if found else None
+
+
+def _known(head: Head, size: int, name: str, asked: dict[str, object]) -> Transaction[Row | None]:
+    """The first row that a statement finds in a branch, or in what its base had done before the fork."""
+    branch, base, begins, number = head.branch, head.base, head.base_seq, EVERYTHING
+    past = head.base_number
+    while True:
+        known = {"owner": head.owner, "branch": branch, "size": size, "number": number}
+        if found := (yield name, {**known, **asked}):
+            return found[0]
+        if not base:
+            return None
         # What a base did after the fork, at the very place of it, came too late: its number tells, the size does not.
+        branch, number, size = base, past, min(size, begins)
         parents = yield "get_base", {"owner": head.owner, "branch": branch}
-        branch, begins, number = parents[0] if parents else ("", 0, 0)
-        ends = min(ends, begins)
-    return None
+        base, begins, past = parents[0] if parents else ("", 0, 0)
 
 
 def raw_arrivals(head: Head, first: int) -> Transaction[list[int]]:
-    links = yield from line(head, EVERYTHING, first)
-    asked = [
-        {"owner": head.owner, "branch": branch, "first": max(first, begins), "last": ends}
-        for branch, begins, ends in reversed(links)
-    ]
-    found = yield "list_raw_arrivals", asked
+    found = yield "list_raw_arrivals", {"owner": head.owner, "branch": head.branch, "first": first}
     return [row[0] for row in found]
 
 
@@ -122,6 +159,11 @@ def summaries(owner: str, branch: str, limit: int) -> Transaction[list[Written]]
 def calls(owner: str, conversation: str, limit: int) -> Transaction[list[Call]]:
     found = yield "list_calls", {"owner": owner, "conversation": conversation, "limit": limit}
     return [rows.to_call(row) for row in reversed(found)]
+
+
+def spent(owner: str, conversation: str, kind: CallKind) -> Transaction[float]:
+    found = yield "sum_spent", {"owner": owner, "conversation": conversation, "kind": kind}
+    return float(found[0][0])
 
 
 def damaged(head: Head) -> Transaction[list[int]]:

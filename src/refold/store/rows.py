@@ -17,6 +17,10 @@ from refold.store.transactions import Parameters, Row
 from refold.store.words import scope, spaced
 
 _SUMMARY = msgspec.json.Decoder(Summary)
+_HEAD = (
+    *("owner", "conversation", "branch", "base", "base_seq", "base_number", "next_seq", "epoch", "revision"),
+    *("session", "format", "model", "notes"),
+)
 _SESSION = (
     *("id", "branch", "first", "last", "kind", "parent", "carries", "state", "summary", "target", "tokens"),
     *("at", "closed_at"),
@@ -31,20 +35,7 @@ _LISTED = ("id", "branch", "title", "model", "format", "messages", "compactions"
 
 
 def to_head(row: Row) -> Head:
-    owner, conversation, branch, base, base_seq, next_seq, epoch, session, wire, model, notes = row
-    return Head(
-        owner=owner,
-        conversation=conversation,
-        branch=branch,
-        base=base,
-        base_seq=base_seq,
-        next_seq=next_seq,
-        epoch=epoch,
-        session=session,
-        format=wire,
-        model=model,
-        notes=notes,
-    )
+    return Head(**dict(zip(_HEAD, row, strict=True)))
 
 
 def to_stored(row: Row) -> Stored:
@@ -156,6 +147,7 @@ def of_summary(owner: str, branch: str, written: Written) -> Parameters:
         "owner": owner,
         "id": written.id,
         "branch": branch,
+        "number": written.summary.number,
         "body": body,
         "carry": written.carry,
         "at": written.at,

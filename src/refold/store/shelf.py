@@ -8,12 +8,27 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import add
 
 from msgspec import Struct, structs
 
 from refold.model.errors import Conflict, NotFound, StoreError
 from refold.model.summary import Summary
-from refold.ports.store import Batch, Call, Change, Compaction, Head, Session, Stored, Written
+from refold.model.tokens import Usage
+from refold.ports.store import (
+    Batch,
+    Call,
+    Change,
+    Compaction,
+    Head,
+    Inherited,
+    Listed,
+    Session,
+    Stored,
+    Written,
+)
+from refold.store.forking import copied, taken_back
 from refold.store.scan import prepare
 
 HAS_ENDED = ("installed", "failed", "superseded", "undone")
@@ -36,7 +51,6 @@ class Shelf:
     def __init__(self) -> None:
         self.conversations: dict[str, Begun] = {}
         self.heads: dict[str, Head] = {}
-        self.base_numbers: dict[str, int] = {}
         self.messages: dict[str, list[Stored]] = {}
         self.texts: dict[str, list[str]] = {}
         self.keys: dict[tuple[str, str], int] = {}
@@ -82,14 +96,86 @@ class Shelf:
         """The number of the newest change of a branch."""
         return max((row.number for row in self.compactions.values() if row.branch == branch), default=0)
 
+    def known(self, head: Head, size: int) -> Iterator[list[Compaction]]:
+        """The changes of a branch up to a size, then those of its base before the fork, and so on."""
+        number = EVERYTHING
+        for branch, _, ends in self.line(head, size):
+            rows = [row for row in self.compactions.values() if row.branch == branch]
+            yield [row for row in rows if 0 < row.number <= number and row.size <= ends]
+            # What the base did after the fork at the very place of it came too late: numbers tell, sizes do not.
+            number = self.heads[branch].base_number if branch in self.heads else 0
+
+    def latest(self, head: Head, size: int) -> Compaction | None:
+        for rows in self.known(head, size):
+            shown = [row for row in rows if row.state == "installed" and row.kind != "arrival"]
+            if shown:
+                return max(shown, key=lambda row: row.number)
+        return None
+
+    def summary(self, head: Head, number: int) -> Written | None:
+        for rows in self.known(head, EVERYTHING):
+            named = [row for row in rows if row.id in self.summaries]
+            named = [row for row in named if self.summaries[row.id].summary.number == number]
+            if named:
+                best = max(named, key=lambda row: (row.state == "installed", row.number))
+                return self.summaries[best.id]
+        return None
+
+    def raw(self, head: Head) -> list[int]:
+        """Messages whose shortening on arrival was taken back."""
+        rows = [row for row in self.compactions.values() if row.branch == head.branch]
+        return sorted(row.cut for row in rows if row.kind == "arrival" and row.state == "undone")
+
+    def shown_by(self, trunk: Head, head: Head) -> Inherited:
+        """How the base is shown at the place of a fork."""
+        latest = self.latest(trunk, head.base_seq)
+        shown = copied(latest, self.summaries.get(latest.id), head) if latest else None
+        return Inherited(shown, tuple(self.raw(trunk)))
+
+    def inherit(self, head: Head, inherited: Inherited) -> None:
+        """Give a fork what it takes over."""
+        self.compactions |= {row.id: row for row in taken_back(inherited.raw, head)}
+        if inherited.shown is None:
+            return
+        row = structs.replace(inherited.shown.compaction, number=1, state="installed")
+        self.compactions[row.id] = row
+        if (written := inherited.shown.written) is not None:
+            self.summaries[written.id] = written
+
     def begin(self, head: Head, session: Session) -> Head:
         """A branch with nothing of its own yet."""
-        head = structs.replace(head, next_seq=head.base_seq, epoch=0, session=session.id)
+        past = self.last_number(head.base)
+        head = structs.replace(
+            head, next_seq=head.base_seq, base_number=past, epoch=0, revision=0, session=session.id
+        )
         self.heads[head.branch] = head
-        self.base_numbers[head.branch] = self.last_number(head.base)
         self.messages[head.branch], self.texts[head.branch] = [], []
         self.sessions[session.id] = _fresh(head, session)
         return head
+
+    def list_up(self, begun: Begun) -> Listed:
+        """A conversation with what it holds."""
+        heads = {head.branch: head for head in self.heads.values() if head.conversation == begun.id}
+        last = list(heads.values())[-1]
+        calls = [call for call in self.calls.values() if call.branch in heads]
+        installed = [
+            row for row in self.compactions.values() if row.branch in heads and row.state == "installed"
+        ]
+        return Listed(
+            id=begun.id,
+            branch=last.branch,
+            title=begun.title,
+            model=last.model,
+            format=last.format,
+            messages=sum(len(self.messages[branch]) for branch in heads),
+            compactions=len(installed),
+            sessions=sum(row.branch in heads and row.state == "live" for row in self.sessions.values()),
+            branches=len(heads),
+            usage=reduce(add, (call.usage for call in calls), Usage()),
+            dollars=sum(call.dollars for call in calls),
+            at=begun.at,
+            updated_at=begun.updated_at,
+        )
 
     def delete(self, conversation: str) -> None:
         """Take a conversation away. Cached summaries are not told apart by conversation, so all of them go."""
@@ -98,7 +184,7 @@ class Shelf:
         mine |= {session.summary for session in self.sessions.values() if session.branch in gone}
         del self.conversations[conversation]
         for branch in gone:
-            del self.heads[branch], self.base_numbers[branch], self.messages[branch], self.texts[branch]
+            del self.heads[branch], self.messages[branch], self.texts[branch]
         self.sessions = {key: row for key, row in self.sessions.items() if row.branch not in gone}
         self.compactions = {key: row for key, row in self.compactions.items() if row.branch not in gone}
         self.calls = {key: row for key, row in self.calls.items() if row.branch not in gone}
@@ -113,7 +199,10 @@ class Draft:
 
     def __init__(self, shelf: Shelf, seen: Head) -> None:
         self.head = shelf.head(seen.conversation, seen.branch)
-        if (self.head.next_seq, self.head.epoch) != (seen.next_seq, seen.epoch):
+        # Sessions go with their conversation only: without the one that was open, this is another one of the same name.
+        if seen.session not in shelf.sessions:
+            raise NotFound("The conversation was deleted, and begun anew.")
+        if self.head.place != seen.place:
             raise Conflict
         self._shelf = shelf
         self._messages: list[Stored] = []
@@ -136,7 +225,8 @@ class Draft:
                 self._calls.setdefault(call.id, call)
         notes = self.head.notes if batch.notes is None else batch.notes
         model = self.head.model if batch.model is None else batch.model
-        self.head = structs.replace(self.head, notes=notes, model=model)
+        revision = self.head.revision + batch.revises
+        self.head = structs.replace(self.head, notes=notes, model=model, revision=revision)
 
     def lay_down(self, at: float) -> Head:
         shelf, head = self._shelf, self.head
@@ -172,7 +262,8 @@ class Draft:
         if change.written is not None:
             self._summaries[change.written.id] = change.written
         if opens is not None:
-            self._begin(opens, compaction.cut, at, change.written.id if change.written else "")
+            closing = change.written.id if change.written and compaction.kind == "summarise" else ""
+            self._begin(opens, compaction.cut, at, closing)
         self._compactions[compaction.id] = structs.replace(
             compaction, number=self._next_number(), state="installed", session=opens.id if opens else ""
         )
@@ -191,10 +282,18 @@ class Draft:
         if session.id in self._sessions or _has_live_child(self._sessions, session):
             raise Conflict("Another session has followed the same one.")
         self._sessions[current.id] = structs.replace(
-            current, last=first, closed_at=at, summary=summary or current.summary
+            current,
+            last=first,
+            closed_at=at,
+            summary=summary or current.summary,
+            tokens=sum(message.tokens for message in self._own(current.first, first)),
         )
         self._sessions[session.id] = _fresh(self.head, session)
         self.head = structs.replace(self.head, session=session.id, epoch=self.head.epoch + 1)
+
+    def _own(self, first: int, last: int) -> list[Stored]:
+        begins, branch = self.head.base_seq, self.head.branch
+        return [*self._shelf.messages[branch], *self._messages][first - begins : last - begins]
 
     def _undo(self, which: str) -> None:
         compaction = self._compactions.get(which)
@@ -212,7 +311,7 @@ class Draft:
         if parent is None or parent.branch != self.head.branch:
             raise StoreError("The session before this one is not on the branch.")
         self._sessions[child.id] = structs.replace(child, state="undone", last=self.head.next_seq)
-        self._sessions[parent.id] = structs.replace(parent, last=None, closed_at=None, summary="")
+        self._sessions[parent.id] = structs.replace(parent, last=None, closed_at=None, summary="", tokens=0)
         self.head = structs.replace(self.head, session=parent.id)
 
 

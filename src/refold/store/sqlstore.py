@@ -12,10 +12,13 @@ from refold.model.summary import Summary
 from refold.ports.store import (
     Batch,
     Call,
+    CallKind,
     Compaction,
+    CompactionKind,
     CompactionState,
     Head,
     Hit,
+    Inherited,
     Listed,
     Session,
     Stored,
@@ -36,8 +39,15 @@ class SqlStore:
     async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
         return await self._write(beginning.create, head, session, title, at)
 
-    async def fork(self, base: Head, at_seq: int, head: Head, session: Session) -> Head:
-        return await self._write(beginning.fork, base, at_seq, head, session)
+    async def fork(
+        self,
+        base: Head,
+        at_seq: int,
+        head: Head,
+        session: Session,
+        inherited: Inherited | None = None,
+    ) -> Head:
+        return await self._write(beginning.fork, base, at_seq, head, session, inherited)
 
     async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
         return await self._read(beginning.head, owner, conversation, branch)
@@ -64,11 +74,25 @@ class SqlStore:
     async def session(self, owner: str, which: str) -> Session | None:
         return await self._read(reading.session, owner, which)
 
+    async def find_sessions(self, owner: str, prefix: str, limit: int = 10) -> list[tuple[str, Session]]:
+        return await self._read(reading.find_sessions, owner, prefix, limit)
+
+    async def holding(self, owner: str, places: Sequence[tuple[str, int]]) -> list[Session]:
+        return await self._read(reading.holding, owner, places)
+
     async def compactions(self, owner: str, branch: str, limit: int = 1_000) -> list[Compaction]:
         return await self._read(reading.compactions, owner, branch, limit)
 
     async def compaction(self, owner: str, which: str) -> Compaction | None:
         return await self._read(reading.compaction, owner, which)
+
+    async def last_change(
+        self, owner: str, session: str, kinds: Sequence[CompactionKind] = ()
+    ) -> Compaction | None:
+        return await self._read(reading.last_change, owner, session, kinds)
+
+    async def count_summarised(self, owner: str, branch: str) -> int:
+        return await self._read(reading.count_summarised, owner, branch)
 
     async def latest(self, head: Head, size: int | None = None) -> Compaction | None:
         return await self._read(reading.latest, head, size)
@@ -82,11 +106,17 @@ class SqlStore:
     async def summaries(self, owner: str, branch: str, limit: int = 1_000) -> list[Written]:
         return await self._read(reading.summaries, owner, branch, limit)
 
+    async def summary(self, head: Head, number: int) -> Written | None:
+        return await self._read(reading.summary, head, number)
+
     async def attach_summary(self, owner: str, session: str, written: Written) -> bool:
         return await self._write(working.attach_summary, owner, session, written)
 
     async def calls(self, owner: str, conversation: str, limit: int = 1_000) -> list[Call]:
         return await self._read(reading.calls, owner, conversation, limit)
+
+    async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
+        return await self._read(reading.spent, owner, conversation, kind)
 
     async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
         return await self._read(listing.conversations, owner, limit, words)
@@ -117,8 +147,11 @@ class SqlStore:
     ) -> bool:
         return await self._write(working.give_up, owner, which, holder, state, error)
 
-    async def unfinished(self, owner: str) -> list[Compaction]:
-        return await self._read(working.unfinished, owner)
+    async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:
+        return await self._read(working.unfinished, owner, branch)
+
+    async def forget_plans(self, owner: str, before: float) -> int:
+        return await self._write(working.forget_plans, owner, before)
 
     async def cached(self, owner: str, key: str) -> Summary | None:
         return await self._read(working.cached, owner, key)

@@ -54,9 +54,16 @@ def give_up(owner: str, which: str, holder: str, state: CompactionState, error: 
     return bool((yield "give_up_compaction", ended))
 
 
-def unfinished(owner: str) -> Transaction[list[Compaction]]:
-    found = yield "list_unfinished", {"owner": owner}
+def unfinished(owner: str, branch: str) -> Transaction[list[Compaction]]:
+    found = yield (
+        "list_branch_unfinished" if branch else "list_unfinished",
+        {"owner": owner, "branch": branch},
+    )
     return [rows.to_compaction(row) for row in found]
+
+
+def forget_plans(owner: str, before: float) -> Transaction[int]:
+    return len((yield "forget_plans", {"owner": owner, "before": before}))
 
 
 def attach_summary(owner: str, session: str, written: Written) -> Transaction[bool]:

@@ -2,7 +2,7 @@
 
 What a model is told, what is accepted of its answer and how a transcript is parted is decided in `refold.core.summary`; here it
 is carried out. `model` goes along the chain, `parts` reads what is too long for a window, `desk` asks and checks one question,
-`cache` and `keys` see to it that none is paid for twice.
+`cache` and `keys` see to it that none is paid for twice. `told` checks what somebody else wrote.
 """
 
 from __future__ import annotations
@@ -11,5 +11,6 @@ from refold.core.summary.recipe import Recipe
 from refold.summarisers.cache import KeptInMemory
 from refold.summarisers.desk import Writer
 from refold.summarisers.model import ModelSummariser
+from refold.summarisers.told import checked
 
-__all__ = ["KeptInMemory", "ModelSummariser", "Recipe", "Writer"]
+__all__ = ["KeptInMemory", "ModelSummariser", "Recipe", "Writer", "checked"]

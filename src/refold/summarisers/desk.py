@@ -1,7 +1,7 @@
 """One model at one task: a question, its answer, and what it cost.
 
-One idea: an answer is checked, and if it has a fault the model is told which and asked once more. What passes is kept under
-its question. What every try has cost is noted, whatever became of it, and a question that was too long teaches how much the
+One idea: an answer is checked, and if it has a fault the model is told which and asked once more; what was paid for and can be
+mended by machine is used before nothing is. What passes is kept under its question. What every try has cost is noted, whatever became of it, and a question that was too long teaches how much the
 model reads.
 """
 
@@ -13,7 +13,7 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from refold.core.content import count_breakpoints
-from refold.core.summary.accept import Draft, Source, accept
+from refold.core.summary.accept import Accepted, Draft, Source, accept
 from refold.core.summary.prompts import Asked, Passage, fenced, instruction, question, said_by, transcript
 from refold.core.summary.recipe import Recipe
 from refold.core.summary.redact import redact
@@ -109,18 +109,38 @@ class Desk:
             return found
 
     async def _checked(self, asked: Question) -> Answer:
-        """Ask, check, and ask once more with the fault named."""
-        source, fault = self._source(asked), ""
+        """Ask, check, and ask once more with the fault named. A draft that can be mended is at hand if nothing better comes."""
+        source, fault, held = self._source(asked), "", list[Draft]()
         for number in range(TRIES):
-            reply = await self._reply(asked, fault)
-            self.account.spent += reply.usage or Usage()
-            is_last, count = number + 1 == TRIES, self.writer.count
-            found = accept(_draft(reply), source, most=asked.most, count=count, is_last_try=is_last)
+            try:
+                draft = await self._drafted(asked, fault)
+            except Exception as error:
+                if not held:
+                    raise
+                self._note(type(error).__name__)
+                break
+            found = self._judged(draft, source, asked, is_last_try=number + 1 == TRIES)
             if found.fault is None:
                 return Answer(redact(found.text), found.mended)
+            held += [draft] if found.fault == "invented" else []
             fault = found.reason
-            self.account.problems.append(f"{self.writer.upstream.model}: {found.fault}")
+            self._note(found.fault)
+        for draft in held[:1]:
+            found = self._judged(draft, source, asked, is_last_try=True)
+            if found.fault is None:
+                return Answer(redact(found.text), found.mended)
         raise Rejected(fault)
+
+    async def _drafted(self, asked: Question, fault: str) -> Draft:
+        reply = await self._reply(asked, fault)
+        self.account.spent += reply.usage or Usage()
+        return _draft(reply)
+
+    def _judged(self, draft: Draft, source: Source, asked: Question, *, is_last_try: bool) -> Accepted:
+        return accept(draft, source, most=asked.most, count=self.writer.count, is_last_try=is_last_try)
+
+    def _note(self, problem: str) -> None:
+        self.account.problems.append(f"{self.writer.upstream.model}: {problem}")
 
     async def _reply(self, asked: Question, fault: str) -> Reply:
         """Ask, and tell what we think of the length: who refuses without a word is understood by it."""

@@ -13,7 +13,6 @@ from refold.core.summary.headings import headings_once
 from refold.core.summary.must_keep import with_facts
 from refold.core.summary.prompts import said_by
 from refold.core.summary.recipe import Recipe
-from refold.model.errors import RefoldError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryCache, SummaryTask
@@ -53,7 +52,7 @@ class ModelSummariser:
             reader = Reader(Desk(writer, recipe, task, self._shelf, account))
             try:
                 answer = await reader.summary()
-            except (RefoldError, Rejected) as error:
+            except Exception as error:  # noqa: BLE001  # whatever it is, the next one may know better
                 account.problems.append(f"{writer.upstream.model}: {_said(error)}")
                 _log.warning("no summary by %s", account.problems[-1])
                 continue

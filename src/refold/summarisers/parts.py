@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from msgspec import structs
+
 from refold.core.summary.chunks import chunks, grouped, parted
+from refold.core.summary.headings import apart, says_something
 from refold.core.summary.prompts import Asked, Passage, instruction, transcript
 from refold.core.tool_kinds import has_failed
 from refold.model.errors import ContextOverflow
@@ -24,7 +27,11 @@ SUMMARY_PART = 4
 """The answer takes no more than this part of the window: most of it is for reading."""
 PART_OF_WINDOW = 8
 """The summary of a part takes no more than this part of the window, so that several can be merged at once."""
+TURN = "## This Turn So Far"
+"""The heading that the question about a turn asks for: under it, the next one finds what was told already."""
 _BETWEEN = "\n\n"
+_JOINT = 2
+"""Tokens that two parts take together, and neither alone."""
 
 
 class Reader:
@@ -40,34 +47,60 @@ class Reader:
         return self.desk.window
 
     async def summary(self) -> Answer:
-        """A summary of the history, and where a turn is split, of its beginning apart from that."""
-        is_selective, passages = self.recipe.strategy == "selective", self.task.passages
-        passages = _selected(passages) if is_selective else passages
-        start, previous = self.task.turn_from, self.task.previous
-        asked: Asked = "update" if previous else "fresh"
-        if start is None:
-            return await self._told(passages, asked, self.most)
-        history = tuple(passage for passage in passages if passage.number < start)
-        turn = tuple(passage for passage in passages if passage.number >= start)
-        parts = list[Answer]()
-        if history:
-            parts.append(await self._told(history, asked, self.most * 2 // 3))
-        elif previous:
-            parts.append(Answer(previous))
-        if turn:
-            parts.append(await self._told(turn, "turn", self.most // 3 if parts else self.most))
-        return _joined(parts)
+        """A summary of the history, and where a turn is split, of its beginning apart from that.
 
-    async def _told(self, passages: Sequence[Passage], asked: Asked, most: int) -> Answer:
+        Raises:
+            Rejected: no answer could be used, or there is nothing to say.
+            UpstreamError: there is no answer.
+        """
+        start, passages, previous = self.task.turn_from, self.task.passages, self.task.previous
+        if start is None:
+            return await self._told(self._read(passages), self._whole(previous), self.most, previous)
+        history = self._read(tuple(passage for passage in passages if passage.number < start))
+        turn = self._read(tuple(passage for passage in passages if passage.number >= start))
+        found = _joined(await self._apart(history, turn))
+        if not says_something(found.text):
+            raise Rejected("there is nothing to summarise")
+        return found
+
+    async def _apart(self, history: Sequence[Passage], turn: Sequence[Passage]) -> list[Answer]:
+        """What came before a turn that is split, and the turn, whose beginning the previous summary may tell already."""
+        previous, begun, share = self.task.previous, "", self.most * 2 // 3 if turn else self.most
+        found = list[Answer]()
+        if history:
+            found.append(await self._told(history, self._whole(previous), share, previous))
+        else:
+            previous, begun = apart(previous, TURN) if turn else (previous, "")
+            found += [await self._kept(previous, share)] if previous else []
+        if turn:
+            most = self.most // 3 - _JOINT if found else self.most
+            found.append(await self._told(turn, "turn", most, begun))
+        return found
+
+    async def _kept(self, text: str, most: int) -> Answer:
+        """A summary that nothing is added to: as it is, or shortened where it leaves no room for the turn."""
+        if self.count(text) <= most:
+            return Answer(text)
+        body = transcript(self.task.passages)
+        return await self._together(self._cut(text), Question("", "merge", most, facts=body))
+
+    def _whole(self, previous: str) -> Asked:
+        return "update" if previous else "fresh"
+
+    def _read(self, passages: tuple[Passage, ...]) -> tuple[Passage, ...]:
+        """What is read of some passages. Where nobody said a word, what was done is all there is."""
+        return (_selected(passages) or passages) if self.recipe.strategy == "selective" else passages
+
+    async def _told(self, passages: Sequence[Passage], asked: Asked, most: int, previous: str) -> Answer:
         """A summary of some passages: at once where they fit, else in parts."""
-        previous, body = "" if asked == "turn" else self.task.previous, transcript(passages)
+        body = transcript(passages)
         for is_raw in (True, False) if self._is_raw() else (False,):
             whole = Question(body, asked, most, previous, is_raw=is_raw)
             if self.recipe.strategy == "hierarchical" or not self._fits(whole):
                 continue
             with suppress(ContextOverflow):
                 return await self.desk.answer(whole)
-        return await self._in_parts(passages, body, asked, most)
+        return await self._in_parts(passages, body, asked, most, previous)
 
     def _is_raw(self) -> bool:
         """Messages themselves are read only where they are all of it, told in one piece."""
@@ -77,52 +110,75 @@ class Reader:
     def _fits(self, asked: Question) -> bool:
         return self.desk.size_of(asked) + asked.most <= int(self.window * MARGIN)
 
-    async def _in_parts(self, passages: Sequence[Passage], body: str, asked: Asked, most: int) -> Answer:
+    async def _in_parts(
+        self, passages: Sequence[Passage], body: str, asked: Asked, most: int, previous: str
+    ) -> Answer:
         """Parts one by one, then merged, with the previous summary as the oldest of them where it is too long itself."""
-        previous, each = "" if asked == "turn" else self.task.previous, self._each
         most = min(most, self.window // SUMMARY_PART)
         before = list[Answer]()
         if self.count(previous) > self._room(asked, most) // 2:
-            before, previous = [Answer(text) for text in parted(previous, each, self.count)], ""
-        answers = [*before, *await self._parts(passages)]
-        last: Asked = "update" if previous else "merge"
+            before, previous = self._cut(previous), ""
+        whole = None if before else await self._in_one(passages, asked, most, previous)
+        if whole is not None:
+            return whole
+        answers = [*before, *await self._parts(passages, "turn" if asked == "turn" else "fresh")]
+        last: Asked = "turn" if asked == "turn" else "update" if previous else "merge"
+        return await self._together(answers, Question("", last, most, previous, facts=body))
+
+    async def _in_one(
+        self, passages: Sequence[Passage], asked: Asked, most: int, previous: str
+    ) -> Answer | None:
+        """The answer where one chunk holds all there is; None where none does."""
+        found = chunks(passages, self._room(asked, self._each), self.count)
+        whole = Question(transcript(found[0]), asked, most, previous) if len(found) == 1 else None
+        if whole is not None and self._fits(whole):
+            with suppress(ContextOverflow):
+                return await self.desk.answer(whole)
+        return None
+
+    async def _together(self, answers: list[Answer], asked: Question) -> Answer:
+        """One answer for all of them, in reply to this question, whose body they are."""
+        most, merging = asked.most, asked.asked if asked.asked == "turn" else "merge"
         while True:
             most = min(most, self.window // SUMMARY_PART)
-            room = self._room(last, most) - self.count(previous)
-            answers = await self._merged(answers, room, body)
-            if len(answers) == 1 and not previous:
+            room = self._room(asked.asked, most) - self.count(asked.previous)
+            answers = await self._merged(answers, room, merging, asked.facts)
+            if len(answers) == 1 and not asked.previous and self.count(answers[0].text) <= most:
                 return answers[0]
             told = _BETWEEN.join(answer.text for answer in answers)
             with suppress(ContextOverflow):
-                return await self.desk.answer(Question(told, last, most, previous, facts=body))
+                return await self.desk.answer(structs.replace(asked, body=told, most=most))
 
-    async def _parts(self, passages: Sequence[Passage]) -> list[Answer]:
+    def _cut(self, text: str) -> list[Answer]:
+        return [Answer(piece) for piece in parted(text, self._each, self.count)]
+
+    async def _parts(self, passages: Sequence[Passage], asked: Asked) -> list[Answer]:
         """A summary of each chunk."""
         found, done = list[Answer](), 0
         while done < len(passages):
-            for chunk in chunks(passages[done:], self._room("fresh", self._each), self.count):
+            for chunk in chunks(passages[done:], self._room(asked, self._each), self.count):
                 try:
-                    found.append(await self.desk.answer(Question(transcript(chunk), "fresh", self._each)))
+                    found.append(await self.desk.answer(Question(transcript(chunk), asked, self._each)))
                 except ContextOverflow:
                     break
                 done += len(chunk)
         return found
 
-    async def _merged(self, answers: list[Answer], room: int, facts: str) -> list[Answer]:
+    async def _merged(self, answers: list[Answer], room: int, asked: Asked, facts: str) -> list[Answer]:
         """The parts, merged in groups until all that is left can be read at once."""
         while self.count(_BETWEEN.join(answer.text for answer in answers)) > room:
             texts = [answer.text for answer in answers]
-            groups = grouped(texts, self._room("merge", self._each), self.count)
+            groups = grouped(texts, self._room(asked, self._each), self.count)
             if len(groups) >= len(texts):
                 raise Rejected("its window is too small for the parts of the whole")
-            answers = await self._merged_once(groups, facts)
+            answers = await self._merged_once(groups, asked, facts)
         return answers
 
-    async def _merged_once(self, groups: list[list[str]], facts: str) -> list[Answer]:
+    async def _merged_once(self, groups: list[list[str]], asked: Asked, facts: str) -> list[Answer]:
         """One answer for each group; from the first that was too large on, the texts as they were."""
         found = list[Answer]()
         for number, group in enumerate(groups):
-            whole = Question(_BETWEEN.join(group), "merge", self._each, facts=facts)
+            whole = Question(_BETWEEN.join(group), asked, self._each, facts=facts)
             try:
                 found.append(await self.desk.answer(whole) if len(group) > 1 else Answer(group[0]))
             except ContextOverflow:

@@ -7,7 +7,7 @@ from refold.core.summary import headings
 from refold.core.summary.accept import Draft, accept
 from refold.core.summary.echoes import ends_open, without_thoughts
 from refold.core.summary.ledger import Ledger
-from refold.core.summary.prompts import defused
+from refold.core.summary.prompts import DEFAULT, defused, instruction
 from refold.core.summary.whole import says
 from tests.core.summary.drafts import BAD, GOOD, LEDGER, PREVIOUS, Bad, count, source
 
@@ -79,7 +79,7 @@ def test_what_the_model_was_shown_besides_may_be_named():
         "previous": "Oslo2024",
     }
     assert judged(text, of=source(**shown)).fault is None
-    assert judged("See #m99.", of=source(**shown)).fault == "invented"
+    assert judged("See #m99 for the rest.", of=source(**shown)).fault == "invented"
 
 
 @pytest.mark.feature("N3")
@@ -103,6 +103,24 @@ def test_headings_that_stand_twice_are_joined():
     found = judged("## Goal\nThe login.\n## Done\nAll.\n## Goal\nThe docs.")
     assert found.text == "## Goal\nThe login.\nThe docs.\n## Done\nAll."
     assert found.mended == ("headings that stood twice joined",)
+
+
+@pytest.mark.feature("N3")
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("I can't do that.", "refusal"),
+        ("## Goal\nN/A\n## Progress\nN/A", "empty"),
+        ("Understood!", "empty"),
+        (instruction("fresh", DEFAULT, max_tokens=500), "echo"),
+        (f"{DEFAULT.system}\n{instruction('fresh', DEFAULT, max_tokens=500)}", "echo"),
+    ],
+)
+def test_a_word_and_a_copy_of_what_was_asked_are_no_summary(text, fault):
+    asked = f"{DEFAULT.system}\n{instruction('fresh', DEFAULT, max_tokens=500)}"
+    of = structs.replace(source(asked=asked), tokens=1_000)
+    assert judged(text, of=of, is_last_try=True).fault == fault
+    assert judged("Understood!", of=structs.replace(of, tokens=400)).fault is None
 
 
 def test_marks_of_ours_in_a_summary_are_broken_once():

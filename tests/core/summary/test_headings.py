@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary.headings import headings_once, repeated, says_something, under
+from refold.core.summary.headings import apart, headings_once, repeated, says_something, under
 
 
 @pytest.mark.feature("N3")
@@ -39,6 +39,33 @@ def test_what_is_no_heading_twice_stays_as_it_is(text):
 @pytest.mark.parametrize(("text", "said"), [("## A\n- \n---", False), ("## A\nx", True), ("```\n# x\n```", True), ("修", True)])  # fmt: skip
 def test_headings_and_rules_say_nothing(text, said):
     assert says_something(text) is said
+
+
+@pytest.mark.feature("N3")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OK",
+        "Done.",
+        "N/A",
+        "TODO",
+        "(empty)",
+        "Here is the checkpoint:",
+        "Summary unavailable.",
+        "[Summary unavailable]",
+        "## Goal\nN/A\n## Progress\n- None.\n**nothing yet**",
+        "## 目标\n无",
+    ],
+)
+def test_a_word_in_the_place_of_any_says_nothing(text):
+    assert not says_something(text)
+    assert says_something(f"{text}\nThe login.")
+
+
+def test_what_stands_under_a_heading_can_be_taken_out():
+    text = "a\n## This Turn\nb\n### Files\nc\n## Goal\nd"
+    assert apart(text, "## This turn:") == ("a\n## Goal\nd", "## This Turn\nb\n### Files\nc")
+    assert apart(text, "## Other") == (text, "")
 
 
 def test_a_part_is_found_by_its_heading():

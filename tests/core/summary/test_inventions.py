@@ -30,6 +30,14 @@ def test_what_was_said_is_no_invention(text):
 
 
 @pytest.mark.feature("N3")
+@pytest.mark.parametrize("text", ["3.5s", "(3.5sec)", "2.5GB", "1.2M rows", "1.5s", "0.2s", "0.25s"])
+def test_a_size_may_stand_right_before_its_unit(text):
+    told = "It takes 3.5 seconds, limit 1,500 ms, 200 milliseconds, 250ms, size 2.5 GB, 1.2 million rows"
+    assert invented(text, known_of(told)) == ()
+    assert invented("It took 12.75s.", known_of(told)) == ("12.75",)
+
+
+@pytest.mark.feature("N3")
 @pytest.mark.parametrize(
     ("text", "found"),
     [

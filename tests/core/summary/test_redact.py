@@ -237,6 +237,15 @@ def test_no_part_takes_a_secret_along(part):
 
 
 @pytest.mark.feature("X19")
+@pytest.mark.parametrize("hidden", [(), (3,)])
+def test_not_even_a_tool_is_called_by_a_secret(hidden):
+    message = Message("assistant", (ToolCall("c1", f"sk-{WORD}", "{}"),))
+    assert not is_clean(message)
+    assert redact_message(message, 3, hidden).calls[0].name == "[api key in #m3]"
+    assert values_of(message) == {f"sk-{WORD}"}
+
+
+@pytest.mark.feature("X19")
 def test_a_field_that_nobody_reads_may_hold_a_secret_too():
     raw = Raw(b'{"role": "user", "content": "hi", "note": "password=hunter2222"}')
     assert not is_clean(Message("user", (Text("hi"),), Origin("chat", raw)))

@@ -20,7 +20,7 @@ from refold.core.summary.languages import speaks_otherwise
 from refold.core.summary.ledger import EMPTY, Ledger
 from refold.core.summary.must_keep import fact_lines, with_facts
 from refold.core.summary.prompts import defused
-from refold.core.summary.refusals import is_refusal
+from refold.core.summary.refusals import is_refusal, letters
 
 Fault: TypeAlias = Literal[
     "empty",
@@ -37,6 +37,10 @@ Fault: TypeAlias = Literal[
 _CUT = frozenset(
     {"length", "max_tokens", "max_output_tokens", "incomplete", "model_context_window_exceeded", "error"}
 )
+_LEAST_SAID = 12
+"""Letters: fewer are a word or two, such as "Understood."; the shortest summaries of use have a few more."""
+_MUCH_TOLD = 500
+"""Tokens: a word or two may stand for less, and for more they stand for nothing."""
 _DECLINED = frozenset({"refusal", "content_filter", "safety"})
 
 
@@ -106,10 +110,17 @@ def _faults(draft: Draft, text: str, source: Source, count: Count) -> Iterator[t
         yield "cut_off", "it was cut off before its end; be briefer"
     if draft.finish.lower() in _DECLINED or is_refusal(text):
         yield "refusal", "it declines to write a checkpoint"
+    if letters(text) < _LEAST_SAID and source.tokens > _MUCH_TOLD:
+        yield "empty", "it is a word or two"
     if count(text) >= source.tokens:
         yield "not_smaller", "it is no shorter than the transcript"
-    if is_echo(text, source.told):
-        yield "echo", "it repeats the transcript instead of summarising it"
+    yield from _strays(text, source)
+
+
+def _strays(text: str, source: Source) -> Iterator[tuple[Fault, str]]:
+    """What is no report of the conversation, or not in its language."""
+    if is_echo(text, source.told) or is_echo(text, source.asked):
+        yield "echo", "it repeats what it was given instead of summarising it"
     if continues(text):
         yield "continuation", "it goes on with the conversation instead of summarising it"
     if speaks_otherwise(text, (source.spoken, source.answered)):

@@ -12,6 +12,17 @@ from collections.abc import Iterator, Sequence
 
 _HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
+_VOID = re.compile(
+    r"(?:there (?:is|was) )?(?:no|n/?a|none|nil|null|nothing|empty|ok(?:ay)?|done|todo|tbd|unavailable|unknown|not (?:available|applicable))"
+    r"(?: (?:yet|so far|here|available|to report))?"
+    r"|(?:(?:there is )?no |the )?(?:summary|checkpoint)(?: (?:is |was )?(?:not |un)?available| (?:is )?empty| complete| provided| follows)?"
+    r"|here(?:['’]s| is) (?:the|your|a|my)(?: \w{1,16}){0,2} (?:checkpoint|summary)"
+    "|无|無|没有|暂无|不适用|完成|好的|keine?|nichts|entfällt|fertig|aucune?|rien|ningun[oa]|nada|nenhum[a]?|nessun[oa]?|niente|нет|ничего|готово"
+    "|なし|ありません|없음|없습니다",
+    re.IGNORECASE,
+)
+"""Lines that say of themselves that they say nothing, and those that only announce something."""
+_AROUND = " \t*_-•>#.,:;!?()[]{}<>\"'`…。：！"
 _TOP = 2
 """Headings down to this level are parts of the whole; deeper ones belong to the part they stand in."""
 
@@ -48,10 +59,15 @@ def is_heading(line: str) -> bool:
 
 
 def says_something(text: str) -> bool:
-    """More than white space, rules and headings."""
+    """More than white space, rules, headings, and words such as "none" in the place of any."""
     return any(
-        any(map(str.isalnum, line)) and (is_code or not is_heading(line)) for line, is_code in lines_of(text)
+        any(map(str.isalnum, line)) and (is_code or not (is_heading(line) or _is_void(line)))
+        for line, is_code in lines_of(text)
     )
+
+
+def _is_void(line: str) -> bool:
+    return _VOID.fullmatch(line.strip(_AROUND)) is not None
 
 
 def repeated(text: str) -> int:
@@ -81,6 +97,15 @@ def under(text: str, title: str) -> tuple[int, int] | None:
             return start, _last(lines, start, number)
         start = number + 1 if _identity(line) == wanted else None
     return None if start is None else (start, _last(lines, start, len(lines)))
+
+
+def apart(text: str, title: str) -> tuple[str, str]:
+    """The text without what stands under a heading and its smaller ones, and that, with the heading."""
+    wanted = _identity(title)
+    rest, own = list[str](), list[str]()
+    for path, lines in _placed(text):
+        (own if path[:1] == (wanted,) else rest).extend(lines)
+    return "\n".join(rest).strip(), "\n".join(own).strip()
 
 
 def _last(lines: Sequence[str], start: int, stop: int) -> int:

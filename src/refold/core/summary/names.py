@@ -56,6 +56,8 @@ _BEFORE_YEARS = "mid pre post early late top ca anno since sub non re anti ex ü
 _PREFIXES = frozenset(_BEFORE_YEARS.split())
 _COUNTED = re.compile(r"\d+(?:\.\d+)*(?:-[^\W\d_]+)+")
 _RANGE = re.compile(r"\d+(?:\.\d+)?(?:[-/+]\d+(?:\.\d+)?)+")
+_MEASURED = re.compile(r"\d+\.\d+([^\W\d_]+)")
+"""A size with its unit: 3.5s, 2.5GB."""
 _SPAN = re.compile(r"([^\W\d_]{1,12})\d{1,9}-\1\d{1,9}")
 """From one id to another: WP14-WP20."""
 _STEP = re.compile(r"[^\W\d_]{3,12}-?\d{1,2}")
@@ -131,7 +133,13 @@ def _is_counted(token: str) -> bool:
         or _is_step(token)
         or _RANGE.fullmatch(token) is not None
         or _COUNTED.fullmatch(token) is not None
+        or _is_measured(token)
     )
+
+
+def _is_measured(token: str) -> bool:
+    found = _MEASURED.fullmatch(token)
+    return found is not None and is_unit(found[1])
 
 
 def _compound(token: str, *, is_path: bool, is_named: bool) -> Iterator[Claim]:

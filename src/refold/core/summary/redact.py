@@ -106,8 +106,9 @@ def is_clean(message: Message, known: Collection[str] = ()) -> bool:
 def _clean(part: Part, handle: str, known: Collection[str]) -> Part:
     match part:
         case ToolCall():
-            arguments = redact(part.arguments, handle, known)
-            return part if arguments == part.arguments else ToolCall(part.id, part.name, arguments, part.kind)
+            name, arguments = redact(part.name, handle, known), redact(part.arguments, handle, known)
+            is_same = (name, arguments) == (part.name, part.arguments)
+            return part if is_same else ToolCall(part.id, name, arguments, part.kind)
         case ToolResult():
             inner = tuple(_inner(one, handle, known) for one in part.parts)
             return part if inner == part.parts else ToolResult(part.call_id, inner, part.is_error, part.kind)
@@ -133,7 +134,7 @@ def _texts(part: Part) -> Iterator[str]:
         case Text() | Reasoning():
             yield part.text
         case ToolCall():
-            yield part.arguments
+            yield from (part.name, part.arguments)
         case ToolResult():
             for inner in part.parts:
                 yield from _texts(inner)
@@ -157,7 +158,7 @@ def _hidden(part: Part, handle: str) -> Part:
     """What is left of a part that somebody marked as sensitive: its place in the conversation."""
     match part:
         case ToolCall():
-            return ToolCall(part.id, part.name, "{}", part.kind)
+            return ToolCall(part.id, redact(part.name, handle), "{}", part.kind)
         case ToolResult():
             return ToolResult(part.call_id, (Text(_note(handle)),), part.is_error, part.kind)
         case _:

@@ -20,6 +20,8 @@ _SHORT = 30
 """Letters: nothing but an apology."""
 _BRIEF = 260
 """Letters: a refusal of this length may well repeat a name of what it declines."""
+_FEW = 60
+"""Letters: whoever cannot do "that", in no more than these, has said nothing else."""
 _EMPTY = 12
 """Letters under another heading that do not make a checkpoint of a refusal: "none", "n/a"."""
 _CJK_WEIGHT = 3
@@ -73,12 +75,40 @@ _NOTHING = re.compile(
 )
 """Claims that there is nothing to summarise."""
 
+_THAT = re.compile(
+    r"[^.!?]{0,20}?\b(?:(?:do|perform|produce|provide|process|write|generate|create|give|answer|complete|fulfil\w*|handle|discuss|go|continue|proceed)"
+    r"(?: (?:to|with|on))?(?: (?:this|that|it|so|such|any of this|anything)\b.{0,30})?"
+    r"|(?:tun|machen|leisten|fortfahren|weitermachen)|(?:faire|continuer)(?: (?:cela|ça|ceci))?|hacer(?:lo)?(?: (?:eso|esto))?|continuar|fazer(?: (?:isso|isto))?"
+    r"|far(?:lo|e)(?: (?:questo|ciò))?|continuare|(?:это(?:го)? )?сделать(?: это(?:го)?)?|продолжать)[.!]?\s*"
+    "|(?:这样做|这么做|這樣做|做到?这[个件]?事?|继续|繼續|执行|完成|提供|回答)[。！]?\\s*|(?:습니다|어요|다)?[。！.]?\\s*",
+    re.IGNORECASE,
+)
+"""The end of a sentence about nothing but "that", after it was said that it cannot be done."""
+_WHO = re.compile(
+    r"(?:(?:unfortunately|regrettably|no(?=,)|leider|malheureusement|lamentablemente|purtroppo|infelizmente|к сожалению|很遗憾|残念ながら|안타깝게도)[,，、]?\s{0,2})?"
+    r"(?:das |dies |esto |eso |isso |я |это |yo |eu |我|这我|それは|これは|その?ような?ことは|그건 |그것은 |그렇게 (?:는 )?할 )?",
+    re.IGNORECASE,
+)
+_BARRED = re.compile(
+    r"(?:this|that|your|the|such an?) (?:request|content|conversation|prompt|message|input|query|task)\b[^.!?]{0,30}"
+    r"\b(?:violates?|is against|goes against|conflicts? with|breach\w*)\b (?:[\w'’]{1,16} ){0,4}(?:polic|guideline|terms\b)"
+    r"|(?:(?:this|your|the) )?(?:request|content|prompt|response) (?:is |was |has been )?(?:declined|denied|blocked|refused|rejected|filtered|flagged)\W*$"
+    r"|as an? (?:ai|artificial|large|language)[^.!?]{0,60}?\bi(?:['’]m| am| do|['’]ve)? ?(?:not|don['’]t|never|have no)\b"
+    "|作为(?:一个|一名|一款)?(?:AI|人工智能|语言模型)[^。]{0,20}不|als (?:ki|sprachmodell)\\b[^.!?]{0,60}\\b(?:nicht|keine?)\\b"
+    r"|en tant qu['’](?:ia|intelligence)[^.!?]{0,60}\bne\b",
+    re.IGNORECASE,
+)
+"""Claims that it is forbidden, or not done by the likes of the writer."""
+
 
 def _any(patterns: tuple[str, ...]) -> str:
     return "(?:" + "|".join(patterns) + ")"
 
 
 _SORRY = re.compile(rf"{_any(_APOLOGIES)}", re.IGNORECASE)
+_CANNOT_AT_ALL = re.compile(
+    _any((*_CANNOT, r"\b(?:i|we) (?:(?:must|have to) )?(?:decline|refuse)(?: to)?")), re.IGNORECASE
+)
 _SORRY_CANNOT = re.compile(rf"{_any(_APOLOGIES)}.{{0,120}}?{_any(_CANNOT)}", re.IGNORECASE | re.DOTALL)
 _CANNOT_DO = re.compile(
     rf"(?:{_any(_HEDGES)}[,，、]?\s{{0,2}})?.{{0,12}}?{_any(_CANNOT)}.{{0,80}}?{_any(_TASKS)}"
@@ -89,21 +119,23 @@ _CANNOT_DO = re.compile(
 
 def is_refusal(text: str) -> bool:
     """Does all that it says decline to say it?"""
-    bodies = [body for body in _bodies(text) if _letters(body)]
+    bodies = [body for body in _bodies(text) if letters(body)]
     refused = [_declines(body) for body in bodies]
     return any(refused[:1]) and all(
-        refused[number] or _letters(body) <= _EMPTY for number, body in enumerate(bodies)
+        refused[number] or letters(body) <= _EMPTY for number, body in enumerate(bodies)
     )
 
 
 def _declines(body: str) -> bool:
     said = _QUOTED.sub(" … ", body[: 2 * _OPENING])[:_OPENING]
     said = said[_LEAD.match(said).end() :] if not said.startswith(" …") else ""  # type: ignore[union-attr]
-    size = _letters(body)
+    size = letters(body)
     if _SORRY.match(said) and size <= _SHORT:
         return True
     is_brief = size <= _BRIEF
-    if _NOTHING.match(said) and is_brief:
+    if is_brief and (_NOTHING.match(said) or _BARRED.match(said)):
+        return True
+    if size <= _FEW and _cannot_do_that(said):
         return True
     return bool(_SORRY_CANNOT.match(said) or _speaks_of_itself(said)) and (is_brief or not _has_facts(body))
 
@@ -114,11 +146,18 @@ def _speaks_of_itself(said: str) -> bool:
     return _CANNOT_DO.match(first) is not None
 
 
+def _cannot_do_that(said: str) -> bool:
+    """Is it the writer who cannot, and no more is said of what?"""
+    start = _WHO.match(said)
+    found = _CANNOT_AT_ALL.match(said, start.end() if start else 0)
+    return found is not None and _THAT.fullmatch(said, found.end()) is not None
+
+
 def _has_facts(text: str) -> bool:
     return any(kind in (Kind.LITERAL, Kind.NUMBER) for _, kind in terms(text))
 
 
-def _letters(text: str) -> int:
+def letters(text: str) -> int:
     """How much a text says, in letters of an alphabet."""
     return sum(map(str.isalnum, text)) + (_CJK_WEIGHT - 1) * len(_FAR_EAST.findall(text))
 

@@ -49,6 +49,12 @@ _LEADING = re.compile(
     re.IGNORECASE,
 )
 _LINE_OVER = re.compile(r"[ \t]*(?:$|[\r\n]|\\[nr]|[\"'`])")
+_CELL_OVER = re.compile(r"\)|[!?]{0,3}[ \t]{0,40}\|")
+"""After a value in parentheses, or in a table's next cell."""
+_CHANGED = re.compile(
+    rf"[ ](?:[^\s:=]{{1,40}}[ ]){{0,4}}?from[ ](?:{_Q})?(?P<secret>[^\s\"'`]{{{LEAST},64}}?)(?:{_Q})?[ ](?:in)?to[ ]"
+)
+"""What stood there before: the password was changed from this to that."""
 _LOGIN = re.compile(
     rf"{START}(?:log[ ]?in|sign[ ]?in|credentials?|creds)(?:[ ](?:as|with|is|are|using|user))?[ :]{{1,3}}(?:{_Q})?"
     rf"[\w.@\-]{{1,60}}(?:{_Q})?[ ]?[/:|,][ ]?(?:{_Q})?(?P<secret>[^\s\"'`,;/]{{6,64}})",
@@ -81,6 +87,7 @@ def named(text: str, low: str) -> Iterator[Secret]:
     done = 0
     for start in starts(text, low):
         match = NAME.match(text, start) if start >= done else None
+        yield from _replaced(match) if match else ()
         found = _announced(match) if match else None
         if found is not None:
             done = found.stop
@@ -91,6 +98,13 @@ def named(text: str, low: str) -> Iterator[Secret]:
         for login in _LOGIN.finditer(text):
             if is_password(login["secret"]) and any(map(str.isdigit, login["secret"])):
                 yield Secret("secret", *login.span("secret"))
+
+
+def _replaced(match: re.Match[str]) -> Iterator[Secret]:
+    """The value that another one takes the place of: `change the password from hunter22 to hunter33`."""
+    found = _CHANGED.match(match.string, match.end("suffix")) if not is_weak(match) else None
+    if found is not None and is_password(found["secret"]) and not is_blank(found["secret"]):
+        yield Secret("secret", *found.span("secret"))
 
 
 def _called_so(text: str, start: int) -> Secret | None:
@@ -216,6 +230,12 @@ def _is_bare_secret(match: re.Match[str], prefix: str, value: _Value) -> bool:
         return False
     if said.isdigit():
         return is_spoken(match) and match["space"] is None
+    if match["cell"]:
+        return (
+            is_password(said)
+            and any(map(str.isdigit, said))
+            and _CELL_OVER.match(match.string, stop) is not None
+        )
     if match["link"] or match["space"] or (match["block"] or "|")[0] not in "|>":
         has_digit = any(map(str.isdigit, said))
         return is_password(said) and (has_digit or match["space"] is None or prefix.startswith("--"))

@@ -1,4 +1,4 @@
 -- One branch by name.
-SELECT owner, conversation, id, base, base_seq, next_seq, epoch, session, format, model, notes
+SELECT owner, conversation, id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
 FROM branch
 WHERE owner = :owner AND id = :branch

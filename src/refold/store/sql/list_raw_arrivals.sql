@@ -1,5 +1,5 @@
--- Messages in a range whose shortening on arrival was taken back.
+-- Messages whose shortening on arrival was taken back.
 SELECT cut
 FROM compaction
-WHERE owner = :owner AND branch = :branch AND kind = 'arrival' AND state = 'undone' AND cut >= :first AND cut < :last
+WHERE owner = :owner AND branch = :branch AND kind = 'arrival' AND state = 'undone' AND cut >= :first
 ORDER BY cut

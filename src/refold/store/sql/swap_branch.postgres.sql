@@ -6,9 +6,11 @@ WITH touched AS (
     RETURNING owner, id
 )
 UPDATE branch
-SET next_seq = :to_seq, epoch = :to_epoch, notes = coalesce(:notes, notes), model = coalesce(:model, model)
+SET next_seq = :to_seq, epoch = :to_epoch, revision = :to_revision, notes = coalesce(:notes, notes), model = coalesce(:model, model)
 FROM touched
 WHERE branch.owner = touched.owner AND branch.conversation = touched.id AND branch.id = :branch
     AND branch.next_seq = :seen_seq AND branch.epoch = :seen_epoch
+    AND branch.revision = :seen_revision AND branch.session = :seen_session
 RETURNING
-    branch.owner, branch.conversation, branch.id, base, base_seq, next_seq, epoch, session, format, model, notes
+    branch.owner, branch.conversation, branch.id, base, base_seq, base_number, next_seq, epoch, revision, session, format,
+    model, notes

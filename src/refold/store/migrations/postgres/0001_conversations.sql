@@ -31,6 +31,7 @@ CREATE TABLE branch (
     base_number bigint NOT NULL, -- the newest change of the base when it was forked
     next_seq bigint NOT NULL,
     epoch bigint NOT NULL,
+    revision bigint NOT NULL, -- of notes and model
     session text COLLATE "C" NOT NULL,
     format text NOT NULL,
     model text NOT NULL,
@@ -63,6 +64,7 @@ CREATE TABLE session (
 );
 CREATE INDEX session_of_conversation ON session (owner, conversation, ordinal);
 CREATE INDEX session_of_owner ON session (owner, ordinal);
+CREATE INDEX session_range ON session (owner, branch, first) WHERE state = 'live';
 -- Two compactions of one session cannot both have a future.
 CREATE UNIQUE INDEX session_one_continuation ON session (owner, parent) WHERE kind = 'compaction' AND state = 'live';
 
@@ -99,16 +101,21 @@ CREATE INDEX words_found ON words USING gin (words) WITH (gin_pending_list_limit
 -- The words of a text with their places, 2,000 to a part; a part ends in the beginning of the next, so that no phrase is cut.
 -- The marks of whose it is are there as well, with a weight by which they do not count.
 CREATE FUNCTION spell_words (text, text) RETURNS SETOF tsvector
-LANGUAGE sql IMMUTABLE
+LANGUAGE plpgsql IMMUTABLE
 AS $$
-    SELECT CAST(
-        string_agg(quote_literal(word) || ':' || place - part * 2000, ' ') || ' ' || replace($2, ' ', ':1A ') || ':1A'
-        AS tsvector
-    )
-    FROM
-        unnest(string_to_array($1, ' ')) WITH ORDINALITY AS held (word, place),
-        generate_series(CAST((place - 33) / 2000 AS integer), CAST((place - 1) / 2000 AS integer)) AS part
-    GROUP BY part
+DECLARE
+    held text[] := string_to_array($1, ' ');
+    marks text := ' ' || replace($2, ' ', ':1A ') || ':1A';
+BEGIN
+    FOR start IN 1 .. cardinality(held) BY 2000 LOOP
+        RETURN NEXT CAST(
+            (
+                SELECT string_agg(word || ':' || place, ' ')
+                FROM unnest(held[start : start + 2031]) WITH ORDINALITY AS one (word, place)
+            ) || marks AS tsvector
+        );
+    END LOOP;
+END
 $$;
 
 CREATE FUNCTION refuse () RETURNS trigger
@@ -176,20 +183,25 @@ CREATE INDEX compaction_of_branch ON compaction (owner, branch, ordinal);
 CREATE INDEX compaction_number ON compaction (owner, branch, number);
 CREATE INDEX compaction_in_effect ON compaction (owner, branch, number)
 WHERE state = 'installed' AND kind <> 'arrival';
+CREATE INDEX compaction_of_session ON compaction (owner, (CASE WHEN session = '' THEN base ELSE session END), number)
+WHERE state = 'installed';
 CREATE INDEX compaction_raw ON compaction (owner, branch, cut) WHERE kind = 'arrival' AND state = 'undone';
 CREATE INDEX compaction_unfinished ON compaction (owner, ordinal) WHERE state IN ('planned', 'running', 'summarised');
+CREATE INDEX compaction_unfinished_of_branch ON compaction (owner, branch, ordinal)
+WHERE state IN ('planned', 'running', 'summarised');
 
 CREATE TABLE summary (
     owner text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
     branch text COLLATE "C" NOT NULL,
+    number bigint NOT NULL, -- its handle
     body bytea NOT NULL,
     carry bytea NOT NULL,
     at double precision NOT NULL,
     PRIMARY KEY (owner, id),
     FOREIGN KEY (owner, branch) REFERENCES branch (owner, id) ON DELETE CASCADE
 );
-CREATE INDEX summary_of_branch ON summary (owner, branch);
+CREATE INDEX summary_of_branch ON summary (owner, branch, number);
 
 CREATE TABLE call (
     ordinal bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -214,6 +226,7 @@ CREATE TABLE call (
     FOREIGN KEY (owner, conversation) REFERENCES conversation (owner, id) ON DELETE CASCADE
 );
 CREATE INDEX call_of_conversation ON call (owner, conversation, ordinal);
+CREATE INDEX call_spent ON call (owner, conversation, kind, dollars);
 
 CREATE TABLE pin (
     owner text COLLATE "C" NOT NULL,

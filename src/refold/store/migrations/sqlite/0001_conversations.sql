@@ -32,6 +32,7 @@ CREATE TABLE branch (
     base_number INTEGER NOT NULL, -- the newest change of the base when it was forked
     next_seq INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
+    revision INTEGER NOT NULL, -- of notes and model
     session TEXT NOT NULL,
     format TEXT NOT NULL,
     model TEXT NOT NULL,
@@ -64,6 +65,7 @@ CREATE TABLE session (
 ) STRICT;
 CREATE INDEX session_of_conversation ON session (owner, conversation);
 CREATE INDEX session_of_owner ON session (owner);
+CREATE INDEX session_range ON session (owner, branch, first) WHERE state = 'live';
 -- Two compactions of one session cannot both have a future.
 CREATE UNIQUE INDEX session_one_continuation ON session (owner, parent) WHERE kind = 'compaction' AND state = 'live';
 
@@ -74,10 +76,10 @@ CREATE TABLE message (
     seq INTEGER NOT NULL,
     role TEXT NOT NULL,
     format TEXT NOT NULL,
+    tokens INTEGER NOT NULL, -- before what may be long: they are added up without reading that
     body BLOB NOT NULL,
     digest BLOB NOT NULL, -- sha256 of the body as it came
     shown BLOB,
-    tokens INTEGER NOT NULL,
     key TEXT NOT NULL,
     at REAL NOT NULL,
     UNIQUE (owner, branch, seq),
@@ -153,20 +155,25 @@ CREATE INDEX compaction_of_branch ON compaction (owner, branch);
 CREATE INDEX compaction_number ON compaction (owner, branch, number);
 CREATE INDEX compaction_in_effect ON compaction (owner, branch, number)
 WHERE state = 'installed' AND kind <> 'arrival';
+CREATE INDEX compaction_of_session ON compaction (owner, (CASE WHEN session = '' THEN base ELSE session END), number)
+WHERE state = 'installed';
 CREATE INDEX compaction_raw ON compaction (owner, branch, cut) WHERE kind = 'arrival' AND state = 'undone';
 CREATE INDEX compaction_unfinished ON compaction (owner) WHERE state IN ('planned', 'running', 'summarised');
+CREATE INDEX compaction_unfinished_of_branch ON compaction (owner, branch)
+WHERE state IN ('planned', 'running', 'summarised');
 
 CREATE TABLE summary (
     owner TEXT NOT NULL,
     id TEXT NOT NULL,
     branch TEXT NOT NULL,
+    number INTEGER NOT NULL, -- its handle
     body BLOB NOT NULL,
     carry BLOB NOT NULL,
     at REAL NOT NULL,
     PRIMARY KEY (owner, id),
     FOREIGN KEY (owner, branch) REFERENCES branch (owner, id) ON DELETE CASCADE
 ) STRICT;
-CREATE INDEX summary_of_branch ON summary (owner, branch);
+CREATE INDEX summary_of_branch ON summary (owner, branch, number);
 
 CREATE TABLE call (
     ordinal INTEGER PRIMARY KEY,
@@ -191,6 +198,7 @@ CREATE TABLE call (
     FOREIGN KEY (owner, conversation) REFERENCES conversation (owner, id) ON DELETE CASCADE
 ) STRICT;
 CREATE INDEX call_of_conversation ON call (owner, conversation);
+CREATE INDEX call_spent ON call (owner, conversation, kind, dollars);
 
 CREATE TABLE pin (
     owner TEXT NOT NULL,

@@ -1,0 +1,30 @@
+"""What stays the same from call to call, worked out once."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from refold.core.assemble import BRIDGE
+from refold.core.budget import check_room, tokens_of
+from refold.core.cost import Prices
+from refold.core.measure import count_fixed
+from refold.core.plan import Frame
+from refold.core.policy import Policy
+from refold.model.budget import Budget
+from refold.model.message import user
+from refold.model.tokens import TokenCounter
+from refold.model.window import Fixed
+
+
+def frame_for(
+    fixed: Fixed, budget: Budget, policy: Policy, counter: TokenCounter, prices: Prices | None
+) -> Frame:
+    """
+    Raises:
+        BudgetError: instructions and reserve leave no room for a conversation.
+    """
+    cost = count_fixed(fixed, counter)
+    if tokens_of(policy.reserve, budget) > tokens_of(budget.reserve, budget):
+        budget = structs.replace(budget, reserve=policy.reserve)
+    check_room(budget, instructions=cost.total.tokens)
+    return Frame(fixed, cost, budget, policy, prices, counter.message(user(BRIDGE)))

@@ -1,0 +1,71 @@
+"""How a conversation is doing, and what a compaction would do to it: what people ask before they act.
+
+One idea: asking changes nothing and costs nothing.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from refold.core.plan import Frame
+from refold.engine.breaker import Breaker
+from refold.engine.hindsight import Difference, rehearse
+from refold.engine.journal import Journal
+from refold.engine.memory import Memory
+from refold.engine.receipts import Receipt
+from refold.model.message import Message
+
+
+class Status(Struct, frozen=True):
+    """How a conversation is doing."""
+
+    messages: int
+    tokens: int
+    limit: int
+    compactions: int
+    flag: str
+    """Why the next call will compact; empty where there is no reason."""
+    in_vain: int
+    failures: int
+    is_stopped: bool
+    """No model is asked for summaries: it failed too often a moment ago, or the money is spent."""
+    spent: float
+    """Dollars for summaries."""
+
+    @property
+    def ratio(self) -> float:
+        return self.tokens / self.limit if self.limit else 0.0
+
+
+class Preview(Struct, frozen=True):
+    """What a compaction would do: tokens before and after, why, and what would be sent."""
+
+    before: int
+    after: int
+    receipt: Receipt | None
+    messages: tuple[Message, ...]
+    difference: Difference
+
+
+async def status_of(journal: Journal, memory: Memory, breaker: Breaker) -> Status:
+    await breaker.look()
+    seen = journal.seen
+    return Status(
+        messages=seen.next_seq,
+        tokens=memory.measurement.content.tokens,
+        limit=memory.measurement.window - memory.measurement.reserve,
+        compactions=await journal.store.count_summarised(seen.owner, seen.branch),
+        flag=memory.flag,
+        in_vain=memory.in_vain,
+        failures=breaker.failures,
+        is_stopped=breaker.is_open,
+        spent=breaker.spent,
+    )
+
+
+def preview_of(memory: Memory, frame: Frame) -> Preview:
+    """What a compaction would do now, without doing it and without asking any model."""
+    found, window = rehearse(memory, frame)
+    receipt = found.receipts[-1] if found.receipts else None
+    sent = (*window.summaries, *window.messages)
+    return Preview(found.before.tokens, found.after.tokens, receipt, sent, found)

@@ -1,0 +1,41 @@
+"""Summaries that somebody else wrote: a function of the user's own, and whatever it asks.
+
+One idea: what stands for a conversation is checked, whoever wrote it. A function cannot be asked again, so what can be mended
+is mended at once, and the rest is no summary.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from refold.core.summary.accept import Draft, Source, accept
+from refold.core.summary.chunks import Count
+from refold.core.summary.prompts import said_by, transcript
+from refold.core.summary.redact import redact
+from refold.model.summary import Summary
+from refold.ports.summariser import SummaryTask
+
+_log = logging.getLogger("refold.summarisers")
+
+
+def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
+    """A text as the summary of a task, with the facts that must not get lost; None where it has a fault."""
+    found = accept(Draft(text), _source(task, count), most=task.max_tokens, count=count, is_last_try=True)
+    if found.fault is not None:
+        _log.warning("a summary was not used: %s", found.fault)
+        return None
+    said = redact(found.text)
+    return Summary(said, task.first, task.last, count(said), "model", task.scope, checks=found.mended)
+
+
+def _source(task: SummaryTask, count: Count) -> Source:
+    told = transcript(task.passages)
+    return Source(
+        told=told,
+        tokens=count(told) + count(task.previous),
+        previous=task.previous,
+        asked=task.focus,
+        spoken=said_by("user", task.passages),
+        answered=said_by("assistant", task.passages),
+        ledger=task.ledger,
+    )

@@ -1,0 +1,385 @@
+"""Summaries of kept conversations: what is paid for is used, where it belongs, whatever goes on at the same time."""
+
+import asyncio
+
+import pytest
+
+from refold.core.presets import PRESETS
+from refold.engine.breaker import MAX_FAILURES
+from refold.model.errors import StoreError
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.store.memory import MemoryStore
+from refold.store.sqlite import SqliteStore
+from refold.summarisers import ModelSummariser
+from tests.summarisers.scripted import GOOD, Scripted, writer
+from tests.test_durable import answer, engine
+
+WIDE = {"window": 100_000}
+TOO_LONG = {
+    "error": {
+        "message": "This model's maximum context length is 4000 tokens. However, your messages resulted in 9000 tokens.",
+        "code": "context_length_exceeded",
+        "type": "invalid_request_error",
+    }
+}
+
+
+class Paid:
+    """A summariser that says what it was asked, and waits where it is told to."""
+
+    def __init__(self, name="SUMMARY"):
+        self.name = self.model = name
+        self.tasks, self.is_down = [], False
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+        self.may_answer.set()
+
+    async def write(self, task):
+        self.tasks.append(task)
+        self.is_asked.set()
+        await self.may_answer.wait()
+        if self.is_down:
+            return None
+        text = f"{self.name} {len(self.tasks)}"
+        usage = Usage(input=1_000, output=100)
+        return Summary(text, task.first, task.last, 0, "model", task.scope, usage=usage)
+
+    def stop(self):
+        self.is_asked.clear()
+        self.may_answer.clear()
+
+
+class Gate(MemoryStore):
+    """A store that lets somebody else act first, once, before an act of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = {}
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name.startswith("_") or name not in super().__getattribute__("__dict__").get("first", {}):
+            return found
+        before = self.first.pop(name)
+
+        async def after(*args, **settings):
+            await before()
+            return await found(*args, **settings)
+
+        return after
+
+
+async def filled(store, turns=30, name="chat", **settings):
+    talk = await engine(store, **{**WIDE, **settings}).conversation(name)
+    for number in range(turns):
+        await talk.add(*answer(number))
+    await talk.add("and now?")
+    return talk
+
+
+async def until_asked(talk, model, first=0):
+    """Turns until a summary is being written in the background; the number of the next one."""
+    model.stop()
+    while not model.is_asked.is_set():
+        await talk.add(*answer(first))
+        await asyncio.sleep(0)
+        first += 1
+        for _ in range(20):
+            await asyncio.sleep(0)
+    return first
+
+
+async def told(talk):
+    return "\n".join(str(one.get("content")) for one in (await talk.context())["messages"])
+
+
+async def rows(talk, kind="summarise"):
+    found = await talk._journal.store.compactions("local", talk._journal.seen.branch)
+    return [one.state for one in found if one.kind == kind]
+
+
+@pytest.mark.feature("L17")
+async def test_what_another_program_is_writing_is_no_failure():
+    store, slow, model = MemoryStore(), Paid(), Paid()
+    one = await filled(store, summariser=slow)
+    two = await engine(store, summariser=model, **WIDE).conversation("chat")
+    slow.stop()
+    compacting = asyncio.create_task(one.compact())
+    await slow.is_asked.wait()
+    for _ in range(MAX_FAILURES):
+        await two._write(two.memory.asked_for(), two._summariser)
+    status = await two.status()
+    assert (status.failures, status.is_stopped, model.tasks) == (0, False, [])
+    assert not two._has_failed
+    slow.may_answer.set()
+    await compacting
+
+
+async def test_who_compacts_first_reads_what_others_have_done():
+    store, model = MemoryStore(), Paid()
+    one = await filled(store, summariser=Paid())
+    two = await engine(store, summariser=model, **WIDE).conversation("chat")
+    await one.add({"role": "assistant", "content": "ok"})
+    for number in range(30, 40):
+        await one.add(*answer(number))
+    await one.add("go on")
+    await one.compact()
+    await two.compact()
+    assert model.tasks == []
+    assert await rows(two) == ["installed"]
+
+
+@pytest.mark.feature("X14")
+async def test_a_summary_that_comes_after_memory_was_read_again_is_used():
+    store, model = MemoryStore(), Paid()
+    talk, other = [await engine(store, summariser=one).conversation("chat") for one in (model, None)]
+    number = 0
+    while await rows(talk) != ["installed"]:
+        await talk.add(*answer(number))
+        await talk.ready()
+        number += 1
+    number = await until_asked(talk, model, number)
+    asked = len(model.tasks)
+    await other.add(*answer(number))
+    await talk.add(*answer(number + 1))
+    model.may_answer.set()
+    await talk.ready()
+    for later in range(number + 2, number + 12):
+        await talk.add(*answer(later))
+        await talk.ready()
+    assert f"SUMMARY {asked}" in await told(talk)
+    assert [task.last for task in model.tasks].count(model.tasks[asked - 1].last) == 1
+    assert (await rows(talk)).count("superseded") == 0
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_a_summary_of_the_session_before_is_never_shown_in_the_next(is_resumed):
+    store, model = MemoryStore(), Paid("OLD")
+    talk = await engine(store, summariser=model).conversation("chat")
+    await talk.add("first", {"role": "assistant", "content": "ok"})
+    first = talk._journal.session
+    if is_resumed:
+        await talk.new()
+    number = await until_asked(talk, model)
+    await (talk.resume(first) if is_resumed else talk.new())
+    model.name, model.tasks = "NEW", []
+    model.may_answer.set()
+    await talk.ready()
+    shown = ""
+    while "NEW" not in shown:
+        await talk.add(*answer(number))
+        await talk.ready()
+        shown = await told(talk)
+        number += 1
+    assert "OLD" not in shown
+    assert await engine(store).examine("chat") == []
+
+
+@pytest.mark.feature("X12")
+async def test_an_act_that_is_done_again_counts_once():
+    store = Gate()
+    talk = await filled(store, turns=12, window=4_000)
+    other = await engine(store).conversation("chat")
+    await talk.context()
+    told_before = len(talk.receipts)
+
+    async def meanwhile():
+        await other.add("meanwhile")
+
+    store.first["commit"] = meanwhile
+    await talk.recover(TOO_LONG)
+    assert talk.memory.limits.attempts == 1
+    assert len(talk.receipts) == told_before + 1
+    await talk.recover(TOO_LONG)
+    assert talk.memory.limits.attempts == 2
+
+
+async def test_an_instruction_of_an_act_that_is_done_again_is_given_once():
+    store = Gate()
+    talk, other = [await engine(store).conversation("chat") for _ in range(2)]
+
+    async def meanwhile():
+        await other.came_with(b'{"model":"m"}')
+
+    store.first["commit"] = meanwhile
+    await talk.add({"role": "system", "content": "You are PIRATE."}, "hello")
+    assert str(await talk.context()).count("PIRATE") == 1
+
+
+@pytest.mark.feature("X14")
+async def test_another_model_is_other_work():
+    async def one(messages, *, previous, max_tokens):
+        return f"{GOOD}\nby model ONE"
+
+    async def two(messages, *, previous, max_tokens):
+        return f"{GOOD}\nby model TWO"
+
+    def chain(name):
+        return ModelSummariser([writer(Scripted(f"{GOOD}\nby {name}", model=name))])
+
+    store = MemoryStore()
+    talk = await filled(store)
+    for author, said in (
+        (one, "model ONE"), (two, "model TWO"), (chain("three"), "by three"), (chain("four"), "by four"),
+    ):  # fmt: skip
+        talk = await engine(store, summariser=author, **WIDE).conversation("chat")
+        await talk.compact()
+        assert said in await told(talk)
+        assert await talk.undo()
+
+
+@pytest.mark.feature("X14")
+async def test_who_stops_waiting_loses_nothing_that_is_paid_for():
+    store, model = MemoryStore(), Paid()
+    talk = await filled(store, summariser=model)
+    model.stop()
+    compacting = asyncio.create_task(talk.compact())
+    await model.is_asked.wait()
+    compacting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await compacting
+    model.may_answer.set()
+    await talk.compact()
+    assert "SUMMARY 1" in await told(talk)
+    assert len(model.tasks) == 1
+
+
+async def test_an_engine_that_is_closed_ends_what_it_is_at_work_on(tmp_path):
+    model = Paid()
+    closing = engine(await SqliteStore.open(tmp_path / "talks.db"), summariser=model, **WIDE)
+    talk = await closing.conversation("chat")
+    for number in range(30):
+        await talk.add(*answer(number))
+    await talk.add("and now?")
+    model.stop()
+    compacting = asyncio.create_task(talk.compact())
+    await model.is_asked.wait()
+    await closing.close()
+    with pytest.raises(StoreError):
+        await compacting
+    again = engine(await SqliteStore.open(tmp_path / "talks.db"), summariser=model, **WIDE)
+    assert [one.state for one in await again.store.unfinished("local")] == ["planned"]
+    model.may_answer.set()
+    talk = await again.conversation("chat")
+    await talk.compact()
+    assert "SUMMARY 2" in await told(talk)
+    await again.close()
+
+
+async def test_two_who_compact_at_once_have_one_summary():
+    store, model = MemoryStore(), Paid()
+    talk = await filled(store, summariser=model)
+    model.stop()
+    compacting = [asyncio.create_task(talk.compact()) for _ in range(2)]
+    await model.is_asked.wait()
+    model.may_answer.set()
+    first, second = await asyncio.gather(*compacting)
+    assert first == second
+    assert "SUMMARY 1" in str(first)
+    assert await rows(talk) == ["installed"]
+    assert len(model.tasks) == 1
+
+
+@pytest.mark.feature("N10")
+async def test_a_compaction_is_run_again_by_a_model():
+    store, model, other = MemoryStore(), Paid(), Paid("OTHER")
+    talk = await filled(store, summariser=model)
+    await talk.compact()
+    (span,) = [(task.first, task.last) for task in model.tasks]
+    assert await talk.rerun(preset=PRESETS["opal"])
+    assert "SUMMARY 2" in await told(talk)
+    assert await talk.rerun(summariser=other)
+    assert "OTHER 1" in await told(talk)
+    assert {(task.first, task.last) for task in (*model.tasks, *other.tasks)} == {span}
+    assert await engine(store).examine("chat") == []
+
+
+async def test_while_a_compaction_is_run_again_everything_else_waits():
+    store, model, slow = MemoryStore(), Paid(), Paid("SLOW")
+    talk = await filled(store, summariser=model)
+    await talk.compact()
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    adding = asyncio.create_task(talk.add({"role": "assistant", "content": "late"}))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not adding.done()
+    slow.may_answer.set()
+    assert await again
+    await adding
+    await talk.add("go on")
+    assert "SLOW 1" in await told(talk)
+
+
+@pytest.mark.feature("C3")
+async def test_another_model_begins_with_what_is_known_about_it():
+    store = MemoryStore()
+    known = await engine(store, **WIDE).conversation("other", model="gpt-4.1")
+    await known.add("word " * 2_000)
+    await known.context()
+    await known.record({"prompt_tokens": 2_600, "completion_tokens": 1})
+
+    talk = await engine(store, **WIDE).conversation("chat", model="gpt-4o-mini")
+    await talk.add("word " * 2_000)
+    await talk.context()
+    await talk.record({"prompt_tokens": 4_000, "completion_tokens": 1})
+    talk.memory.limits.stated = 50_000
+    await talk.add({"role": "assistant", "content": "ok"})
+
+    talk = await engine(store, **WIDE).conversation("chat", model="gpt-4.1")
+    memory = talk.memory
+    assert memory.calibration.ratio == pytest.approx(known.memory.calibration.ratio, abs=0.01)
+    assert (memory.meter.anchor, memory.limits.stated) == (None, None)
+    await talk.add("go on")
+    await talk.context()
+    await talk.record({"prompt_tokens": 2_700, "completion_tokens": 1})
+    assert [one.model for one in await store.calls("local", "chat")] == ["gpt-4o-mini", "gpt-4.1"]
+    again = await engine(store, **WIDE).conversation("chat")
+    assert again._model == "gpt-4.1"
+    assert again.memory.meter.anchor is not None
+
+
+@pytest.mark.feature("L17")
+async def test_what_arrives_while_everything_ever_said_is_read_stays():
+    store, model = Gate(), Paid()
+    settings = {"preset": "librechat", "summariser": model, **WIDE}
+    talk = await filled(store, **settings)
+    await talk.compact()
+    talk = await engine(store, **settings).conversation("chat")
+    await talk.add({"role": "assistant", "content": "ok"})
+    for number in range(30, 50):
+        await talk.add(*answer(number))
+
+    async def meanwhile():
+        await talk.add("late", {"role": "assistant", "content": "too"})
+
+    store.first["raw_arrivals"] = meanwhile
+    await talk.add("and then?")
+    await talk.compact()
+    assert "raw_arrivals" not in store.first
+    assert model.tasks[-1].first == 0
+    await talk.add({"role": "assistant", "content": "last"})
+    kept = [one.body for one in await store.messages(talk._journal.seen)]
+    assert len(kept) == talk.memory.folded.size
+    assert all(word in body for word, body in zip((b"late", b"too", b"last"), kept[-3:], strict=True))
+
+
+async def test_a_store_that_fails_in_the_background_is_asked_again():
+    store, model = MemoryStore(), Paid()
+    talk = await engine(store, summariser=model).conversation("chat")
+    plan, is_tried = store.plan, asyncio.Event()
+
+    async def full(*_):
+        is_tried.set()
+        raise StoreError("the disk is full")
+
+    store.plan, number = full, 0
+    while not is_tried.is_set():
+        await talk.add(*answer(number))
+        await talk.ready()
+        number += 1
+    store.plan = plan
+    await talk.add("and now?")
+    await talk.compact()
+    assert "SUMMARY 1" in await told(talk)
