@@ -45,7 +45,9 @@ class Model:
         if self.read < HARBOURS:
             self.read += 1
             return say(call("read_file", {"path": f"logs/{self.read - 1}.txt"}))
-        last = messages[-1]["content"] if self.shown else "\n".join(str(one.get("content")) for one in messages)
+        last = (
+            messages[-1]["content"] if self.shown else "\n".join(str(one.get("content")) for one in messages)
+        )
         self.shown = self.shown or last
         if self.questions:
             question = self.questions.pop(0)
