@@ -24,7 +24,7 @@ now will not be later."""
 MAX_CANDIDATES = 2_400
 """How many of the leaving pieces are weighed: weighing all of a long conversation at once would take a second, and those
 that promised most when they were said hold nearly all of what would be chosen."""
-FEWER_CANDIDATES = 1_500
+FEWER_CANDIDATES = 1_200
 """Where there are three times as many: then even the best of them are more than can be told."""
 HISTORY = "## Earlier"
 TURN = "## This turn so far"
