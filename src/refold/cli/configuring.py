@@ -1,0 +1,85 @@
+"""What `refold config` does.
+
+One idea: the settings of a command are those of the place it runs in, so every command here begins with the same layers: the
+environment, the project's file and the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from refold.cli import output
+from refold.cli.output import plain, plural
+from refold.config.files import PROJECT_FILE, file_layer, file_layers, user_file
+from refold.config.layers import Layer, environment_layer
+from refold.config.resolving import faults, resolve
+from refold.config.schema import schema as schema_of
+from refold.config.writing import commented, told, tree_of
+from refold.model.errors import ConfigError
+
+
+def init(*, for_user: bool, force: bool) -> int:
+    path = user_file(os.environ, sys.platform, Path.home()) if for_user else Path.cwd() / PROJECT_FILE
+    if path.exists() and not force:
+        raise ConfigError(f"{plain(str(path))} is there already", hint="--force writes over it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path.resolve(), commented())
+    except OSError as error:
+        raise ConfigError(f"{plain(str(path))} cannot be written: {error.strerror}") from None
+    output.write(f"{plain(str(path))}\n")
+    return 0
+
+
+def show(*, with_origins: bool, as_json: bool) -> int:
+    resolved = resolve(_layers())
+    if as_json:
+        output.write_json({"settings": tree_of(resolved), "origins": resolved.origins})
+    else:
+        output.write(told(resolved, with_origins=with_origins))
+    return 0
+
+
+def schema() -> int:
+    output.write_json(schema_of())
+    return 0
+
+
+def check(file: str, *, as_json: bool) -> int:
+    layers = [_named(file)] if file else _layers()
+    found = faults(layers)
+    if as_json:
+        told = [{"key": one.key, "place": one.place, "what": one.what, "hint": one.hint} for one in found]
+        output.write_json({"faults": told, "files": [layer.path for layer in layers if layer.path]})
+    else:
+        output.write("".join(f"{plain(one.message)}\n  hint: {one.hint}\n" for one in found))
+        read = ", ".join(plain(layer.path) for layer in layers if layer.path) or "the environment"
+        output.note(f"{plural(len(found), 'fault') if found else 'no faults'} in {read}")
+    return 1 if found else 0
+
+
+def _layers() -> list[Layer]:
+    return [environment_layer(os.environ), *file_layers(os.environ, Path.cwd())]
+
+
+def _named(file: str) -> Layer:
+    """A file by its name; one that is called like a project's is read as such."""
+    path = Path(file)
+    return file_layer(path, "project" if path.name == PROJECT_FILE else "user")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all: somebody may start a gateway with it at this moment."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        with suppress(OSError):
+            partial.unlink()

@@ -1,0 +1,168 @@
+"""Every setting by its key, with the variable and the flag that set it too.
+
+One idea: names are made by one rule. `compaction.keep_recent` is `REFOLD_COMPACTION_KEEP_RECENT` and
+`--compaction-keep-recent`. What can be set of an upstream is known under `upstreams.NAME.url` and so on, whatever its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+from msgspec import NODEFAULT, Meta, Struct, structs
+
+from refold.config.sizes import Counted
+from refold.config.tree import UPSTREAM_NAME, Settings, Upstream
+from refold.model.budget import Share, Tokens
+
+Kind: TypeAlias = Literal["switch", "tokens", "share", "size", "list", "table", "plain"]
+
+PREFIX = "REFOLD_"
+UPSTREAMS = "upstreams"
+ANY_NAME = f"{UPSTREAMS}.NAME"
+TUNABLE = frozenset(
+    {
+        *(f"compaction.{field}" for field in ("enabled", "preset", "window", "max_output", "limit")),
+        *(f"compaction.{field}" for field in ("trigger", "keep_recent", "tool_policy", "tools")),
+        *(f"compaction.{field}" for field in ("tool_prune_threshold", "tool_keep_threshold")),
+        *(f"compaction.{field}" for field in ("include_usage", "recoveries", "thinking")),
+        *(f"compaction.{field}" for field in ("prompt", "update_prompt")),
+        "cache.ttl",
+        *(f"summariser.{field}" for field in ("enabled", "temperature", "max_tokens")),
+        *(f"notify.{field}" for field in ("pruning", "compaction")),
+    }
+)
+"""What may be changed while the gateway runs. Addresses, keys, and whatever protects its users (the patterns of what is
+sensitive, the limit of spending, who may speak as the system) are not among it: a list of what is allowed forgets nothing."""
+
+SHORT_FLAGS = {
+    "server.host": "--host",
+    "server.port": "--port",
+    "store.url": "--store",
+    "compaction.preset": "--preset",
+    "compaction.window": "--window",
+}
+"""Flags that are given often, and that other commands have under these names."""
+
+
+class Key(Struct, frozen=True):
+    """One setting. `name` is `section.field`; for upstreams it holds the word NAME."""
+
+    name: str
+    section: str
+    field: str
+    type: Any
+    default: Any
+    what: str
+    kind: Kind
+    words: dict[str, int] = {}
+    """Words that stand for numbers of tokens."""
+    unset: str = ""
+    """What holds where it is not set, if that is nothing of ours."""
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + _joined(self.name, "_").upper().replace("_NAME_", "_<NAME>_")
+
+    @property
+    def flag(self) -> str:
+        return f"--{_joined(self.name, '-').replace('-NAME-', '-')}"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (self.flag, *([SHORT_FLAGS[self.name]] if self.name in SHORT_FLAGS else []))
+
+    @property
+    def is_optional(self) -> bool:
+        """Does it leave the choice to somebody else where it is not set?"""
+        return self.default is None
+
+    @property
+    def is_tunable(self) -> bool:
+        return self.name in TUNABLE
+
+    @property
+    def is_upstream(self) -> bool:
+        return self.section == UPSTREAMS
+
+
+def _joined(name: str, mark: str) -> str:
+    return re.sub(r"[._-]", mark, name)
+
+
+def _keys(kind: type[Struct], section: str, prefix: str) -> Iterator[Key]:
+    hints = get_type_hints(kind, include_extras=True)
+    for field in structs.fields(kind):
+        default = field.default_factory() if field.default is NODEFAULT else field.default
+        form, words = _kind(hints[field.name])
+        told = next(one for one in get_args(hints[field.name]) if isinstance(one, Meta))
+        name, unset = f"{prefix}.{field.name}", (told.extra or {}).get("unset", "")
+        what = told.description or ""
+        yield Key(name, section, field.name, hints[field.name], default, what, form, words, unset)
+
+
+def _kind(annotated: Any) -> tuple[Kind, dict[str, int]]:
+    """How values of a type are read."""
+    marks = [*parts_of(annotated)]
+    if counted := next((mark for mark in marks if isinstance(mark, Counted)), None):
+        return "tokens", dict(counted.words)
+    found: list[Kind] = [form for mark, form in _FORMS.items() if mark in marks]
+    return (found[0] if found else "plain"), {}
+
+
+def parts_of(annotated: Any) -> Iterator[Any]:
+    """Every type and mark that a type is made of."""
+    if get_origin(annotated) is Annotated:
+        inner, *marks = get_args(annotated)
+        yield from (*parts_of(inner), *marks)
+        return
+    yield get_origin(annotated) or annotated
+    if get_origin(annotated) not in (tuple, dict, Literal):
+        for part in get_args(annotated):
+            yield from parts_of(part)
+
+
+_FORMS: dict[Any, Kind] = {
+    tuple: "list",
+    dict: "table",
+    bool: "switch",
+    Tokens: "size",
+    Share: "share",
+}
+"""The first that a type holds says how it is read."""
+
+SECTIONS: dict[str, type[Struct]] = {
+    field.name: type(field.default) for field in structs.fields(Settings) if field.name != UPSTREAMS
+}
+KEYS: dict[str, Key] = {key.name: key for name, kind in SECTIONS.items() for key in _keys(kind, name, name)}
+UPSTREAM_KEYS: dict[str, Key] = {key.field: key for key in _keys(Upstream, UPSTREAMS, ANY_NAME)}
+
+
+def all_keys() -> tuple[Key, ...]:
+    return (*KEYS.values(), *UPSTREAM_KEYS.values())
+
+
+def find_key(name: str) -> Key | None:
+    """The setting that a name in a file means; None where there is none."""
+    section, _, rest = name.partition(".")
+    if section != UPSTREAMS:
+        return KEYS.get(name)
+    upstream, _, field = rest.partition(".")
+    return UPSTREAM_KEYS.get(field) if is_upstream_name(upstream) else None
+
+
+def is_upstream_name(name: str) -> bool:
+    return re.fullmatch(UPSTREAM_NAME, name) is not None
+
+
+def nearest(name: str) -> str:
+    """The known name that is most like this one; empty where none is."""
+    section, _, rest = name.partition(".")
+    field, upstream = name.rpartition(".")[2], rest.partition(".")[0]
+    same = [key.name for key in KEYS.values() if key.field == field]
+    known = [*KEYS, *SECTIONS, UPSTREAMS]
+    if section == UPSTREAMS and upstream:
+        known += [f"{UPSTREAMS}.{upstream}.{field}" for field in UPSTREAM_KEYS]
+    return next(iter(get_close_matches(name, known, n=1) or same), "")

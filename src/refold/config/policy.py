@@ -1,0 +1,188 @@
+"""The policy that settings describe: a preset, and what was set on top of it.
+
+One idea: a setting that the preset has no place for is refused by its name, with the presets that have one; it is never
+passed over in silence. Some settings every preset takes; the others belong to the preset that was chosen with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from msgspec import structs
+
+from refold.config.tree import Compaction, Settings
+from refold.core.budget import exact
+from refold.core.policy import ByMessage, Exchanges, LastTurns, Policy, UserBoundaryAfter
+from refold.core.presets import PRESETS
+from refold.core.stages import AnyStage, Prune
+from refold.core.summary.recipe import Recipe
+from refold.model.budget import Share, Tokens
+from refold.model.errors import SettingError
+from refold.model.trigger import AllOf, AnyOf, OverBudget, TokenRatio, ToolTokens, Trigger
+
+Change: TypeAlias = Callable[[Policy, Any], Policy | None]
+"""Gives the policy with a value in its place; None where it has no place for one."""
+
+
+def policy_of(settings: Settings, *, preset: str = "") -> Policy:
+    """The policy for conversations; with `preset`, for a request that asks for another one.
+
+    Another preset is taken as it is, with what every preset takes: what was set on top was meant for the one that was set.
+
+    Raises:
+        SettingError: there is no such preset, or it does not take one of the settings; `key` says which.
+    """
+    chosen = settings.compaction
+    name = preset or chosen.preset
+    policy = _everywhere(_named(name), settings)
+    if name == chosen.preset:
+        policy = _changed(policy, chosen)
+    if policy.placement == "system" and not chosen.allow_system_summary:
+        raise SettingError(
+            "compaction.allow_system_summary",
+            f"the preset {name!r} puts its summary into the system prompt, which is not allowed",
+            hint="allow it, or choose another preset",
+        )
+    return policy
+
+
+def limit_for(settings: Settings, window: int) -> int:
+    """How much of a window may be used, in tokens; 0 for all of it."""
+    limit = settings.compaction.limit
+    if limit is None:
+        return 0
+    return min(window, limit.tokens) if isinstance(limit, Tokens) else int(exact(limit.fraction) * window)
+
+
+def _named(name: str) -> Policy:
+    if name not in PRESETS:
+        raise SettingError(
+            "compaction.preset", "there is no such preset", hint=f"choose from: {', '.join(PRESETS)}"
+        )
+    return PRESETS[name]
+
+
+def _everywhere(policy: Policy, settings: Settings) -> Policy:
+    """What every preset takes."""
+    chosen, ttl = settings.compaction, settings.cache.ttl
+    return structs.replace(
+        policy,
+        enabled=chosen.enabled,
+        cache=None if ttl == "off" else ttl,
+        recovery=structs.replace(policy.recovery, attempts=chosen.recoveries),
+        recipe=_recipe(policy.recipe, settings),
+    )
+
+
+def _recipe(recipe: Recipe, settings: Settings) -> Recipe:
+    chosen, writer = settings.compaction, settings.summariser
+    prompts = recipe.prompts
+    if chosen.prompt is not None:
+        prompts = structs.replace(prompts, fresh=chosen.prompt, update="")
+    if chosen.update_prompt is not None:
+        prompts = structs.replace(prompts, update=chosen.update_prompt)
+    return structs.replace(
+        recipe,
+        prompts=prompts,
+        strategy=recipe.strategy if writer.enabled else "extractive",
+        max_tokens=recipe.max_tokens if writer.max_tokens is None else writer.max_tokens,
+        temperature=None if writer.temperature == "off" else writer.temperature,
+    )
+
+
+def _changed(policy: Policy, chosen: Compaction) -> Policy:
+    """What only some presets take."""
+    for field, change in CHANGES.items():
+        value = getattr(chosen, field)
+        if value is None or value == {}:
+            continue
+        changed = change(policy, value)
+        if changed is None:
+            raise _refusal(field, policy.name, value)
+        policy = changed
+    return policy
+
+
+def _refusal(field: str, name: str, value: Any) -> SettingError:
+    able = [other for other, policy in PRESETS.items() if CHANGES[field](policy, value) is not None]
+    more = "; compaction.limit makes any of them compact sooner" if field == "trigger" else ""
+    return SettingError(
+        f"compaction.{field}",
+        f"the preset {name!r} does not go by it",
+        hint=f"leave it out, or choose a preset that does: {', '.join(able)}{more}",
+    )
+
+
+def _with_trigger(policy: Policy, share: Share) -> Policy | None:
+    """Compact at another share, and ask for a summary sooner in proportion."""
+    found = [one for rule in policy.triggers.values() if (one := _share_of(rule)) is not None]
+    if not found:
+        return None
+    rules = {moment: _at_share(rule, share.fraction) for moment, rule in policy.triggers.items()}
+    soft = policy.soft
+    if soft is not None:
+        soft = Share(round(soft.fraction * share.fraction / max(found), 4), soft.of)
+    return structs.replace(policy, triggers=rules, soft=soft)
+
+
+def _share_of(trigger: Trigger) -> float | None:
+    match trigger:
+        case TokenRatio() | OverBudget():
+            return trigger.share
+        case AnyOf() | AllOf():
+            return next((one for part in trigger.triggers if (one := _share_of(part)) is not None), None)
+        case _:
+            return None
+
+
+def _at_share(trigger: Trigger, share: float) -> Trigger:
+    match trigger:
+        case TokenRatio() | OverBudget():
+            return structs.replace(trigger, share=share)
+        case AnyOf() | AllOf():
+            return structs.replace(trigger, triggers=tuple(_at_share(one, share) for one in trigger.triggers))
+        case _:
+            return trigger
+
+
+def _with_keep(policy: Policy, keep: Tokens | Share) -> Policy | None:
+    """Keep another amount; a share is of the same whole as the preset's own."""
+    cut = policy.cut
+    if not isinstance(cut, ByMessage | UserBoundaryAfter | LastTurns | Exchanges):
+        return None
+    if isinstance(keep, Share) and isinstance(cut.keep, Share):
+        keep = Share(keep.fraction, cut.keep.of)
+    return structs.replace(policy, cut=structs.replace(cut, keep=keep))
+
+
+def _with_prune(policy: Policy, field: str, value: Any) -> Policy | None:
+    if not any(isinstance(stage, Prune) for stage in policy.stages):
+        return None
+
+    def changed(stage: AnyStage) -> AnyStage:
+        return structs.replace(stage, **{field: value}) if isinstance(stage, Prune) else stage
+
+    return structs.replace(policy, stages=tuple(map(changed, policy.stages)))
+
+
+def _with_threshold(policy: Policy, tokens: int) -> Policy | None:
+    """The stage prunes from there on, and is looked at from there on."""
+    pruning = _with_prune(policy, "threshold", tokens)
+    if pruning is None:
+        return None
+    rules = {
+        moment: structs.replace(rule, tokens=tokens) if isinstance(rule, ToolTokens) else rule
+        for moment, rule in policy.reduce_at.items()
+    }
+    return structs.replace(pruning, reduce_at=rules)
+
+
+CHANGES: dict[str, Change] = {
+    "trigger": _with_trigger,
+    "keep_recent": _with_keep,
+    "tool_prune_threshold": _with_threshold,
+    "tool_keep_threshold": lambda policy, tokens: _with_prune(policy, "keep", tokens),
+    "tool_policy": lambda policy, value: _with_prune(policy, "policy", value),
+    "tools": lambda policy, rules: _with_prune(policy, "rules", rules),
+}

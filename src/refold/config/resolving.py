@@ -1,0 +1,210 @@
+"""All layers together: the settings that hold, and where each of them comes from.
+
+One idea: the settings are a function of the layers. A change is a new layer and everything is worked out and checked again, as
+a whole, before anybody sees it; where something is wrong the error says which key, and the old settings are still there.
+
+    resolved = resolve([flag_layer(given), environment_layer(os.environ), *file_layers(os.environ, Path.cwd())])
+    resolved = resolve([*resolved.layers, runtime_layer(saved)])
+    resolved = update(resolved, {"compaction": {"trigger": "70%"}})      # then save resolved.runtime
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from refold.config import checks
+from refold.config.files import line_of
+from refold.config.keys import (
+    KEYS,
+    SECTIONS,
+    UPSTREAM_KEYS,
+    UPSTREAMS,
+    Key,
+    find_key,
+    is_upstream_name,
+    nearest,
+)
+from refold.config.layers import DEFAULT, RANKS, Layer, Origin, flat, runtime_layer
+from refold.config.reading import read
+from refold.config.sizes import Unreadable
+from refold.config.tree import Settings, Upstream
+from refold.model.errors import SettingError, SettingFixed, SettingLocked
+
+SECRET_NAMES = ("key", "apikey", "token", "secret", "password", "authorization", "bearer")
+"""What people call the place of a key. None of them is a setting: a file is copied, shared and committed."""
+FIXED = ("flag", "environment")
+MAX_NAME = 80
+
+
+class Resolved(Struct, frozen=True):
+    settings: Settings
+    origins: dict[str, Origin]
+    """Of every setting, by its name."""
+    layers: tuple[Layer, ...]
+    """From the weakest to the strongest."""
+
+    @property
+    def runtime(self) -> dict[str, object]:
+        """What was changed while the gateway ran, to be saved; give it to `runtime_layer` after a restart."""
+        return {
+            name: raw
+            for layer in self.layers
+            if layer.source == "runtime"
+            for name, raw in layer.values.items()
+        }
+
+
+def resolve(layers: Iterable[Layer] = ()) -> Resolved:
+    """
+    Raises:
+        SettingError: a key is not known, a value cannot be used, or settings do not go together.
+    """
+    ordered = tuple(sorted(layers, key=lambda layer: RANKS.index(layer.source)))
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(KEYS, DEFAULT)
+    for layer in ordered:
+        for name, raw in layer.values.items():
+            values[name] = _value(layer, name, raw)
+            origins[name] = layer.origin(name)
+    settings = _tree(values, _upstreams_in(ordered))
+    origins |= {name: DEFAULT for name in _upstream_names(settings) if name not in origins}
+    resolved = Resolved(settings, {name: one for name, one in origins.items() if find_key(name)}, ordered)
+    try:
+        checks.check(settings)
+    except SettingError as error:
+        raise _placed(resolved, error) from None
+    return resolved
+
+
+def update(resolved: Resolved, changes: Mapping[str, object]) -> Resolved:
+    """The settings with changes that came while the gateway ran; None takes an earlier change back.
+
+    Raises:
+        SettingFixed: a flag or the environment has the last word about a key.
+        SettingLocked: a key is none that is changed so.
+        SettingError: a key is not known, a value cannot be used, or the settings no longer go together.
+    """
+    said = flat(changes)
+    for name in said:
+        _check_tunable(resolved, name)
+    runtime = {name: raw for name, raw in {**resolved.runtime, **said}.items() if raw is not None}
+    others = [layer for layer in resolved.layers if layer.source != "runtime"]
+    return resolve([*others, runtime_layer(runtime)])
+
+
+def faults(layers: Iterable[Layer]) -> list[SettingError]:
+    """Everything that is wrong with values by themselves; where nothing is, what does not go together."""
+    found = []
+    layers = [*layers]
+    for layer in layers:
+        for name, raw in layer.values.items():
+            try:
+                _value(layer, name, raw)
+            except SettingError as error:
+                found.append(error)
+    try:
+        if not found:
+            resolve(layers)
+    except SettingError as error:
+        found.append(error)
+    return found
+
+
+def _value(layer: Layer, name: str, raw: object) -> Any:
+    """What a layer says about a setting, checked by itself."""
+    key = find_key(name)
+    try:
+        _check_source(layer, name, key)
+        if key is None:
+            return _declared(name, raw)
+        return read(key, raw, is_text=layer.is_text)
+    except Unreadable as error:
+        raise SettingError(_short(name), error.what, place=_place(layer, name), hint=error.hint) from None
+
+
+def _check_source(layer: Layer, name: str, key: Key | None) -> None:
+    is_upstream = name.partition(".")[0] == UPSTREAMS
+    if layer.source == "runtime" and (is_upstream or (key is not None and not key.is_tunable)):
+        raise SettingLocked(_short(name))
+    if layer.source == "project" and key is not None and key.field == "key_command":
+        raise Unreadable(
+            "a project's file must not name programs to run",
+            "put it into your own file: refold config init --user",
+        )
+
+
+def _declared(name: str, raw: object) -> Any:
+    """An upstream that only has its name; anything else is not known."""
+    section, _, upstream = name.partition(".")
+    if section == UPSTREAMS and upstream and "." not in upstream and raw == {}:
+        if is_upstream_name(upstream):
+            return raw
+        raise Unreadable(
+            "it is no name for an upstream",
+            "a name is small letters, digits and hyphens; an address begins with http:// or https://",
+        )
+    if name.rpartition(".")[2].replace("_", "").replace("-", "").lower() in SECRET_NAMES:
+        raise Unreadable(
+            "a key does not belong here",
+            "name the variable that holds it with key_env, or a command with key_command",
+        )
+    if name in (*SECTIONS, UPSTREAMS) or (section == UPSTREAMS and "." not in upstream):
+        raise Unreadable("it is a table of settings", f"write [{_short(name)}] and its settings below it")
+    near = nearest(name)
+    hint = f"did you mean {near}?" if near else "`refold config show` lists every setting"
+    raise Unreadable("there is no such setting", hint)
+
+
+def _tree(values: Mapping[str, Any], named: Iterable[str]) -> Settings:
+    sections: dict[str, dict[str, Any]] = {}
+    upstreams: dict[str, dict[str, Any]] = {name: {} for name in named}
+    for name, value in values.items():
+        section, _, rest = name.partition(".")
+        if section != UPSTREAMS:
+            sections.setdefault(section, {})[rest] = value
+            continue
+        upstream, _, field = rest.partition(".")
+        upstreams[upstream].update({field: value} if field else {})
+    made: dict[str, Any] = {name: SECTIONS[name](**fields) for name, fields in sections.items()}
+    return Settings(**made, upstreams={name: Upstream(**fields) for name, fields in upstreams.items()})
+
+
+def _upstreams_in(ordered: tuple[Layer, ...]) -> list[str]:
+    """Their names: those of the strongest layer first, each as it was written."""
+    names = (name.split(".") for layer in reversed(ordered) for name in layer.values)
+    return [*dict.fromkeys(rest[0] for section, *rest in names if section == UPSTREAMS)]
+
+
+def _upstream_names(settings: Settings) -> Iterator[str]:
+    return (f"{UPSTREAMS}.{name}.{field}" for name in settings.upstreams for field in UPSTREAM_KEYS)
+
+
+def _check_tunable(resolved: Resolved, name: str) -> None:
+    key, origin, layer = find_key(name), resolved.origins.get(name, DEFAULT), runtime_layer({})
+    _check_source(layer, name, key)
+    if key is None:
+        _value(layer, name, None)
+    elif origin.source in FIXED:
+        raise SettingFixed(name, str(origin))
+
+
+def _placed(resolved: Resolved, error: SettingError) -> SettingError:
+    """The error with the place where the value was written."""
+    names = (error.key, error.key.rpartition(".")[0])
+    said = [(layer, name) for name in names for layer in reversed(resolved.layers) if name in layer.values]
+    place = _place(*said[0]) if said else ""
+    return SettingError(error.key, error.what, place=place, hint=error.hint)
+
+
+def _place(layer: Layer, name: str) -> str:
+    place = layer.origin(name).place
+    line = line_of(layer.text, name) if layer.text else None
+    return f"{place}, line {line}" if line else place
+
+
+def _short(name: str) -> str:
+    """A name from a file, harmless in a terminal."""
+    return "".join(letter if letter.isprintable() else "�" for letter in name[:MAX_NAME])

@@ -1,0 +1,339 @@
+"""The settings of Refold as one tree: sections, and in them what can be set.
+
+One idea: a setting is written down once. Its type, its range and its sentence stand here, and everything else follows from
+them: the key in the file, the variable, the flag, the schema, the commented file and the table in docs/configuration.md.
+Below a setting stands why its default is what it is.
+
+A number of tokens and a share of the window are different types, and `sizes` reads both, so a percent is never taken for
+tokens. What is None is left to whoever knows better: the preset, the model, the client; `unset` says to whom.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from refold.config.sizes import MAX_TOKENS, Counted
+from refold.model.budget import Share, Tokens
+from refold.model.message import DialectName
+
+VARIABLE_NAME = r"^([A-Za-z_][A-Za-z0-9_]*)?$"
+HOST_NAME = r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$"
+STORE_URL = r"^((sqlite|memory|postgres|postgresql):|$)"
+UPSTREAM_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
+"""No underscores: in a variable's name they stand for the hyphens."""
+
+EFFORTS = {"low": 1_024, "medium": 4_096, "high": 16_384}
+"""Tokens for thinking. Fewer than 1,024 are refused by the provider that takes a number."""
+Window: TypeAlias = Annotated[int, Meta(ge=256, le=MAX_TOKENS), Counted()]
+"""No model ever had a smaller one; a smaller number is a percent."""
+Amount: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TOKENS), Counted()]
+Length: TypeAlias = Annotated[int, Meta(ge=64, le=MAX_TOKENS), Counted()]
+Effort: TypeAlias = Annotated[int, Meta(ge=EFFORTS["low"], le=MAX_TOKENS), Counted(tuple(EFFORTS.items()))]
+Words: TypeAlias = Annotated[str, Meta(min_length=1)]
+ToolPolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
+ToolRule: TypeAlias = Literal["prune", "summarize"]
+
+
+class Server(Struct, frozen=True):
+    """Where the gateway listens, and what it takes."""
+
+    host: Annotated[str, Meta(min_length=1, description="The address that the gateway listens on.")] = (
+        "127.0.0.1"
+    )
+    """Nobody else's machine reaches it: whoever wants that says so, and makes keys first."""
+    port: Annotated[
+        int, Meta(ge=0, le=65_535, description="The port that it listens on; 0 takes any that is free.")
+    ] = 7336
+    """REFO on the keys of a telephone. Model servers and other gateways are elsewhere: 1234, 4000, 8000, 8080, 11434."""
+    names: Annotated[
+        tuple[Annotated[str, Meta(pattern=HOST_NAME)], ...],
+        Meta(description="Names, besides those of this machine itself, under which clients may call it."),
+    ] = ()
+    """A web page can make a browser call any name that leads here; names that nobody gave are refused."""
+    max_body_mb: Annotated[int, Meta(ge=1, le=1_024, description="The largest request, in MiB.")] = 64
+    """Twice what any provider is known to take."""
+    max_depth: Annotated[
+        int, Meta(ge=16, le=900, description="How deep the JSON of a request may be nested.")
+    ] = 256
+    """Schemas of tools reach a few dozen; readers of JSON give up near 1,000."""
+    log: Annotated[Literal["text", "json"], Meta(description="The form of the log.")] = "text"
+    """It is read by people first."""
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="The least that is logged.")
+    ] = "info"
+    """One line for a request and one for a compaction."""
+
+
+class Store(Struct, frozen=True):
+    """Where conversations are kept."""
+
+    url: Annotated[
+        str,
+        Meta(
+            pattern=STORE_URL,
+            description="sqlite:///path, sqlite://relative/path, postgresql://... or memory:; empty for a file in your data folder.",
+        ),
+    ] = ""
+    """One person on one machine needs no database server."""
+    keep_days: Annotated[
+        Annotated[int, Meta(ge=1, le=36_500)] | None,
+        Meta(
+            description="Delete conversations in which nothing happened for so many days.",
+            extra={"unset": "for ever"},
+        ),
+    ] = None
+    """Nothing is deleted that nobody asked to have deleted."""
+    content: Annotated[
+        bool, Meta(description="Keep what was said; off keeps sizes, costs and decisions only.")
+    ] = True
+    """Recall, search and going on after a restart need the words."""
+
+    def __repr__(self) -> str:
+        """Without the URL: there may be a password in it."""
+        return "<store>"
+
+
+class Compaction(Struct, frozen=True):
+    """When conversations are made smaller, and how."""
+
+    enabled: Annotated[
+        bool, Meta(description="Off: nothing is ever compacted, not even after an overflow.")
+    ] = True
+    """It is what Refold is for."""
+    preset: Annotated[str, Meta(description="The policy to begin with; see docs/presets.md.")] = "refold"
+    """No other knows more for less money on the recorded sessions (docs/evaluation.md)."""
+    window: Annotated[
+        Window | None,
+        Meta(
+            description="The model's window in tokens, if you know better than the catalogue.",
+            extra={"unset": "looked up"},
+        ),
+    ] = None
+    """The upstream, its errors and the catalogue know most models' windows."""
+    max_output: Annotated[
+        Length | None,
+        Meta(
+            description="Tokens that are kept free for the reply, where a request does not say.",
+            extra={"unset": "what the model can write, within reason"},
+        ),
+    ] = None
+    """What the model can write, at most 8,192 tokens and a quarter of the window."""
+    limit: Annotated[
+        Tokens | Share | None,
+        Meta(
+            description="How much of the window may be used: tokens, or a share of it.",
+            extra={"unset": "all of it"},
+        ),
+    ] = None
+    """All of it: the window was paid for."""
+    trigger: Annotated[
+        Share | None,
+        Meta(
+            description="How full the budget is when it is compacted, for presets that go by that.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own, mostly 80%."""
+    keep_recent: Annotated[
+        Tokens | Share | None,
+        Meta(
+            description="How much of the newest messages stays word for word: tokens, or a share.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own."""
+    tool_prune_threshold: Annotated[
+        Amount | None,
+        Meta(
+            description="Tokens of tool output from which old output is pruned, for presets that prune.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own, 8,000: a few files and a test run."""
+    tool_keep_threshold: Annotated[
+        Amount | None,
+        Meta(
+            description="Tokens of the newest tool output that pruning leaves alone.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own, 2,000: the usual read-edit-check loop."""
+    tool_policy: Annotated[
+        ToolPolicy | None,
+        Meta(
+            description="Prune as each tool's rule says (auto), only under force (keep_all), or all of it.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own, auto."""
+    tools: Annotated[
+        dict[str, ToolRule],
+        Meta(description="Rules for single tools: prune, or summarize to keep the output until then."),
+    ] = {}
+    """The output of most tools can be had again."""
+    allow_system_summary: Annotated[
+        bool, Meta(description="Let presets that do so put a summary into the system prompt.")
+    ] = False
+    """A summary is made from what tools and strangers said; it should not speak with the operator's voice."""
+    include_usage: Annotated[
+        bool, Meta(description="Ask for usage in Chat streams; the extra chunk is not passed on.")
+    ] = False
+    """A request leaves as it came unless somebody wants otherwise."""
+    recoveries: Annotated[
+        int, Meta(ge=0, le=2, description="How often a request that is refused as too long is made smaller.")
+    ] = 2
+    """The first smaller window should do; a second covers a wrong limit; more would only burn money."""
+    prompt: Annotated[
+        Words | None,
+        Meta(
+            description="What a model is told when it writes a summary; {words} is how long it may be.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own."""
+    update_prompt: Annotated[
+        Words | None,
+        Meta(
+            description="Likewise where there is a summary before; a prompt of yours alone serves for both.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own, or the prompt above."""
+    sensitive: Annotated[
+        tuple[str, ...],
+        Meta(description="Regular expressions: a message that one of them finds stays out of every summary."),
+    ] = ()
+    """Secrets of a known form are taken out anyway; what else is sensitive only you know."""
+    thinking: Annotated[
+        Effort | None,
+        Meta(
+            description="Tokens for thinking: low (1,024), medium (4,096), high (16,384) or a number.",
+            extra={"unset": "as the client asks"},
+        ),
+    ] = None
+    """As the client asks for it."""
+
+
+class Cache(Struct, frozen=True):
+    """The provider's prompt cache."""
+
+    ttl: Annotated[
+        Literal["5m", "1h", "off"],
+        Meta(description="How long a provider keeps what it has read, where it takes breakpoints."),
+    ] = "5m"
+    """An hour costs more to write, and most replies follow within minutes."""
+
+
+class Summariser(Struct, frozen=True):
+    """The models that write summaries."""
+
+    enabled: Annotated[
+        bool, Meta(description="Off: no model is asked; digests are made of the messages' own words.")
+    ] = True
+    """A model's summary reads better."""
+    models: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Who writes, in this order: PROVIDER:MODEL or MODEL@URL; empty for the conversation's own."
+        ),
+    ] = ()
+    """No other key is needed, and nobody else reads what was said."""
+    temperature: Annotated[
+        Annotated[float, Meta(ge=0, le=2)] | Literal["off"],
+        Meta(description="How freely it writes; off sends none, for models that take none."),
+    ] = 0.3
+    """Low: a checkpoint should say the same thing twice."""
+    max_tokens: Annotated[
+        Length | None,
+        Meta(
+            description="How long a summary may be, within what the window leaves for it.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own, 2,048: a checkpoint of more is hardly read."""
+    max_spend: Annotated[
+        Annotated[float, Meta(ge=0, le=1_000_000)] | None,
+        Meta(
+            description="Dollars that the summaries of one conversation may cost; after that, digests.",
+            extra={"unset": "no limit"},
+        ),
+    ] = None
+    """What a summary costs is shown with every one of them."""
+
+
+class Notify(Struct, frozen=True):
+    """What is told while it happens."""
+
+    pruning: Annotated[bool, Meta(description="Tell when tool output is pruned.")] = True
+    """Nothing should happen to a conversation without a word."""
+    compaction: Annotated[bool, Meta(description="Tell when a conversation is compacted.")] = True
+    """Likewise."""
+
+
+class Upstream(Struct, frozen=True):
+    """A provider or a server of your own; a well-known name says all of it."""
+
+    url: Annotated[
+        str, Meta(description="Its address, such as http://localhost:8000/v1; empty for a well-known name.")
+    ] = ""
+    """A well-known name has one."""
+    formats: Annotated[
+        tuple[DialectName, ...],
+        Meta(description="The formats that it speaks: chat, responses, anthropic."),
+    ] = ()
+    """Those of the well-known name, chat for any other."""
+    key_env: Annotated[
+        str, Meta(pattern=VARIABLE_NAME, description="The environment variable that holds its key.")
+    ] = ""
+    """That of the well-known name, where the address is its too: no key goes to a host it was not named for."""
+    key_command: Annotated[
+        str, Meta(description="A command that prints its key, for keys in a vault; no shell runs it.")
+    ] = ""
+    """Most keys are in the environment."""
+    pass_key: Annotated[
+        bool | None, Meta(description="Send the client's own key on.", extra={"unset": "where no key is set"})
+    ] = None
+    """Only the base URL of a client should have to change."""
+    headers: Annotated[
+        dict[str, str], Meta(description="Headers that are sent with every request; never a key.")
+    ] = {}
+    """Few providers want any."""
+    models: Annotated[
+        tuple[str, ...],
+        Meta(description="Patterns of the models that are asked for here, such as gpt-* or claude-*."),
+    ] = ()
+    """Any model that no other upstream names."""
+    private: Annotated[
+        bool, Meta(description="Its name leads into a private network, and that is meant.")
+    ] = False
+    """A name that suddenly leads to an address inside is how others' servers are reached; an address in the URL is meant."""
+    window: Annotated[
+        Window | None,
+        Meta(
+            description="The window of its models in tokens, if you know better than the catalogue.",
+            extra={"unset": "looked up"},
+        ),
+    ] = None
+    """As for `compaction.window`."""
+    fallback: Annotated[
+        tuple[str, ...],
+        Meta(description="Names of the upstreams that are asked, in this order, where it cannot be reached."),
+    ] = ()
+    """Another provider sees what was said only if you say so."""
+
+    def __repr__(self) -> str:
+        """Without headers and addresses: there may be a secret in them."""
+        return "<upstream>"
+
+
+class Settings(Struct, frozen=True):
+    server: Server = Server()
+    store: Store = Store()
+    compaction: Compaction = Compaction()
+    cache: Cache = Cache()
+    summariser: Summariser = Summariser()
+    notify: Notify = Notify()
+    upstreams: dict[str, Upstream] = {}
+    """By name, those of the strongest source first, each as it was written. None: the gateway serves what it finds by itself."""

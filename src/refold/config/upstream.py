@@ -1,0 +1,96 @@
+"""Upstreams as they are used: with everything filled in that a well-known name stands for.
+
+One idea: a key goes only where it was meant to go. A well-known name brings the variable of its key along while the address is
+its own, and only if the variable is set; where no key is left, the client's own is passed on.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from msgspec import structs
+
+from refold.config.tree import Settings, Upstream
+from refold.model.errors import ConfigError, SettingError
+from refold.model.message import DialectName
+from refold.upstreams.provider import KNOWN, Provider, complete
+from refold.upstreams.spec import provider_of
+
+FORMATS: dict[str, tuple[DialectName, ...]] = {"openai": ("chat", "responses")}
+"""Of well-known names that speak more than one."""
+ANY_MODEL = "*"
+
+
+def completed(name: str, upstream: Upstream, environ: Mapping[str, str]) -> Upstream:
+    """An upstream with its address, its formats, its key and who passes keys on.
+
+    Raises:
+        SettingError: it has no address, or one that is none.
+    """
+    provider = _provider(name, upstream, ANY_MODEL)
+    own = "" if upstream.key_env else provider.key_env
+    key_env = upstream.key_env or (own if environ.get(own) else "")
+    has_key = bool(key_env or upstream.key_command)
+    return structs.replace(
+        upstream,
+        url=provider.base_url,
+        formats=upstream.formats or FORMATS.get(name, (provider.format or "chat",)),
+        key_env=key_env,
+        pass_key=not has_key if upstream.pass_key is None else upstream.pass_key,
+        private=upstream.private or is_literal(provider.base_url),
+    )
+
+
+def summarisers_of(settings: Settings) -> tuple[Provider, ...]:
+    """The models that write summaries, in their order: `NAME:MODEL` of an upstream of yours, or as `upstreams.spec` reads them.
+
+    Raises:
+        SettingError: one of them names no model.
+    """
+    return tuple(_writer(settings, spec, at) for at, spec in enumerate(settings.summariser.models, 1))
+
+
+def is_literal(url: str) -> bool:
+    """Does the URL itself say which machine is meant, whatever names lead to?"""
+    host = urlsplit(url).hostname or ""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return True
+
+
+def _writer(settings: Settings, spec: str, at: int) -> Provider:
+    name, _, model = spec.partition(":")
+    if model and name in settings.upstreams:
+        return _provider(name, settings.upstreams[name], model)
+    try:
+        provider = provider_of(spec)
+        complete(provider)
+    except ConfigError as error:
+        raise SettingError(
+            "summariser.models", f"number {at} names no model to ask", hint=error.hint
+        ) from None
+    return provider
+
+
+def _provider(name: str, upstream: Upstream, model: str) -> Provider:
+    """
+    Raises:
+        SettingError: it has no address, or one that is none.
+    """
+    if not upstream.url and name not in KNOWN:
+        known = f"give one, or take a well-known name: {', '.join(KNOWN)}"
+        raise SettingError(f"upstreams.{name}.url", "it has no address", hint=known)
+    speaks = upstream.formats[0] if upstream.formats else None
+    asked = Provider(
+        name, model, speaks, upstream.url, upstream.key_env, upstream.key_command, headers=upstream.headers
+    )
+    try:
+        return complete(asked)
+    except ConfigError as error:
+        field = "headers" if "header" in error.message else "url"
+        what = error.message.replace(f"the base_url of {name!r}", "it")
+        raise SettingError(f"upstreams.{name}.{field}", what, hint=error.hint) from None

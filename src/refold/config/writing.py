@@ -1,0 +1,143 @@
+"""Settings as TOML: the commented file that `refold config init` writes, and what `refold config show` prints.
+
+One idea: what is printed can be read again. A comment says what a setting is, what it takes and what it is without you; taking
+the mark away changes nothing until the value is changed. Secrets are the exception: they are never printed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from refold.config.keys import KEYS, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, Key
+from refold.config.layers import DEFAULT, Origin
+from refold.config.reading import ELSEWHERE
+from refold.config.resolving import Resolved
+from refold.config.sizes import shown
+from refold.config.spans import expected
+from refold.model.budget import Share, Tokens
+
+HIDDEN = "***"
+HEAD = """\
+# Settings of Refold. Every line that is commented out shows the default.
+# flag > environment variable > change while it runs > refold.toml of the project > your own file > default
+# docs/configuration.md has all of it in one table; `refold config check` reads this file.
+"""
+EXAMPLE = """\
+# An upstream by its well-known name; its key is in OPENAI_API_KEY, or the client brings its own.
+# [upstreams.openai]
+# models = ["gpt-*"]
+
+# A server of your own. Never write a key here: name the variable that holds it, or a command that prints it.
+"""
+SAMPLE = "my-server"
+"""The upstream that the commented file shows."""
+_SECRET = re.compile(r"(?<=://)[^/?#]*(?=@)|(?<=\?).*")
+"""In a URL: the name and the password, and what follows a question mark."""
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def commented() -> str:
+    """A file in which every setting stands as a comment, with its sentence and its default."""
+    parts = [HEAD]
+    for section, kind in SECTIONS.items():
+        parts.append(f"# {_first_line(kind)}\n[{section}]\n")
+        parts.extend(_entry(key) for key in KEYS.values() if key.section == section)
+    parts.append(EXAMPLE + f"# [{UPSTREAMS}.{SAMPLE}]\n")
+    parts.extend(_entry(key) for key in UPSTREAM_KEYS.values())
+    return "\n".join(parts)
+
+
+def told(resolved: Resolved, *, with_origins: bool = False) -> str:
+    """All settings as TOML, each with where it comes from if that is wanted."""
+    blocks: dict[str, list[str]] = {section: [] for section in SECTIONS}
+    for name, value, origin in values_of(resolved):
+        section, _, field = name.rpartition(".")
+        note = (
+            f"  # {''.join(filter(str.isprintable, str(origin)))}"
+            if with_origins and origin != DEFAULT
+            else ""
+        )
+        blocks.setdefault(section, []).append(f"{field} = {toml(value)}{note}\n")
+    return "\n".join(f"[{section}]\n{''.join(lines)}" for section, lines in blocks.items())
+
+
+def values_of(resolved: Resolved) -> Iterator[tuple[str, Any, Origin]]:
+    """Every setting with its value, as it can be shown, and its origin."""
+    settings = resolved.settings
+    for key in KEYS.values():
+        value = getattr(getattr(settings, key.section), key.field)
+        yield key.name, _plain(key, value), resolved.origins[key.name]
+    for name, upstream in settings.upstreams.items():
+        for field, key in UPSTREAM_KEYS.items():
+            whole = f"{UPSTREAMS}.{name}.{field}"
+            yield whole, _plain(key, getattr(upstream, field)), resolved.origins[whole]
+
+
+def tree_of(resolved: Resolved) -> dict[str, Any]:
+    """The settings as nested tables, for JSON."""
+    tree: dict[str, Any] = {section: {} for section in (*SECTIONS, UPSTREAMS)}
+    for name, value, _ in values_of(resolved):
+        *path, field = name.split(".")
+        table = tree
+        for part in path:
+            table = table.setdefault(part, {})
+        table[field] = value
+    return tree
+
+
+def toml(value: Any) -> str:
+    """A value as TOML has it."""
+    match value:
+        case None:
+            return toml(ELSEWHERE)
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return f"[{', '.join(map(toml, value))}]"
+        case dict():
+            pairs = (f"{_name(name)} = {toml(one)}" for name, one in value.items())
+            return f"{{ {', '.join(pairs)} }}" if value else "{}"
+        case str():
+            return "".join(map(_letter, json.dumps(value, ensure_ascii=False)))
+        case _:
+            return str(value)
+
+
+def _entry(key: Key) -> str:
+    unset = f"; default: {key.unset}" if key.unset else ""
+    return f"# {key.what} ({expected(key)}{unset})\n# {key.field} = {toml(plain_default(key))}\n"
+
+
+def plain_default(key: Key) -> Any:
+    """The default as it is written into a file."""
+    return ELSEWHERE if key.is_optional else _plain(key, key.default)
+
+
+def _plain(key: Key, value: Any) -> Any:
+    """A value in builtin types, without secrets."""
+    if isinstance(value, Tokens | Share):
+        return shown(value)
+    if key.field == "headers":
+        return dict.fromkeys(value, HIDDEN)
+    if key.field == "url":
+        return _SECRET.sub(HIDDEN, value)
+    if key.field == "key_command":
+        program, *arguments = value.split(maxsplit=1) or [""]
+        return f"{program} {HIDDEN}" if arguments else program
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _letter(letter: str) -> str:
+    """Harmless in a terminal, and the same in TOML."""
+    return letter if letter.isprintable() else f"\\U{ord(letter):08x}"
+
+
+def _name(name: str) -> str:
+    return name if _BARE.fullmatch(name) else toml(name)
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").partition("\n")[0]

@@ -1,0 +1,98 @@
+"""Two values for every setting, as a file has them and as a variable has them, in a place where both are fine."""
+
+from __future__ import annotations
+
+from refold.config.keys import KEYS, UPSTREAM_KEYS, Key
+from refold.config.layers import Layer, environment_layer, flag_layer, runtime_layer
+
+BOX = "my-box"
+SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
+    "server.host": (("0.0.0.0", "0.0.0.0"), ("::1", "::1")),
+    "server.port": ((1, "1"), (0, "0")),
+    "server.names": ((["a.example"], "a.example"), (["b", "c.d"], "b, c.d")),
+    "server.max_body_mb": ((1, "1"), (1024, "1024")),
+    "server.max_depth": ((16, "16"), (900, "900")),
+    "server.log": (("json", "json"), ("text", "text")),
+    "server.log_level": (("debug", "debug"), ("error", "error")),
+    "store.url": (("memory:", "memory:"), ("sqlite://x.db", "sqlite://x.db")),
+    "store.keep_days": ((1, "1"), (90, "90")),
+    "store.content": ((False, "off"), (True, "yes")),
+    "compaction.enabled": ((False, "0"), (True, "True")),
+    "compaction.preset": (("lis", "lis"), ("opal", "opal")),
+    "compaction.window": ((8000, "8k"), ("1m", "1_000_000")),
+    "compaction.max_output": ((64, "64"), ("4k", "4000")),
+    "compaction.limit": ((0.5, "50%"), (100_000, "100k")),
+    "compaction.trigger": ((0.55, "55%"), ("100%", "1.0")),
+    "compaction.keep_recent": (("30%", "0.3"), (4000, "4k")),
+    "compaction.tool_prune_threshold": ((9000, "9k"), (0, "0")),
+    "compaction.tool_keep_threshold": ((100, "100"), ("1.5k", "1500")),
+    "compaction.tool_policy": (("keep_all", "keep_all"), ("auto", "auto")),
+    "compaction.tools": (
+        ({"bash": "prune"}, "bash=prune"),
+        ({"a": "summarize", "b": "prune"}, "a=summarize, b=prune"),
+    ),
+    "compaction.allow_system_summary": ((True, "on"), (False, "no")),
+    "compaction.include_usage": ((True, "1"), (False, "OFF")),
+    "compaction.recoveries": ((0, "0"), (1, "1")),
+    "compaction.prompt": (("Say it.", "Say it."), ("a, b", "a, b")),
+    "compaction.update_prompt": (("Again.", "Again."), ("More.", "More.")),
+    "compaction.sensitive": ((["[0-9]{3,4}"], "[0-9]{3,4}"), (["a", "b,c"], '["a", "b,c"]')),
+    "compaction.thinking": (("high", "high"), (5000, "5k")),
+    "cache.ttl": (("1h", "1h"), ("off", "off")),
+    "summariser.enabled": ((False, "false"), (True, "true")),
+    "summariser.models": (
+        (["openai:gpt-4o-mini"], "openai:gpt-4o-mini"),
+        (["ollama:qwen3:8b", f"{BOX}:m"], f"ollama:qwen3:8b,{BOX}:m"),
+    ),
+    "summariser.temperature": (("off", "off"), (1, "1.0")),
+    "summariser.max_tokens": ((64, "64"), ("1k", "1000")),
+    "summariser.max_spend": ((0, "0"), (1.5, "1.5")),
+    "notify.pruning": ((False, "no"), (True, "yes")),
+    "notify.compaction": ((False, "no"), (True, "yes")),
+    "upstreams.NAME.url": (("http://h/v1", "http://h/v1"), ("https://[::1]:8", "https://[::1]:8")),
+    "upstreams.NAME.formats": ((["anthropic"], "anthropic"), (["chat", "responses"], "chat,responses")),
+    "upstreams.NAME.key_env": (("A_KEY", "A_KEY"), ("_b2", "_b2")),
+    "upstreams.NAME.key_command": (("pass a", "pass a"), ("vault -x", "vault -x")),
+    "upstreams.NAME.pass_key": ((False, "false"), (True, "true")),
+    "upstreams.NAME.headers": (({"X-A": "b, c"}, "X-A=b, c"), ({"X-B": "d=e"}, '{ X-B = "d=e" }')),
+    "upstreams.NAME.models": ((["gpt-*"], "gpt-*"), (["a", "b"], "a,b")),
+    "upstreams.NAME.private": ((True, "true"), (False, "false")),
+    "upstreams.NAME.window": ((8192, "8192"), ("128k", "128000")),
+    "upstreams.NAME.fallback": ((["other"], "other"), ([], "[]")),
+}
+
+
+def name_of(key: Key) -> str:
+    return key.name.replace("NAME", BOX)
+
+
+def base_for(key: Key) -> Layer:
+    """What has to be there for the setting to make sense, in the weakest layer; never the setting itself."""
+    values: dict[str, object] = {
+        "compaction.preset": "lis",
+        f"upstreams.{BOX}.url": "http://box/v1",
+        "upstreams.other.url": "http://other/v1",
+    }
+    return Layer("user", {name: value for name, value in values.items() if name != name_of(key)})
+
+
+def layer_for(key: Key, source: str, sample: tuple[object, str]) -> Layer:
+    """A layer of this source that says this about the setting."""
+    typed, text = sample
+    match source:
+        case "environment":
+            return environment_layer({key.variable.replace("<NAME>", "MY_BOX"): text})
+        case "flag":
+            return flag_layer({key.name: _flag(key, text)})
+        case "runtime":
+            return runtime_layer({name_of(key): typed})
+        case _:
+            return Layer(source, {name_of(key): typed}, path=f"{source}.toml")
+
+
+def _flag(key: Key, text: str) -> object:
+    given = f"{BOX}={text}" if key.is_upstream else text
+    return [given] if key.is_upstream or key.kind in ("list", "table") else given
+
+
+ALL = [*KEYS.values(), *UPSTREAM_KEYS.values()]
