@@ -21,12 +21,13 @@ from aiohttp.typedefs import Handler
 
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.tokens import TokenCounter
-from refold.testing import models
-from refold.testing.faults import Answer, Refuse
+from refold.testing import models, vectors
+from refold.testing.faults import Answer, Body, Refuse, Reset, Slow
 from refold.testing.overflows import overflow
 from refold.testing.prompt import Biller
 from refold.testing.provider import Provider
 from refold.testing.received import Received, key_of
+from refold.testing.reply import Say, Spoken
 from refold.testing.rules import Limits
 from refold.testing.script import GIVEN_UP, Script, Scripted
 from refold.testing.sending import SPELLINGS, Exchange
@@ -35,12 +36,13 @@ from refold.tokens import FittedCounter
 _MAX_BODY_BYTES = 64 * 1024 * 1024
 """More than any provider takes, so that refusing a large body is up to the rules."""
 
+FAULTS = (Refuse, Body, Slow, Reset)
 _PATIENCE_S = 0.05
 """How long leaving waits for answers that are still being sent; aiohttp takes zero for ever."""
 
 
 class ScriptedUpstream:
-    """Speaks OpenAI Chat Completions, OpenAI Responses and Anthropic Messages at `url`.
+    """Speaks OpenAI Chat Completions, OpenAI Responses and Anthropic Messages at `url`, and gives vectors of texts.
 
     `async with` runs it in the current event loop, `with` in a thread of its own. `answers` come in their order, then
     `otherwise` for every further request; the other arguments are those of `rules.Limits` and of the count.
@@ -153,6 +155,7 @@ class ScriptedUpstream:
                 web.post("/v1/messages", partial(self._reply, ANTHROPIC)),
                 web.post("/v1/messages/count_tokens", partial(self._count, ANTHROPIC)),
                 web.post("/v1/responses/input_tokens", partial(self._count, RESPONSES)),
+                web.post("/v1/embeddings", self._embed),
                 web.get("/v1/models", self._list_models),
                 web.get("/v1/models/{name}", self._list_models),
             ]
@@ -186,6 +189,22 @@ class ScriptedUpstream:
             return await Exchange(http, asked.received, partial(provider.speak, asked)).send(wrong)
         return _json(models.count_of(dialect, provider.count(asked)))
 
+    async def _embed(self, http: web.Request) -> web.StreamResponse:
+        """Vectors of texts; where a fault comes next in the script, it comes here."""
+        provider, body = self._provider, await http.read()
+        headers = {name.lower(): value for name, value in http.headers.items()}
+        received = Received(len(provider.requests) + 1, http.path, CHAT, headers, body)
+        provider.requests.append(received)
+        found = vectors.answer(body)
+        fault: Answer | None = Refuse(400) if found is None else None
+        if provider.limits.key and received.key != provider.limits.key:
+            fault = Refuse(401)
+        elif provider.script.answers and isinstance(provider.script.answers[0], FAULTS):
+            fault = await provider.script.next(received)
+        if fault is None:
+            return _json(found)
+        return await Exchange(http, received, _speechless).send(fault)
+
     async def _list_models(self, http: web.Request) -> web.Response:
         limits, is_anthropic = self._provider.limits, "anthropic-version" in http.headers
         if limits.key and key_of(http.headers) != limits.key:
@@ -195,6 +214,10 @@ class ScriptedUpstream:
         if name is not None:
             return _json(models.model(name, limits, is_anthropic=is_anthropic))
         return _json(models.listing(self.model, limits, is_anthropic=is_anthropic))
+
+
+def _speechless(_: Say) -> Spoken:
+    raise TypeError("Nothing can be said where vectors were asked for.")
 
 
 def _json(value: object, status: int = 200) -> web.Response:

@@ -8,13 +8,13 @@ smaller window is the remedy. Neither keys nor anything of a conversation is eve
         reply = await upstream.ask(Ask((user("Hello!"),)))
 
 `provider` holds the settings, `key` the key, `body` writes a question, `http` asks it over a `connection`, `retry` asks
-again, `refusal` and `reach` say what went wrong.
+again, `refusal` and `reach` say what went wrong. `embeddings` asks for vectors over the same connection.
 """
 
 from __future__ import annotations
 
 from refold.ports.upstream import Ask, StreamingUpstream, Upstream
-from refold.upstreams.opening import open_upstream
+from refold.upstreams.opening import open_embedder, open_upstream
 from refold.upstreams.provider import KNOWN, Provider, Retries, Timeouts
 
 __all__ = [
@@ -25,5 +25,6 @@ __all__ = [
     "StreamingUpstream",
     "Timeouts",
     "Upstream",
+    "open_embedder",
     "open_upstream",
 ]

@@ -29,15 +29,22 @@ _PATHS = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "
 
 class Connection:
     def __init__(
-        self, provider: Provider, dialect: Dialect, session: aiohttp.ClientSession, key: Key, pace: Pace
+        self,
+        provider: Provider,
+        dialect: Dialect,
+        session: aiohttp.ClientSession,
+        key: Key,
+        pace: Pace,
+        path: str = "",
     ) -> None:
+        """`path` is where something else than a reply is asked for."""
         self._provider, self._session, self._key, self._pace = provider, session, key, pace
         own = {name.lower(): value for name, value in provider.headers.items()}
         fixed = {"content-type": "application/json", "user-agent": "refold"}
         if dialect.name == "anthropic":
             fixed["anthropic-version"] = ANTHROPIC_VERSION
         self._headers, self._own = fixed, own
-        path = _PATHS[dialect.name]
+        path = path or _PATHS[dialect.name]
         # Anthropic's own addresses end before the version, those of its imitators often after it.
         self._url = provider.base_url.removesuffix("/v1" if path.startswith("/v1/") else "") + path
 

@@ -13,14 +13,20 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, MissingExtra
+from refold.ports.embedder import Embedder
 from refold.ports.upstream import StreamingUpstream
 from refold.upstreams.key import Key
 from refold.upstreams.provider import Provider, complete
 from refold.upstreams.retry import Pace
 
+if TYPE_CHECKING:
+    from refold.upstreams.connection import Connection
+
+EMBEDDINGS = "/embeddings"
 _PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 
 
@@ -35,13 +41,44 @@ async def open_upstream(
         MissingExtra: aiohttp is not installed.
     """
     whole = complete(provider)
+    async with _connected(whole, environ, pace) as connection:
+        from refold.upstreams.http import HttpUpstream
+
+        yield HttpUpstream(whole, DIALECTS[whole.format or "chat"], connection, pace)
+
+
+@asynccontextmanager
+async def open_embedder(
+    provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = _PACE
+) -> AsyncIterator[Embedder]:
+    """A provider that gives vectors, until the block ends: any with OpenAI's `/embeddings`.
+
+    Raises:
+        ConfigError: a setting is missing or cannot work, or the provider's format has no vectors.
+        MissingExtra: aiohttp is not installed.
+    """
+    whole = complete(provider)
+    if whole.format == "anthropic":
+        raise ConfigError(
+            f"provider {whole.name!r} gives no vectors",
+            hint="name one with OpenAI's /embeddings, such as openai",
+        )
+    async with _connected(whole, environ, pace, EMBEDDINGS) as connection:
+        from refold.upstreams.embeddings import HttpEmbedder
+
+        yield HttpEmbedder(whole, connection, pace)
+
+
+@asynccontextmanager
+async def _connected(
+    whole: Provider, environ: Mapping[str, str], pace: Pace, path: str = ""
+) -> AsyncIterator[Connection]:
     key = Key(whole, environ)
     try:
         import aiohttp
     except ImportError:
         raise MissingExtra("upstreams", "asking a model") from None
     from refold.upstreams.connection import Connection
-    from refold.upstreams.http import HttpUpstream
 
     # No limit of our own on connections: whoever asks decides how much at once.
     connector = aiohttp.TCPConnector(ssl=_trust(whole), limit=0)
@@ -49,9 +86,8 @@ async def open_upstream(
     session = aiohttp.ClientSession(
         connector=connector, timeout=patience, trust_env=whole.trust_env, cookie_jar=aiohttp.DummyCookieJar()
     )
-    dialect = DIALECTS[whole.format or "chat"]
     async with session:
-        yield HttpUpstream(whole, dialect, Connection(whole, dialect, session, key, pace), pace)
+        yield Connection(whole, DIALECTS[whole.format or "chat"], session, key, pace, path)
 
 
 def _trust(provider: Provider) -> ssl.SSLContext | bool:

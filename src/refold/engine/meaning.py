@@ -1,0 +1,102 @@
+"""What a closed session was about, for whoever looks for it in other words.
+
+One idea: a session is closed with the vector of its summary, in the same transaction; but nobody waits long for a vector and
+nothing fails for want of one. What is closed without is found by its words, and gets its vector when there is time.
+
+What is embedded is the summary, which knows nothing of sensitive messages, without the secrets that a digest repeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+
+from msgspec import structs
+
+from refold.core.summary.redact import redact, values_of
+from refold.model.message import user
+from refold.ports.embedder import Embedder
+from refold.ports.store import Batch, Embedding, Store, Written
+
+_log = logging.getLogger("refold")
+
+PATIENCE_S = 3.0
+"""For vectors: a table of words takes milliseconds and a provider half a second; whoever is talking waits meanwhile."""
+MOST_AT_ONCE = 128
+"""Sessions that get a vector later, each time there is an occasion: so many take a fraction of a second."""
+PAGE = 32
+"""Texts of one question: few enough for every provider."""
+NOTHING: frozenset[str] = frozenset()
+
+
+class Meaning:
+    """An embedder that may fail, or none at all."""
+
+    def __init__(self, embedder: Embedder | None = None) -> None:
+        self._embedder = embedder
+        self._last: tuple[list[str], list[bytes]] = [], []
+        """An act that another process got ahead of is done again, with the same summary."""
+
+    @property
+    def name(self) -> str:
+        return self._embedder.name if self._embedder else ""
+
+    @property
+    def least(self) -> float:
+        return self._embedder.least if self._embedder else 1.0
+
+    async def embedded(self, batch: Batch, known: Collection[str] = NOTHING) -> Batch:
+        """A batch with the vectors of the sessions that it closes; `known` are secrets of the conversation."""
+        closing = [
+            (change.compaction.base, change.written)
+            for change in batch.changes
+            if change.opens is not None
+            and change.written is not None
+            and change.compaction.kind == "summarise"
+        ]
+        embeddings = await self.embed(closing, batch.at, known)
+        return structs.replace(batch, embeddings=embeddings) if embeddings else batch
+
+    async def embed(
+        self, closing: Sequence[tuple[str, Written]], at: float, known: Collection[str] = NOTHING
+    ) -> tuple[Embedding, ...]:
+        """The vectors of sessions, given with the summaries that they have; none where there are none to be had."""
+        if self._embedder is None or not closing:
+            return ()
+        texts = [written.summary.text for _, written in closing]
+        vectors = await self.vectors([redact(text, known={*known, *values_of(user(text))}) for text in texts])
+        return tuple(
+            Embedding(session=session, summary=written.id, name=self.name, vector=vector, at=at)
+            for (session, written), vector in zip(closing, vectors, strict=False)
+        )
+
+    async def vectors(self, texts: list[str]) -> list[bytes]:
+        """A vector for each of the texts, or nothing."""
+        if self._embedder is None or not texts:
+            return []
+        if texts != self._last[0]:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    found = await self._embedder.embed(texts)
+                if len(found) != len(texts):
+                    raise ValueError  # noqa: TRY301 - as if it had failed
+            except Exception as error:  # noqa: BLE001 - whatever an embedder may raise, the conversation goes on
+                _log.warning("no vectors for %d summaries: %s", len(texts), type(error).__name__)
+                return []
+            self._last = texts, found
+        return self._last[1]
+
+    async def catch_up(self, store: Store, owner: str, at: float) -> int:
+        """Give vectors to sessions that were closed without, the newest first. How many got one."""
+        done = 0
+        lacking = await store.unembedded(owner, self.name, MOST_AT_ONCE) if self._embedder else []
+        for first in range(0, len(lacking), PAGE):
+            page = lacking[first : first + PAGE]
+            known = {one.id: one for one in await store.written(owner, [row.summary for row in page])}
+            closed = [(row.id, known[row.summary]) for row in page if row.summary in known]
+            embeddings = await self.embed(closed, at)
+            if closed and not embeddings:
+                break
+            done += await store.embed(owner, embeddings)
+        return done
