@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from array import array
+
 from msgspec import json
 
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.store import Batch, Call, Change, Compaction, Head, Session, Store, Stored, Written
+from refold.ports.store import (
+    Batch,
+    Call,
+    Change,
+    Compaction,
+    Embedding,
+    Head,
+    Session,
+    Store,
+    Stored,
+    Written,
+)
 
 ANNA = "anna"
 BORIS = "boris"
@@ -61,6 +74,12 @@ def summary(text: str = "They spoke about boats.", first: int = 0, last: int = 1
 
 def written(which: str, text: str = "They spoke about boats.") -> Written:
     return Written(id=which, summary=summary(text), carry=b"[1,2]", at=3.0)
+
+
+def embedding(session: str, summary: str, *numbers: float, name: str = "tiny") -> Embedding:
+    return Embedding(
+        session=session, summary=summary, name=name, vector=array("f", numbers).tobytes(), at=3.0
+    )
 
 
 def next_session(head: Head, first: int, name: str = "", **more: object) -> Session:

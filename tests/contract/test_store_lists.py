@@ -118,3 +118,14 @@ async def test_messages_can_be_pinned_and_let_go(store):
     await store.pin(head, 3, on=False)
     await store.pin(head, 0, on=False)
     assert await store.pins(head) == [1]
+
+
+async def test_a_conversation_without_a_title_gets_one_with_a_batch_and_keeps_it(store):
+    named, nameless = await begin(store, "named", title="Boats"), await begin(store, "nameless")
+    for head in (named, nameless):
+        head = await store.commit(head, Batch(at=2.0, title="When does the FERRY leave?"))
+        await store.commit(head, Batch(at=3.0, title="Something else"))
+
+    titles = {one.id: one.title for one in await store.conversations(ANNA)}
+    assert titles == {"named": "Boats", "nameless": "When does the FERRY leave?"}
+    assert [one.id for one in await store.conversations(ANNA, words="ferry")] == ["nameless"]

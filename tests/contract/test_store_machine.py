@@ -30,6 +30,7 @@ from tests.contract.talks import (
     BORIS,
     arrival,
     call,
+    embedding,
     first_session,
     fold,
     message,
@@ -49,6 +50,7 @@ PLACES = st.integers(min_value=0, max_value=12)
 PLANS = st.sampled_from(["p1", "p2"])
 HOLDERS = st.sampled_from(["me", "you", ""])
 ENDS = st.sampled_from(["failed", "superseded", "planned"])
+NEAR = embedding("", "", 1.0, 2.0).vector
 Question = Callable[[Store], Awaitable[Any]]
 
 
@@ -136,7 +138,8 @@ class Script(RuleBasedStateMachine):
             cut = max(head.next_seq - back, opened.first if opened else 0)
             changes = (fold(head, cut, self._name("c")),)
             extra = (reduce(head, self._name("r")),) if also else ()
-            return Batch(at=at, changes=(*extra, *changes))
+            near = embedding(head.session, self._name("c"), at, self.steps)
+            return Batch(at=at, changes=(*extra, *changes), embeddings=(near,))
 
         self.commit(data, make)
 
@@ -210,13 +213,14 @@ class Script(RuleBasedStateMachine):
         sessions = self.ask(lambda store: store.sessions(head.owner, head.conversation))
         if sessions:
             which, late = sessions[-1 - back % len(sessions)].id, written(self._name("w"), "Late.")
-            self.ask(lambda store: store.attach_summary(head.owner, which, late))
+            near = embedding(which, late.id, back, self.steps)
+            self.ask(lambda store: store.attach_summary(head.owner, which, late, near if back % 2 else None))
 
     def delete(self, head: Head, place: int) -> None:
         acts: dict[int, Question] = {
             1: lambda store: store.delete(head.owner),
             4: lambda store: store.delete(head.owner, head.conversation),
-            7: lambda store: store.expire(head.owner, 3.0),
+            7: lambda store: store.expire(head.owner, 3.0, ["two"]),
             9: lambda store: store.forget_plans(head.owner, 1.0),
         }
         self.ask(acts.get(place, lambda store: store.delete(head.owner, "nothing")))
@@ -240,6 +244,9 @@ class Script(RuleBasedStateMachine):
         self.ask(lambda store: store.sessions(owner))
         self.ask(lambda store: store.find_sessions(owner, "c"))
         self.ask(lambda store: store.unfinished(owner))
+        self.ask(lambda store: store.unembedded(owner, "tiny"))
+        self.ask(lambda store: store.nearest(owner, "tiny", NEAR, limit=9))
+        self.ask(lambda store: store.nearest(owner, "tiny", NEAR, conversation="one"))
         self.ask(lambda store: store.learnt(owner, "limit", "a"))
         self.ask(lambda store: store.cached(owner, "a"))
         for query in ("storm", "storm sea", "风暴"):
@@ -262,12 +269,14 @@ class Script(RuleBasedStateMachine):
         self.ask(lambda store: store.last_change(head.owner, head.session, ["reduce", "summarise"]))
         self.ask(lambda store: store.count_summarised(head.owner, head.branch))
         self.ask(lambda store: store.unfinished(head.owner, head.branch))
+        self.ask(lambda store: store.failures(head.owner, head.branch))
         self.ask(lambda store: store.holding(head.owner, [(head.branch, seq) for seq in (4, 0, 2)]))
         self.ask(lambda store: store.find_key(head, "k1.0"))
         self.ask(lambda store: store.summaries(head.owner, head.branch))
         rows = self.ask(lambda store: store.compactions(head.owner, head.branch))
         self.ask(lambda store: store.written(head.owner, [row.id for row in rows]))
         sessions = self.ask(lambda store: store.sessions(head.owner, head.conversation))
+        self.ask(lambda store: store.embeddings(head.owner, [one.id for one in sessions]))
         if self.ask(lambda store: store.head(head.owner, head.conversation, head.branch)):
             _check(head, kept, sessions)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+from hashlib import sha256
+
 import pytest
 from msgspec import structs
 
 from refold.model.errors import NotFound
-from refold.ports.store import Batch, Head, Store
+from refold.ports.store import Batch, ClientKey, Embedding, Head, Store
 from refold.store.memory import MemoryStore
 from tests.contract.talks import (
     ANNA,
@@ -26,20 +29,25 @@ from tests.contract.talks import (
     written,
 )
 
+VECTOR = struct.pack("<2f", 0.6, 0.8)
+
 
 async def live(store: Store, owner: str, word: str, conversation: str = "talk") -> Head:
     """A conversation in which everything happens that a store can keep."""
     head = await begin(store, conversation, owner, title=f"About {word}", at=2.0)
     said = (message(0, word, key="k0"), message(1, f"{word} again"), message(2, "end"))
-    head = await store.commit(head, Batch(at=3.0, messages=said, notes=word.encode()))
+    chains = tuple(f"{word} {size}".encode() for size in range(3))
+    batch = Batch(at=3.0, messages=said, notes=word.encode(), blobs=(b"prompt",), chains=chains)
+    head = await store.commit(head, batch)
     head = await compact(store, head, 1, f"{conversation}/c1")
     head = await store.commit(head, Batch(at=3.0, changes=(arrival(head, 2),)))
     head = await store.commit(head, Batch(at=3.0, undoes=f"{head.branch}/a2"))
     head = await store.commit(head, Batch(at=3.0, opens=next_session(head, 3, kind="new")))
-    await store.attach_summary(owner, f"{conversation}/c1/s", written(f"{conversation}/late", word))
-    head = await store.commit(
-        head, Batch(at=3.0, calls=(call(head, f"{conversation}/paid", input=len(word)),))
-    )
+    late, session = written(f"{conversation}/late", word), f"{conversation}/c1/s"
+    vector = Embedding(session=session, summary=late.id, name="tiny", vector=VECTOR, at=3.0)
+    await store.attach_summary(owner, session, late, vector)
+    paid = structs.replace(call(head, f"{conversation}/paid", input=len(word)), reply=word.encode())
+    head = await store.commit(head, Batch(at=3.0, calls=(paid,)))
     await store.plan(owner, planned(head, f"{conversation}/work"))
     await store.claim(owner, f"{conversation}/work", word, now=1.0, until=9.0)
     await store.reply(owner, f"{conversation}/work", word, written(f"{conversation}/work", word), None)
@@ -48,6 +56,9 @@ async def live(store: Store, owner: str, word: str, conversation: str = "talk") 
     await store.fork(head, 2, side, first_session(side, 2))
     await store.cache(owner, "key", summary(word), 1.0)
     await store.learn(owner, "limit", "gpt", word.encode(), 1.0)
+    await store.put_setting(owner, "preset", word.encode(), 1.0)
+    if not await store.keys(owner):
+        await store.add_key(ClientKey(owner=owner, id=f"{owner}'s", digest=word.encode(), at=1.0))
     return head
 
 
@@ -60,6 +71,7 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "head, the latest": await store.head(owner, conversation),
         "messages": await store.messages(head),
         "pick": await store.pick(head, [0, 1, 2]),
+        "blob": await store.blob(head, sha256(b"prompt").digest()),
         "find_key": await store.find_key(head, "k0"),
         "sessions": await store.sessions(owner, conversation),
         "session": await store.session(owner, f"{conversation}/main/s0"),
@@ -76,6 +88,9 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "summary": await store.summary(head, 0),
         "calls": await store.calls(owner, conversation),
         "spent": await store.spent(owner, conversation, "reply"),
+        "reply_to": await store.reply_to(owner, f"{conversation}/paid"),
+        "embeddings": await store.embeddings(owner, [f"{conversation}/c1/s"]),
+        "failures": (await store.failures(owner, head.branch))[0],
         "search": await find(store, owner, conversation),
         "pins": await store.pins(head),
         "damaged": await store.damaged(head),
@@ -89,9 +104,15 @@ async def ask_owner(store: Store, owner: str) -> dict[str, object]:
         "conversations": await store.conversations(owner),
         "search, in all": await find(store, owner),
         "unfinished": await store.unfinished(owner),
+        "places": await store.places(owner, [b"alpha 1", b"omega 1"]),
+        "nearest": await store.nearest(owner, "tiny", VECTOR, limit=9),
+        "unembedded": await store.unembedded(owner, "another", 9),
         "unfinished, of one branch": await store.unfinished(owner, "talk/main"),
         "cached": await store.cached(owner, "key"),
         "learnt": await store.learnt(owner, "limit", "gpt"),
+        "keys": await store.keys(owner),
+        "setting": await store.setting(owner, "preset"),
+        "settings": await store.settings(owner),
     }
 
 
@@ -111,8 +132,13 @@ async def all_answers(store: Store, owner: str) -> dict[str, object]:
 
 ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
-    *("cache", "learn", "pin", "delete", "expire", "forget_plans"),
+    *("embed", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
+    *("add_key", "revoke_key", "put_setting"),
 }
+
+
+OF_ALL = {"owners", "find_key_owner", "has_keys", "close"}
+"""What is asked without an owner."""
 
 
 async def test_owners_with_the_same_names_for_everything_never_meet(store):
@@ -124,10 +150,10 @@ async def test_owners_with_the_same_names_for_everything_never_meet(store):
     for owner in (ANNA, BORIS):
         answers = await all_answers(store, owner)
         assert answers == await all_answers(alone, owner)
-        assert [name for name, answer in answers.items() if not answer] == ["find_key", "damaged"]
+        assert [name for name, answer in answers.items() if not answer] == ["find_key", "failures", "damaged"]
         answered = {name.partition(",")[0] for name in answers}
         methods = {name for name in vars(Store) if not name.startswith("_")}
-        assert answered | ACTS | {"owners", "close"} == methods, "every method of the port is asked"
+        assert answered | ACTS | OF_ALL == methods, "every method of the port is asked"
     assert not any((await all_answers(store, "carla")).values())
     assert await store.owners() == [ANNA, BORIS]
 
@@ -145,6 +171,7 @@ async def test_nobody_changes_what_is_another_s(store):
     assert not await store.beat(BORIS, "talk/work", "alpha", 99.0)
     assert not await store.reply(BORIS, "talk/work", "alpha", written("talk/stolen"), None)
     assert not await store.give_up(BORIS, "talk/work", "alpha", "failed")
+    assert not await store.revoke_key(BORIS, f"{ANNA}'s", 99.0)
     assert await store.delete(BORIS, "talk") == 0
     assert await store.delete(BORIS) == 0
     assert await store.expire(BORIS, 1e12) == 0
@@ -205,6 +232,14 @@ async def test_conversations_of_long_ago_expire(store):
     assert await store.messages(old) == []
     assert [one.id for one in await store.conversations(BORIS)] == ["old"]
     assert await store.expire(ANNA, 50.0) == 0
+
+
+async def test_what_is_to_be_kept_does_not_expire(store):
+    for name in ('it\'s "open"', "kept", "old"):
+        await begin(store, name, at=1.0)
+
+    assert await store.expire(ANNA, 50.0, ["kept", 'it\'s "open"', "not there"]) == 1
+    assert {one.id for one in await store.conversations(ANNA)} == {'it\'s "open"', "kept"}
 
 
 async def test_what_was_kept_for_an_owner_without_a_conversation_is_deleted_too(store):

@@ -99,7 +99,9 @@ async def test_of_an_expired_conversation_no_row_is_left_in_any_table(database):
 
     await store.expire(ANNA, 1_000.0)
 
-    assert {name for name, count in count_rows(run, ANNA).items() if count} == {"owner", "learnt"}
+    assert {name for name, count in count_rows(run, ANNA).items() if count} == {
+        *("owner", "learnt", "api_key", "setting"),
+    }
     assert count_words(run) == 0
 
 

@@ -209,3 +209,27 @@ async def test_plans_that_nobody_took_up_are_forgotten_in_time(store):
     assert await store.forget_plans(ANNA, 5.0) == 2
     assert [one.id for one in await store.unfinished(ANNA)] == ["young", "held", "paid"]
     assert (await store.plan(ANNA, planned(head, "old"))).state == "planned"
+
+
+async def fail(store: Store, head: Head, name: str, at: float) -> None:
+    await store.plan(ANNA, structs.replace(planned(head, name), at=at))
+    await store.claim(ANNA, name, "me", now=at, until=at + 9)
+    await store.give_up(ANNA, name, "me", "failed", "it could not be written")
+
+
+async def test_failures_are_counted_until_a_model_has_written_again(store):
+    head = await prepare(store)
+    for number in range(4):
+        await fail(store, head, f"f{number}", 10.0 + number)
+    other = await begin(store, "other")
+    await fail(store, other, "f9", 99.0)
+
+    assert await store.failures(ANNA, head.branch) == (4, 13.0)
+    assert await store.failures(BORIS, head.branch) == (0, 0.0)
+    await store.claim(ANNA, "work", "me", now=20.0, until=29.0)
+    assert await store.reply(ANNA, "work", "me", written("work"), None)
+    assert await store.failures(ANNA, head.branch) == (0, 0.0)
+    assert await state_of(store, "f0") == "superseded"
+    await fail(store, head, "f4", 30.0)
+    assert await store.failures(ANNA, head.branch) == (1, 30.0)
+    assert await store.failures(ANNA, other.branch) == (1, 99.0)

@@ -36,7 +36,8 @@ async def main(path):
         print("claimed", flush=True)
         await store.reply(ANNA, "work", "me", written("work"), call(head, "paid", input=1))
         print("replied", flush=True)
-        batch = Batch(at=3.0, messages=messages(head, "e"), changes=(fold(head, 3, "work"),))
+        change, near = fold(head, 3, "work"), embedding(head.session, "work", 1.0, 0.0)
+        batch = Batch(at=3.0, messages=messages(head, "e"), changes=(change,), embeddings=(near,))
         await store.commit(head, batch)
         print("installed", flush=True)
     except Reached:
@@ -71,6 +72,7 @@ def test_every_place_is_named_and_every_name_is_a_place():
     assert sorted(found) == sorted(NAMES)
 
 
+@pytest.mark.feature("L1")
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_killed_program_leaves_whole_steps(tmp_path, name):
     # The first commit that appends is the second write of its kind: a place in a commit is passed once before.
@@ -88,6 +90,7 @@ async def test_a_killed_program_leaves_whole_steps(tmp_path, name):
         assert said == ["begun", "said", "claimed", "replied"]
         assert (texts, work.state, head.epoch) == (list("abcd"), "summarised", 0)
         assert await ranges(store, head) == [(0, None)]
+        assert await store.embeddings(ANNA, [head.session]) == []
     else:
         step, place = name.split(".")
         is_done = place == "after_commit"
@@ -117,4 +120,6 @@ async def test_without_a_word_nothing_fails(tmp_path):
     head = await store.head(ANNA, "talk")
     assert await read(store, head) == list("abcde")
     assert await ranges(store, head) == [(0, 3), (3, None)]
+    (closed, _) = await store.sessions(ANNA, "talk")
+    assert (closed.summary, len(await store.embeddings(ANNA, [closed.id]))) == ("work", 1)
     await store.close()

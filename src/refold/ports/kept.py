@@ -136,6 +136,19 @@ class Written(Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
+class Embedding(Struct, frozen=True, kw_only=True):
+    """What a closed session was about: its summary as a vector."""
+
+    session: str
+    summary: str
+    """The one that was embedded; where the session has another by now, or is open again, the vector is not kept."""
+    name: str
+    """The embedder's: only vectors of one name are compared."""
+    vector: bytes
+    """32-bit floats, little-endian, of length one; empty where there was nothing to embed."""
+    at: float = 0.0
+
+
 class Call(Struct, frozen=True, kw_only=True):
     """One request to a provider."""
 
@@ -151,6 +164,23 @@ class Call(Struct, frozen=True, kw_only=True):
     """What was done to the request, as JSON."""
     dollars: float = 0.0
     at: float = 0.0
+    reply: bytes = b""
+    """What was answered, as JSON, where the client keeps the history and may send something else in its place; it is not given
+    back with the call."""
+
+
+class ClientKey(Struct, frozen=True, kw_only=True):
+    """A key with which a client uses the gateway, as it is kept: without the key."""
+
+    owner: str
+    id: str
+    """The public part of the key; no two owners have the same."""
+    digest: bytes
+    """Of the whole key."""
+    name: str = ""
+    """What it is for, in the owner's words."""
+    at: float = 0.0
+    revoked_at: float | None = None
 
 
 class Change(Struct, frozen=True):
@@ -184,8 +214,16 @@ class Batch(Struct, frozen=True, kw_only=True):
     undoes: str = ""
     """The id of an installed compaction to take back: its session is undone and the range before it open again."""
     calls: tuple[Call, ...] = ()
+    embeddings: tuple[Embedding, ...] = ()
+    """Of sessions that the changes close."""
+    chains: tuple[bytes, ...] = ()
+    """The hash of the history up to each of the messages; empty where nobody asks by it."""
+    blobs: tuple[bytes, ...] = ()
+    """What the conversation comes in with besides messages. Each is kept once, and asked for by its sha256."""
     notes: bytes | None = None
     model: str | None = None
+    title: str = ""
+    """What the conversation is called from now on, where it has no title."""
 
     @property
     def revises(self) -> bool:
@@ -208,8 +246,29 @@ class Listed(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     """What all calls took together."""
     dollars: float = 0.0
+    tokens: int = 0
+    limit: int = 0
+    reason: str = ""
+    """How full the newest branch was when it was last written to, of how much, and why it has to be compacted, if it has: an
+    engine knows, a store does not."""
     at: float = 0.0
     updated_at: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        return self.tokens / self.limit if self.limit else 0.0
+
+
+class Place(Struct, frozen=True):
+    """Where a history was seen before: a branch that begins with it, by the hash of its first `size` messages."""
+
+    hash: bytes
+    conversation: str
+    branch: str
+    size: int
+    length: int
+    """How many messages the branch has."""
+    format: str = "chat"
 
 
 class Hit(Struct, frozen=True, kw_only=True):

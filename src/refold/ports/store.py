@@ -21,13 +21,16 @@ from refold.ports.kept import (
     CallKind,
     Carries,
     Change,
+    ClientKey,
     Compaction,
     CompactionKind,
     CompactionState,
+    Embedding,
     Head,
     Hit,
     Inherited,
     Listed,
+    Place,
     Session,
     SessionKind,
     Stored,
@@ -40,13 +43,16 @@ __all__ = [
     "CallKind",
     "Carries",
     "Change",
+    "ClientKey",
     "Compaction",
     "CompactionKind",
     "CompactionState",
+    "Embedding",
     "Head",
     "Hit",
     "Inherited",
     "Listed",
+    "Place",
     "Session",
     "SessionKind",
     "Store",
@@ -98,6 +104,10 @@ class Store(Protocol):
 
     async def pick(self, head: Head, seqs: Sequence[int]) -> list[Stored]:
         """Single messages, in the order of their numbers."""
+        ...
+
+    async def blob(self, head: Head, digest: bytes) -> bytes | None:
+        """What the conversation of a branch came in with, by its sha256."""
         ...
 
     async def find_key(self, head: Head, key: str) -> int | None:
@@ -158,12 +168,51 @@ class Store(Protocol):
         """
         ...
 
-    async def attach_summary(self, owner: str, session: str, written: Written) -> bool:
-        """Give a closed session the summary that was written for it later; False where it has one."""
+    async def attach_summary(
+        self, owner: str, session: str, written: Written, embedding: Embedding | None = None
+    ) -> bool:
+        """Give a closed session the summary that was written for it later, and its vector; False where it has one."""
+        ...
+
+    async def embed(self, owner: str, embeddings: Sequence[Embedding]) -> int:
+        """Keep vectors of closed sessions that have the summary that was embedded. How many of them do."""
+        ...
+
+    async def embeddings(self, owner: str, sessions: Sequence[str]) -> list[Embedding]:
+        """The vectors of sessions, in the order asked for, those of one by name."""
+        ...
+
+    async def unembedded(self, owner: str, name: str, limit: int = 100) -> list[Session]:
+        """Closed sessions with a summary and no vector of this name, newest first."""
+        ...
+
+    async def nearest(
+        self,
+        owner: str,
+        name: str,
+        vector: bytes,
+        *,
+        conversation: str = "",
+        limit: int = 20,
+        least: float = -1.0,
+    ) -> list[tuple[str, Session]]:
+        """The closed sessions whose vectors of this name are nearest to one, best first, each with its conversation; none that
+        is farther than `least` (a cosine).
+        """
         ...
 
     async def calls(self, owner: str, conversation: str, limit: int = 1_000) -> list[Call]:
         """The newest calls, oldest first."""
+        ...
+
+    async def reply_to(self, owner: str, call: str) -> bytes:
+        """What was answered to a call; nothing where it was not kept."""
+        ...
+
+    async def places(self, owner: str, hashes: Sequence[bytes]) -> list[Place]:
+        """Where histories with these hashes end, in the owner's branches: first where a branch ends there too, then the newest
+        branch first. Not all of them where they are many.
+        """
         ...
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
@@ -199,7 +248,9 @@ class Store(Protocol):
         ...
 
     async def reply(self, owner: str, which: str, holder: str, written: Written, call: Call | None) -> bool:
-        """Keep what a model wrote, before anything is done with it; False where the claim is lost and another was first."""
+        """Keep what a model wrote, before anything is done with it; False where the claim is lost and another was first. What
+        failed before it on the same branch is past then.
+        """
         ...
 
     async def give_up(
@@ -211,6 +262,10 @@ class Store(Protocol):
         error: str = "",
     ) -> bool:
         """End a compaction that comes to nothing (`failed`, `superseded`), or put it back (`planned`)."""
+        ...
+
+    async def failures(self, owner: str, branch: str) -> tuple[int, float]:
+        """How many compactions of a branch have failed since a model last wrote one, and when the newest of them was planned."""
         ...
 
     async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:
@@ -235,6 +290,42 @@ class Store(Protocol):
 
     async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None: ...
 
+    async def add_key(self, key: ClientKey) -> None:
+        """Keep a key of a client.
+
+        Raises:
+            Conflict: there is one of this id.
+        """
+        ...
+
+    async def find_key_owner(self, which: str) -> ClientKey | None:
+        """A key by its id, revoked or not. The one question about an owner's rows that names no owner: it finds the owner."""
+        ...
+
+    async def has_keys(self) -> bool:
+        """Was a key ever made, for anybody? One that was revoked counts."""
+        ...
+
+    async def keys(self, owner: str) -> list[ClientKey]:
+        """The owner's keys, revoked ones too, oldest first."""
+        ...
+
+    async def revoke_key(self, owner: str, which: str, at: float) -> bool:
+        """End a key for good; False where the owner has none of this id, or it was revoked before."""
+        ...
+
+    async def setting(self, owner: str, key: str) -> bytes | None:
+        """What an owner has set over HTTP."""
+        ...
+
+    async def put_setting(self, owner: str, key: str, value: bytes | None, at: float) -> None:
+        """Set it, or with None forget it."""
+        ...
+
+    async def settings(self, owner: str) -> dict[str, bytes]:
+        """All that an owner has set, by name."""
+        ...
+
     async def damaged(self, head: Head) -> list[int]:
         """Numbers of the branch's own messages whose bytes are no longer those that were stored."""
         ...
@@ -246,11 +337,13 @@ class Store(Protocol):
     async def owners(self) -> list[str]: ...
 
     async def delete(self, owner: str, conversation: str = "") -> int:
-        """Really delete a conversation, or all that an owner has: messages, summaries, caches. How many conversations."""
+        """Really delete a conversation, or all that an owner has: messages, summaries, caches, keys, settings. How many
+        conversations.
+        """
         ...
 
-    async def expire(self, owner: str, before: float) -> int:
-        """Delete the conversations that nothing happened in since then."""
+    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
+        """Delete the conversations that nothing happened in since then, apart from those to keep. How many."""
         ...
 
     async def close(self) -> None: ...

@@ -18,7 +18,7 @@ def create(head: Head, session: Session, title: str, at: float) -> Transaction[H
     found = yield from _find_branch(head.owner, head.branch)
     if found is not None:
         return _belonging(found, head.conversation)
-    folded = f"{head.conversation}\n{title}".casefold()
+    folded = rows.folded(head.conversation, title)
     yield "add_owner", {"owner": head.owner, "at": at}
     yield (
         "add_conversation",

@@ -6,18 +6,22 @@ to the branch until the transaction ends, so messages, ranges and compactions fo
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from msgspec import structs
 
 from refold.model.errors import Conflict, NotFound, StoreError
 from refold.ports.store import Batch, Change, Head, Session, Stored
 from refold.store import rows
+from refold.store.chaining import keep_chains
+from refold.store.embedding import embed, forget
 from refold.store.failpoints import reach
 from refold.store.reading import find_key
-from refold.store.transactions import Transaction
+from refold.store.transactions import Parameters, Transaction
 
 
 def commit(seen: Head, batch: Batch) -> Transaction[Head]:
-    _check_numbers(seen, batch.messages)
+    check_numbers(seen, batch.messages)
     head = yield from _swap(seen, batch)
     reach("commit.after_lock")
     yield from _append(head, batch.messages)
@@ -28,38 +32,51 @@ def commit(seen: Head, batch: Batch) -> Transaction[Head]:
         head = yield from _open(head, batch.opens, batch.opens.first, batch.at)
     if batch.undoes:
         head = yield from _undo(head, batch.undoes)
+    if batch.title:
+        yield "name_conversation", _naming(head, batch.title)
+    if batch.embeddings:
+        yield from embed(head.owner, batch.embeddings)
+        reach("commit.after_embeddings")
+    if batch.blobs:
+        yield "add_blob", [rows.of_blob(head, body) for body in batch.blobs]
     if batch.calls:
         yield "add_call", [rows.of_call(head.owner, call) for call in batch.calls]
+    yield from keep_chains(head, batch)
     reach("commit.before_commit")
     return head
 
 
-def _check_numbers(seen: Head, messages: tuple[Stored, ...]) -> None:
+def check_numbers(seen: Head, messages: tuple[Stored, ...]) -> None:
     if any(message.seq != seq for seq, message in enumerate(messages, seen.next_seq)):
         raise StoreError("Messages of a batch must be numbered without a gap.")
 
 
 def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
-    moved = yield (
-        "swap_branch",
-        {
-            "owner": seen.owner,
-            "conversation": seen.conversation,
-            "branch": seen.branch,
-            "seen_seq": seen.next_seq,
-            "seen_epoch": seen.epoch,
-            "seen_revision": seen.revision,
-            "seen_session": seen.session,
-            "to_seq": seen.next_seq + len(batch.messages),
-            "to_epoch": seen.epoch + _steps(batch),
-            "to_revision": seen.revision + batch.revises,
-            "notes": batch.notes,
-            "model": batch.model,
-            "at": batch.at,
-        },
-    )
-    if moved:
-        return rows.to_head(moved[0])
+    moved = yield "swap_branch", swapping(seen, batch)
+    return rows.to_head(moved[0]) if moved else (yield from refuse(seen))
+
+
+def swapping(seen: Head, batch: Batch) -> Parameters:
+    """From where to where a branch is moved."""
+    return {
+        "owner": seen.owner,
+        "conversation": seen.conversation,
+        "branch": seen.branch,
+        "seen_seq": seen.next_seq,
+        "seen_epoch": seen.epoch,
+        "seen_revision": seen.revision,
+        "seen_session": seen.session,
+        "to_seq": seen.next_seq + len(batch.messages),
+        "to_epoch": seen.epoch + _steps(batch),
+        "to_revision": seen.revision + batch.revises,
+        "notes": batch.notes,
+        "model": batch.model,
+        "at": batch.at,
+    }
+
+
+def refuse(seen: Head) -> Transaction[NoReturn]:
+    """Say why a branch is not where a writer saw it."""
     there = yield "get_head", {"owner": seen.owner, "branch": seen.branch}
     if not there or rows.to_head(there[0]).conversation != seen.conversation:
         raise NotFound("There is no such branch.")
@@ -73,6 +90,11 @@ def _steps(batch: Batch) -> int:
     """How often a session begins or what is shown changes; what is short since it arrived was never shown otherwise."""
     changes = [change for change in batch.changes if change.opens or change.compaction.kind != "arrival"]
     return len(changes) + (batch.opens is not None) + bool(batch.undoes)
+
+
+def _naming(head: Head, title: str) -> Parameters:
+    name = {"owner": head.owner, "id": head.conversation, "title": title}
+    return {**name, "folded": rows.folded(head.conversation, title)}
 
 
 def _append(head: Head, messages: tuple[Stored, ...]) -> Transaction[None]:
@@ -121,6 +143,7 @@ def _undo(head: Head, which: str) -> Transaction[Head]:
     parent = parents[0][0]
     if not (yield "reopen_session", {"owner": head.owner, "id": parent, "branch": head.branch}):
         raise StoreError("The session before this one is not on the branch.")
+    yield from forget(head.owner, parent)
     return (yield from _point(head, parent))
 
 

@@ -13,6 +13,7 @@ import signal
 NAMES = (
     *("commit.after_lock", "commit.after_messages", "commit.after_closing", "commit.before_commit"),
     *(
+        "commit.after_embeddings",
         "commit.after_commit",
         "claim.before_commit",
         "claim.after_commit",

@@ -1,11 +1,14 @@
-"""Small things that are kept: what was learnt about models, and pins.
+"""Small things that are kept: what was learnt about models, pins, keys of clients, settings.
 
 One idea: the newest word counts; nothing here has a history.
 """
 
 from __future__ import annotations
 
-from refold.ports.store import Head
+from msgspec import structs
+
+from refold.ports.store import ClientKey, Head
+from refold.store import rows
 from refold.store.transactions import Transaction
 
 
@@ -26,3 +29,43 @@ def pin(head: Head, seq: int, on: bool) -> Transaction[None]:
 def pins(head: Head) -> Transaction[list[int]]:
     found = yield "list_pins", {"owner": head.owner, "branch": head.branch}
     return [row[0] for row in found]
+
+
+def add_key(key: ClientKey) -> Transaction[None]:
+    yield "add_owner", {"owner": key.owner, "at": key.at}
+    yield "add_key", structs.asdict(key)
+
+
+def find_key_owner(which: str) -> Transaction[ClientKey | None]:
+    found = yield "find_key_owner", {"id": which}
+    return rows.to_client_key(found[0]) if found else None
+
+
+def has_keys() -> Transaction[bool]:
+    return bool((yield "has_keys", {})[0][0])
+
+
+def keys(owner: str) -> Transaction[list[ClientKey]]:
+    found = yield "list_keys", {"owner": owner}
+    return [rows.to_client_key(row) for row in found]
+
+
+def revoke_key(owner: str, which: str, at: float) -> Transaction[bool]:
+    return bool((yield "revoke_key", {"owner": owner, "id": which, "at": at}))
+
+
+def setting(owner: str, key: str) -> Transaction[bytes | None]:
+    found = yield "get_setting", {"owner": owner, "key": key}
+    return found[0][0] if found else None
+
+
+def put_setting(owner: str, key: str, value: bytes | None, at: float) -> Transaction[None]:
+    if value is None:
+        yield "delete_setting", {"owner": owner, "key": key}
+        return
+    yield "add_owner", {"owner": owner, "at": at}
+    yield "put_setting", {"owner": owner, "key": key, "value": value, "at": at}
+
+
+def settings(owner: str) -> Transaction[dict[str, bytes]]:
+    return dict((yield "list_settings", {"owner": owner}))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -89,8 +90,7 @@ class Lane(Generic[C, J]):
             told = (
                 [made] * len(entries) if made.error else self._work(made.result, [one.job for one in entries])
             )
-            for entry, one in zip(entries, told, strict=True):
-                _tell(entry, one)
+            _tell(entries, told)
         if connection is not None:
             self._leave(connection)
 
@@ -110,18 +110,22 @@ class Lane(Generic[C, J]):
         return taken, False
 
 
-def _tell(entry: _Entry[Any], told: Told) -> None:
-    try:
-        entry.loop.call_soon_threadsafe(_settle, entry.outcome, told)
-    except RuntimeError:
-        # The loop was closed meanwhile: nobody is there to be told.
-        return
+def _tell(entries: Sequence[_Entry[Any]], told: Sequence[Told]) -> None:
+    """Tell all who wait what came of their jobs; those in one loop together, since each call wakes it up."""
+    waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Told]]] = {}
+    for entry, one in zip(entries, told, strict=True):
+        waiting.setdefault(entry.loop, []).append((entry.outcome, one))
+    for loop, outcomes in waiting.items():
+        # A loop that was closed meanwhile: nobody is there to be told.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, outcomes)
 
 
-def _settle(outcome: asyncio.Future[Any], told: Told) -> None:
-    if outcome.cancelled():
-        return
-    if told.error is None:
-        outcome.set_result(told.result)
-    else:
-        outcome.set_exception(told.error)
+def _settle(outcomes: Sequence[tuple[asyncio.Future[Any], Told]]) -> None:
+    for outcome, told in outcomes:
+        if outcome.cancelled():
+            continue
+        if told.error is None:
+            outcome.set_result(told.result)
+        else:
+            outcome.set_exception(told.error)

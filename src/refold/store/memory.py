@@ -20,29 +20,29 @@ from refold.ports.store import (
     Compaction,
     CompactionKind,
     CompactionState,
+    Embedding,
     Head,
     Hit,
     Inherited,
     Listed,
+    Place,
     Session,
     Stored,
     Written,
 )
+from refold.store.memory_embeddings import MemoryEmbeddings
+from refold.store.memory_keys import MemoryKeys
 from refold.store.scan import search
 from refold.store.shelf import EVERYTHING, HAS_ENDED, Begun, Draft, Shelf
 
 T = TypeVar("T")
 
 
-class MemoryStore:
+class MemoryStore(MemoryEmbeddings, MemoryKeys):
     """A store that forgets everything when it is closed."""
 
     def __init__(self) -> None:
         self._shelves: dict[str, Shelf] = {}
-
-    def _shelf(self, owner: str) -> Shelf:
-        """The owner's shelf, or an empty one to look at."""
-        return self._shelves.get(owner) or Shelf()
 
     async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
         shelf = self._shelves.setdefault(head.owner, Shelf())
@@ -85,7 +85,7 @@ class MemoryStore:
     async def commit(self, seen: Head, batch: Batch) -> Head:
         draft = Draft(self._shelf(seen.owner), seen)
         draft.take(batch)
-        return draft.lay_down(batch.at)
+        return draft.lay_down(batch.at, batch.title)
 
     async def messages(
         self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None
@@ -97,6 +97,9 @@ class MemoryStore:
         shelf = self._shelf(head.owner)
         found = [shelf.message_range(head, seq, seq + 1) for seq in sorted(set(seqs))]
         return [message for one in found for message in one]
+
+    async def blob(self, head: Head, digest: bytes) -> bytes | None:
+        return self._shelf(head.owner).blobs.get((head.conversation, digest))
 
     async def find_key(self, head: Head, key: str) -> int | None:
         return self._shelf(head.owner).key_of(head, key)
@@ -169,13 +172,16 @@ class MemoryStore:
     async def summary(self, head: Head, number: int) -> Written | None:
         return self._shelf(head.owner).summary(head, number)
 
-    async def attach_summary(self, owner: str, session: str, written: Written) -> bool:
+    async def attach_summary(
+        self, owner: str, session: str, written: Written, embedding: Embedding | None = None
+    ) -> bool:
         shelf = self._shelf(owner)
         row = shelf.sessions.get(session)
         if row is None or row.last is None or row.summary:
             return False
         shelf.summaries.setdefault(written.id, written)
         shelf.sessions[session] = structs.replace(row, summary=written.id)
+        shelf.embed([embedding] if embedding else [])
         return True
 
     async def calls(self, owner: str, conversation: str, limit: int = 1_000) -> list[Call]:
@@ -183,6 +189,12 @@ class MemoryStore:
         return _newest(
             limit, shelf.calls.values(), lambda row: shelf.heads[row.branch].conversation == conversation
         )
+
+    async def reply_to(self, owner: str, call: str) -> bytes:
+        return self._shelf(owner).replies.get(call, b"")
+
+    async def places(self, owner: str, hashes: Sequence[bytes]) -> list[Place]:
+        return self._shelf(owner).places(hashes)
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
         calls = await self.calls(owner, conversation, EVERYTHING)
@@ -247,6 +259,8 @@ class MemoryStore:
             return row.holder == holder
         shelf.summaries[written.id] = written
         shelf.compactions[which] = structs.replace(row, state="summarised")
+        for one in shelf.failed(row.branch):
+            shelf.compactions[one.id] = structs.replace(one, state="superseded")
         return True
 
     async def give_up(
@@ -263,6 +277,10 @@ class MemoryStore:
             return False
         shelf.compactions[which] = structs.replace(row, state=state, error=error, holder="", until=0.0)
         return True
+
+    async def failures(self, owner: str, branch: str) -> tuple[int, float]:
+        rows = self._shelf(owner).failed(branch)
+        return len(rows), max((row.at for row in rows), default=0.0)
 
     async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:
         rows = self._shelf(owner).compactions.values()
@@ -316,9 +334,11 @@ class MemoryStore:
         shelf.delete(conversation)
         return 1
 
-    async def expire(self, owner: str, before: float) -> int:
+    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
         shelf = self._shelf(owner)
-        old = [begun.id for begun in shelf.conversations.values() if begun.updated_at < before]
+        old = [
+            one.id for one in shelf.conversations.values() if one.updated_at < before and one.id not in keep
+        ]
         for conversation in old:
             shelf.delete(conversation)
         return len(old)

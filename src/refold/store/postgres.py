@@ -1,13 +1,13 @@
 """The PostgreSQL driver and the store over it.
 
-One idea: a transaction is begun again wherever nothing can have come of it, and nowhere else. A connection that was lost before
-the commit took everything with it, so another is taken; one that was lost during the commit may have stored it, and then the
-caller is told that nobody knows. No connection is held while anything but the database is waited for.
+One idea: a transaction is begun again wherever nothing can have come of it, or where it cannot be done twice. A connection that was
+lost before the commit took everything with it, so another is taken; one that was lost during the commit may have stored it, and
+then the caller is told that nobody knows. No connection is held while anything but the database is waited for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,8 +18,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from refold.model.errors import Conflict, StoreError
-from refold.ports.store import Head, Session
+from refold.ports.store import Batch, Head, Session
 from refold.store import migrate, purging
+from refold.store.postgres_append import append, plain
 from refold.store.postgres_errors import in_our_words, lost, unknown_outcome, unreachable
 from refold.store.queries import load
 from refold.store.sqlstore import SqlStore
@@ -96,7 +97,34 @@ class PostgresDriver:
     async def close(self) -> None:
         await self._pool.close()
 
+    async def write_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A transaction in which one statement writes, and commits itself.
+
+        Where its answer was lost, it may have been stored. It is begun again all the same, because it writes only where nobody
+        has written since; but if somebody has, that may have been itself.
+        """
+        work = partial(self._look, partial(begin, *args, **kwargs))
+        try:
+            return await self._insist(work)
+        except _Lost:
+            await self._pool.check()
+        try:
+            return await self._insist(work)
+        except (_Lost, Conflict):
+            raise unknown_outcome(self.place) from None
+
     async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        try:
+            return await self._insist(work)
+        except _Lost:
+            # The server went away since: none of the connections that were kept is of any use.
+            await self._pool.check()
+        try:
+            return await self._insist(work)
+        except _Lost:
+            raise lost(self.place) from None
+
+    async def _insist(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         for left in reversed(range(ATTEMPTS)):
             try:
                 return await self._try(work)
@@ -107,11 +135,6 @@ class PostgresDriver:
                 raise await self._why(error) from None
             except (psycopg.Error, UnicodeEncodeError) as error:
                 raise in_our_words(error, self.place) from None
-            except _Lost:
-                if left < ATTEMPTS - 1:
-                    raise lost(self.place) from None
-                # The server went away since: none of the connections that were kept is of any use.
-                await self._pool.check()
         raise AssertionError
 
     async def _try(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -156,7 +179,7 @@ class PostgresDriver:
         if not parameters:
             # Without parameters it may be a script, of which the rows are of no interest.
             cursor = await connection.execute(statement)
-            return await cursor.fetchall() if cursor.description else []
+            return await _rows(cursor)
         async with connection.cursor(binary=True) as cursor:
             if isinstance(parameters, Mapping):
                 await cursor.execute(statement, parameters)
@@ -226,11 +249,16 @@ class PostgresStore(SqlStore):
             # Another began it at this moment; by now it is there to be found.
             return await super().create(head, session, title=title, at=at)
 
+    async def _commit(self, seen: Head, batch: Batch) -> Head:
+        if (asked := plain(seen, batch)) is not None:
+            return await self._database.write_at_once(append, seen, asked)
+        return await super()._commit(seen, batch)
+
     async def delete(self, owner: str, conversation: str = "") -> int:
         return await self._database.write_at_length(purging.delete, owner, conversation)
 
-    async def expire(self, owner: str, before: float) -> int:
-        return await self._database.write_at_length(purging.expire, owner, before)
+    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
+        return await self._database.write_at_length(purging.expire, owner, before, keep)
 
 
 def _bring_up_to_date() -> Transaction[list[str]]:
@@ -274,7 +302,13 @@ async def _set_autocommit(connection: Connection, *, on: bool) -> None:
 
 async def _all_rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
     """The rows of all parameters that a statement was run with."""
-    rows: list[Row] = await cursor.fetchall() if cursor.description else []
+    rows = await _rows(cursor)
     while cursor.nextset():
-        rows += await cursor.fetchall() if cursor.description else []
+        rows += await _rows(cursor)
     return rows
+
+
+async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
+    # The cursor's own description says the same, and takes longer than all else that is done to a row here.
+    result = cursor.pgresult
+    return await cursor.fetchall() if result is not None and result.nfields else []

@@ -6,6 +6,10 @@ way to delete a message is open. Cached summaries do not say which conversation 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec import json
+
 from refold.store.transactions import Transaction
 
 
@@ -19,8 +23,9 @@ def delete(owner: str, conversation: str) -> Transaction[int]:
     return len(found)
 
 
-def expire(owner: str, before: float) -> Transaction[int]:
-    found = yield "expire_conversations", {"owner": owner, "before": before}
+def expire(owner: str, before: float, keep: Sequence[str] = ()) -> Transaction[int]:
+    kept = json.encode([*keep]).decode()
+    found = yield "expire_conversations", {"owner": owner, "before": before, "keep": kept}
     return (yield from _forget(owner, len(found)))
 
 

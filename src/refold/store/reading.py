@@ -58,6 +58,12 @@ def pick(head: Head, seqs: Sequence[int]) -> Transaction[list[Stored]]:
     return [rows.to_stored(row) for row in found]
 
 
+def blob(head: Head, digest: bytes) -> Transaction[bytes | None]:
+    asked = {"owner": head.owner, "conversation": head.conversation, "digest": digest}
+    found = yield "get_blob", asked
+    return found[0][0] if found else None
+
+
 def find_key(head: Head, key: str) -> Transaction[int | None]:
     links = yield from line(head, EVERYTHING)
     for branch, _, ends in links:

@@ -12,7 +12,18 @@ from msgspec import structs
 
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.store import Call, Compaction, Head, Hit, Listed, Session, Stored, Written
+from refold.ports.store import (
+    Call,
+    ClientKey,
+    Compaction,
+    Embedding,
+    Head,
+    Hit,
+    Listed,
+    Session,
+    Stored,
+    Written,
+)
 from refold.store.transactions import Parameters, Row
 from refold.store.words import scope, spaced
 
@@ -32,6 +43,11 @@ _COMPACTION = (
 """Where a statement leaves out the last column, the value has its default."""
 
 _LISTED = ("id", "branch", "title", "model", "format", "messages", "compactions", "sessions", "branches")
+
+
+def folded(name: str, title: str) -> str:
+    """The name and the title of a conversation as they are searched."""
+    return f"{name}\n{title}".casefold()
 
 
 def to_head(row: Row) -> Head:
@@ -58,6 +74,16 @@ def to_written(row: Row) -> Written:
 
 def to_summary(body: bytes) -> Summary:
     return _SUMMARY.decode(body)
+
+
+def to_embedding(row: Row) -> Embedding:
+    session, summary, name, vector, at = row
+    return Embedding(session=session, summary=summary, name=name, vector=vector, at=at)
+
+
+def to_client_key(row: Row) -> ClientKey:
+    owner, which, digest, name, at, revoked_at = row
+    return ClientKey(owner=owner, id=which, digest=digest, name=name, at=at, revoked_at=revoked_at)
 
 
 def to_call(row: Row) -> Call:
@@ -120,6 +146,11 @@ def of_message(head: Head, message: Stored) -> Parameters:
     }
 
 
+def of_blob(head: Head, body: bytes) -> Parameters:
+    digest = sha256(body).digest()
+    return {"owner": head.owner, "conversation": head.conversation, "digest": digest, "body": body}
+
+
 def of_session(head: Head, session: Session) -> Parameters:
     return {
         "owner": head.owner,
@@ -152,6 +183,10 @@ def of_summary(owner: str, branch: str, written: Written) -> Parameters:
         "carry": written.carry,
         "at": written.at,
     }
+
+
+def of_embedding(owner: str, embedding: Embedding) -> Parameters:
+    return {"owner": owner} | structs.asdict(embedding)
 
 
 def of_call(owner: str, call: Call) -> Parameters:

@@ -7,8 +7,9 @@ goes wrong on the way leaves the shelf as it was, so this is the reference for w
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
+from hashlib import sha256
 from operator import add
 
 from msgspec import Struct, structs
@@ -20,10 +21,13 @@ from refold.ports.store import (
     Batch,
     Call,
     Change,
+    ClientKey,
     Compaction,
+    Embedding,
     Head,
     Inherited,
     Listed,
+    Place,
     Session,
     Stored,
     Written,
@@ -57,10 +61,16 @@ class Shelf:
         self.sessions: dict[str, Session] = {}
         self.compactions: dict[str, Compaction] = {}
         self.summaries: dict[str, Written] = {}
+        self.embeddings: dict[str, dict[str, Embedding]] = {}
         self.calls: dict[str, Call] = {}
+        self.replies: dict[str, bytes] = {}
+        self.chains: dict[bytes, set[tuple[str, int]]] = {}
         self.pins: set[tuple[str, int]] = set()
+        self.blobs: dict[tuple[str, bytes], bytes] = {}
         self.cached: dict[str, Summary] = {}
         self.learnt: dict[tuple[str, str], bytes] = {}
+        self.client_keys: dict[str, ClientKey] = {}
+        self.settings: dict[str, bytes] = {}
 
     def head(self, conversation: str, branch: str) -> Head:
         """A branch that is there.
@@ -121,6 +131,9 @@ class Shelf:
                 return self.summaries[best.id]
         return None
 
+    def failed(self, branch: str) -> list[Compaction]:
+        return [row for row in self.compactions.values() if row.branch == branch and row.state == "failed"]
+
     def raw(self, head: Head) -> list[int]:
         """Messages whose shortening on arrival was taken back."""
         rows = [row for row in self.compactions.values() if row.branch == head.branch]
@@ -141,6 +154,22 @@ class Shelf:
         self.compactions[row.id] = row
         if (written := inherited.shown.written) is not None:
             self.summaries[written.id] = written
+
+    def places(self, hashes: Sequence[bytes]) -> list[Place]:
+        order = {branch: index for index, branch in enumerate(self.heads)}
+        found = [
+            Place(one, head.conversation, branch, size, head.next_seq, head.format)
+            for one in hashes
+            for branch, size in self.chains.get(one, ())
+            if (head := self.heads[branch])
+        ]
+        return sorted(found, key=lambda at: (at.size == at.length, order[at.branch], at.size), reverse=True)
+
+    def embed(self, embeddings: Sequence[Embedding]) -> int:
+        fitting = [one for one in embeddings if _is_of(one, self.sessions.get(one.session))]
+        for one in fitting:
+            self.embeddings.setdefault(one.session, {})[one.name] = one
+        return len(fitting)
 
     def begin(self, head: Head, session: Session) -> Head:
         """A branch with nothing of its own yet."""
@@ -186,11 +215,16 @@ class Shelf:
         for branch in gone:
             del self.heads[branch], self.messages[branch], self.texts[branch]
         self.sessions = {key: row for key, row in self.sessions.items() if row.branch not in gone}
+        self.embeddings = {key: kept for key, kept in self.embeddings.items() if key in self.sessions}
         self.compactions = {key: row for key, row in self.compactions.items() if row.branch not in gone}
         self.calls = {key: row for key, row in self.calls.items() if row.branch not in gone}
+        self.replies = {key: body for key, body in self.replies.items() if key in self.calls}
+        for places in self.chains.values():
+            places -= {place for place in places if place[0] in gone}
         self.keys = {key: seq for key, seq in self.keys.items() if key[0] not in gone}
         self.summaries = {key: written for key, written in self.summaries.items() if key not in mine}
         self.pins = {pin for pin in self.pins if pin[0] not in gone}
+        self.blobs = {key: body for key, body in self.blobs.items() if key[0] != conversation}
         self.cached.clear()
 
 
@@ -210,6 +244,10 @@ class Draft:
         self._compactions = ChainMap[str, Compaction]({}, shelf.compactions)
         self._summaries = ChainMap[str, Written]({}, shelf.summaries)
         self._calls = ChainMap[str, Call]({}, shelf.calls)
+        self._chains: tuple[bytes, ...] = ()
+        self._blobs: tuple[bytes, ...] = ()
+        self._embeddings: tuple[Embedding, ...] = ()
+        self._reopened = ""
 
     def take(self, batch: Batch) -> None:
         for message in batch.messages:
@@ -223,23 +261,32 @@ class Draft:
         for call in batch.calls:
             if call.branch in self._shelf.heads:
                 self._calls.setdefault(call.id, call)
+        self._chains, self._embeddings, self._blobs = batch.chains, batch.embeddings, batch.blobs
         notes = self.head.notes if batch.notes is None else batch.notes
         model = self.head.model if batch.model is None else batch.model
         revision = self.head.revision + batch.revises
         self.head = structs.replace(self.head, notes=notes, model=model, revision=revision)
 
-    def lay_down(self, at: float) -> Head:
+    def lay_down(self, at: float, title: str = "") -> Head:
         shelf, head = self._shelf, self.head
         shelf.messages[head.branch] += [structs.replace(message, text="") for message in self._messages]
         shelf.texts[head.branch] += [prepare(message.text) for message in self._messages]
         shelf.keys |= {(head.branch, message.key): message.seq for message in self._messages if message.key}
         shelf.sessions.update(self._sessions.maps[0])
+        shelf.embeddings.pop(self._reopened, None)
+        shelf.embed(self._embeddings)
         shelf.compactions.update(self._compactions.maps[0])
         shelf.summaries.update(self._summaries.maps[0])
-        shelf.calls.update(self._calls.maps[0])
+        shelf.replies |= {call.id: call.reply for call in self._calls.maps[0].values() if call.reply}
+        shelf.calls |= {key: structs.replace(call, reply=b"") for key, call in self._calls.maps[0].items()}
+        for size, one in enumerate(self._chains, head.next_seq - len(self._chains) + 1):
+            shelf.chains.setdefault(one, set()).add((head.branch, size))
+        shelf.blobs |= {(head.conversation, sha256(body).digest()): body for body in self._blobs}
         shelf.heads[head.branch] = head
         conversation = shelf.conversations[head.conversation]
-        shelf.conversations[head.conversation] = structs.replace(conversation, updated_at=at)
+        shelf.conversations[head.conversation] = structs.replace(
+            conversation, updated_at=at, title=conversation.title or title
+        )
         return head
 
     def _append(self, message: Stored) -> None:
@@ -313,6 +360,12 @@ class Draft:
         self._sessions[child.id] = structs.replace(child, state="undone", last=self.head.next_seq)
         self._sessions[parent.id] = structs.replace(parent, last=None, closed_at=None, summary="", tokens=0)
         self.head = structs.replace(self.head, session=parent.id)
+        self._reopened = parent.id
+
+
+def _is_of(embedding: Embedding, session: Session | None) -> bool:
+    """Is this the vector of the summary that a closed session has?"""
+    return session is not None and session.last is not None and session.summary == embedding.summary
 
 
 def _fresh(head: Head, session: Session) -> Session:

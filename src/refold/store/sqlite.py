@@ -155,9 +155,10 @@ class SqliteStore(SqlStore):
         await self._wipe()
         return deleted
 
-    async def expire(self, owner: str, before: float) -> int:
-        deleted = await super().expire(owner, before)
-        await self._wipe()
+    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
+        deleted = await super().expire(owner, before, keep)
+        if deleted:  # it is asked every hour, and the whole index would be written anew for nothing
+            await self._wipe()
         return deleted
 
     async def backup(self, path: Path) -> None:

@@ -13,18 +13,31 @@ from refold.ports.store import (
     Batch,
     Call,
     CallKind,
+    ClientKey,
     Compaction,
     CompactionKind,
     CompactionState,
+    Embedding,
     Head,
     Hit,
     Inherited,
     Listed,
+    Place,
     Session,
     Stored,
     Written,
 )
-from refold.store import beginning, committing, keeping, listing, purging, reading, working
+from refold.store import (
+    beginning,
+    chaining,
+    committing,
+    embedding,
+    keeping,
+    listing,
+    purging,
+    reading,
+    working,
+)
 from refold.store.failpoints import reach
 from refold.store.transactions import Driver
 
@@ -53,9 +66,12 @@ class SqlStore:
         return await self._read(beginning.head, owner, conversation, branch)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        head = await self._write(committing.commit, seen, batch)
+        head = await self._commit(seen, batch)
         reach("commit.after_commit")
         return head
+
+    async def _commit(self, seen: Head, batch: Batch) -> Head:
+        return await self._write(committing.commit, seen, batch)
 
     async def messages(
         self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None
@@ -64,6 +80,9 @@ class SqlStore:
 
     async def pick(self, head: Head, seqs: Sequence[int]) -> list[Stored]:
         return await self._read(reading.pick, head, seqs)
+
+    async def blob(self, head: Head, digest: bytes) -> bytes | None:
+        return await self._read(reading.blob, head, digest)
 
     async def find_key(self, head: Head, key: str) -> int | None:
         return await self._read(reading.find_key, head, key)
@@ -109,11 +128,40 @@ class SqlStore:
     async def summary(self, head: Head, number: int) -> Written | None:
         return await self._read(reading.summary, head, number)
 
-    async def attach_summary(self, owner: str, session: str, written: Written) -> bool:
-        return await self._write(working.attach_summary, owner, session, written)
+    async def attach_summary(
+        self, owner: str, session: str, written: Written, embedding: Embedding | None = None
+    ) -> bool:
+        return await self._write(working.attach_summary, owner, session, written, embedding)
+
+    async def embed(self, owner: str, embeddings: Sequence[Embedding]) -> int:
+        return await self._write(embedding.embed, owner, embeddings)
+
+    async def embeddings(self, owner: str, sessions: Sequence[str]) -> list[Embedding]:
+        return await self._read(embedding.embeddings, owner, sessions)
+
+    async def unembedded(self, owner: str, name: str, limit: int = 100) -> list[Session]:
+        return await self._read(embedding.unembedded, owner, name, limit)
+
+    async def nearest(
+        self,
+        owner: str,
+        name: str,
+        vector: bytes,
+        *,
+        conversation: str = "",
+        limit: int = 20,
+        least: float = -1.0,
+    ) -> list[tuple[str, Session]]:
+        return await self._read(embedding.nearest, owner, name, vector, conversation, limit, least)
 
     async def calls(self, owner: str, conversation: str, limit: int = 1_000) -> list[Call]:
         return await self._read(reading.calls, owner, conversation, limit)
+
+    async def reply_to(self, owner: str, call: str) -> bytes:
+        return await self._read(chaining.reply_to, owner, call)
+
+    async def places(self, owner: str, hashes: Sequence[bytes]) -> list[Place]:
+        return await self._read(chaining.places, owner, hashes)
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
         return await self._read(reading.spent, owner, conversation, kind)
@@ -147,6 +195,9 @@ class SqlStore:
     ) -> bool:
         return await self._write(working.give_up, owner, which, holder, state, error)
 
+    async def failures(self, owner: str, branch: str) -> tuple[int, float]:
+        return await self._read(working.failures, owner, branch)
+
     async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:
         return await self._read(working.unfinished, owner, branch)
 
@@ -165,6 +216,30 @@ class SqlStore:
     async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None:
         await self._write(keeping.learn, owner, topic, key, value, at)
 
+    async def add_key(self, key: ClientKey) -> None:
+        await self._write(keeping.add_key, key)
+
+    async def find_key_owner(self, which: str) -> ClientKey | None:
+        return await self._read(keeping.find_key_owner, which)
+
+    async def has_keys(self) -> bool:
+        return await self._read(keeping.has_keys)
+
+    async def keys(self, owner: str) -> list[ClientKey]:
+        return await self._read(keeping.keys, owner)
+
+    async def revoke_key(self, owner: str, which: str, at: float) -> bool:
+        return await self._write(keeping.revoke_key, owner, which, at)
+
+    async def setting(self, owner: str, key: str) -> bytes | None:
+        return await self._read(keeping.setting, owner, key)
+
+    async def put_setting(self, owner: str, key: str, value: bytes | None, at: float) -> None:
+        await self._write(keeping.put_setting, owner, key, value, at)
+
+    async def settings(self, owner: str) -> dict[str, bytes]:
+        return await self._read(keeping.settings, owner)
+
     async def damaged(self, head: Head) -> list[int]:
         return await self._read(reading.damaged, head)
 
@@ -180,8 +255,8 @@ class SqlStore:
     async def delete(self, owner: str, conversation: str = "") -> int:
         return await self._write(purging.delete, owner, conversation)
 
-    async def expire(self, owner: str, before: float) -> int:
-        return await self._write(purging.expire, owner, before)
+    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
+        return await self._write(purging.expire, owner, before, keep)
 
     async def close(self) -> None:
         await self._driver.close()

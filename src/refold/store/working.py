@@ -10,8 +10,9 @@ from msgspec import json
 
 from refold.model.errors import NotFound
 from refold.model.summary import Summary
-from refold.ports.store import Call, Compaction, CompactionState, Written
+from refold.ports.store import Call, Compaction, CompactionState, Embedding, Written
 from refold.store import rows
+from refold.store.embedding import embed
 from refold.store.failpoints import reach
 from refold.store.transactions import Transaction
 
@@ -45,6 +46,7 @@ def reply(owner: str, which: str, holder: str, written: Written, call: Call | No
     if not marked:
         return (yield from _has_replied(owner, which, holder))
     yield "put_summary", rows.of_summary(owner, marked[0][0], written)
+    yield "forget_failures", {"owner": owner, "branch": marked[0][0]}
     reach("reply.before_commit")
     return True
 
@@ -52,6 +54,11 @@ def reply(owner: str, which: str, holder: str, written: Written, call: Call | No
 def give_up(owner: str, which: str, holder: str, state: CompactionState, error: str) -> Transaction[bool]:
     ended = {"owner": owner, "id": which, "holder": holder, "state": state, "error": error}
     return bool((yield "give_up_compaction", ended))
+
+
+def failures(owner: str, branch: str) -> Transaction[tuple[int, float]]:
+    found = yield "count_failures", {"owner": owner, "branch": branch}
+    return found[0][0], found[0][1]
 
 
 def unfinished(owner: str, branch: str) -> Transaction[list[Compaction]]:
@@ -66,10 +73,13 @@ def forget_plans(owner: str, before: float) -> Transaction[int]:
     return len((yield "forget_plans", {"owner": owner, "before": before}))
 
 
-def attach_summary(owner: str, session: str, written: Written) -> Transaction[bool]:
+def attach_summary(
+    owner: str, session: str, written: Written, embedding: Embedding | None
+) -> Transaction[bool]:
     attached = yield "attach_summary", {"owner": owner, "id": session, "summary": written.id}
     if attached:
         yield "keep_summary", rows.of_summary(owner, attached[0][0], written)
+        yield from embed(owner, (embedding,) if embedding else ())
     return bool(attached)
 
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from refold.model.errors import Conflict, StoreError
-from tests.contract.talks import ANNA, begin, read, say
+from refold.ports.store import Batch, Head, Store
+from tests.contract.talks import ANNA, begin, call, messages, read, say
 from tests.store.postgres.trouble import (
     SHORT,
     by_hand,
@@ -16,6 +17,12 @@ from tests.store.postgres.trouble import (
     opened,
     waiting_backend,
 )
+
+
+async def settle(store: Store, head: Head, text: str) -> Head:
+    """Something said, and what it took: several statements in one transaction, where `say` is one that commits itself."""
+    batch = Batch(at=2.0, messages=messages(head, text), calls=(call(head, text, input=1),))
+    return await store.commit(head, batch)
 
 
 async def test_connections_that_died_while_nobody_used_them_are_not_noticed(url, store):
@@ -28,11 +35,12 @@ async def test_connections_that_died_while_nobody_used_them_are_not_noticed(url,
     assert await store.owners() == [ANNA]
 
 
-async def test_a_transaction_whose_connection_was_lost_is_begun_again(url, store):
+@pytest.mark.parametrize("write", [say, settle])
+async def test_a_transaction_whose_connection_was_lost_is_begun_again(url, store, write):
     head = await begin(store)
     with by_hand(url) as connection:
         lock_branch(connection)
-        writer = asyncio.create_task(say(store, head, "hello"))
+        writer = asyncio.create_task(write(store, head, "hello"))
         kill(url, f"pid = {await waiting_backend(url)}")
         connection.rollback()
 
@@ -40,11 +48,14 @@ async def test_a_transaction_whose_connection_was_lost_is_begun_again(url, store
     assert await read(store, head) == ["hello"]
 
 
-async def test_a_connection_that_is_lost_again_and_again_is_an_error_and_nothing_is_stored(url, store):
+@pytest.mark.parametrize(
+    ("write", "outcome"), [(settle, "nothing was stored"), (say, "not known whether it was stored")]
+)
+async def test_a_connection_that_is_lost_again_and_again_is_an_error(url, store, write, outcome):
     head = await begin(store)
     with by_hand(url) as connection:
         lock_branch(connection)
-        writer = asyncio.create_task(say(store, head, "hello"))
+        writer = asyncio.create_task(write(store, head, "hello"))
         first = await waiting_backend(url)
         kill(url, f"pid = {first}")
         while (second := await waiting_backend(url)) == first:
@@ -54,7 +65,7 @@ async def test_a_connection_that_is_lost_again_and_again_is_an_error_and_nothing
             await writer
 
     assert "lost" in error.value.message
-    assert "nothing was stored" in error.value.message
+    assert outcome in error.value.message
     assert error.value.hint
     assert await read(store, await say(store, head, "again")) == ["again"]
 
@@ -72,7 +83,7 @@ async def test_a_connection_that_is_lost_during_the_commit_is_an_unknown_outcome
         )
         connection.commit()
         connection.execute("SELECT pg_advisory_xact_lock(1)")
-        writer = asyncio.create_task(say(store, head, "hello"))
+        writer = asyncio.create_task(settle(store, head, "hello"))
         kill(url, f"pid = {await waiting_backend(url)}")
         with pytest.raises(StoreError) as error:
             await writer
@@ -83,6 +94,21 @@ async def test_a_connection_that_is_lost_during_the_commit_is_an_unknown_outcome
     found = await store.head(ANNA, "talk")
     assert found
     assert (await say(store, found, "again")).next_seq == found.next_seq + 1
+
+
+async def test_where_another_was_first_after_a_loss_nobody_knows_who_it_was(url, store):
+    head = await begin(store)
+    with by_hand(url) as connection:
+        lock_branch(connection)
+        writer = asyncio.create_task(say(store, head, "hello"))
+        kill(url, f"pid = {await waiting_backend(url)}")
+        connection.execute("UPDATE branch SET epoch = epoch + 1")
+        connection.commit()
+        with pytest.raises(StoreError) as error:
+            await writer
+
+    assert "not known whether it was stored" in error.value.message
+    assert not isinstance(error.value, Conflict)
 
 
 async def test_a_server_that_was_started_again_is_used_by_the_next_call(server, url, store):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from refold.ports.store import Head
+from refold.ports.store import Batch, Head
 from refold.store.postgres import PostgresStore
-from tests.contract.talks import ANNA, begin, say
+from tests.contract.talks import ANNA, begin, messages, say
 from tests.store.postgres.trouble import (
     by_hand,
 )
@@ -46,3 +46,34 @@ async def test_a_purge_of_a_branch_takes_its_words_with_it(url, store):
 
     with by_hand(url) as connection:
         assert connection.execute("SELECT count(*) FROM words").fetchone() == (0,)
+
+
+TEXTS = (
+    "",
+    "a",
+    "of the of the of",
+    "max_page_count isn't src/a.py: C:\\x 'quoted' 1:2A",
+    "Ünïcode ﬁne ½ 他的书 ไทย हिन्दी",
+    "w " * 2_000,
+    "w " * 2_001,
+)
+
+
+async def test_one_message_alone_is_indexed_as_it_is_among_others(url, store):
+    """It goes in with a statement of its own."""
+    together = await begin(store, "together")
+    await store.commit(together, Batch(at=2.0, messages=messages(together, *TEXTS)))
+    head = await begin(store, "talk")
+    for text in TEXTS:
+        head = await say(store, head, text)
+
+    with by_hand(url) as connection:
+        connection.execute("SET search_path = refold")
+        asked = (
+            "SELECT seq, ts_filter(words, '{d}'), length(words) FROM words WHERE branch = %s ORDER BY ordinal"
+        )
+        alone, others = (
+            connection.execute(asked, [f"{name}/main"]).fetchall() for name in ("talk", "together")
+        )
+    assert alone == others
+    assert len({seq for seq, *_ in alone}) == len(TEXTS) - 1, "there are no words in the first"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import structs
+
 from refold.ports.store import Batch
 from tests.contract.talks import (
     ANNA,
     BORIS,
     begin,
+    embedding,
     fold,
     planned,
     read,
@@ -28,7 +31,9 @@ async def test_what_is_deleted_is_on_the_disk_no_more(store, tmp_path):
         head = await begin(store, f"{secret}{number}", title=f"about {secret}")
         head = await say(store, head, f"the {secret} number {number}", f"{secret} " * 900)
         await store.cache(ANNA, f"key{number}", summary(f"a {secret}"), 1.0)
-    head = await store.commit(head, Batch(at=3.0, changes=(fold(head, 1, secret),), notes=b"about a kraken"))
+    near = structs.replace(embedding(head.session, secret), vector=secret.encode())
+    batch = Batch(at=3.0, changes=(fold(head, 1, secret),), embeddings=(near,), notes=b"about a kraken")
+    head = await store.commit(head, batch)
     await store.plan(ANNA, planned(head, f"{secret}-plan"))
     await store.search(ANNA, secret)
     await say(store, await begin(store, "kept"), other)

@@ -3,12 +3,12 @@
 WITH touched AS (
     UPDATE conversation SET updated_at = :at
     WHERE owner = :owner AND id = :conversation
-    RETURNING owner, id
+    RETURNING id
 )
 UPDATE branch
 SET next_seq = :to_seq, epoch = :to_epoch, revision = :to_revision, notes = coalesce(:notes, notes), model = coalesce(:model, model)
 FROM touched
-WHERE branch.owner = touched.owner AND branch.conversation = touched.id AND branch.id = :branch
+WHERE branch.owner = :owner AND branch.conversation = :conversation AND branch.id = :branch
     AND branch.next_seq = :seen_seq AND branch.epoch = :seen_epoch
     AND branch.revision = :seen_revision AND branch.session = :seen_session
 RETURNING

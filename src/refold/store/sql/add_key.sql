@@ -1,0 +1,2 @@
+-- Keep a key of a client, as its digest.
+INSERT INTO api_key (owner, id, digest, name, at, revoked_at) VALUES (:owner, :id, :digest, :name, :at, :revoked_at)

@@ -1,0 +1,2 @@
+-- What an owner has set.
+SELECT value FROM setting WHERE owner = :owner AND key = :key
