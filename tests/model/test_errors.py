@@ -42,6 +42,9 @@ def test_an_upstream_error_says_what_it_means():
     [
         errors.MissingExtra("tokens", "counting"),
         errors.WireError("odd", place="input[2]", hint="look"),
+        errors.SettingError("server.port", "it is out of range", place="refold.toml", hint="look"),
+        errors.SettingFixed("cache.ttl", "the flag --cache-ttl"),
+        errors.SettingLocked("store.url"),
         errors.ContextOverflow("too long", overflow=Overflow("input_too_long", limit=8)),
     ],
 )

@@ -10,7 +10,7 @@ from refold.core.budget import exact
 from refold.core.emergency import reduce
 from refold.core.extractive import terms_in_sight
 from refold.core.fold import Folded
-from refold.core.plan import Frame, Now, limit_for
+from refold.core.frame import Frame, Now, limit_for
 from refold.core.stages import AnyStage, Fit
 from refold.core.stages.shown import Edit, Item, Room, Shown, handle_of
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN

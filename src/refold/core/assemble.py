@@ -13,6 +13,7 @@ A summary is data that somebody else wrote: it stands between fences, and a fenc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct, structs
@@ -77,11 +78,15 @@ def framed(text: str, policy: Policy, summary: Summary) -> str:
     texts = policy.texts
     opening = texts.opening.replace("{handles}", _covered(summary))
     if texts.fence:
-        inside = text.replace(f"</{texts.fence}", f"< /{texts.fence}")
-        text = f"<{texts.fence}>\n{inside}\n</{texts.fence}>"
+        text = f"<{texts.fence}>\n{_without(f'</{texts.fence}', text)}\n</{texts.fence}>"
     elif end := texts.closing.strip():
-        text = text.replace(end, f"{end[0]} {end[1:]}")
+        text = _without(end, text)
     return f"{opening}{text}{texts.closing}"
+
+
+def _without(end: str, text: str) -> str:
+    """A text in which nothing is our end: however it is written, a model would take it for one."""
+    return re.sub(re.escape(end), lambda found: f"{found[0][0]} {found[0][1:]}", text, flags=re.IGNORECASE)
 
 
 def _covered(summary: Summary) -> str:

@@ -94,7 +94,7 @@ def _thinned(window: Window, own: list[Mark], excess: int) -> Window:
     for index in sorted({index - first for (index, _), _ in own if index >= first}):
         message = messages[index]
         if excess > 0 and (found := count_breakpoints(message.parts)):
-            messages[index] = message.with_parts(tuple(map(_unmarked, message.parts)))
+            messages[index] = unmarked(message)
             excess -= found
     return structs.replace(window, messages=tuple(messages))
 
@@ -214,6 +214,13 @@ def _ttl_at(place: Place, own: list[Mark], ttl: Ttl) -> Ttl:
 def _breakpoint(place: Place, reason: str, ttl: Ttl) -> Breakpoint:
     index, part = place
     return Breakpoint(None if index == _SYSTEM else index, part, ttl, reason)
+
+
+def unmarked(message: Message) -> Message:
+    """The message without any breakpoint."""
+    if not count_breakpoints(message.parts):
+        return message
+    return message.with_parts(tuple(map(_unmarked, message.parts)))
 
 
 def _unmarked(part: Part) -> Part:

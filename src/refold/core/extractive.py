@@ -13,7 +13,8 @@ from msgspec import structs
 
 from refold.core.assemble import lead_of, summary_handle
 from refold.core.fold import Folded
-from refold.core.plan import Frame, SummaryRequest
+from refold.core.frame import Frame
+from refold.core.plan import SummaryRequest
 from refold.core.stages.shown import Item, handle_of
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN, Digest, Sight, digest, in_sight
 from refold.core.summary.facts import text_of

@@ -17,6 +17,7 @@ from refold.core.assemble import NO_LEAD, Lead
 from refold.core.stages.shown import Item, Shown
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
+from refold.core.thoughts import has_thoughts, thoughtless
 from refold.core.turns import starts_turn
 from refold.core.view import Entry, View
 from refold.model.message import Message
@@ -150,14 +151,31 @@ class Folded(Struct, frozen=True, dict=True):
         return is_said and not self.shown.progress.open_calls
 
     @property
+    def seq_at_work(self) -> int:
+        """The number of the first message of a turn that is still at work; `size` where none is."""
+        is_over = self.is_turn_over or not len(self.shown)
+        return self.size if is_over else self.number(self.active)
+
+    @property
+    def is_bound(self) -> bool:
+        """Is a turn at work that has signed thoughts? Then a change before them would make them void."""
+        if not self.shown.dialect.signed_thinking or self.is_turn_over:
+            return False
+        return any(has_thoughts(message) for message in self.shown.messages(self.active))
+
+    @property
     def touchable(self) -> Shown:
         """What is shown, as a policy's own stages take it: a turn that is over is protected no more."""
         items = self.items
         return structs.replace(items, protected=len(items.items)) if self.is_turn_over else items
 
     def show(self, items: Sequence[Item]) -> Folded:
-        """The same branch shown another way."""
+        """The same branch shown another way. A thought is bound to all that was said before it, so those that are signed leave
+        whole; only a turn that is still at work needs its own.
+        """
         view = self.shown
+        if view.dialect.signed_thinking:
+            items = thoughtless(items, self.seq_at_work, view.counter)
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
             (item.message for item in items), (item.tokens for item in items)
         )

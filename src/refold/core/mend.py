@@ -9,15 +9,31 @@ from __future__ import annotations
 from refold.core.fold import Folded
 from refold.core.pairs import repair
 from refold.core.stages.shown import Edit, Item, handle_of
+from refold.core.thoughts import thoughtless
 
 _SET_RIGHT = ("starts_without_user", "too_many_breakpoints")
 """A bridge helps the one; of too many breakpoints the oldest are left out."""
 REASON = "the messages broke a rule of their format"
+VOID = "the provider no longer takes the thoughts that it signed"
 
 
 def is_broken(folded: Folded) -> bool:
     """Is anything wrong with the messages shown that assembling a window does not set right?"""
     return any(found.rule not in _SET_RIGHT for found in folded.shown.violations())
+
+
+def forget_thoughts(folded: Folded) -> tuple[Folded, tuple[Edit, ...]]:
+    """What is shown, without any signed thought: the provider says that they no longer hold."""
+    if not folded.shown.dialect.signed_thinking or not (folded.edited or folded.lead.tokens):
+        return folded, ()  # nothing was shown another way than it came, so it is not our doing
+    items = folded.items.items
+    kept = thoughtless(items, folded.size, folded.shown.counter)
+    edits = tuple(
+        Edit("mend", item.seq, item.tokens, left.tokens, VOID, handle_of(item.seq))
+        for item, left in zip(items, kept, strict=True)
+        if item is not left
+    )
+    return (folded.show(kept) if edits else folded), edits
 
 
 def mend(folded: Folded, *, as_request: bool = False) -> tuple[Folded, tuple[Edit, ...]]:

@@ -12,68 +12,39 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from refold.core import cut as cuts
-from refold.core.assemble import assemble, lead_of, needs_bridge
-from refold.core.budget import exact, input_limit, limit_of, tokens_of
-from refold.core.cost import Prices, fold_at
+from refold.core.assemble import assemble, lead_of
+from refold.core.budget import exact, limit_of, tokens_of
 from refold.core.emergency import reduce, squeeze_in
 from refold.core.fold import Folded
+from refold.core.frame import (
+    Frame,
+    Now,
+    effective_for,
+    fits,
+    limit_for,
+    room_for,
+    size_of,
+    target_for,
+)
 from refold.core.keep import cut_at
-from refold.core.measure import FixedCost, measure
-from refold.core.policy import Policy
+from refold.core.measure import measure
+from refold.core.reasons import reason_to_act, reason_to_reduce
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.shown import Edit, Item, Room
 from refold.core.summary.checks import check_summary
-from refold.core.triggers import Facts, due, message_limit
-from refold.model.budget import Budget, Share
+from refold.core.triggers import message_limit
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
-from refold.model.trigger import Moment
-from refold.model.window import Fixed, Window
+from refold.model.window import Window
 
 Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]
 
-MAX_IN_VAIN = 3
-"""After so many compactions in a row that gained nothing, only a window that does not fit is worth another."""
 QUESTION_SHARE = 0.15
 """Of the room: a longer question is for the summary to carry, where its turn is too large to stay whole."""
 _BY_MESSAGE = (DescribeMedia, DropReasoning, Supersede)
 """Stages that make single messages smaller and remember no boundary."""
 LEAST_SUMMARY = 0.15
 """Of the room: a summary may take so much even where the tail alone leaves less; the tail is cut then."""
-
-
-class Frame(Struct, frozen=True):
-    """What stays the same from call to call: the client's instructions, the budget, the policy, the prices."""
-
-    fixed: Fixed
-    cost: FixedCost
-    budget: Budget
-    policy: Policy
-    prices: Prices | None = None
-    bridge: int = 0
-    """What the user's words take that stand first where nothing else of the user's does."""
-
-
-class Now(Struct, frozen=True):
-    """What is special about this moment."""
-
-    moment: Moment
-    size: int | None = None
-    """The best measure of the context there is; None where it has to be counted."""
-    reported: int | None = None
-    idle_s: float | None = None
-    limit: int | None = None
-    """A limit learnt from a provider's refusal, as we count: the window must be no larger than this."""
-    ratio: float = 1.0
-    """How many of the provider's tokens one of ours has turned out to be."""
-    flag: str = ""
-    """Why an earlier moment asked for a compaction now."""
-    in_vain: int = 0
-    """How many compactions in a row have gained nothing."""
-    keep: int | None = None
-    """So many tokens are to stay, whatever the policy says."""
-    cut: int | None = None
-    """The messages before this number are to leave, whatever the policy says."""
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -128,10 +99,12 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     Below the thresholds only totals are looked at. A plan with a `request` gets better when `resolve` is given its summary.
     """
     policy = frame.policy
-    is_due = _reason(folded, frame, now) if policy.enabled else ""
-    reason = is_due or (_reason_to_reduce(folded, frame, now) if policy.enabled else "")
+    is_due = reason_to_act(folded, frame, now) if policy.enabled else ""
+    reason = is_due or (reason_to_reduce(folded, frame, now) if policy.enabled else "")
     if not reason:
         return Plan(frame, now, folded, folded, "keep", "below every threshold")
+    if folded.is_bound and now.moment not in ("manual", "overflow") and fits(folded, frame, now):
+        return Plan(frame, now, folded, folded, "keep", "waits for the end of a turn with signed thoughts")
     room = structs.replace(room_for(folded, frame, now), is_due=bool(is_due))
     if is_due and (early := _overtaken(folded, frame, now, is_due, room)):
         return early
@@ -158,7 +131,7 @@ def _overtaken(folded: Folded, frame: Frame, now: Now, reason: str, room: Room) 
         return None
     if now.moment != "manual":
         saved = sum(edit.before - edit.after for edit in reduce(shown, stages, room)[1])
-        if size_of(folded, frame) - saved <= min(_target(frame, now), limit_for(frame, now)):
+        if size_of(folded, frame) - saved <= min(target_for(frame, now), limit_for(frame, now)):
             return None
     return Plan(frame, now, folded, folded, "summarise", reason, request=request)
 
@@ -170,7 +143,7 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     """
     frame, now, shown = planned.frame, planned.now, planned.next
     earlier = () if summary.scope == "cumulative" else shown.summaries
-    kept = _kept(shown, summary.last, _effective(frame, now))
+    kept = _kept(shown, summary.last, effective_for(frame, now))
     summaries = (*earlier, summary)
     view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)
     lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed.system)
@@ -203,103 +176,18 @@ def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     return _request(folded, frame, now) if is_soon else None
 
 
-def size_of(folded: Folded, frame: Frame) -> int:
-    """What instructions, summaries and messages take, as we count."""
-    view = folded.shown
-    is_bridged = not folded.lead.messages and len(view) > 0 and needs_bridge(view[0].message)
-    return frame.cost.total.tokens + folded.tokens + (frame.bridge if is_bridged else 0)
-
-
-def limit_for(frame: Frame, now: Now) -> int:
-    """The most that may be sent, as we count."""
-    limit = input_limit(frame.budget)
-    limit = limit if now.ratio == 1 else int(limit / now.ratio)
-    return limit if now.limit is None else min(limit, now.limit)
-
-
-def fits(folded: Folded, frame: Frame, now: Now) -> bool:
-    return size_of(folded, frame) <= limit_for(frame, now)
-
-
-def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
-    """What stages may fill with messages."""
-    view, instructions = folded.shown, frame.cost.total.tokens
-    before = folded.lead.tokens or frame.bridge
-    free = limit_for(frame, now) - instructions - before
-    return Room(max(0, free), instructions + before, view.counter, view.dialect, folded.pinned)
-
-
-def _reason(folded: Folded, frame: Frame, now: Now) -> str:
-    """Why to act; empty where there is no reason to."""
-    if now.moment == "manual":
-        return "asked for"
-    if now.moment == "overflow":
-        return f"the provider refused the input as too long; {limit_for(frame, now):,} tokens are tried next"
-    if now.moment == "before_call" and not fits(folded, frame, now):
-        return f"{size_of(folded, frame):,} tokens do not fit into {limit_for(frame, now):,}"
-    if now.in_vain >= MAX_IN_VAIN or folded.size in (folded.settled, folded.declined):
-        return ""
-    return (
-        now.flag
-        or due(frame.policy.triggers, now.moment, _facts(folded, frame, now))
-        or _by_price(folded, frame, now)
-    )
-
-
-def _reason_to_reduce(folded: Folded, frame: Frame, now: Now) -> str:
-    """Why to run the stages; empty where there is no reason to."""
-    rules = frame.policy.reduce_at
-    return due(rules, now.moment, _facts(folded, frame, now)) if now.moment in rules else ""
-
-
-def _facts(folded: Folded, frame: Frame, now: Now) -> Facts:
-    shown, budget = folded.shown, frame.budget
-    room = limit_for(frame, now) - frame.cost.total.tokens - folded.lead.tokens
-    return Facts(
-        tokens=now.size if now.size is not None else round(size_of(folded, frame) * now.ratio),
-        limit=limit_of(budget),
-        room=input_limit(budget),
-        window=budget.window,
-        max_output=budget.max_output,
-        messages=len(shown),
-        to_refine=shown.suffix_within(max(0, room)),
-        tool_tokens=shown.result_tokens_between(0, len(shown)).tokens,
-        idle_s=now.idle_s,
-        reported=now.reported,
-    )
-
-
-def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
-    """Is it cheaper to fold now than to carry all of it along?"""
-    if frame.prices is None or not frame.policy.by_price or now.moment != "before_call":
-        return ""
-    limit = limit_for(frame, now)
-    growth = folded.whole / max(1, folded.replies)
-    best = fold_at(limit, level=min(_target(frame, now), limit), growth=growth, prices=frame.prices)
-    size = size_of(folded, frame)
-    return f"{size:,} tokens cost more to carry along than to fold, from {best:,}" if size > best else ""
-
-
-def _target(frame: Frame, now: Now) -> int:
-    """The size to get down to."""
-    instructions, target = frame.cost.total.tokens, frame.policy.target
-    effective = max(0, limit_for(frame, now) - instructions)
-    wanted = tokens_of(target, frame.budget, effective=effective)
-    return wanted + instructions if isinstance(target, Share) and target.of == "effective" else wanted
-
-
 def _is_small(folded: Folded, frame: Frame, now: Now) -> bool:
     """Have stages alone made the window small enough?"""
     if now.moment == "manual":
         return False
-    return size_of(folded, frame) <= min(_target(frame, now), limit_for(frame, now))
+    return size_of(folded, frame) <= min(target_for(frame, now), limit_for(frame, now))
 
 
 def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     """What to summarise; None where nothing can be cut off, or nothing is new since the last summary."""
     if folded.settled == folded.size and now.moment != "overflow":
         return None
-    items, effective = folded.items.items, _effective(frame, now)
+    items, effective = folded.items.items, effective_for(frame, now)
     if not items:
         return None
     at = _cut(folded, frame, now, effective)
@@ -329,11 +217,6 @@ def _cut(folded: Folded, frame: Frame, now: Now, effective: int) -> int:
     return cut_at(folded, frame.policy, budget, effective, moment, is_full=is_full, keep=now.keep)
 
 
-def _effective(frame: Frame, now: Now) -> int:
-    """What the instructions leave."""
-    return max(0, limit_for(frame, now) - frame.cost.total.tokens)
-
-
 def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
     """What stays when the messages numbered below `last` leave: the others, instructions given on the way, and the
     question that is being answered.
@@ -353,7 +236,7 @@ def _is_instruction(item: Item) -> bool:
 def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int) -> int:
     """As much as the policy gives a summary, but not so much that the next one would be due at once."""
     tail, share = sum(item.tokens for item in kept), frame.policy.summary_share
-    level = _target(frame, now) - frame.cost.total.tokens - tail
+    level = target_for(frame, now) - frame.cost.total.tokens - tail
     wanted = min(int(exact(share.fraction) * effective), level, effective - tail)
     return max(wanted, int(exact(LEAST_SUMMARY) * effective))
 

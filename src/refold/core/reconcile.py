@@ -5,7 +5,8 @@ its messages, so a request is matched to the longest stored history that it begi
 unknown; two conversations are never merged.
 
 The identity of a message is its role, text, tool calls (id, name, canonical arguments), result text and media. Reasoning,
-nulls, cache marks and string-or-blocks form are not part of it: clients change these when they write history again.
+nulls, cache marks and string-or-blocks form are not part of it: clients change these when they write history again. The chain
+goes on part by part, so that formats that draw the lines between messages elsewhere agree on a history all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from msgspec import Struct
 
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
-VERSION = 1
+VERSION = 2
 """Stored with every hash: hashes of another version are never compared."""
 
 _DIGEST_BYTES = 16
@@ -28,14 +29,17 @@ _PERSON = f"refold-id-{VERSION}".encode()
 
 
 def identity(message: Message) -> bytes | None:
-    """The hash of what a message says; None where it says nothing that clients reliably repeat."""
-    said = [part for part in map(_said, message.parts) if part is not None]
-    if not said:
-        return None
+    """The hashes of all that a message says, in a row; None where it says nothing that clients reliably repeat."""
+    role = "user" if message.role == "tool" else message.role  # what stands beside a result is the user's
+    said = (part for part in map(_said, message.parts) if part is not None)
+    return b"".join([_hash(("tool" if part[0] == "result" else role, part)) for part in said]) or None
+
+
+def _hash(said: tuple[str, tuple[object, ...]]) -> bytes:
     try:
-        packed = msgspec.msgpack.encode((message.role, said))
+        packed = msgspec.msgpack.encode(said)
     except UnicodeEncodeError:
-        packed = repr((message.role, said)).encode("utf-8", "backslashreplace")
+        packed = repr(said).encode("utf-8", "backslashreplace")
     return blake2b(packed, digest_size=_DIGEST_BYTES, person=_PERSON).digest()
 
 
@@ -46,10 +50,10 @@ def start_chain(key: bytes) -> bytes:
 
 def extend_chain(chain: bytes, message: Message, key: bytes) -> bytes:
     """The chain after one more message; one without an identity leaves it as it is."""
-    own = identity(message)
-    if own is None:
-        return chain
-    return _digest(chain + own, key)
+    said = identity(message) or b""
+    for start in range(0, len(said), _DIGEST_BYTES):
+        chain = _digest(chain + said[start : start + _DIGEST_BYTES], key)
+    return chain
 
 
 def _digest(data: bytes, key: bytes) -> bytes:

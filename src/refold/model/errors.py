@@ -3,9 +3,16 @@
     RefoldError
     ├── ConfigError               a setting, a policy or an argument that cannot work
     │   ├── BudgetError           sizes that leave no room for a conversation
-    │   └── MissingExtra          a feature whose optional dependency is not installed
+    │   ├── MissingExtra          a feature whose optional dependency is not installed
+    │   └── SettingError          a value in the settings that cannot be used; `key` says which
+    │       ├── SettingFixed      a flag or the environment has the last word; `origin` says which
+    │       └── SettingLocked     a setting that is never changed over HTTP
     ├── WireError                 JSON that is not a valid conversation; `place` says where
-    │   └── BodyTooLarge
+    │   ├── BodyTooLarge
+    │   ├── BodyEncoded           a request that came compressed
+    │   └── BodyTooSlow           a request that took too long to come
+    ├── AccessError               a request that the gateway does not take from where it comes
+    │   └── KeyRefused            no key, or none that is valid
     ├── WindowError               a window that must not leave
     │   ├── InvalidWindow         verification found violations
     │   └── DoesNotFit            nothing more can be taken away
@@ -22,8 +29,8 @@
         ├── NotFound
         └── Conflict              another writer was first; load and try again
 
-`ConfigError` and `WireError` are the caller's to fix; the others happen at run time. A class's docstring is its default
-message. No message holds content of a conversation or a key.
+`ConfigError`, `WireError` and `AccessError` are the caller's to fix; the others happen at run time. A class's docstring is its
+default message. No message holds content of a conversation or a key.
 """
 
 from __future__ import annotations
@@ -77,6 +84,30 @@ class MissingExtra(ConfigError):
         )
 
 
+class SettingError(ConfigError):
+    """A setting cannot be used."""
+
+    def __init__(self, key: str, what: str = "", *, place: str = "", hint: str = "") -> None:
+        self.key, self.what, self.place = key, what or (type(self).__doc__ or "").strip(), place
+        super().__init__(": ".join(part for part in (place, key, self.what) if part), hint=hint)
+
+
+class SettingFixed(SettingError):
+    """It is fixed where the program was started, and cannot be changed while it runs."""
+
+    def __init__(self, key: str, origin: str) -> None:
+        self.origin = origin
+        super().__init__(key, f"it is fixed by {origin}", hint="start the program without that to change it")
+
+
+class SettingLocked(SettingError):
+    """It is never changed while the gateway runs."""
+
+    def __init__(self, key: str) -> None:
+        hint = "set it in a file, in the environment or with a flag"
+        super().__init__(key, "it is never changed while the gateway runs", hint=hint)
+
+
 class WireError(RefoldError):
     """The JSON is not a valid conversation."""
 
@@ -92,6 +123,30 @@ class BodyTooLarge(WireError):
     """The body is larger than the limit."""
 
     default_hint = "raise max_body_bytes, or send media by reference instead of inline"
+
+
+class BodyEncoded(WireError):
+    """The body is compressed."""
+
+    default_hint = "send it without Content-Encoding"
+
+
+class BodyTooSlow(WireError):
+    """The body took too long to arrive."""
+
+    default_hint = "send the request again, over a faster connection"
+
+
+class AccessError(RefoldError):
+    """The gateway does not take this request from where it comes."""
+
+
+class KeyRefused(AccessError):
+    """The request has no valid key for this gateway."""
+
+    default_hint = (
+        "make one with `refold keys create`, and send it as a bearer token, as x-api-key or as X-Refold-Key"
+    )
 
 
 class WindowError(RefoldError):

@@ -33,6 +33,8 @@ class Summary(Struct, frozen=True):
     """The hash of everything it was made with, where a model wrote it."""
     usage: Usage = Usage()
     """What writing it cost."""
+    model: str = ""
+    """Who wrote it, where that is known."""
     read: tuple[str, ...] = ()
     modified: tuple[str, ...] = ()
     """Files that were read, and files that were changed, up to the time it was written."""

@@ -12,7 +12,8 @@ from functools import partial
 from refold.core import extractive
 from refold.core.cost import Prices
 from refold.core.fold import Folded
-from refold.core.plan import Frame, SummaryRequest
+from refold.core.frame import Frame
+from refold.core.plan import SummaryRequest
 from refold.core.presets import PRESETS
 from refold.core.stages.shown import HANDLE_PATTERN
 from refold.core.summary.recipe import Recipe

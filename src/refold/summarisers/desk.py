@@ -69,11 +69,19 @@ class Rejected(Exception):  # it never leaves this package
 
 
 class Account:
-    """What a task has cost so far, whoever was asked, and why answers were not used."""
+    """What a task has cost so far, by whom was asked, and why answers were not used."""
 
     def __init__(self) -> None:
-        self.spent = Usage()
+        self.bill: dict[str, Usage] = {}
+        """By the name of the model, in the order in which they were asked."""
         self.problems: list[str] = []
+
+    @property
+    def spent(self) -> Usage:
+        return sum(self.bill.values(), Usage())
+
+    def add(self, model: str, usage: Usage | None) -> None:
+        self.bill[model] = self.bill.get(model, Usage()) + (usage or Usage())
 
 
 class Desk:
@@ -133,7 +141,7 @@ class Desk:
 
     async def _drafted(self, asked: Question, fault: str) -> Draft:
         reply = await self._reply(asked, fault)
-        self.account.spent += reply.usage or Usage()
+        self.account.add(self.writer.upstream.model, reply.usage)
         return _draft(reply)
 
     def _judged(self, draft: Draft, source: Source, asked: Question, *, is_last_try: bool) -> Accepted:

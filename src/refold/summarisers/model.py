@@ -7,7 +7,7 @@ and whoever asked still has everything: the history, the previous summary, and a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from refold.core.summary.headings import headings_once
 from refold.core.summary.must_keep import with_facts
@@ -43,6 +43,11 @@ class ModelSummariser:
     def spent(self) -> Usage:
         """What the last task has cost, whether it ended with a summary or not."""
         return self._account.spent
+
+    @property
+    def bill(self) -> Mapping[str, Usage]:
+        """The same by model: those of a chain have prices of their own."""
+        return self._account.bill
 
     async def write(self, task: SummaryTask) -> Summary | None:
         """A summary that passed its checks, or None where no model of the chain gave one."""
@@ -80,6 +85,7 @@ def _summary(task: SummaryTask, answer: Answer, writer: Writer, key: str, usage:
         task.scope,
         recipe=key,
         usage=usage,
+        model=writer.upstream.model,
         checks=answer.mended,
     )
 

@@ -122,6 +122,19 @@ def fixed_of(fields: dict[str, Raw], dialect: Dialect) -> Fixed:
     return Fixed(dialect, system, _tools_of(fields), _automatic(fields, dialect))
 
 
+def encode_fixed(fixed: Fixed) -> bytes:
+    """A request without messages: its system prompt and its tools.
+
+    Raises:
+        WireError: a system message cannot be written in this format; its `place` says which.
+    """
+    tools = [tool.raw for tool in fixed.tools if tool.raw is not None]
+    fields: dict[str, Raw] = {"tools": write(tools)} if tools else {}
+    if not fixed.system:
+        return bytes(write({**fields}))
+    return encode_request(Request(fixed.dialect, (), fields=fields), (), system=fixed.system)
+
+
 def encode_request(
     request: Request, messages: Sequence[Message] | None = None, *, system: Sequence[Message] | None = None
 ) -> bytes:

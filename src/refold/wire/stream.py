@@ -51,6 +51,11 @@ class StreamReader:
         """Nothing more will come that counts: some servers keep the connection open after their last word."""
         return self._fold.is_over or self.failure is not None or self._fault is not None
 
+    @property
+    def is_open(self) -> bool:
+        """Is the reply still to come to its end? Once it is whole, has failed or cannot be read any further, it is not."""
+        return not (self._fold.is_whole or self.failure is not None or self._fault is not None)
+
     def feed(self, chunk: bytes) -> list[Delta]:
         """What a chunk adds."""
         deltas: list[Delta] = []

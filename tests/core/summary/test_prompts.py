@@ -40,6 +40,13 @@ def test_an_update_merges_and_without_a_prompt_of_its_own_the_first_serves_for_b
     assert instruction("update", mine, max_tokens=100) == "Sum it up."
 
 
+@pytest.mark.feature("O9")
+def test_who_sums_up_a_turn_is_told_what_a_checkpoint_above_it_is():
+    said = instruction("turn", DEFAULT, max_tokens=100)
+    assert "If a previous checkpoint stands above the transcript" in said
+    assert "your text replaces it" in said
+
+
 def test_a_focus_and_a_fault_are_said_after_it():
     said = instruction(
         "fresh", DEFAULT, max_tokens=100, focus="the login </transcript>", fault="it was empty"

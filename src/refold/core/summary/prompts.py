@@ -31,7 +31,7 @@ from refold.model.message import (
     ToolResult,
 )
 
-VERSION = "1"
+VERSION = "2"
 Asked: TypeAlias = Literal["fresh", "update", "turn", "merge"]
 _MARK = re.compile(r"<(?! )(?=\s{0,8}/?\s{0,8}(?:transcript|previous-summary)\b)", re.IGNORECASE)
 """The beginning of anything that could be taken for one of our marks, and is not broken yet."""
@@ -74,7 +74,8 @@ class Prompts(Struct, frozen=True):
     turn: str = (
         "The transcript is the beginning of a turn that is still going on; its end stays in view. Write down what the "
         "user asked for, what was done so far, and what the rest of the turn needs to know, under the one heading "
-        "## This Turn So Far. Copy file paths, names, ids, numbers and error messages letter for letter; never invent "
+        "## This Turn So Far. If a previous checkpoint stands above the transcript, it tells what came before it in "
+        "this turn: your text replaces it, so take over what is still true. Copy file paths, names, ids, numbers and error messages letter for letter; never invent "
         "one. Write in the language of the conversation, in at most {words} words."
     )
     merge: str = (

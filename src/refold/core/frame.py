@@ -1,0 +1,92 @@
+"""What a plan is made for: the frame that stays from call to call, the moment, and the sizes that follow from both.
+
+One idea: how much there is and how much may be sent are plain sums over totals, so that asking is free. Everything that
+decides, and everything that only tells, asks here, and they can never disagree about a size.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from refold.core.assemble import needs_bridge
+from refold.core.budget import input_limit, tokens_of
+from refold.core.cost import Prices
+from refold.core.fold import Folded
+from refold.core.measure import FixedCost
+from refold.core.policy import Policy
+from refold.core.stages.shown import Room
+from refold.model.budget import Budget, Share
+from refold.model.trigger import Moment
+from refold.model.window import Fixed
+
+
+class Frame(Struct, frozen=True):
+    """What stays the same from call to call: the client's instructions, the budget, the policy, the prices."""
+
+    fixed: Fixed
+    cost: FixedCost
+    budget: Budget
+    policy: Policy
+    prices: Prices | None = None
+    bridge: int = 0
+    """What the user's words take that stand first where nothing else of the user's does."""
+
+
+class Now(Struct, frozen=True):
+    """What is special about this moment."""
+
+    moment: Moment
+    size: int | None = None
+    """The best measure of the context there is; None where it has to be counted."""
+    reported: int | None = None
+    idle_s: float | None = None
+    limit: int | None = None
+    """A limit learnt from a provider's refusal, as we count: the window must be no larger than this."""
+    ratio: float = 1.0
+    """How many of the provider's tokens one of ours has turned out to be."""
+    flag: str = ""
+    """Why an earlier moment asked for a compaction now."""
+    in_vain: int = 0
+    """How many compactions in a row have gained nothing."""
+    keep: int | None = None
+    """So many tokens are to stay, whatever the policy says."""
+    cut: int | None = None
+    """The messages before this number are to leave, whatever the policy says."""
+
+
+def size_of(folded: Folded, frame: Frame) -> int:
+    """What instructions, summaries and messages take, as we count."""
+    view = folded.shown
+    is_bridged = not folded.lead.messages and len(view) > 0 and needs_bridge(view[0].message)
+    return frame.cost.total.tokens + folded.tokens + (frame.bridge if is_bridged else 0)
+
+
+def limit_for(frame: Frame, now: Now) -> int:
+    """The most that may be sent, as we count."""
+    limit = input_limit(frame.budget)
+    limit = limit if now.ratio == 1 else int(limit / now.ratio)
+    return limit if now.limit is None else min(limit, now.limit)
+
+
+def fits(folded: Folded, frame: Frame, now: Now) -> bool:
+    return size_of(folded, frame) <= limit_for(frame, now)
+
+
+def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
+    """What stages may fill with messages."""
+    view, instructions = folded.shown, frame.cost.total.tokens
+    before = folded.lead.tokens or frame.bridge
+    free = limit_for(frame, now) - instructions - before
+    return Room(max(0, free), instructions + before, view.counter, view.dialect, folded.pinned)
+
+
+def effective_for(frame: Frame, now: Now) -> int:
+    """What the instructions leave."""
+    return max(0, limit_for(frame, now) - frame.cost.total.tokens)
+
+
+def target_for(frame: Frame, now: Now) -> int:
+    """The size to get down to."""
+    instructions, target = frame.cost.total.tokens, frame.policy.target
+    wanted = tokens_of(target, frame.budget, effective=effective_for(frame, now))
+    return wanted + instructions if isinstance(target, Share) and target.of == "effective" else wanted
