@@ -28,6 +28,8 @@ def test_a_script_keeps_a_conversation_and_finds_it_again(tmp_path):
         assert "7003" in again.recall("order 7003")
         assert again.status().messages == 121
         assert [one.conversation for one in engine.search("order 7003")][:1] == ["chat"]
+        assert engine.find_sessions("order 7003", name="chat", by_meaning=False)[0][0] == "chat"
+        assert again.rerun()
         assert again.undo()
         again.new()
         again.add("afresh")

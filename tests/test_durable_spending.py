@@ -1,11 +1,15 @@
 """What summaries may cost: every question is counted, also those that come to nothing, and who fails too often rests."""
 
+import pytest
+
+from refold.compose import prices_of
+from refold.core.cost import call_cost
 from refold.engine.breaker import MAX_FAILURES, REST_S
 from refold.model.tokens import Usage
 from refold.ports.store import Batch, Call
 from refold.store.memory import MemoryStore
 from refold.summarisers import ModelSummariser
-from tests.summarisers.scripted import Scripted, writer
+from tests.summarisers.scripted import GOOD, Scripted, writer
 from tests.test_durable import answer, engine
 from tests.test_durable_work import WIDE, Paid, filled, told
 
@@ -45,8 +49,8 @@ async def test_what_was_spent_is_known_however_many_calls_ago():
 
 async def test_what_is_used_again_costs_nothing():
     store, model = MemoryStore(), Paid()
-    settings = {"summariser": model, "max_spend": 0.0001}
-    talk = await engine(store, **WIDE, **settings).conversation("chat", model="gpt-4o-mini")
+    model.model, settings = "gpt-4o-mini", {"summariser": model, "max_spend": 0.0001}
+    talk = await engine(store, **WIDE, **settings).conversation("chat")
     for number in range(30):
         await talk.add(*answer(number))
     await talk.add("and now?")
@@ -61,9 +65,9 @@ async def test_what_is_used_again_costs_nothing():
 
 async def test_answers_that_failed_their_checks_are_billed():
     store = MemoryStore()
-    upstream = Scripted("I'm sorry, but I can't help with that.")
+    upstream = Scripted("I'm sorry, but I can't help with that.", model="gpt-4o-mini")
     model = ModelSummariser([writer(upstream)])
-    talk = await engine(store, summariser=model, **WIDE).conversation("chat", model="gpt-4o-mini")
+    talk = await engine(store, summariser=model, **WIDE).conversation("chat")
     for number in range(30):
         await talk.add(*answer(number))
     await talk.add("and now?")
@@ -72,7 +76,37 @@ async def test_answers_that_failed_their_checks_are_billed():
     assert call.usage.input == 100 * len(upstream.asked) > 0
     status = await talk.status()
     assert status.spent == call.dollars > 0
-    assert status.failures == 1
+    assert (status.failures, call.model) == (1, "gpt-4o-mini")
+
+
+async def test_a_summary_is_priced_by_the_models_that_were_asked_for_it_and_not_by_the_conversation_s():
+    store = MemoryStore()
+    refusing = Scripted("I'm sorry, but I can't help with that.", model="gpt-4o-mini")
+    chain = ModelSummariser([writer(refusing), writer(Scripted(GOOD, model="gpt-4.1"))])
+    talk = await engine(store, summariser=chain, **WIDE).conversation("chat", model="gpt-5")
+    for number in range(30):
+        await talk.add(*answer(number))
+    await talk.add("and now?")
+    await talk.compact()
+    (call,) = [one for one in await store.calls("local", "chat") if one.kind == "summary"]
+    asked = [(prices_of("gpt-4o-mini"), len(refusing.asked)), (prices_of("gpt-4.1"), 1)]
+    dollars = sum(call_cost(Usage(input=100, output=20), prices) * times for prices, times in asked)
+    assert (call.model, call.usage.input) == ("gpt-4.1", 100 * (len(refusing.asked) + 1))
+    assert call.dollars == pytest.approx(dollars)
+    assert talk.memory.folded.summaries[-1].model == "gpt-4.1"
+
+
+@pytest.mark.parametrize("name", ["", "a-model-of-our-own"])
+async def test_a_summary_of_a_model_without_a_price_costs_nothing(name):
+    store, model = MemoryStore(), Paid()
+    model.model = name
+    talk = await engine(store, summariser=model, **WIDE).conversation("chat", model="gpt-4o")
+    for number in range(30):
+        await talk.add(*answer(number))
+    await talk.add("and now?")
+    await talk.compact()
+    (call,) = await store.calls("local", "chat")
+    assert (call.model, call.usage.input, call.dollars) == (name, 1_000, 0.0)
 
 
 async def test_a_model_that_failed_rests_also_after_a_restart_and_is_then_asked_once_more():

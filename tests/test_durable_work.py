@@ -336,7 +336,7 @@ async def test_another_model_begins_with_what_is_known_about_it():
     await talk.record({"prompt_tokens": 2_700, "completion_tokens": 1})
     assert [one.model for one in await store.calls("local", "chat")] == ["gpt-4o-mini", "gpt-4.1"]
     again = await engine(store, **WIDE).conversation("chat")
-    assert again._model == "gpt-4.1"
+    assert again._journal.model == "gpt-4.1"
     assert again.memory.meter.anchor is not None
 
 

@@ -78,7 +78,12 @@ async def test_an_open_conversation_that_is_deleted_and_begun_anew_shows_nothing
     await new.add("what is new")
     with pytest.raises((NotFound, Conflict)):
         await store.commit(old._journal.seen, Batch(at=1.0, notes=b"old"))
+    for act in (old.context, old.status, old.undo, lambda: old.add("who am I?")):
+        with pytest.raises(NotFound, match="deleted and begun anew") as caught:
+            await act()
+        assert caught.value.hint
     assert [len(await store.messages(await store.head("local", "chat")))] == [1]
+    assert [one["content"] for one in (await new.context())["messages"]] == ["what is new"]
 
 
 async def test_a_fork_shows_the_same_when_its_base_is_undone():
@@ -126,6 +131,12 @@ async def test_the_summary_that_a_resumed_session_shows_is_found_by_its_handle()
 
     (shown,) = small.memory.folded.summaries
     assert await small.recall(f"#s{shown.number}") == shown.text
+    for number in range(60, 90):
+        await small.add(*answer(number))
+    again = await engine(store, window=1_500).conversation("chat")
+    assert shown.number not in {one.number for one in again.memory.folded.summaries}
+    assert await again.recall(f"#s{shown.number}") == shown.text
+    assert await engine(store).examine("chat") == []
 
 
 @pytest.mark.feature("L16")

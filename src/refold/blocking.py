@@ -12,6 +12,8 @@ from collections.abc import Coroutine
 from typing import Any, Self, TypeVar
 
 from refold import keeping
+from refold.conversation import Summarise
+from refold.core.policy import Policy
 from refold.durable import DurableConversation, Preview, Status
 from refold.engine.bill import Bill
 from refold.engine.doctor import Finding
@@ -21,6 +23,7 @@ from refold.engine.sessions import Resumed
 from refold.keeping import Found
 from refold.model.tokens import Measurement
 from refold.ports.store import Listed, Session
+from refold.ports.summariser import Summariser
 
 T = TypeVar("T")
 
@@ -65,6 +68,11 @@ class Talk:
 
     def undo(self) -> bool:
         return self._run(self._talk.undo())
+
+    def rerun(
+        self, *, preset: Policy | None = None, summariser: Summariser | Summarise | None = None
+    ) -> bool:
+        return self._run(self._talk.rerun(preset=preset, summariser=summariser))
 
     def recall(self, what: str, *, max_tokens: int = 1_000) -> dict[str, Any] | str:
         return self._run(self._talk.recall(what, max_tokens=max_tokens))
@@ -118,6 +126,12 @@ class Engine:
 
     def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         return self._thread.run(self._engine.sessions(name, limit=limit))
+
+    def find_sessions(
+        self, words: str, *, name: str = "", limit: int = 10, by_meaning: bool = True
+    ) -> list[tuple[str, Session]]:
+        found = self._engine.find_sessions(words, name=name, limit=limit, by_meaning=by_meaning)
+        return self._thread.run(found)
 
     def search(self, words: str, *, name: str = "", limit: int = 20) -> list[Found]:
         return self._thread.run(self._engine.search(words, name=name, limit=limit))

@@ -10,7 +10,9 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from refold.cli.flags import Grouped, with_settings
 from refold.cli.options import OWNER, Owner, StoreUrl
+from refold.config.layers import Layer
 
 Data: TypeAlias = Annotated[
     str, typer.Argument(metavar="DATA", help="Recorded conversations: JSONL (.gz too), JSON or a folder.")
@@ -74,6 +76,16 @@ MaxSpend: TypeAlias = Annotated[
     float | None,
     typer.Option("--max-spend", metavar="DOLLARS", min=0, help="Stop before a call that might cost more."),
 ]
+Speed: TypeAlias = Annotated[
+    float,
+    typer.Option("--speed", metavar="N", min=0, help="Calls in a second, on a terminal; 0 for no pause."),
+]
+DemoWindow: TypeAlias = Annotated[
+    int, typer.Option("--window", metavar="N", min=1_000, max=1_000_000, help="The model's window.")
+]
+DemoPreset: TypeAlias = Annotated[
+    str, typer.Option("--preset", metavar="NAME", help="Another policy.", show_default=False)
+]
 
 EXAMPLES = """\b
 Examples:
@@ -92,12 +104,21 @@ With a model that writes the summaries, beside the digest that needs none:
 A model is sent what leaves the window, without secrets of a known form. What it
 wrote is kept, so the same replay again costs nothing."""
 
+SERVE_EXAMPLES = """\b
+Examples:
+  refold serve
+  refold serve --upstream http://localhost:8000/v1
+  refold serve --upstream openai --port 8080 --window 32000"""
+
 
 def join(app: typer.Typer) -> None:
     """Add the joined commands to the command line."""
     app.command(epilog=EXAMPLES)(replay)
+    app.command(cls=Grouped, epilog=SERVE_EXAMPLES)(with_settings(serve))
+    app.command(epilog="Example: refold demo --window 16000")(demo)
     local = typer.Typer(help="A small model on this machine.", rich_markup_mode=None)
     local.command("install", epilog="Example: refold local install")(install_local)
+    local.command("status", epilog="Example: refold local status")(show_local)
     app.add_typer(local, name="local")
     app.command(epilog="Example: refold mcp --store sqlite:///home/me/chats.db")(mcp)
 
@@ -133,6 +154,36 @@ def replay(
     table, cells = replaying.measure(wanted, replaying.order_for(summaries))
     replaying.show(table, cells, report, as_json=as_json)
     return 0
+
+
+def serve(flags: Layer) -> int:
+    """Serve OpenAI- and Anthropic-compatible calls whose conversations never outgrow the window.
+
+    Only the base URL of a client changes. The address is printed, and what is done with which upstream. Without an upstream the
+    calls go to the usual providers with the client's own key, and the model `local` runs on this machine. The extra `server` is
+    needed; docs/gateway.md tells the rest. Every setting of docs/configuration.md is an option.
+    """
+    from refold.serving import serve as run
+
+    return run(flags)
+
+
+def demo(
+    speed: Speed = 5.0, window: DemoWindow = 8_000, preset: DemoPreset = "", as_json: Json = False
+) -> int:
+    """Watch a long agent session stay inside a small window.
+
+    A scripted session of 58 calls goes through a real gateway, with a store that is thrown away. Every call is shown with what
+    the history holds, what was sent of it, and what Refold did. No model is called and nothing leaves this machine. The extras
+    `server` and `sqlite` are needed; the client is OpenAI's own where it is installed.
+    """
+    from refold.serving import check_installed
+
+    check_installed("The demo")
+    from refold.demo.playing import Order
+    from refold.demo.showing import run
+
+    return run(Order(window, preset, 1 / speed if speed else 0.0), as_json=as_json)
 
 
 def mcp(store: StoreUrl = "", owner: Owner = OWNER) -> int:
@@ -174,3 +225,10 @@ def install_local() -> int:
 
     output.write(f"{install_weights()}\n")
     return 0
+
+
+def show_local(as_json: Json = False) -> int:
+    """Say whether the local model can run: its weights, and the extra that runs them. The exit code is 1 if it cannot."""
+    from refold.serving import show_local as run
+
+    return run(as_json=as_json)

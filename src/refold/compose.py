@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from refold.core.cost import Prices
+from refold.core.cost import Prices, call_cost
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
 from refold.engine.memory import Memory
@@ -20,7 +20,7 @@ from refold.model.budget import Budget, Share
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
 from refold.model.message import Message, system
-from refold.model.tokens import TokenCounter
+from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Fixed
 from refold.tokens.catalog import find_model
 from refold.tokens.counters import counter_for
@@ -81,8 +81,14 @@ def memory_for(settings: Settings, fixed: Fixed) -> tuple[Memory, WindowSize]:
     counter = settings.counter or counter_for(settings.model)
     window = window_for(settings.model, override=settings.window)
     budget = _budget(settings, window, counter)
-    prices, secrecy = _prices(settings.model), Secrecy(settings.sensitive)
+    prices, secrecy = prices_of(settings.model), Secrecy(settings.sensitive)
     return Memory(fixed, budget, policy, counter, prices=prices, secrecy=secrecy), window
+
+
+def budget_for(settings: Settings) -> Budget:
+    """What a window may hold, by the settings and by what is known of the model."""
+    counter = settings.counter or counter_for(settings.model)
+    return _budget(settings, window_for(settings.model, override=settings.window), counter)
 
 
 def policy_for(settings: Settings) -> Policy:
@@ -135,7 +141,14 @@ def _budget(settings: Settings, window: WindowSize, counter: TokenCounter) -> Bu
     return Budget(window=window.tokens, limit=settings.limit, max_output=output, reserve=reserve)
 
 
-def _prices(name: str) -> Prices | None:
+def dollars_for(model: str, usage: Usage) -> float:
+    """What a model's usage costs; nothing where its prices are not known."""
+    prices = prices_of(model)
+    return call_cost(usage, prices) if prices else 0.0
+
+
+def prices_of(name: str) -> Prices | None:
+    """What a model's tokens cost; None where nobody states it."""
     model = find_model(name)
     if model is None or model.input_price is None:
         return None

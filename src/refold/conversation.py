@@ -18,13 +18,15 @@ from refold import sync
 from refold.compose import USUAL_OUTPUT
 from refold.core import extractive
 from refold.core.fold import Folded
-from refold.core.plan import Frame, SummaryRequest
-from refold.engine.author import Summarise, summariser_of
+from refold.core.frame import Frame
+from refold.core.plan import SummaryRequest
+from refold.engine.author import Summarise, bill_of, summariser_of
 from refold.engine.bill import Bill
 from refold.engine.memory import Memory
 from refold.engine.receipts import Receipt
 from refold.engine.refusal import read_refusal
 from refold.engine.tasks import task_of
+from refold.engine.telling import OVERTAKEN, UNFIT, Act
 from refold.model.errors import ContextOverflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement
@@ -114,13 +116,18 @@ class Conversation:
         """Compact now, and give the fields of the next request. `focus` is what the summary should give its room to."""
         before = self._place
         async with self._compacting:
-            before = self._place if focus else before
-            if self._place == before:  # else somebody who asked at the same time has done it
-                await self._have_written(focus)
-            return await self._done(lambda: self._compacted(before))
+            before, memory = self._place if focus else before, self._talk.memory
+            with memory.telling.act(memory, "manual") as act:
+                if self._place == before:  # else somebody who asked at the same time has done it
+                    await self._have_written(focus)
+                return await self._done(lambda: self._compacted(before, act))
 
-    def _compacted(self, before: Place) -> dict[str, Any]:
-        return self._talk.compact() if self._place == before else self._talk.context()
+    def _compacted(self, before: Place, act: Act) -> dict[str, Any]:
+        if self._place != before:
+            act.end("superseded", OVERTAKEN)
+            return self._talk.context()
+        with self._talk.memory.telling.within(act):
+            return self._talk.compact()
 
     async def _have_written(self, focus: str) -> None:
         """Wait for the summary that a compaction would take now: the one that is being written, or another one."""
@@ -128,7 +135,7 @@ class Conversation:
         if self._summariser is None or request is None:
             return
         if focus or not self._is_asked_for(request):
-            await self.close()
+            await self._stop_writing()
             self._begin(self._talk.memory.asked_for() or request, self._summariser, focus)
         await self.ready()
 
@@ -177,6 +184,9 @@ class Conversation:
 
     async def close(self) -> None:
         """Stop what goes on in the background. Nothing that was said is lost by it."""
+        await self._stop_writing()
+
+    async def _stop_writing(self) -> None:
         writing, asked = self._writing, self._asked
         if writing is None:
             return
@@ -289,7 +299,7 @@ class Conversation:
         return summary
 
     async def _answer(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
-        memory = self._talk.memory
+        memory, problem = self._talk.memory, UNFIT
         try:
             task = task_of(
                 request,
@@ -299,7 +309,10 @@ class Conversation:
                 secrecy=memory.secrecy,
                 sent=memory.last_window,
             )
-            return await summariser.write(task)
+            summary = await summariser.write(task)
         except Exception as error:  # noqa: BLE001  # somebody else's code: its failure must not stop the conversation
             _log.warning("a summary could not be written: %s", type(error).__name__)
-            return None
+            summary, problem = None, type(error).__name__
+        bill, is_awaited = bill_of(summariser, summary), self._compacting.locked()
+        memory.telling.asked(request, summary, bill, problem, is_awaited=is_awaited)
+        return summary

@@ -19,17 +19,23 @@ from typing import Any, Self
 from uuid import uuid4
 from weakref import WeakSet
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.conversation import Summarise
 from refold.core.stages.shown import handle_of
 from refold.durable import DurableConversation
 from refold.engine.doctor import Finding, examine
-from refold.engine.journal import Journal, inherited
+from refold.engine.finding import find_sessions
+from refold.engine.journal import Journal
+from refold.engine.meaning import Meaning
+from refold.engine.notes import inherited, read_notes
 from refold.engine.recalling import passage
+from refold.engine.retention import Retention
+from refold.engine.standing import Standing
 from refold.engine.work import LEASE_S, sweep
 from refold.model.errors import ConfigError, Conflict, NotFound
 from refold.model.summary import Summary
+from refold.ports.embedder import Embedder
 from refold.ports.store import Head, Hit, Listed, Session, Store, Written
 from refold.ports.summariser import Summariser
 
@@ -37,10 +43,6 @@ OWNER = "local"
 """Whose conversations these are where nobody says: one person on one machine."""
 MAX_ID = 200
 """Characters of a name: names are for people and for URLs."""
-HITS = 200
-"""Messages that are looked at to find sessions: the best ones mostly stand in a few."""
-SHORTEST_ID = 6
-"""Characters by which a session can be named: fewer are more likely a word."""
 PASSAGE = 80
 """Tokens of each message that a search found: a few lines, and its handle opens the rest."""
 
@@ -69,7 +71,11 @@ class StoredCache:
 
 
 class Engine:
-    """Conversations of one owner in one store."""
+    """Conversations of one owner in one store.
+
+    Everything is kept for ever, since what somebody said is not ours to delete; `keep_days` deletes conversations that nothing
+    happened in for so long, when the engine is opened and while it is, apart from those that are open in it.
+    """
 
     def __init__(
         self,
@@ -78,7 +84,9 @@ class Engine:
         owner: str = OWNER,
         summariser: Summariser | Summarise | None = None,
         max_spend: float | None = None,
+        embedder: Embedder | None = None,
         keeps_content: bool = True,
+        keep_days: float | None = None,
         model: str = "",
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: uuid4().hex,
@@ -88,18 +96,24 @@ class Engine:
         self._summariser, self._max_spend, self._settings = summariser, max_spend, settings
         self._model, self._opened = model, WeakSet[DurableConversation]()
         self._clock, self._new_id, self._keeps_content = clock, new_id, keeps_content
+        self._meaning, self._retention = Meaning(embedder), Retention(store, owner, keep_days, clock)
         self._holder = f"{os.getpid()}-{new_id()[:8]}"
 
     @classmethod
     async def open(cls, url: str = "", **settings: Any) -> Self:
         """The engine over a store by its URL: `sqlite:///path`, `postgresql://…` or `memory:`; without one, the default file.
 
+        Where the extra `search` is installed sessions are found by meaning too, unless `embedder` is another, or None.
+
         Raises:
             ConfigError: the URL names no store.
             StoreError: the store cannot be opened.
         """
+        from refold.embeddings import installed
         from refold.store.place import open_store
 
+        if "embedder" not in settings:
+            settings["embedder"] = installed()
         engine = cls(await open_store(url), **settings)
         await engine.sweep()
         return engine
@@ -136,14 +150,21 @@ class Engine:
         talk = DurableConversation(known, await self._journal(head), holder=self._holder, **chosen)
         await talk.load()
         self._opened.add(talk)
+        await self._retention.apply_in_passing(self._open_names)
         return talk
+
+    @property
+    def _open_names(self) -> set[str]:
+        return {talk.id for talk in self._opened}
 
     async def _journal(self, head: Head) -> Journal:
         session = await self.store.session(self.owner, head.session)
         if session is None:
             raise NotFound("the open session of this conversation is gone", hint="run `refold doctor`")
         keeps = self._keeps_content
-        return Journal(self.store, head, session, self._clock, self._new_id, keeps_content=keeps)
+        return Journal(
+            self.store, head, session, self._clock, self._new_id, keeps_content=keeps, meaning=self._meaning
+        )
 
     async def fork(self, name: str, at: int, *, branch: str = "") -> str:
         """A branch that shares the first `at` messages of a conversation; its name.
@@ -168,21 +189,27 @@ class Engine:
         return (await self.store.fork(base, at, head, opened)).branch
 
     async def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
-        """The latest conversations first."""
-        return await self.store.conversations(self.owner, limit=limit, words=words)
+        """The latest conversations first, each with how full it was when it was last written to."""
+        found = await self.store.conversations(self.owner, limit=limit, words=words)
+        return [await self._with_standing(one) for one in found]
+
+    async def _with_standing(self, one: Listed) -> Listed:
+        head = await self.store.head(self.owner, one.id, one.branch)
+        known = read_notes(head.notes).standing if head else Standing()
+        return structs.replace(one, tokens=known.tokens, limit=known.limit, reason=known.reason)
 
     async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         """The sessions of a conversation, or the latest of all."""
         return await self.store.sessions(self.owner, name, limit)
 
-    async def find_sessions(self, words: str, *, limit: int = 10) -> list[tuple[str, Session]]:
-        """Closed and open sessions to resume, each with its conversation: by id, or by words that were said in them."""
-        named = await self.store.find_sessions(self.owner, words, limit) if _is_id(words) else []
-        hits = await self.store.search(self.owner, words, limit=HITS)
-        names = {hit.branch: hit.conversation for hit in hits}
-        told = await self.store.holding(self.owner, [(hit.branch, hit.seq) for hit in hits])
-        pairs = (*named, *((names[one.branch], one) for one in told))
-        return list({one.id: (name, one) for name, one in pairs}.values())[:limit]
+    async def find_sessions(
+        self, words: str, *, name: str = "", limit: int = 10, by_meaning: bool = True
+    ) -> list[tuple[str, Session]]:
+        """Sessions to resume, each with its conversation: by id, by words that were said in them, and, closed ones, by what
+        they were about where there is an embedder. Of one conversation where it is named.
+        """
+        meaning = self._meaning if by_meaning else Meaning()
+        return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=limit)
 
     async def summaries(self, ids: Sequence[str]) -> list[Written]:
         return await self.store.written(self.owner, ids)
@@ -212,10 +239,19 @@ class Engine:
         return await self.store.expire(self.owner, before)
 
     async def sweep(self) -> int:
-        """End compactions that a program left behind when it died, and forget those that it only planned."""
+        """End compactions that a program left behind when it died, forget those that it only planned, give vectors to sessions
+        that were closed without, and delete what is past its time.
+        """
         now = self._clock()
-        forgotten = await self.store.forget_plans(self.owner, now - LEASE_S)
-        return forgotten + await sweep(self.store, self.owner, now)
+        await self.retain()
+        seen_to = await self.store.forget_plans(self.owner, now - LEASE_S)
+        if self._keeps_content:
+            seen_to += await self._meaning.catch_up(self.store, self.owner, now)
+        return seen_to + await sweep(self.store, self.owner, now)
+
+    async def retain(self) -> int:
+        """Delete what nothing happened in for `keep_days`, where that was set; once an hour at most. How many there were."""
+        return await self._retention.apply(self._open_names)
 
     async def examine(self, name: str) -> list[Finding]:
         """Is everything that was said where it belongs?"""
@@ -260,7 +296,3 @@ class Engine:
             if (found := await self._head(name)) is None:
                 raise
             return found
-
-
-def _is_id(words: str) -> bool:
-    return len(words) >= SHORTEST_ID and words.isalnum()

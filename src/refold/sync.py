@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from refold.compose import Prompt, Settings, open_memory
+from refold.compose import Prompt, Settings, dollars_for, open_memory
 from refold.core.policy import Policy
 from refold.engine.bill import Bill
+from refold.engine.events import Listener
 from refold.engine.lookup import is_handle, retrieve
 from refold.engine.receipts import Receipt
 from refold.engine.refusal import read_refusal
 from refold.engine.spelling import Spelling
+from refold.engine.telling import Telling
 from refold.model.errors import ConfigError, NotFound
 from refold.model.message import Message
 from refold.model.summary import Summary
@@ -44,7 +46,8 @@ __all__ = ["Conversation", "Engine"]
 class Conversation:
     """One chat and its context window. Not for use from several threads at once.
 
-    `format` is the shape of your messages: "chat", "responses" or "anthropic".
+    `format` is the shape of your messages: "chat", "responses" or "anthropic". `on_event` is called with everything that is
+    done to the context; see `refold.engine.events`.
     """
 
     def __init__(  # every setting has a default
@@ -61,20 +64,15 @@ class Conversation:
         limit: int = 0,
         counter: TokenCounter | None = None,
         sensitive: Sequence[str] = (),
+        on_event: Listener | None = None,
     ) -> None:
         settings = Settings(
-            model=model,
-            window=window,
-            max_output=max_output,
-            limit=limit,
-            format=format,
-            preset=preset,
-            policy=policy,
-            counter=counter,
-            sensitive=sensitive,
-        )
+            model=model, window=window, max_output=max_output, limit=limit, format=format, preset=preset,
+            policy=policy, counter=counter, sensitive=sensitive,
+        )  # fmt: skip
         self.memory, self.window = open_memory(settings, system, tools)
         """The engine's own state, and how large the window is and why."""
+        self.memory.telling = Telling(on_event, dollars_for)
         self._tools = [*tools]
         self._spelling = Spelling()
 

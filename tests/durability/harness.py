@@ -23,6 +23,7 @@ import refold.store
 from refold.keeping import Engine
 from tests.durability.checking import RECALLED, Log, faults_of, read_ledger
 from tests.durability.notes import CONVERSATIONS, OWNER, SETTINGS, clock_of, name_of
+from tests.embedder import Subjects
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = 1_000_000
@@ -91,12 +92,15 @@ class Campaign:
         """
         log, engine = (
             Log.read(self.log),
-            await Engine.open(self.url, clock=clock_of(self.run + 1), **SETTINGS),
+            # Whoever looks mends nothing: a vector that is missing is to be seen.
+            await Engine.open(self.url, clock=clock_of(self.run + 1), **{**SETTINGS, "embedder": None}),
         )
         async with engine:
             names = [name_of(self.run, place) for place in range(CONVERSATIONS)]
             chosen = log.conversations if at_all else names
             found = await faults_of(engine, [log], chosen, recalled=None if at_all else RECALLED)
+            lacking = await engine.store.unembedded(OWNER, Subjects.name)
+            found += [f"{one.branch}: closed without a vector: {one.id}" for one in lacking]
             if at_all:
                 self.figures.compactions = await _count_compactions(engine, log)
             else:

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from refold.engine.work import LEASE_S
+from tests.embedder import Subjects
 
 OWNER = "local"
 CONVERSATIONS = 3
 """At once: each has a summary in the making now and then."""
 RUNS_EACH = 25
 """How many programs go on with the same conversations, before others are begun."""
-SETTINGS = {"window": 1_600, "max_output": 100, "owner": OWNER}
+SETTINGS = {"window": 1_600, "max_output": 100, "owner": OWNER, "embedder": Subjects()}
 """A small window, so that there is a compaction every few turns."""
 
 

@@ -7,9 +7,10 @@ user who asks the doctor, or the suite that all stores have to pass.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 
+import apsw
 import pytest
 from msgspec import structs
 
@@ -21,8 +22,10 @@ from refold.engine.work import Work
 from refold.model.errors import RefoldError
 from refold.ports.store import Batch, Head
 from refold.store import committing, rows
+from refold.store.lane import Told, attempt
 from refold.store.queries import load
 from refold.store.sqlite import SqliteStore
+from refold.store.sqlite_commit import run
 from refold.store.sqlstore import SqlStore
 from refold.store.transactions import Transaction
 from tests import test_durable_work
@@ -35,6 +38,7 @@ from tests.contract import (
 )
 from tests.durability import test_arrivals, test_stale
 from tests.durability.life import Life, PowerFailure
+from tests.store.sqlite import test_together
 
 Inject = Callable[[pytest.MonkeyPatch, SqliteStore], None]
 Contract = Callable[[SqliteStore], Awaitable[None]]
@@ -87,7 +91,7 @@ def tail_from_a_snapshot(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     patch.setattr(durable.DurableConversation, "_catch_up", _trusting)
 
 
-async def _trusting(self: DurableConversation) -> None:
+async def _trusting(self: DurableConversation, **_: object) -> None:
     """Look where the branch is, and believe that memory is there too."""
     seen = self._journal.seen
     self._journal.seen = await self._journal.store.head(seen.owner, seen.conversation, seen.branch) or seen
@@ -154,6 +158,18 @@ def half_a_batch(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     patch.setattr(committing, "_append", lambda head, messages: append(head, messages[:3]))
 
 
+def told_before_the_commit(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    """Whoever waits is told when the statements have run; they go to the disk with the next ones."""
+
+    def early(connection: apsw.Connection, begins: Sequence[Callable[[], Transaction[object]]]) -> list[Told]:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+        connection.execute("BEGIN IMMEDIATE")
+        return [attempt(lambda begin=begin: run(connection, begin())) for begin in begins]  # type: ignore[misc]
+
+    patch.setattr(store._file._writer.lane, "_work", early)
+
+
 def nobody_sweeps(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     async def nothing(*_: object) -> int:
         return 0
@@ -208,6 +224,10 @@ FOUND_BY_CONTRACT: dict[str, tuple[Inject, Contract]] = {
         changed("install_compaction", "compaction.state <> 'installed' AND ", ""),
         test_store_compactions.test_the_same_compaction_is_installed_once,
     ),
+    "told before the commit": (
+        told_before_the_commit,
+        test_together.test_whoever_is_told_of_success_finds_it_on_the_disk,
+    ),
     "no owner in a question": (
         changed("get_session", "owner = :owner AND ", ""),
         test_store_owners.test_owners_with_the_same_names_for_everything_never_meet,
@@ -252,7 +272,7 @@ async def _from_what_it_was(self: DurableConversation) -> None:
         memory.folded = structs.replace(folded, branch=branch, origin=0, told=0)
 
 
-async def _unaware(self: DurableConversation) -> None:
+async def _unaware(self: DurableConversation, **_: object) -> None:
     """Only the store's head is looked at; that memory has another number of messages is not noticed."""
     seen = self._journal.seen
     now = await self._journal.store.head(seen.owner, seen.conversation, seen.branch)

@@ -30,7 +30,7 @@ def judge(figures: Figures, kills: int, capsys: pytest.CaptureFixture[str], labe
     assert figures.repeated <= figures.in_flight + figures.stopped
 
 
-@pytest.mark.feature("L17")
+@pytest.mark.feature("L1", "L17")
 async def test_killed_now_and_then_with_sqlite(tmp_path, capsys):
     points = failpoints()
     figures = await campaign(tmp_path, f"sqlite:///{tmp_path}/talks.db", 12, seed=SEED, points=tuple(points))

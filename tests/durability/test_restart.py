@@ -8,7 +8,8 @@ import pytest
 
 from refold.model.errors import StoreError
 from refold.store import committing
-from refold.store.postgres import PostgresDriver, PostgresStore
+from refold.store.postgres import PostgresDriver, PostgresStore, _Lost
+from refold.store.postgres_append import append
 from refold.store.postgres_errors import unknown_outcome
 from tests.contract.postgres import get_server, make_database
 from tests.durability.notes import OWNER
@@ -93,6 +94,28 @@ async def test_a_commit_of_which_nobody_knows_is_done_once(kept, monkeypatch):
     await talk.add(*turn(1))
 
     assert await said_in(kept) == names(turn(0) + turn(1))
+    assert await engine(kept).examine("talk") == []
+
+
+async def test_a_message_of_which_nobody_knows_is_there_once(kept, monkeypatch):
+    """The answer to the one statement that kept it never came, and done again it finds that somebody was first: itself."""
+    talk = await engine(kept).conversation("talk")
+    look, left = PostgresDriver._look, [1]
+
+    async def lost(self, begin, connection):
+        result = await look(self, begin, connection)
+        if left and begin.func is append:
+            left.pop()
+            raise _Lost
+        return result
+
+    await talk.add("name0 first", key="first")
+    monkeypatch.setattr(PostgresDriver, "_look", lost)
+    assert await insist(talk, {"role": "user", "content": "name1 second"}, key="second") == 2
+    await talk.add({"role": "user", "content": "name2 third"})
+
+    assert not left
+    assert await said_in(kept) == ["name0", "name1", "name2"]
     assert await engine(kept).examine("talk") == []
 
 

@@ -9,6 +9,7 @@ from refold.keeping import Engine
 from refold.model.errors import StoreError
 from refold.store.memory import MemoryStore
 from refold.store.place import open_store
+from tests.embedder import Subjects
 from tests.test_durable import answer, engine, long
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 50, "total_tokens": 950}
@@ -27,7 +28,7 @@ async def moved(lines, store=None) -> MemoryStore:
 
 async def lived(store) -> Engine:
     """Everything that can happen to a conversation."""
-    made = engine(store)
+    made = engine(store, embedder=Subjects())
     talk = await long(made, turns=25)
     await talk.add("and now?")
     await talk.context()
@@ -54,6 +55,9 @@ async def test_everything_that_happened_is_in_the_other_store(tmp_path):
     assert await packed(other) == lines
     again = engine(other)
     assert await again.examine("chat") == []
+    ids = [one.id for one in await again.sessions("chat")]
+    assert await other.embeddings("local", ids) == await store.embeddings("local", ids) != []
+    assert await other.unembedded("local", "subjects") == []
     assert (
         await (await again.conversation("chat")).context()
         == await (await made.conversation("chat")).context()

@@ -31,12 +31,17 @@ class Model:
         return answer
 
 
-def price(usage):
+def price(model, usage):
+    assert model == "mini"
     return usage.input / 1_000
 
 
+def bill(summary):
+    return {"mini": summary.usage} if summary else {}
+
+
 def asking(model, recipe="recipe", **settings):
-    return Asking(recipe=recipe, write=model, dollars=price, **settings)
+    return Asking(recipe=recipe, write=model, price=price, **{"bill": bill, **settings})
 
 
 async def summarise(journal, holder, model, recipe="recipe", **settings):
@@ -58,7 +63,7 @@ async def test_what_was_written_is_never_asked_for_again():
     assert model.asked == 1
     assert await states(journal) == ["summarised"]
     (call,) = await journal.store.calls("o", "c")
-    assert (call.kind, call.dollars, call.usage.output) == ("summary", 0.9, 50)
+    assert (call.kind, call.model, call.dollars, call.usage.output) == ("summary", "mini", 0.9, 50)
 
 
 async def test_another_recipe_is_other_work():
@@ -129,9 +134,9 @@ async def test_who_waits_for_it_has_what_failed_tried_again_at_once():
 
 async def test_an_answer_that_was_no_summary_is_billed():
     journal, model = await begun(), Model(None)
-    await summarise(journal, "a", model, spent=lambda: Usage(input=700))
+    await summarise(journal, "a", model, bill=lambda _: {"mini": Usage(input=700)})
     (call,) = await journal.store.calls("o", "c")
-    assert (call.kind, call.dollars, call.usage.input) == ("summary", 0.7, 700)
+    assert (call.kind, call.model, call.dollars, call.usage.input) == ("summary", "mini", 0.7, 700)
     assert await journal.store.spent("o", "c", "summary") == 0.7
 
 

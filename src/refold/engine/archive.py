@@ -14,7 +14,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 import msgspec
 from msgspec import Struct, structs
 
-from refold.engine.journal import Notes, said
+from refold.engine.instructions import inlined
+from refold.engine.journal import said
+from refold.engine.notes import Notes
 from refold.engine.rebuild import PAGE, Branch, Fork, Rebuild, broken
 from refold.model.dialect import DIALECTS
 from refold.model.errors import StoreError, WireError
@@ -72,7 +74,8 @@ async def pack(store: Store, owners: Iterable[str]) -> AsyncIterator[bytes]:
             yield _line(Conversation(owner, listed, len(heads)))
             for head in heads:
                 forks = [await _fork(store, one) for one in heads if one.base == head.branch]
-                yield _line(await _branch(store, structs.replace(head, revision=0), tuple(forks)))
+                whole = structs.replace(await inlined(store, head), revision=0)
+                yield _line(await _branch(store, whole, tuple(forks)))
                 async for one in _own_messages(store, head):
                     yield _line(_written_down(one))
             count += 1
@@ -121,6 +124,7 @@ async def _branch(store: Store, head: Head, forks: tuple[Fork, ...]) -> Branch:
         tuple(call for call in calls if call.branch == head.branch),
         tuple(await store.pins(head)),
         forks,
+        tuple(await store.embeddings(head.owner, [one.id for one in own])),
     )
 
 

@@ -6,7 +6,7 @@ this one's; and what a question has cost is known afterwards, whatever came of i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,10 +29,10 @@ class Summarise(Protocol):
 
 @runtime_checkable
 class Accounting(Protocol):
-    """A summariser that says what its last task has cost, whether it ended with a summary or not."""
+    """A summariser that says what its last task has cost, by model, whether it ended with a summary or not."""
 
     @property
-    def spent(self) -> Usage: ...
+    def bill(self) -> Mapping[str, Usage]: ...
 
 
 class Function:
@@ -59,15 +59,26 @@ class Question:
         self._is_asked = True
         return await self._summariser.write(task)
 
-    def spent(self) -> Usage:
-        """What it has cost so far, as far as it is known without a summary."""
+    def bill(self, summary: Summary | None = None) -> Mapping[str, Usage]:
+        """What it has cost so far, by model; the last of them wrote the summary that came of it, if any."""
         asked = self._summariser
-        return asked.spent if self._is_asked and isinstance(asked, Accounting) else Usage()
+        if isinstance(asked, Accounting):
+            known = asked.bill if self._is_asked else {}
+            return {**known, summary.model: known.get(summary.model, Usage())} if summary else known
+        name = (summary.model if summary else "") or getattr(asked, "model", "")
+        return {name: summary.usage} if summary else {}
 
 
 def summariser_of(value: Summariser | Summarise | None, dialect: Dialect, count: Count) -> Summariser | None:
     """A summariser, or a function as one, whose texts are measured by `count`."""
     return Function(value, dialect, count) if callable(value) else value
+
+
+def bill_of(asked: Summariser, summary: Summary | None) -> Mapping[str, Usage]:
+    """What an answer has cost, by model, as far as that is known."""
+    if isinstance(asked, Question):
+        return asked.bill(summary)
+    return {summary.model: summary.usage} if summary else {}
 
 
 def name_of(summariser: Summariser) -> str:

@@ -41,7 +41,7 @@ class Breaker:
         seen = self._journal.seen
         self.spent = await self._journal.store.spent(seen.owner, seen.conversation, "summary")
         if not self._is_known:
-            self.failures, self._failed_at = await _failures(self._journal)
+            self.failures, self._failed_at = await self._journal.store.failures(seen.owner, seen.branch)
             self._is_known = True
 
     def note(self, outcome: Outcome) -> None:
@@ -50,16 +50,3 @@ class Breaker:
             self.failures, self._failed_at = self.failures + 1, self._journal.clock()
         elif outcome.is_asked:
             self.failures = 0
-
-
-async def _failures(journal: Journal) -> tuple[int, float]:
-    """How often in a row no summary could be written, up to now, and when that was last tried."""
-    owner, branch = journal.seen.owner, journal.seen.branch
-    rows = [one for one in await journal.store.compactions(owner, branch) if one.kind == "summarise"]
-    if not any(one.state == "failed" for one in rows):
-        return 0, 0.0
-    others = [one.id for one in rows if one.state != "failed"]
-    by_model = {one.id for one in await journal.store.written(owner, others) if one.summary.kind == "model"}
-    last = max((index for index, one in enumerate(rows) if one.id in by_model), default=-1)
-    failed = [one for one in rows[last + 1 :] if one.state == "failed"]
-    return len(failed), max((one.at for one in failed), default=0.0)

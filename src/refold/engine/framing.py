@@ -7,8 +7,8 @@ from msgspec import structs
 from refold.core.assemble import BRIDGE
 from refold.core.budget import check_room, tokens_of
 from refold.core.cost import Prices
+from refold.core.frame import Frame
 from refold.core.measure import count_fixed
-from refold.core.plan import Frame
 from refold.core.policy import Policy
 from refold.model.budget import Budget
 from refold.model.message import user

@@ -14,7 +14,8 @@ from msgspec import Struct
 from refold.core.assemble import assemble
 from refold.core.cost import call_cost
 from refold.core.fold import Folded
-from refold.core.plan import Decision, Frame
+from refold.core.frame import Frame
+from refold.core.plan import Decision
 from refold.core.stages.shown import Edit
 from refold.engine import snapshot
 from refold.engine.journal import Journal, encoder
@@ -66,7 +67,7 @@ def noted_call(journal: Journal, memory: Memory, usage: Usage, sent: Sent | None
         session=journal.session.id,
         usage=usage,
         size=sent.size,
-        model=journal.seen.model,
+        model=journal.model,
         receipt=msgspec.json.encode(sent),
         dollars=call_cost(usage, prices) if prices else 0.0,
         at=journal.clock(),

@@ -11,47 +11,28 @@ from hashlib import sha256
 from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
-from refold.core.calibrate import Calibration
 from refold.core.fold import Folded
-from refold.core.measure import Meter
 from refold.core.summary.facts import text_of
 from refold.core.view import View
 from refold.engine import snapshot
-from refold.engine.bill import Bill
+from refold.engine.instructions import Instructions
+from refold.engine.meaning import NOTHING, Meaning
 from refold.engine.memory import Memory
+from refold.engine.notes import Notes, notes_of, read_notes, restore, write_notes
 from refold.engine.receipts import Change
 from refold.engine.snapshot import Original
-from refold.model.errors import StoreError
+from refold.engine.titles import title_of
+from refold.model.errors import NotFound, StoreError
 from refold.model.message import Message, Reasoning
 from refold.model.summary import Summary
-from refold.model.window import Fixed
 from refold.ports import store as kept
 from refold.ports.store import Batch, Compaction, Head, Session, Store, Stored, Written
 from refold.wire.message import decode_message, encode_item
-from refold.wire.request import Request, encode_request
 
 Clock: TypeAlias = Callable[[], float]
 NewId: TypeAlias = Callable[[], str]
-
-
-class Notes(Struct, frozen=True):
-    """What memory knows beside what is shown."""
-
-    settled: int = -1
-    declined: int = -1
-    in_vain: int = 0
-    flag: str = ""
-    limit: int | None = None
-    meter: Meter = Meter()
-    calibration: Calibration = Calibration()
-    bill: Bill = Bill()
-    sensitive: tuple[int, ...] = ()
-    secret: tuple[int, ...] = ()
-    """Messages in which secrets were found, so that they are known wherever they are repeated."""
-    fields: bytes = b""
-    """The request that the conversation came in with, without its messages, as JSON."""
 
 
 class Journal:
@@ -66,15 +47,18 @@ class Journal:
         new_id: NewId,
         *,
         keeps_content: bool = True,
+        meaning: Meaning | None = None,
     ) -> None:
         self.store, self.seen, self.session = store, seen, session
         self.clock, self.new_id, self.keeps_content = clock, new_id, keeps_content
-        self.shown, self.fields = "", b""
+        self.meaning = meaning or Meaning()
+        self.shown, self.instructions = "", Instructions()
         """The id of the change in effect, and the request that the conversation came in with."""
-        self._notes = seen.notes
-        self._fixed: Fixed | None = None
-        self._is_said = False
-        """The system prompt was said in the conversation, and not given with a request."""
+        self.model, self.learns = seen.model, ""
+        """Whose provider counts here: what is measured is measured by it."""
+        self.chains: dict[int, bytes] = {}
+        """The hash of the history up to a message, by its number, where a client sends the history anew with every request."""
+        self._kept = read_notes(seen.notes).lasting
 
     async def save(self, memory: Memory, calls: Sequence[kept.Call] = (), key: str = "") -> None:
         """Keep all that is new; `key` is what the client calls the first message of it.
@@ -83,27 +67,36 @@ class Journal:
             Conflict: somebody else has written meanwhile; nothing was kept.
             StoreError: nothing was kept, or nobody knows: load before going on.
         """
-        if memory.frame.fixed is not self._fixed and (self._is_said or not self.fields):
-            self.fields, self._is_said = prompt_fields(memory.frame.fixed), True
-        self._fixed = memory.frame.fixed
-        if memory.changes:
-            memory.secrecy.known(memory.folded)  # before what holds them is let go
-        notes, changes = msgspec.msgpack.encode(self._noted(memory)), tuple(self._changes(memory))
-        messages = tuple(self._messages(memory, key))
-        if not (messages or changes or calls or notes != self._notes):
+        self.instructions.note(memory.frame.fixed)
+        # Before what holds them is let go.
+        secrets = memory.secrecy.known(memory.folded) if memory.changes else NOTHING
+        noted, changes = self.noted(memory), tuple(self._changes(memory))
+        messages, lasting = tuple(self._messages(memory, key)), noted.lasting
+        if not (messages or changes or calls or lasting != self._kept):
             return
-        batch = Batch(at=self.clock(), messages=messages, changes=changes, calls=tuple(calls), notes=notes)
-        await self.commit(batch)
-        self._notes = notes
+        chains = tuple(self.chains[one.seq] for one in messages if one.seq in self.chains)
+        batch = Batch(
+            at=self.clock(), messages=messages, changes=changes, calls=tuple(calls), chains=chains,
+            notes=write_notes(noted), title=self._title(memory),
+        )  # fmt: skip
+        await self.commit(batch, secrets)
+        self._kept = lasting
         opened = [change.opens for change in changes if change.opens]
         self.session = opened[-1] if opened else self.session
         made = [change.compaction.id for change in changes if change.compaction.kind != "arrival"]
         self.shown = made[-1] if made else self.shown
         memory.changes.clear()
 
-    async def commit(self, batch: Batch) -> None:
-        """Keep a batch, and see where the branch is then."""
-        self.seen = await self.store.commit(self.seen, batch if self.keeps_content else emptied(batch))
+    async def commit(self, batch: Batch, secrets: frozenset[str] = NOTHING) -> None:
+        """Keep a batch, with what the sessions that it closes were about, and see where the branch is then."""
+        if batch.notes is not None and self.model != self.seen.model:
+            batch = structs.replace(batch, model=self.model)
+        if batch.notes is not None:
+            batch = structs.replace(batch, blobs=self.instructions.unkept)
+        whole = await self.meaning.embedded(batch, secrets) if self.keeps_content else emptied(batch)
+        self.seen = await self.store.commit(self.seen, whole)
+        if whole.blobs:
+            self.instructions.note_kept()
 
     async def load(self, memory: Memory) -> None:
         """Put memory where the store is."""
@@ -111,18 +104,38 @@ class Journal:
         session = await self.store.session(head.owner, head.session) if head else None
         if head is None or session is None:
             raise kept_nothing(self.seen.conversation)
-        self.seen, self.session, self._notes = head, session, head.notes
-        self._fixed = memory.frame.fixed
+        await self._check_same(head)
+        notes = read_notes(head.notes)
+        self.seen, self.session, self._kept = head, session, notes.lasting
         if not self.keeps_content and head.next_seq == memory.folded.size:
             return  # memory is all there is
-        notes = msgspec.msgpack.decode(head.notes, type=Notes) if head.notes else Notes()
         holders = await self.store.pick(head, notes.secret) if notes.secret else []
         told = [decoder(memory)(one.body) for one in holders if one.body]
         memory.secrecy.restore(notes.sensitive, notes.secret, told)
         latest = await self.store.latest(head, head.next_seq)
-        self.shown, self.fields = latest.id if latest else "", notes.fields
+        self.shown = latest.id if latest else ""
+        await self.instructions.load(self.store, head)
         folded = await self.shown_after(memory, latest, head.next_seq)
         restore(memory, structs.replace(folded, settled=notes.settled, declined=notes.declined), notes)
+
+    async def _check_same(self, head: Head) -> None:
+        """Sessions go with their conversation only: without the one that was open here, this is another of the same name."""
+        owner, known = head.owner, self.seen.session
+        if head.session != known and await self.store.session(owner, known) is None:
+            raise NotFound(
+                f"the conversation {head.conversation[:80]!r} was deleted and begun anew",
+                hint="open it again to go on with the new one",
+            )
+
+    def accept(self, memory: Memory) -> None:
+        """Take what memory knows now for nothing new: it is written with the next thing that is."""
+        self._kept = self.noted(memory).lasting
+
+    async def tell(self, memory: Memory) -> None:
+        """Note how full it is, where that was not known before it was done."""
+        noted = self.noted(memory)
+        if noted.standing != read_notes(self.seen.notes).standing:
+            await self.commit(Batch(at=self.clock(), notes=write_notes(noted)))
 
     def storable(self, written: Written) -> Written:
         """A summary as it may be kept."""
@@ -139,8 +152,8 @@ class Journal:
     async def undo(self, memory: Memory, change: Compaction) -> None:
         """Take a change back: until something new is said, none is made unasked. Load afterwards."""
         self.check_content()
-        notes = structs.replace(self._noted(memory), declined=memory.folded.size, settled=-1)
-        await self.commit(Batch(at=self.clock(), undoes=change.id, notes=msgspec.msgpack.encode(notes)))
+        notes = structs.replace(self.noted(memory), declined=memory.folded.size, settled=-1)
+        await self.commit(Batch(at=self.clock(), undoes=change.id, notes=write_notes(notes)))
 
     async def shown_at(self, memory: Memory, size: int) -> Folded:
         """The branch as it was shown when it had `size` messages."""
@@ -169,6 +182,11 @@ class Journal:
             structs.replace(_original(one, decode, is_raw=one.seq in raw), is_secret=one.seq in secret)
             for one in found
         ]
+
+    def _title(self, memory: Memory) -> str:
+        """What the conversation is called, if its first question is new; a sensitive one is not taken for the task."""
+        asked = memory.folded.task
+        return title_of(asked.message) if asked and asked.number >= self.seen.next_seq else ""
 
     def _messages(self, memory: Memory, key: str) -> Iterable[Stored]:
         folded, encode, now = memory.folded, encoder(memory), self.clock()
@@ -203,7 +221,7 @@ class Journal:
             which = summary.id or self.id_of(
                 session.id, summary.last, summary.recipe or memory.frame.policy.name
             )
-            opens = self._child(session, summary.last, now)
+            opens = self.child(session, summary.last, now)
         compaction = Compaction(
             id=which,
             branch=self.seen.branch,
@@ -223,7 +241,8 @@ class Journal:
         written = Written(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
         return kept.Change(compaction, written, opens)
 
-    def _child(self, parent: Session, first: int, at: float) -> Session:
+    def child(self, parent: Session, first: int, at: float) -> Session:
+        """The session that a compaction opens after another."""
         return Session(
             id=self.new_id(),
             branch=self.seen.branch,
@@ -234,8 +253,10 @@ class Journal:
             at=at,
         )
 
-    def _noted(self, memory: Memory) -> Notes:
-        return structs.replace(notes_of(memory), fields=self.fields if self.keeps_content else b"")
+    def noted(self, memory: Memory) -> Notes:
+        """What memory knows now, as far as it may be kept."""
+        noted = notes_of(memory)
+        return self.instructions.written(noted) if self.keeps_content else noted
 
     def id_of(self, session: str, cut: int, recipe: str) -> str:
         """The id of a compaction: whoever does the same work again finds it done."""
@@ -244,19 +265,16 @@ class Journal:
         return sha256(named.encode()).hexdigest()[:32]
 
 
-def prompt_fields(fixed: Fixed) -> bytes:
-    """A system prompt that was said in the conversation, as a request has it: it serves wherever no other is given."""
-    return encode_request(Request(fixed.dialect, ()), (), system=fixed.system) if fixed.system else b""
-
-
 def emptied(batch: Batch) -> Batch:
     """A batch that says what happened, how much of it and when, and nothing of what was said."""
     messages = (structs.replace(one, body=b"", text="", shown=None) for one in batch.messages)
     return structs.replace(
         batch,
+        title="",
         messages=tuple(messages),
+        blobs=(),
         changes=tuple(map(_emptied, batch.changes)),
-        calls=tuple(structs.replace(call, receipt=b"") for call in batch.calls),
+        calls=tuple(structs.replace(call, receipt=b"", reply=b"") for call in batch.calls),
     )
 
 
@@ -269,38 +287,6 @@ def _emptied(change: kept.Change) -> kept.Change:
 def _blank(written: Written) -> Written:
     summary = structs.replace(written.summary, text="", carried="", read=(), modified=())
     return structs.replace(written, summary=summary, carry=b"")
-
-
-def notes_of(memory: Memory) -> Notes:
-    folded = memory.folded
-    return Notes(
-        folded.settled,
-        folded.declined,
-        memory.in_vain,
-        memory.flag,
-        memory.limits.stated,
-        memory.meter,
-        memory.calibration,
-        memory.bill,
-        tuple(sorted(memory.secrecy.numbers)),
-        tuple(sorted(memory.secrecy.holders)),
-    )
-
-
-def inherited(notes: bytes, size: int) -> bytes:
-    """What a fork of the first `size` messages takes over: which are sensitive, and the request that they came in with."""
-    known = msgspec.msgpack.decode(notes, type=Notes) if notes else Notes()
-    sensitive = tuple(number for number in known.sensitive if number < size)
-    secret = tuple(number for number in known.secret if number < size)
-    found = Notes(sensitive=sensitive, secret=secret, fields=known.fields)
-    return msgspec.msgpack.encode(found) if found != Notes() else b""
-
-
-def restore(memory: Memory, folded: Folded, notes: Notes) -> None:
-    """Go on from what was kept."""
-    memory.restore(folded)
-    memory.in_vain, memory.flag, memory.limits.stated = notes.in_vain, notes.flag, notes.limit
-    memory.meter, memory.calibration, memory.bill = notes.meter, notes.calibration, notes.bill
 
 
 def said(message: Message) -> str:

@@ -1,7 +1,8 @@
 """What one conversation learns about a model, and the next one begins with.
 
 One idea: how a provider counts, and how much it takes, is true of the model and not of the conversation. It is kept by the
-model's name, so that the first call of a new conversation is as well measured as the last of an old one.
+model's name, so that the first call of a new conversation is as well measured as the last of an old one. Where two programs go
+on with one conversation by two models, each measures by its own.
 """
 
 from __future__ import annotations
@@ -10,19 +11,34 @@ import msgspec
 from msgspec import structs
 
 from refold.core.calibrate import Calibration, forget_sums
-from refold.engine.journal import Journal, Notes
-from refold.engine.limits import Limits
+from refold.engine.journal import Journal
 from refold.engine.memory import Memory
-from refold.ports.store import Batch
 
 CALIBRATION, LIMIT = "calibration", "limit"
 WORTH_KEEPING = 0.01
 """By how much a ratio must have changed: a write with every call would cost more than it tells."""
 
 
+async def load(journal: Journal, memory: Memory, *, is_first: bool = False) -> None:
+    """Put memory where the store is. What was measured by another model says nothing here: what this program has measured
+    itself stays or, where it begins, what is known about its model counts.
+
+    That another model is used is written down with the next thing that is: whoever only reads must not make others read again.
+    """
+    own = memory.meter.anchor, memory.calibration, memory.limits.stated
+    await journal.load(memory)
+    if journal.seen.notes and journal.seen.model == journal.model:
+        return
+    anchor, memory.calibration, memory.limits.stated = own
+    memory.meter = structs.replace(memory.meter, anchor=anchor)
+    if is_first:
+        await begin_with(journal, memory)
+    journal.accept(memory)
+
+
 async def begin_with(journal: Journal, memory: Memory) -> None:
     """Begin a conversation with what others have learnt about its model."""
-    owner, model, store = journal.seen.owner, journal.seen.model, journal.store
+    owner, model, store = journal.seen.owner, journal.learns or journal.model, journal.store
     if not model:
         return
     if known := await store.learnt(owner, CALIBRATION, model):
@@ -31,29 +47,9 @@ async def begin_with(journal: Journal, memory: Memory) -> None:
         memory.limits.stated = msgspec.msgpack.decode(limit, type=int)
 
 
-async def go_on_with(journal: Journal, memory: Memory, model: str) -> None:
-    """Go on with another model than before: what was measured by the old one is void.
-
-    Raises:
-        Conflict: somebody else has written meanwhile; load and try again.
-    """
-    if not model or journal.seen.model == model:
-        return
-    memory.meter = structs.replace(memory.meter, anchor=None)
-    memory.calibration, memory.limits = Calibration(), Limits()
-    journal.seen = structs.replace(journal.seen, model=model)
-    await begin_with(journal, memory)
-    known = msgspec.msgpack.decode(journal.seen.notes, type=Notes) if journal.seen.notes else Notes()
-    notes = structs.replace(
-        known, meter=memory.meter, calibration=memory.calibration, limit=memory.limits.stated
-    )
-    await journal.commit(Batch(at=journal.clock(), model=model, notes=msgspec.msgpack.encode(notes)))
-    await journal.load(memory)
-
-
 async def keep_learnt(journal: Journal, memory: Memory, before: tuple[float, int | None]) -> None:
     """Keep what a call has taught, where it is news."""
-    owner, model, store = journal.seen.owner, journal.seen.model, journal.store
+    owner, model, store = journal.seen.owner, journal.learns or journal.model, journal.store
     ratio, limit = before
     if not model:
         return

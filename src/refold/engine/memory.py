@@ -14,39 +14,30 @@ from msgspec import structs
 
 from refold.core import extractive
 from refold.core.arrival import arrive
-from refold.core.assemble import assemble, broken_rules
+from refold.core.assemble import broken_rules
 from refold.core.breakpoints import breakpoint_edits, mark_window
 from refold.core.calibrate import Calibration, forget_sums, observe
 from refold.core.cost import Prices
-from refold.core.estimate import estimate_window
 from refold.core.fold import Folded
-from refold.core.measure import Meter, anchor, holds, record_call
+from refold.core.frame import Frame, fits, size_of
+from refold.core.measure import Meter, anchor, record_call
 from refold.core.mend import REASON as BROKEN
-from refold.core.mend import is_broken, mend
+from refold.core.mend import VOID, forget_thoughts, is_broken, mend
 from refold.core.overflow import classify
-from refold.core.plan import (
-    Decision,
-    Frame,
-    Now,
-    Plan,
-    SummaryRequest,
-    ahead,
-    fits,
-    give_up,
-    plan,
-    resolve,
-    size_of,
-)
+from refold.core.plan import Decision, Plan, SummaryRequest, ahead, give_up, plan, resolve
 from refold.core.policy import Policy
 from refold.core.stages.shown import Edit
 from refold.core.summary.search import find
+from refold.core.thoughts import is_void
 from refold.core.view import View
 from refold.engine.bill import Bill
 from refold.engine.framing import frame_for
 from refold.engine.limits import Limits
 from refold.engine.lookup import look_up
+from refold.engine.moments import measured, now_of, ratio_of
 from refold.engine.receipts import Change, Receipt
 from refold.engine.secrecy import Secrecy
+from refold.engine.telling import Telling
 from refold.model.budget import Budget
 from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent
 from refold.model.message import Message, Part
@@ -83,6 +74,7 @@ class Memory:
         self.receipts: list[Receipt] = []
         self.summarise, self.secrecy = summarise, secrecy or Secrecy()
         self.changes: list[Change] = []
+        self.telling = Telling()
         self._prepared: Summary | None = None
         self._sent = self.folded
         self._window: Window | None = None
@@ -94,11 +86,18 @@ class Memory:
         """Take in what was said; what is sensitive stays out of every summary."""
         for message in messages:
             if message.role == "assistant":
-                self.limits.answer()
+                self.answered()
             elif message.role == "user":
                 self.limits.turn()
             self._show_next(self.secrecy.take(self.folded, message, is_marked=sensitive))
             self._look_around(message)
+
+    def answered(self) -> None:
+        """A provider has taken the last window: it was not too large."""
+        attempts = self.limits.attempts
+        self.limits.answer()
+        if attempts:
+            self.telling.recovered(self, attempts)
 
     def instruct(self, fixed: Fixed) -> None:
         """Go on with another system prompt or other tools; the format stays.
@@ -151,7 +150,7 @@ class Memory:
     @property
     def measurement(self) -> Measurement:
         """The size of the window as it is now, region by region."""
-        return Plan(self.frame, Now("before_call"), self.folded, self.folded, "keep", "").measurement
+        return measured(self, self.folded)
 
     def compact(self, keep: int | None = None, cut: int | None = None) -> Window:
         """Compact now, whatever the thresholds say; `keep` is how many tokens are to stay, `cut` the first message that is."""
@@ -168,6 +167,7 @@ class Memory:
             original = known.original(change.before.size + offset).message
             folded = folded.display(original if offset < change.raw else message)
         self.folded, self._prepared = folded, None
+        self.telling.undone(self, known, change.receipt.decision, change.receipt.reason)
         return True
 
     def recall(self, handle: str) -> Message | Part | Summary:
@@ -195,25 +195,35 @@ class Memory:
             RecoverySpent: as many windows as the policy allows were tried for this call, or none can be smaller.
         """
         policy, budget = self.frame.policy, self.frame.budget
+        if is_void(status, body) and self._forget_thoughts():
+            return self._send(self._act("before_call"))
         sent = size_of(self._sent if self._window else self.folded, self.frame)
         allowed = budget.window - budget.max_output
         found = body if isinstance(body, Overflow) else classify(status, body, estimated=sent, budget=allowed)
         if not found.is_overflow or not policy.enabled or self.limits.attempts >= policy.recovery.attempts:
             raise RecoverySpent
-        self.limits.refuse(found, sent=sent, ratio=self._ratio, max_output=budget.max_output)
+        self.limits.refuse(found, sent=sent, ratio=ratio_of(self), max_output=budget.max_output)
         try:
             return self._send(self._act("overflow"))
         except (DoesNotFit, InvalidWindow) as error:
             self.limits.give_up()
             raise RecoverySpent(error.message) from None
 
+    def _forget_thoughts(self) -> bool:
+        """Show no thought that was signed before something else changed; False where there is none."""
+        forgotten, edits = forget_thoughts(self.folded)
+        if edits:
+            self._note(forgotten, "reduce", VOID, edits)
+            self.folded = forgotten
+        return bool(edits)
+
     def ahead(self) -> SummaryRequest | None:
         """What to have summarised before it is needed; None where there is no hurry."""
-        return ahead(self.folded, self.frame, self._now("after_call")) if self._prepared is None else None
+        return ahead(self.folded, self.frame, now_of(self, "after_call")) if self._prepared is None else None
 
     def asked_for(self, cut: int | None = None) -> SummaryRequest | None:
         """What a compaction would have summarised if it were asked for now."""
-        return plan(self.folded, self.frame, self._now("manual", cut=cut)).request
+        return plan(self.folded, self.frame, now_of(self, "manual", cut=cut)).request
 
     @property
     def last_window(self) -> Window | None:
@@ -238,7 +248,7 @@ class Memory:
 
     def suffices(self, last: int) -> bool:
         """Would a compaction that is asked for now be content with a summary of the messages before this one?"""
-        planned = plan(self.folded, self.frame, self._now("manual"))
+        planned = plan(self.folded, self.frame, now_of(self, "manual"))
         return _suffices(
             planned, Summary("Somebody sums it up.", 0, last, 0, "model", self.frame.policy.scope)
         )
@@ -265,57 +275,35 @@ class Memory:
         elif policy.prepares and not is_waiting:
             self._act("before_call")
 
-    @property
-    def _ratio(self) -> float:
-        is_learnt = self.frame.policy.measure in ("hybrid", "calibrated")
-        return self.calibration.ratio if is_learnt else 1.0
-
-    def _now(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Now:
-        size, counted = self._size(moment), size_of(self.folded, self.frame)
-        is_better = self.frame.policy.measure == "hybrid" and size is not None and counted > 0
-        return Now(
-            moment,
-            size,
-            limit=self.limits.limit,
-            ratio=max(self._ratio, size / counted) if is_better and size else self._ratio,
-            flag=self.flag if moment == "before_call" else "",
-            in_vain=self.in_vain,
-            keep=keep,
-            cut=cut,
-        )
-
-    def _size(self, moment: Moment) -> int | None:
-        """The context as the policy measures it; None where that is our own count."""
-        last, shown, policy = self.meter.anchor, self.folded.shown, self.frame.policy
-        if policy.measure == "characters" and moment in policy.triggers:
-            return estimate_window(assemble(self.frame.fixed, shown.messages(), self.folded.lead))
-        if last is None or policy.measure not in ("hybrid", "reported") or not holds(last, shown):
-            return None
-        if policy.measure == "reported":
-            return last.prompt
-        return last.prompt + round(shown.tokens_between(last.messages, len(shown)).tokens * self._ratio)
-
     def _act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
         if moment != "after_call" and is_broken(self.folded):
             mended, edits = mend(self.folded)
             self._note(mended, "reduce", BROKEN, edits)
             self.folded = mended
-        planned = plan(self.folded, self.frame, self._now(moment, keep, cut))
+        planned = plan(self.folded, self.frame, now_of(self, moment, keep, cut))
         if moment == "after_call" and self.frame.policy.deferred:
             self.flag = planned.reason if planned.request is not None else self.flag
             return planned
+        ready = self._ready(planned) if planned.request is not None else None
+        act = partial(self._carry_out, planned, ready)
+        return self.telling.carry_out(self, planned, act, is_ahead=ready is not None)
+
+    def _carry_out(self, planned: Plan, ready: Summary | None) -> Plan:
+        """Do what is planned, with the summary that is ready or another one; the plan as it was done."""
         summary = None
         if planned.request is not None:
-            planned, summary = self._fulfil(planned, planned.request)
+            planned, summary = self._fulfil(planned, planned.request, ready)
         if planned.next is not self.folded and not planned.refusal:
             if planned.edits or summary or planned.next.lead is not self.folded.lead:
                 self._note(planned.next, planned.decision, planned.reason, planned.edits, summary)
             self.folded = planned.next
         return planned
 
-    def _fulfil(self, planned: Plan, request: SummaryRequest) -> tuple[Plan, Summary | None]:
+    def _fulfil(
+        self, planned: Plan, request: SummaryRequest, ready: Summary | None
+    ) -> tuple[Plan, Summary | None]:
         """The plan with the summary it asks for, and that summary if it was of use."""
-        summary = self._ready(planned) or self._written(planned, request)
+        summary = ready or self._written(planned, request)
         if summary is None:
             return give_up(planned), None  # the flag stays, and the next request may have more luck
         if not summary.text.strip():
@@ -362,6 +350,7 @@ class Memory:
         receipt = Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary)
         self.changes.append(Change(before, after, receipt, raw))
         self.receipts.append(receipt)
+        self.telling.changed(self, self.changes[-1])
 
     def _send(self, planned: Plan) -> Window:
         if planned.refusal:
@@ -390,7 +379,9 @@ class Memory:
         """For this request only, leave out what waits for a result: when that comes, the call is shown again."""
         mended, edits = mend(planned.sent, as_request=True)
         if edits and not (self.receipts and self.receipts[-1].edits == edits):
-            self.receipts.append(Receipt("reduce", BROKEN, planned.sent.tokens, mended.tokens, edits))
+            receipt = Receipt("reduce", BROKEN, planned.sent.tokens, mended.tokens, edits)
+            self.receipts.append(receipt)
+            self.telling.changed(self, Change(planned.sent, mended, receipt))
         return structs.replace(planned, sent=mended)
 
 

@@ -17,6 +17,7 @@ from refold.ports.store import (
     Call,
     Change,
     Compaction,
+    Embedding,
     Head,
     Inherited,
     Listed,
@@ -51,6 +52,7 @@ class Branch(Struct, frozen=True, tag="branch"):
     calls: tuple[Call, ...]
     pins: tuple[int, ...]
     forks: tuple[Fork, ...] = ()
+    embeddings: tuple[Embedding, ...] = ()
 
 
 class Rebuild:
@@ -179,6 +181,7 @@ class Rebuild:
             written = self._written.get(one.summary)
             if written is not None and one.state == "live":
                 await self._store.attach_summary(owner, one.id, written)
+        await self._store.embed(owner, branch.embeddings)
         for seq in branch.pins:
             await self._store.pin(self._head, seq, on=True)
         await self._commit(calls=branch.calls, notes=branch.head.notes, model=branch.head.model)

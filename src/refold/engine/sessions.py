@@ -19,6 +19,7 @@ from refold.core.view import View
 from refold.engine import snapshot
 from refold.engine.journal import Journal, encoder
 from refold.engine.memory import Memory
+from refold.engine.notes import write_notes
 from refold.model.errors import NotFound
 from refold.model.summary import Summary
 from refold.ports import store as kept
@@ -40,13 +41,8 @@ class Resumed(Struct, frozen=True):
 
 async def begin_new(journal: Journal, memory: Memory) -> Session:
     """Close the session and open one that knows nothing of it. Its messages stay where they are."""
-    await journal.save(memory)
-    closed, folded = journal.session, memory.folded
-    digest = _written(journal, memory, folded, closed, folded.size) if folded.size > closed.first else None
-    opened = await _open(journal, memory, _cleared(folded), NEW, kind="new", carries="none", target="")
-    if digest is not None and journal.keeps_content:
-        await journal.store.attach_summary(journal.seen.owner, closed.id, digest)
-    return opened
+    await _settle(journal, memory)
+    return await _open(journal, memory, _cleared(memory.folded), NEW, kind="new", carries="none", target="")
 
 
 async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
@@ -55,7 +51,7 @@ async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
     Raises:
         NotFound: the session is undone, or the open one.
     """
-    await journal.save(memory)
+    await _settle(journal, memory)
     journal.check_content()
     known = await journal.store.session(journal.seen.owner, target.id)
     if known is None or known.branch != journal.seen.branch:
@@ -79,6 +75,12 @@ async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
     return Resumed(opened, carries)
 
 
+async def _settle(journal: Journal, memory: Memory) -> None:
+    """Keep all that is new, and which messages hold secrets: they are about to be let go."""
+    memory.secrecy.known(memory.folded)
+    await journal.save(memory)
+
+
 async def _open(
     journal: Journal,
     memory: Memory,
@@ -89,21 +91,38 @@ async def _open(
     carries: Carries,
     target: str,
 ) -> Session:
-    """One batch: the open session ends before the next message, the new one begins there, shown as `folded`."""
-    size, before = folded.size, memory.folded.tokens
+    """One batch: the open session ends before the next message, the new one begins there, shown as `folded`.
+
+    What the one before was about is summed up, so that it can be found and resumed.
+    """
+    size, closed = folded.size, journal.session
+    digest = _written(journal, memory, memory.folded, closed, size) if size > closed.first else None
     session = Session(
         id=journal.new_id(), branch=journal.seen.branch, first=size, kind=kind, carries=carries, target=target,
         at=journal.clock(),
     )  # fmt: skip
+    change = _beginning(journal, memory, folded, reason, session)
+    memory.restore(folded)
+    notes = write_notes(journal.noted(memory))
+    await journal.commit(Batch(at=journal.clock(), changes=(change,), notes=notes))
+    await journal.load(memory)
+    if digest is not None and journal.keeps_content:
+        await _attach(journal, memory, closed, digest)
+    return session
+
+
+def _beginning(
+    journal: Journal, memory: Memory, folded: Folded, reason: str, session: Session
+) -> kept.Change:
+    """How the branch is shown when a session begins. A summary that is shown for the first time is kept by its handle."""
+    size, now = folded.size, journal.clock()
     change = Compaction(
         id=journal.new_id(), branch=journal.seen.branch, kind="reduce", base=journal.session.id, cut=size,
-        size=size, reason=reason, before=before, after=folded.tokens,
-        shown=snapshot.write(folded, encoder(memory)), at=journal.clock(),
+        size=size, reason=reason, before=memory.folded.tokens, after=folded.tokens,
+        shown=snapshot.write(folded, encoder(memory)), at=now,
     )  # fmt: skip
-    await journal.commit(Batch(at=journal.clock(), changes=(kept.Change(change, opens=session),)))
-    memory.restore(folded)
-    await journal.load(memory)
-    return session
+    new = [structs.replace(one, reserve=()) for one in folded.past[-1:]]
+    return kept.Change(change, Written(id=change.id, summary=new[0], at=now) if new else None, session)
 
 
 async def _shown_in(journal: Journal, memory: Memory, target: Session, last: int) -> Folded:
@@ -172,8 +191,15 @@ async def _summary_of(journal: Journal, memory: Memory, target: Session, shown: 
         return found[0]
     written = _written(journal, memory, shown, target, last)
     if not found:
-        await journal.store.attach_summary(owner, target.id, written)
+        await _attach(journal, memory, target, written)
     return written
+
+
+async def _attach(journal: Journal, memory: Memory, session: Session, written: Written) -> None:
+    """Give a closed session its summary, and what it was about."""
+    secrets = memory.secrecy.known(memory.folded)
+    found = await journal.meaning.embed([(session.id, written)], written.at, secrets)
+    await journal.store.attach_summary(journal.seen.owner, session.id, written, *found)
 
 
 def _room(memory: Memory) -> int:

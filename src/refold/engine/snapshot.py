@@ -97,6 +97,11 @@ def origin_of(snapshot: bytes) -> int:
     return _read(snapshot).origin
 
 
+def summaries_in(snapshot: bytes) -> tuple[Summary, ...]:
+    """The summaries that stood before what was shown."""
+    return _read(snapshot).summaries
+
+
 def read(
     snapshot: bytes, originals: Iterable[Original], empty: View, decode: Decode, pinned: frozenset[int]
 ) -> Folded:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from refold.core.plan import Frame
+from refold.core.frame import Frame
 from refold.engine.breaker import Breaker
 from refold.engine.hindsight import Difference, rehearse
 from refold.engine.journal import Journal
 from refold.engine.memory import Memory
 from refold.engine.receipts import Receipt
+from refold.engine.standing import standing_of
 from refold.model.message import Message
 
 
@@ -24,7 +25,7 @@ class Status(Struct, frozen=True):
     limit: int
     compactions: int
     flag: str
-    """Why the next call will compact; empty where there is no reason."""
+    """Why the context has to be compacted: the next call does so, or the policy's threshold is passed. Empty where neither is."""
     in_vain: int
     failures: int
     is_stopped: bool
@@ -35,6 +36,10 @@ class Status(Struct, frozen=True):
     @property
     def ratio(self) -> float:
         return self.tokens / self.limit if self.limit else 0.0
+
+    @property
+    def needs_compaction(self) -> bool:
+        return bool(self.flag)
 
 
 class Preview(Struct, frozen=True):
@@ -49,13 +54,13 @@ class Preview(Struct, frozen=True):
 
 async def status_of(journal: Journal, memory: Memory, breaker: Breaker) -> Status:
     await breaker.look()
-    seen = journal.seen
+    seen, standing = journal.seen, standing_of(memory)
     return Status(
         messages=seen.next_seq,
-        tokens=memory.measurement.content.tokens,
-        limit=memory.measurement.window - memory.measurement.reserve,
+        tokens=standing.tokens,
+        limit=standing.limit,
         compactions=await journal.store.count_summarised(seen.owner, seen.branch),
-        flag=memory.flag,
+        flag=standing.reason,
         in_vain=memory.in_vain,
         failures=breaker.failures,
         is_stopped=breaker.is_open,

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from refold.core.assemble import NO_LEAD, assemble
 from refold.core.fold import Folded
-from refold.core.plan import Frame, SummaryRequest
+from refold.core.frame import Frame
+from refold.core.plan import SummaryRequest
 from refold.core.summary.ledger import Ledger
 from refold.core.summary.prompts import Passage
 from refold.core.summary.redact import holds_secret, is_clean, redact, redact_message

@@ -6,14 +6,16 @@ at once and never asked for again.
 
     planned -> running -> summarised -> installed
                   |            |
-                failed     superseded
+                failed ->  superseded
+
+What failed is past once a model has written for the branch again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -59,9 +61,10 @@ class Asking(Struct, frozen=True, kw_only=True):
     """The hash of how it is made: another focus or another model is other work."""
     write: Write
     """Raises Conflict where the conversation has moved on, so that nobody has to be asked."""
-    dollars: Callable[[Usage], float]
-    spent: Callable[[], Usage] = Usage
-    """What was used so far, where no summary came of it."""
+    bill: Callable[[Summary | None], Mapping[str, Usage]] = lambda _: {}
+    """What was used so far by model, whether a summary came of it or not; the last one wrote it."""
+    price: Callable[[str, Usage], float] = lambda _model, _usage: 0.0
+    """What a model's usage costs, in dollars; nothing where its prices are not known."""
     may_ask: Callable[[], Awaitable[bool]] | None = None
     is_wanted: bool = False
     """Somebody waits for it: what failed a moment ago is tried again at once."""
@@ -200,7 +203,7 @@ class Work:
         """Store what was written; where that fails it is used all the same, for it was paid for and is at hand."""
         journal, now = self.journal, self.journal.clock()
         summary = structs.replace(summary, id=planned.id)
-        call = self._call(planned, summary.usage, asking)
+        call = self._call(planned, asking.bill(summary), asking)
         written = journal.storable(Written(id=planned.id, summary=summary, at=now))
         try:
             is_first = await journal.store.reply(journal.seen.owner, planned.id, self.holder, written, call)
@@ -209,15 +212,17 @@ class Work:
             _log.warning("a summary could not be kept: %s", error)
             return summary
 
-    def _call(self, planned: Compaction, usage: Usage, asking: Asking) -> Call:
+    def _call(self, planned: Compaction, bill: Mapping[str, Usage], asking: Asking) -> Call:
+        """One call for all that were asked: by the name of the last, at the prices of each."""
         return Call(
             id=self.journal.new_id(),
             branch=planned.branch,
             session=planned.base,
-            usage=usage,
+            usage=sum(bill.values(), Usage()),
             size=planned.size,
             kind="summary",
-            dollars=asking.dollars(usage),
+            model=next(reversed([*bill]), ""),
+            dollars=sum(asking.price(model, usage) for model, usage in bill.items()),
             at=self.journal.clock(),
         )
 
@@ -235,10 +240,10 @@ class Work:
 
     async def _bill(self, planned: Compaction, asking: Asking) -> None:
         """Note what was spent although no summary came of it: the provider sends the bill all the same."""
-        usage, seen, store = asking.spent(), self.journal.seen, self.journal.store
-        if usage == Usage():
+        call, seen = self._call(planned, asking.bill(None), asking), self.journal.seen
+        store = self.journal.store
+        if call.usage == Usage():
             return
-        call = self._call(planned, usage, asking)
         for _ in range(BILLS):
             head = await store.head(seen.owner, seen.conversation, planned.branch)
             if head is None:

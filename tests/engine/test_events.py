@@ -1,0 +1,443 @@
+"""Whatever is done to a context is told: once, with before and after, and with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from refold import Conversation, sync
+from refold.core.presets import PRESETS
+from refold.core.stages import Prune
+from refold.engine.describing import NO_SUMMARY, NOTHING
+from refold.engine.events import (
+    CompactionEnd,
+    CompactionStart,
+    Event,
+    Pruned,
+    Recovered,
+    SummaryFailed,
+    SummaryWritten,
+    Undone,
+    size_of,
+)
+from refold.engine.telling import OVERTAKEN, UNFIT
+from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent
+from refold.model.message import Message, ToolCall, assistant, tool, user
+from refold.model.summary import Summary
+from refold.model.tokens import Measurement, TokenCount, Usage
+from tests.core.presets.playing import ask, changed, chat, estimated, work
+from tests.engine.hearing import Heard, heard_from
+from tests.engine.talking import COUNTER, agent_turn, give_up
+from tests.formats import question, turn
+from tests.test_conversation import Writer, fill, open_talk
+from tests.test_durable_work import Paid
+
+TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
+MOMENTS = {
+    "refold": "before_call",
+    "lis": "after_call",
+    "opal": "turn_start",
+    "llms": "before_call",
+    "picoclaw": "after_call",
+    "librechat": "before_call",
+}
+every_preset = pytest.mark.parametrize("preset", PRESETS)
+
+
+def play(talk, turns: int = 24) -> None:
+    """Turns with a tool, each asked for as a client does."""
+    for number in range(turns):
+        said, call, result, answer = agent_turn(number, size=900)
+        talk.add(said)
+        talk.context()
+        talk.add(call, result)
+        talk.context()
+        talk.add(answer)
+
+
+@pytest.mark.feature("O3")
+@every_preset
+def test_every_preset_tells_when_it_compacts(preset):
+    talk = estimated(preset, window=4_000)
+    heard = heard_from(talk)
+    play(talk)
+
+    heard.check()
+    ends = heard.only(CompactionEnd)
+    assert ends
+    assert {(end.path, end.moment, end.outcome, end.author) for end in ends} == {
+        ("automatic", MOMENTS[preset], "installed", "model")
+    }
+    assert all(end.after.tokens < end.before.tokens and end.covered for end in ends)
+    assert all(end.after.regions.summary for end in ends)
+    assert len(ends) == sum(receipt.decision == "summarise" for receipt in talk.receipts)
+
+
+@pytest.mark.feature("O3")
+@every_preset
+def test_every_change_is_told_once_and_no_word_of_what_was_said(preset):
+    talk = estimated(preset, window=4_000)
+    heard = heard_from(talk)
+    play(talk)
+
+    installed = [end for end in heard.only(CompactionEnd) if end.outcome == "installed"]
+    assert len(installed) + len(heard.only(Pruned)) == len(talk.receipts)
+    said = msgspec.json.encode(list(heard)).decode()
+    assert not [
+        word for word in ("question", "answer", "file_", "line of code", "What happened") if word in said
+    ]
+
+
+@pytest.mark.feature("O3")
+@every_preset
+def test_asked_for_or_refused_it_is_told_as_well(preset):
+    talk = estimated(preset, window=20_000)
+    heard = heard_from(talk)
+    for _ in range(8):
+        ask(talk, "x" * 4_000)
+    talk.add(user("and now?"))
+    heard.clear()
+    talk.compact()
+    assert (heard.end.path, heard.end.moment, heard.end.outcome) == ("manual", "manual", "installed")
+
+    play(talk, 8)
+    talk.add(user("and then?"))
+    talk.context()
+    heard.clear()
+    talk.recover(400, TOO_LONG)
+    end = heard.end
+    assert (end.path, end.moment, end.outcome) == ("overflow", "overflow", "installed")
+    assert "refused" in end.reason
+    assert end.after.tokens < end.before.tokens
+
+
+@pytest.mark.feature("O3")
+def test_a_refusal_that_was_got_over_is_told_when_the_provider_has_answered():
+    talk = estimated("opal", window=20_000)
+    heard = heard_from(talk)
+    play(talk, 8)
+    talk.add(user("and now?"))
+    talk.context()
+    for _ in range(2):
+        talk.recover(400, TOO_LONG)
+    assert not heard.only(Recovered)
+    talk.add(assistant("at last"))
+
+    (recovered,) = heard.only(Recovered)
+    assert (recovered.attempts, recovered.stated) == (2, None)
+    assert recovered.size == heard.only(CompactionEnd)[-1].after
+    with pytest.raises(RecoverySpent):
+        talk.recover(400, {"error": {"message": "nonsense"}})
+    heard.check()
+    assert len(heard.only(CompactionEnd)) == 2
+
+
+@pytest.mark.feature("O3")
+def test_where_no_summary_can_be_had_it_is_skipped():
+    talk = estimated("llms", window=4_000, summarise=give_up)
+    heard = heard_from(talk)
+    while not heard:
+        ask(talk, "x" * 400)
+
+    end = heard.end
+    assert (end.outcome, end.problem, end.author) == ("skipped", NO_SUMMARY, "")
+    assert end.after == end.before
+    assert not talk.receipts
+
+
+def test_stages_that_did_something_on_the_way_are_told_apart():
+    policy = changed("llms", stages=(Prune(threshold=100, keep=0),), on_failure="history")
+    talk = estimated(policy, window=4_000, summarise=give_up)
+    heard = heard_from(talk)
+    while not heard:
+        work(talk, "line of code\n" * 50)
+
+    heard.check()
+    _, end, pruned, *_ = heard
+    assert isinstance(end, CompactionEnd)
+    assert isinstance(pruned, Pruned)
+    assert (end.outcome, end.after) == ("skipped", pruned.after)
+    assert [one.stage for one in pruned.reductions] == ["prune"]
+
+
+def test_a_summary_that_gains_nothing_is_skipped_with_its_reason():
+    def long(request, folded, frame):
+        return Summary("word " * 9_000, request.first, request.last, 9_000, "model", frame.policy.scope)
+
+    talk = estimated("opal", window=4_000, summarise=long)
+    heard = heard_from(talk)
+    while not heard:
+        ask(talk, "x" * 400)
+
+    assert heard.end.outcome == "skipped"
+    assert heard.end.problem.startswith("the summary was not used: ")
+
+
+def test_where_there_is_nothing_to_take_out_that_is_told():
+    talk = estimated("opal")
+    heard = heard_from(talk)
+    talk.add(user("hello"))
+    talk.compact()
+
+    assert (heard.end.path, heard.end.outcome, heard.end.problem) == ("manual", "skipped", NOTHING)
+
+
+def test_what_cannot_fit_is_told_as_failed():
+    talk = chat("opal", window=50)
+    heard = heard_from(talk)
+    talk.add(user("a question that is far longer than fifty characters can ever hold, whatever one does"))
+    with pytest.raises(DoesNotFit) as caught:
+        talk.context()
+
+    assert heard.kinds == ["compaction_start", "compaction_end"] * (len(heard) // 2)
+    assert heard.only(CompactionEnd)[-1].problem == caught.value.message
+    assert {end.outcome for end in heard.only(CompactionEnd)} == {"failed"}
+
+
+@pytest.mark.feature("O3")
+def test_messages_that_are_dropped_without_a_summary_are_a_compaction():
+    talk = estimated("picoclaw", window=10_000, max_output=400)
+    talk.folded = talk.folded.extend([user("q" * 5_984), assistant("r" * 384)] * 6)  # before anybody looked
+    heard = heard_from(talk)
+    talk.add(user("and now?"))
+    talk.context()
+
+    end = heard.end
+    assert (end.path, end.moment, end.outcome, end.author) == ("automatic", "before_call", "installed", "")
+    assert [one.stage for one in end.reductions] == ["drop_half"]
+    assert end.after.tokens < end.before.tokens
+
+
+@pytest.mark.feature("O3", "L15")
+def test_pruned_tool_output_is_told_with_how_many_results():
+    talk = estimated("lis", window=200_000)
+    heard = heard_from(talk)
+    while not heard:
+        work(talk, "line of code\n" * 800)
+
+    (pruned,) = heard
+    (reduction,) = pruned.reductions
+    assert isinstance(pruned, Pruned)
+    assert (pruned.path, pruned.moment, reduction.stage) == ("automatic", "after_call", "prune")
+    assert reduction.messages == reduction.results == len(talk.receipts[-1].edits)
+    assert pruned.before.tokens - pruned.after.tokens == reduction.before - reduction.after
+    assert pruned.before.regions.tool_results > pruned.after.regions.tool_results
+    assert "tokens of tool results" in pruned.reason
+
+
+@pytest.mark.feature("O3")
+def test_what_is_cut_as_it_arrives_is_told():
+    talk = estimated("refold", window=8_000)
+    heard = heard_from(talk)
+    call = ToolCall("call-1", "read_file", "{}")
+    talk.add(user("look"), Message("assistant", (call,)), tool("call-1", "line of code\n" * 2_000))
+
+    (pruned,) = heard
+    assert isinstance(pruned, Pruned)
+    (reduction,) = pruned.reductions
+    assert (pruned.path, reduction.results, pruned.reason) == ("arrival", 1, "larger than its share")
+    assert pruned.after.tokens == talk.measurement.content.tokens
+    assert pruned.before.tokens - pruned.after.tokens == reduction.before - reduction.after > 0
+
+
+def test_what_had_to_be_mended_is_told():
+    talk = estimated("opal")
+    heard = heard_from(talk)
+    talk.add(user("look"), assistant("I did"), tool("call-9", "a result without its call"), user("and now?"))
+    talk.context()
+
+    (pruned,) = heard
+    assert [one.stage for one in pruned.reductions] == ["mend"]
+    assert pruned.before.tokens > pruned.after.tokens
+
+
+def test_a_call_that_waits_is_left_out_of_a_request_and_that_is_told_once():
+    talk = estimated("opal")
+    heard = heard_from(talk)
+    talk.add(user("look"), Message("assistant", (ToolCall("call-1", "read_file", "{}"),)), user("never mind"))
+    talk.context()
+    told = len(heard)
+    talk.context()
+
+    assert told == len(heard) >= 1
+    assert heard.kinds[-1] == "pruned"
+
+
+@pytest.mark.feature("O3")
+def test_what_is_taken_back_is_told():
+    talk = estimated("opal", window=20_000)
+    heard = heard_from(talk)
+    play(talk, 8)
+    talk.add(user("and now?"))
+    talk.compact()
+    compacted = heard.end
+    heard.clear()
+    assert talk.undo()
+    assert not talk.undo()
+
+    (undone,) = heard
+    assert isinstance(undone, Undone)
+    assert (undone.decision, undone.reason) == ("summarise", "asked for")
+    assert (undone.before, undone.after) == (compacted.after, compacted.before)
+
+
+@pytest.mark.feature("O3")
+async def test_a_summary_that_was_written_ahead_is_told_when_it_is_written_and_when_it_is_used():
+    writer, heard = Writer(), Heard()
+    writer.go_on.set()
+    async with open_talk(writer, on_event=heard) as talk:
+        after = await fill(talk, 0.6)
+        await talk.ready()
+        assert heard.kinds == ["summary_written"]
+        await fill(talk, 0.82, after)
+        await talk.add(question("And now?"))
+        await talk.context()
+
+    written, start, end = heard
+    assert isinstance(written, SummaryWritten)
+    assert isinstance(start, CompactionStart)
+    assert (written.first, written.is_awaited) == (0, False)
+    assert heard.end is end
+    assert (end.path, end.moment, end.author, end.covered) == ("ahead", "turn_start", "model", written.last)
+
+
+@pytest.mark.feature("O3")
+async def test_a_compaction_with_a_focus_has_begun_before_the_model_is_asked():
+    model, heard = Paid(), Heard()
+    model.stop()
+    async with open_talk(model, policy=PRESETS["opal"], on_event=heard) as talk:
+        await fill(talk, 0.4)
+        await talk.add(question("And now?"))
+        compacting = asyncio.create_task(talk.compact(focus="what is in file 1"))
+        await model.is_asked.wait()
+        assert heard.kinds == ["compaction_start"]
+        model.may_answer.set()
+        await compacting
+
+    assert heard.kinds == ["compaction_start", "summary_written", "compaction_end"]
+    assert (heard.end.path, heard.end.reason, heard.end.author) == ("manual", "asked for", "model")
+    assert heard.only(SummaryWritten)[0].is_awaited
+
+
+@pytest.mark.feature("O3")
+async def test_who_asks_at_the_same_time_is_told_that_it_is_done():
+    writer, heard = Writer(), Heard()
+    writer.go_on.set()
+    async with open_talk(writer, policy=PRESETS["opal"], on_event=heard) as talk:
+        await fill(talk, 0.4)
+        await talk.add(question("And now?"))
+        await asyncio.gather(talk.compact(), talk.compact())
+
+    heard.check()
+    first, second = heard.only(CompactionEnd)
+    assert (first.outcome, second.outcome, second.problem) == ("installed", "superseded", OVERTAKEN)
+
+
+@pytest.mark.feature("O3")
+@pytest.mark.parametrize(("text", "problem"), [("", UNFIT), (None, "AttributeError")])
+async def test_a_summariser_that_fails_is_told_and_the_compaction_is_skipped(text, problem):
+    writer, heard = Writer(text), Heard()
+    writer.go_on.set()
+    policy = structs.replace(PRESETS["opal"], on_failure="history")
+    async with open_talk(writer, policy=policy, on_event=heard) as talk:
+        await fill(talk, 0.4)
+        await talk.add(question("And now?"))
+        await talk.compact()
+
+    assert heard.kinds == ["compaction_start", "summary_failed", "compaction_end"]
+    assert (heard.only(SummaryFailed)[0].problem, heard.end.outcome) == (problem, "skipped")
+    assert heard.end.problem == NO_SUMMARY
+
+
+async def test_who_stops_a_compaction_has_its_end_told():
+    model, heard = Paid(), Heard()
+    model.stop()
+    async with open_talk(model, policy=PRESETS["opal"], on_event=heard) as talk:
+        await fill(talk, 0.4)
+        await talk.add(question("And now?"))
+        compacting = asyncio.create_task(talk.compact())
+        await model.is_asked.wait()
+        compacting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await compacting
+
+    assert (heard.end.outcome, heard.end.problem) == ("failed", "it was stopped")
+
+
+async def test_what_a_request_lacks_is_no_fault_of_the_compaction():
+    heard = Heard()
+    async with Conversation("claude-sonnet-4-5", format="anthropic", window=4_000, on_event=heard) as talk:
+        for _ in range(6):
+            await talk.add(question("q " * 200), {"role": "assistant", "content": "w " * 100})
+        with pytest.raises(InvalidWindow):
+            await talk.compact()
+
+    assert heard.end.outcome == "installed"
+
+
+async def test_what_a_summary_cost_is_told_in_dollars():
+    class Priced:
+        async def write(self, task):
+            usage = Usage(input=1_000_000)
+            return Summary(
+                "All of it.", task.first, task.last, 9, "model", task.scope, usage=usage, model="gpt-4o"
+            )
+
+    heard = Heard()
+    async with open_talk(Priced(), policy=PRESETS["opal"], on_event=heard) as talk:
+        await fill(talk, 0.4)
+        await talk.add(question("And now?"))
+        await talk.compact()
+
+    (written,), end = heard.only(SummaryWritten), heard.end
+    assert written.dollars == end.dollars > 0
+    assert (written.usage, written.model) == (end.usage, end.model) == (Usage(input=1_000_000), "gpt-4o")
+
+
+def test_without_await_it_is_the_same():
+    heard = Heard()
+    talk = sync.Conversation("gpt-4o", window=4_000, on_event=heard)
+    for number in range(20):
+        talk.add(*turn(number))
+    talk.add("And now?")
+    talk.context()
+
+    heard.check()
+    assert heard.only(CompactionEnd)
+    assert heard[-1].conversation == ""
+
+
+def test_a_listener_that_fails_is_heard_no_differently(caplog):
+    def listen(event: Event) -> None:
+        raise ValueError("secret words")
+
+    quiet, talk = estimated("opal", window=4_000), estimated("opal", window=4_000)
+    talk.telling.listener = listen
+    play(quiet)
+    with caplog.at_level(logging.WARNING, "refold"):
+        play(talk)
+
+    assert talk.context() == quiet.context()
+    assert "a listener failed on compaction_start: ValueError" in caplog.text
+    assert "secret words" not in caplog.text
+
+
+def test_nobody_listening_nothing_is_measured(monkeypatch):
+    talk = estimated("opal", window=4_000)
+    monkeypatch.setattr("refold.engine.describing.size_of", None)
+    play(talk)
+
+    assert talk.receipts
+
+
+def test_a_size_says_where_it_comes_from_and_is_never_full_too_early():
+    measured = Measurement(system=TokenCount(counted=1), history=TokenCount(estimated=998))
+
+    size = size_of(measured, 1_000, COUNTER)
+    assert (size.tokens, size.source, size.percent) == (999, "estimated", 99)
+    assert size_of(Measurement(), 1_000, COUNTER).source == COUNTER.source
+    assert (size.regions.system, size.regions.history) == (1, 998)

@@ -1,0 +1,76 @@
+"""Which sessions are found: named ones first, then what fits words and meaning, of one conversation or of all."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.engine.finding import merged
+from refold.ports.store import Session
+from refold.store.memory import MemoryStore
+from tests.embedder import Subjects
+from tests.test_durable import engine
+
+
+def named(*ids: str) -> list[tuple[str, Session]]:
+    return [("talk", Session(id=which, branch="b", first=0)) for which in ids]
+
+
+def ids(found) -> list[str]:
+    return [one.id for _, one in found]
+
+
+def test_what_stands_in_both_lists_comes_first():
+    assert ids(merged(named("a", "b", "c"), named("d", "b"))) == ["b", "a", "d", "c"]
+
+
+def test_a_session_counts_once_in_a_list():
+    assert ids(merged(named("a", "b", "b", "b"), named("a"))) == ["a", "b"]
+
+
+def test_without_one_list_the_other_is_as_it_was():
+    assert ids(merged(named("a", "b"), [])) == ids(merged([], named("a", "b"))) == ["a", "b"]
+
+
+async def told(made, name: str, *texts: str) -> list[str]:
+    """One closed session for each of the texts; their ids."""
+    talk = await made.conversation(name)
+    for text in texts:
+        await talk.add(text, {"role": "assistant", "content": "I see."})
+        await talk.new()
+    return [one.id for one in await made.sessions(name) if one.last is not None]
+
+
+@pytest.mark.feature("L16")
+async def test_sessions_are_found_by_words_and_by_meaning_in_one_conversation_or_in_all():
+    made = engine(MemoryStore(), embedder=Subjects())
+    trip, bill = await told(
+        made, "work", "The boat sailed out of the harbour.", "We paid and want our money back."
+    )
+    (herd,) = await told(made, "zoo", "The zebras are on the savanna.")
+
+    assert ids(await made.find_sessions("vessel"))[0] == trip, "no word of it was said"
+    assert ids(await made.find_sessions("reimbursed"))[0] == bill
+    assert ids(await made.find_sessions("horse"))[0] == herd
+    assert ids(await made.find_sessions("horse", name="zoo")) == [herd]
+    assert await made.find_sessions("horse", name="work") == [], "nothing there is near"
+    assert ids(await made.find_sessions("savanna", by_meaning=False)) == [herd]
+    assert await made.find_sessions("horse", by_meaning=False) == []
+    assert await made.find_sessions("savanna", name="work", by_meaning=False) == []
+
+
+async def test_a_session_that_is_named_comes_before_all_others():
+    made = engine(MemoryStore(), embedder=Subjects())
+    trip, bill = await told(made, "work", "The boat sailed.", "We paid.")
+
+    assert ids(await made.find_sessions(bill[:8]))[0] == bill
+    assert bill not in ids(await made.find_sessions(bill[:8], name="other"))
+    assert ids(await made.find_sessions("boat", limit=1)) == [trip]
+
+
+async def test_another_embedder_s_vectors_are_not_compared():
+    store = MemoryStore()
+    await told(engine(store, embedder=Subjects()), "work", "The boat sailed.")
+    other = Subjects()
+    other.name = "other"
+
+    assert await engine(store, embedder=other).find_sessions("vessel") == []

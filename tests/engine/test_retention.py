@@ -1,0 +1,117 @@
+"""How long conversations are kept: for ever, or as long as somebody said."""
+
+import logging
+
+import pytest
+
+from refold.engine.retention import DAY_S, PAUSE_S
+from refold.keeping import Engine
+from refold.model.errors import ConfigError, StoreError
+from refold.store.memory import MemoryStore
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def filled(store, clock, *names):
+    engine = Engine(store, clock=clock)
+    for name in names:
+        await (await engine.conversation(name)).add("hello")
+
+
+async def names(store):
+    return {one.id for one in await store.conversations("local")}
+
+
+@pytest.mark.feature("X2")
+async def test_what_nothing_happened_in_for_long_is_deleted_when_an_engine_is_opened(caplog):
+    store, clock = MemoryStore(), Clock()
+    await filled(store, clock, "old", "older")
+    clock.now += 20 * DAY_S
+    await filled(store, clock, "new")
+    clock.now += 20 * DAY_S
+    with caplog.at_level(logging.INFO, "refold"):
+        await Engine(store, clock=clock, keep_days=30).sweep()
+    assert await names(store) == {"new"}
+    assert "2 conversations were deleted: nothing happened in them for 30 days" in caplog.text
+
+
+async def test_everything_is_kept_for_ever_where_nobody_says_for_how_long():
+    store, clock = MemoryStore(), Clock()
+    await filled(store, clock, "old")
+    clock.now += 100_000 * DAY_S
+    engine = Engine(store, clock=clock)
+    await engine.sweep()
+    await engine.conversation("new")
+    assert await names(store) == {"old", "new"}
+
+
+@pytest.mark.feature("X2")
+async def test_it_is_looked_to_once_an_hour_while_an_engine_is_open():
+    store, clock = MemoryStore(), Clock()
+    engine = Engine(store, clock=clock, keep_days=1)
+    await engine.sweep()
+    clock.now -= 2 * DAY_S
+    await filled(store, clock, "old")
+    clock.now += 2 * DAY_S + PAUSE_S - 1
+    await engine.conversation("first")
+    assert await names(store) == {"old", "first"}
+    clock.now += 1
+    await engine.conversation("second")
+    assert await names(store) == {"first", "second"}
+
+
+@pytest.mark.feature("X2")
+async def test_what_is_open_here_is_not_deleted_under_its_user_s_feet():
+    store, clock = MemoryStore(), Clock()
+    engine = Engine(store, clock=clock, keep_days=1)
+    held, asked = await engine.conversation("held"), await engine.conversation("asked for")
+    await held.add("hello")
+    await asked.add("hello")
+    await (await engine.conversation("let go")).add("hello")
+    del asked
+    clock.now += 9 * DAY_S
+    again = await Engine(store, clock=clock, keep_days=1).conversation("asked for")
+    assert await names(store) == {"asked for"}, "what is opened is open"
+    await again.add("I am back.")
+    assert [one["content"] for one in (await again.context())["messages"]] == ["hello", "I am back."]
+    with pytest.raises(StoreError, match="is gone"):
+        await held.add("another program has deleted it")
+
+
+async def test_an_engine_that_holds_a_conversation_keeps_it():
+    store, clock = MemoryStore(), Clock()
+    engine = Engine(store, clock=clock, keep_days=1)
+    held = await engine.conversation("held")
+    await held.add("hello")
+    await filled(store, clock, "old")
+    clock.now += 9 * DAY_S
+    assert await engine.retain() == 1
+    await held.add("still here")
+    assert await names(store) == {"held"}
+
+
+async def test_a_store_that_cannot_delete_does_not_keep_anybody_from_talking(caplog):
+    store = MemoryStore()
+
+    async def full(*_):
+        raise StoreError("the disk is full")
+
+    store.expire = full
+    engine = Engine(store, keep_days=1)
+    await (await engine.conversation("chat")).add("hello")
+    assert "old conversations could not be deleted: the disk is full" in caplog.text
+    with pytest.raises(StoreError):
+        await Engine(store, keep_days=1).sweep()
+
+
+@pytest.mark.parametrize("days", [0, -1, float("inf"), float("nan")])
+def test_a_time_that_cannot_be_is_refused(days):
+    with pytest.raises(ConfigError) as caught:
+        Engine(MemoryStore(), keep_days=days)
+    assert caught.value.hint

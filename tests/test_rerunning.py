@@ -1,0 +1,212 @@
+"""A compaction that is done again: what was there stays until there is something better."""
+
+import asyncio
+
+import pytest
+
+from refold.core.presets import PRESETS
+from refold.engine.archive import pack, unpack
+from refold.model.errors import StoreError, SummaryError
+from refold.store.memory import MemoryStore
+from refold.store.sqlite import SqliteStore
+from tests.test_durable import answer, engine
+from tests.test_durable_work import WIDE, Paid, filled, told
+
+PLACES = ["memory", "sqlite"]
+
+
+async def opened(place, tmp_path):
+    return MemoryStore() if place == "memory" else await SqliteStore.open(tmp_path / "talks.db")
+
+
+async def compacted(store, model):
+    """A conversation with a compaction, and something that was done since."""
+    talk = await filled(store, summariser=model)
+    await talk.compact()
+    await talk.add({"role": "assistant", "content": "ok"})
+    await talk.add({"role": "user", "content": "a very long answer " * 12_000})
+    assert [one.kind for one in await changes(store)] == ["summarise", "arrival"]
+    return talk
+
+
+async def changes(store):
+    head = await store.head("local", "chat")
+    made = [one for one in await store.compactions("local", head.branch) if one.state == "installed"]
+    return sorted(made, key=lambda one: one.number)
+
+
+async def live(store):
+    return [
+        (one.first, one.last, one.kind)
+        for one in await store.sessions("local", "chat")
+        if one.state == "live"
+    ]
+
+
+@pytest.mark.feature("N10")
+@pytest.mark.parametrize("place", PLACES)
+async def test_who_stops_it_has_the_old_one_as_it_was(place, tmp_path):
+    store, model, slow = await opened(place, tmp_path), Paid(), Paid("SLOW")
+    talk = await compacted(store, model)
+    before, sessions, status = await talk.context(), await live(store), await talk.status()
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(preset=PRESETS["opal"], summariser=slow))
+    await slow.is_asked.wait()
+    assert [one.kind for one in await changes(store)] == ["arrival"]
+    again.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again
+    assert await talk.context() == before
+    assert await talk.status() == status
+    assert await live(store) == sessions
+    fresh = await engine(store, summariser=model, **WIDE).conversation("chat")
+    assert await fresh.context() == before
+    assert (len(model.tasks), len(slow.tasks)) == (1, 1), "nothing was paid for twice"
+    assert await engine(store).examine("chat") == []
+    await store.close()
+
+
+async def test_what_was_put_back_can_be_taken_back_and_done_again():
+    store, model, down = MemoryStore(), Paid(), Paid("DOWN")
+    talk = await compacted(store, model)
+    down.is_down = True
+    with pytest.raises(SummaryError):
+        await talk.rerun(summariser=down)
+    other = Paid("OTHER")
+    assert await talk.rerun(summariser=other)
+    assert "OTHER 1" in await told(talk)
+    assert len(await told(talk)) < 200_000, "what was too long when it came is as short as it was"
+    assert await talk.undo()
+    assert await live(store) == [(0, None, "root")]
+    assert await engine(store).examine("chat") == []
+
+
+@pytest.mark.feature("N10")
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_model_that_fails_leaves_the_old_one(place, tmp_path):
+    store, model, down = await opened(place, tmp_path), Paid(), Paid("DOWN")
+    talk = await compacted(store, model)
+    before = await talk.context()
+    down.is_down = True
+    with pytest.raises(SummaryError) as caught:
+        await talk.rerun(summariser=down)
+    assert caught.value.hint
+    assert await talk.context() == before
+    assert "SUMMARY 1" in str(before)
+    await talk.add({"role": "assistant", "content": "go on"})
+    assert await engine(store).examine("chat") == []
+    await store.close()
+
+
+async def test_a_store_that_fails_before_it_is_done_leaves_the_old_one():
+    store, model = MemoryStore(), Paid()
+    talk = await compacted(store, model)
+    before, plan = await talk.context(), store.plan
+
+    async def full(*_):
+        raise StoreError("the disk is full")
+
+    store.plan = full
+    with pytest.raises(SummaryError):
+        await talk.rerun(preset=PRESETS["opal"])
+    store.plan = plan
+    assert await talk.context() == before
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_an_engine_that_is_closed_puts_it_back_first(place, tmp_path):
+    store, slow = await opened(place, tmp_path), Paid("SLOW")
+    closing = engine(store, summariser=Paid(), **WIDE)
+    talk = await closing.conversation("chat")
+    for number in range(30):
+        await talk.add(*answer(number))
+    await talk.add("and now?")
+    await talk.compact()
+    before, kept = await talk.context(), []
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    shut, store.close = store.close, lambda: see(store, kept)
+    await closing.close()
+    with pytest.raises(StoreError, match="closed meanwhile"):
+        await again
+    assert kept == ["summarise"], "when the store was closed it was there"
+    store.close = shut
+    assert await (await engine(store, **WIDE).conversation("chat")).context() == before
+    await store.close()
+
+
+async def see(store, kept) -> None:
+    kept += [one.kind for one in await changes(store)]
+
+
+async def test_while_it_is_done_again_another_program_may_go_on():
+    store, model, slow = MemoryStore(), Paid(), Paid("SLOW")
+    talk = await filled(store, summariser=model)
+    await talk.compact()
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    other = await engine(store, **WIDE).conversation("chat")
+    await other.add({"role": "assistant", "content": "MEANWHILE"}, "and then?")
+    again.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again
+    assert "SUMMARY 1" in await told(talk)
+    assert "MEANWHILE" in await told(talk)
+    assert await other.context() == await talk.context()
+    assert await engine(store).examine("chat") == []
+
+
+async def test_where_somebody_has_compacted_meanwhile_theirs_stays():
+    store, model, slow, theirs = MemoryStore(), Paid(), Paid("SLOW"), Paid("THEIRS")
+    talk = await filled(store, summariser=model)
+    await talk.compact()
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    other = await engine(store, summariser=theirs, **WIDE).conversation("chat")
+    await other.compact()
+    again.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again
+    assert "THEIRS 1" in await told(talk)
+    assert await engine(store).examine("chat") == []
+
+
+async def test_where_there_is_nothing_to_do_again_nothing_is_done():
+    store, model = MemoryStore(), Paid()
+    talk = await filled(store, summariser=model)
+    head = await store.head("local", "chat")
+    assert not await talk.rerun()
+    assert await store.head("local", "chat") == head
+    assert model.tasks == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_all_that_was_done_since_is_put_back_with_it(place, tmp_path):
+    store, slow = await opened(place, tmp_path), Paid("SLOW")
+    talk = await filled(store, turns=60, summariser=Paid(), preset="lis")
+    await talk.compact()
+    await talk.add({"role": "assistant", "content": "ok"})
+    for number in range(30, 36):
+        await talk.add(*answer(number, size=9_000))
+    kinds = [one.kind for one in await changes(store)]
+    assert (kinds[0], "reduce" in kinds) == ("summarise", True)
+    await talk.add("and then?")
+    before = await talk.context()
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    assert await changes(store) == []
+    again.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again
+    assert [one.kind for one in await changes(store)] == kinds
+    archived = MemoryStore()
+    _ = [one async for one in unpack(archived, [line async for line in pack(store, ["local"])])]
+    for kept in (store, archived):
+        fresh = await engine(kept, preset="lis", **WIDE).conversation("chat")
+        assert await fresh.context() == before
+        assert await engine(kept).examine("chat") == []
+    await store.close()
