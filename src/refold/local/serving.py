@@ -76,6 +76,9 @@ def run() -> None:
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
     settings.api_keys, settings.port, settings.verbosity = [key], 0, -1
     settings.endpoint_slots = False  # it would show what is being read and written
+    # What replies call the model: without it, the path of the weights. Older releases take a text.
+    name = Path(weights).stem
+    settings.model_alias = {name} if isinstance(getattr(settings, "model_alias", ""), set) else name
     if hasattr(settings, "cors_origins"):  # releases before it leave it to the key to keep web pages out
         settings.cors_origins = ""
     server = llama.Server(settings)

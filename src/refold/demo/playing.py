@@ -1,0 +1,250 @@
+"""Playing the session: a client that knows nothing of Refold, and notes what the gateway says in its headers.
+
+One idea: what is shown was measured. The tokens are those of `x-refold-tokens`, the reasons come from the gateway's own record, and
+the provider counts for itself and would refuse what is too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from refold.demo.asking import Answered, Ask, client_for
+from refold.demo.session import DETAIL, MODEL, QUESTION, RULE, SYSTEM, TOOLS, Step, session
+from refold.keeping import Engine
+from refold.model.errors import ConfigError
+from refold.testing import Received, Refuse, Say, ScriptedUpstream, call, say
+
+NAME = "demo"
+STEP = "x-demo-step"
+"""The header by which the scripted model knows what to say: what it is shown changes with the window."""
+WINDOW = 8_000
+"""Small, so that a session of a minute fills it several times."""
+REPLY = 800
+"""Tokens that the agent asks for: its steps are short."""
+STORE = "demo.db"
+CHANGES = frozenset(("reduce", "summarise", "recover"))
+
+
+class Call(Struct, frozen=True):
+    """One call of the agent, as it went."""
+
+    number: int
+    asks: str
+    """What the user said before it, where that is new."""
+    does: str
+    messages: int
+    whole: int
+    """Tokens of the whole history, and of what was sent of it."""
+    sent: int
+    action: str
+    reason: str = ""
+
+
+class Recalled(Struct, frozen=True):
+    """What is asked for at the end, and what is found."""
+
+    question: str
+    handle: str
+    text: str
+    is_shown: bool
+    """Was it still in the last window?"""
+
+
+class Played(Struct, frozen=True):
+    """The whole session."""
+
+    window: int
+    client: str
+    calls: tuple[Call, ...]
+    refused: int
+    """How often the provider refused a request."""
+    without: str
+    """What the provider says to the request that is the first it refuses, if it comes as the client sends it."""
+    first_refused: int | None
+    """Which call that is."""
+    rule: str
+    keeps_rule: bool
+    """Does the last window hold what the user asked for in the first turn, word for word?"""
+    recalled: Recalled | None
+
+    @property
+    def whole(self) -> int:
+        return sum(one.whole for one in self.calls)
+
+    @property
+    def sent(self) -> int:
+        return sum(one.sent for one in self.calls)
+
+    @property
+    def compactions(self) -> int:
+        return sum(one.action == "summarise" for one in self.calls)
+
+
+class Order(Struct, frozen=True):
+    """How to play it."""
+
+    window: int = WINDOW
+    preset: str = ""
+    pause_s: float = 0.0
+
+
+async def play(on_call: Callable[[Call], Any], order: Order) -> Played:
+    """Play the session; `on_call` is told of every call once it is answered.
+
+    Raises:
+        ConfigError: the gateway did not start.
+    """
+    steps = [step for turn in session() for step in turn.steps]
+    model = partial(_spoken, steps)
+    with TemporaryDirectory(prefix="refold-demo-") as place:
+        async with (
+            ScriptedUpstream(otherwise=model, window=order.window, model=MODEL) as upstream,
+            _gateway(Path(place), f"{upstream.url}/v1", order) as address,
+            client_for(address) as (client, ask),
+        ):
+            player = _Player(ask, address, on_call, order.pause_s)
+            await player.run()
+            refused, last = (
+                sum(isinstance(one, Refuse) for one in upstream.answered),
+                upstream.requests[-1].body,
+            )
+            number, without = await player.without_refold(order.window)
+        recalled = await _recalled(f"sqlite://{place}/{STORE}", last)
+    kept = RULE.encode() in last
+    return Played(order.window, client, tuple(player.calls), refused, without, number, RULE, kept, recalled)
+
+
+class _Player:
+    """The agent's own loop: it keeps its history, and sends all of it every time."""
+
+    def __init__(self, ask: Ask, address: str, on_call: Callable[[Call], Any], pause_s: float) -> None:
+        self._ask, self._address, self._on_call, self._pause_s = ask, address, on_call, pause_s
+        self.history: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
+        self.calls: list[Call] = []
+
+    def _request(self, messages: int, headers: Mapping[str, str]) -> dict[str, Any]:
+        history = self.history[:messages]
+        fields = {"model": MODEL, "messages": history, "tools": TOOLS, "max_tokens": REPLY}
+        return {**fields, "extra_headers": headers}
+
+    async def without_refold(self, window: int) -> tuple[int | None, str]:
+        """The first call that the provider refuses if it comes as it is, and what it says."""
+        for one in self.calls:
+            if one.whole > 0.8 * window:  # the prompt and the tools come on top
+                answered = await self._ask(self._request(one.messages, {"x-refold": "off"}))
+                if answered.message is None:
+                    return one.number, answered.problem
+        return None, ""
+
+    async def run(self) -> None:
+        for turn in session():
+            self.history.append({"role": "user", "content": turn.asks})
+            asks = turn.asks
+            for step in turn.steps:
+                if not await self._take(step, asks):
+                    return
+                asks = ""
+                await asyncio.sleep(self._pause_s)
+
+    async def _take(self, step: Step, asks: str) -> bool:
+        """Ask for the next step and do what it says; was there an answer?"""
+        headers = {"x-refold-conversation": NAME, STEP: str(len(self.calls))}
+        answered = await self._ask(self._request(len(self.history), headers))
+        found = await self._noted(answered, step, asks)
+        self.calls.append(found)
+        self._on_call(found)
+        if answered.message is None:
+            return False
+        self.history.append(answered.message)
+        for wanted in answered.message.get("tool_calls", ()):
+            self.history.append({"role": "tool", "tool_call_id": wanted["id"], "content": step.result})
+        return True
+
+    async def _noted(self, answered: Answered, step: Step, asks: str) -> Call:
+        headers = answered.headers
+        whole, _, sent = headers.get("x-refold-tokens", "0->0").partition("->")
+        action = "refused" if answered.message is None else headers.get("x-refold-action", "")
+        reason = await _reason(self._address) if action in CHANGES else answered.problem
+        number, size = len(self.calls) + 1, len(self.history)
+        return Call(number, asks, step.does, size, int(whole), int(sent), action, reason)
+
+
+async def _spoken(steps: list[Step], received: Received) -> Say:
+    number = int(received.headers.get(STEP, "0"))
+    step = steps[number]
+    calls = [call(step.tool, step.arguments, id=f"call_{number}")] if step.tool else []
+    return say(*([step.says] if step.says else []), *calls)
+
+
+async def _reason(address: str) -> str:
+    """Why the gateway did what it did last."""
+    url = f"{address}/refold/conversations/{NAME}/compactions"
+    async with aiohttp.ClientSession() as session, session.get(url) as got:
+        rows = msgspec.json.decode(await got.read()) if got.status == 200 else []
+    return max(rows, key=lambda row: row["number"])["reason"] if rows else ""
+
+
+async def _recalled(store: str, last: bytes) -> Recalled | None:
+    """What is found of the detail, in the conversation as it is stored."""
+    async with await Engine.open(store) as engine:
+        passages = str(await (await engine.conversation(NAME)).recall(QUESTION))
+    lines, wanted = passages.splitlines(), DETAIL.split()
+    at = next((at for at, line in enumerate(lines) if line.split()[-3:] == wanted), None)
+    if at is None:
+        return None
+    handle = next(line.split()[0] for line in reversed(lines[: at + 1]) if line.startswith("#m"))
+    return Recalled(QUESTION, handle, " ".join(wanted), wanted[0].encode() in last)
+
+
+@asynccontextmanager
+async def _gateway(place: Path, url: str, order: Order) -> AsyncIterator[str]:
+    """The gateway as anybody starts it, without any settings of this machine."""
+    (place / "none.toml").touch()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}
+    flags = [
+        "--port",
+        "0",
+        "--upstream",
+        f"demo={url}",
+        "--store",
+        f"sqlite://{STORE}",
+        "--no-summariser-enabled",
+    ]
+    flags += ["--window", str(order.window), *(["--preset", order.preset] if order.preset else [])]
+    with (place / "gateway.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "refold", "serve", *flags,
+            stdout=asyncio.subprocess.PIPE, stderr=log, cwd=place, start_new_session=True,
+            env={**environ, "REFOLD_CONFIG": str(place / "none.toml")},
+        )  # fmt: skip
+    try:
+        yield await _address(process, place / "gateway.log")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process, log: Path) -> str:
+    assert process.stdout
+    address = (await process.stdout.readline()).decode().strip()
+    if not address:
+        raise _complaint(log)
+    return address
+
+
+def _complaint(log: Path) -> ConfigError:
+    what, _, hint = log.read_text(encoding="utf-8").strip().partition("\nhint: ")
+    return ConfigError(f"the gateway did not start: {what.removeprefix('error: ')}", hint=hint)

@@ -1,0 +1,127 @@
+"""The session as people see it: a line for every call, and what it comes to.
+
+One idea: a bar is the window. What is sent of the history fills it; the rest of the history is drawn behind, and runs out of it
+long before the session ends. All of it can be read without colour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from rich.text import Text
+
+from refold.cli.output import note, plain, screen_width, show, write_json
+from refold.demo.playing import Call, Order, Played, play
+
+CELLS, DOES, WIDTH = 16, 20, 80
+"""Of the bar, and of what the agent does, on a screen of this width; a wider one gives more room to both."""
+BLOCKS, LETTERS = ("█", "░", "▶"), ("#", ".", ">")
+"""What is sent, what else there is, and more than fits; as letters where the output has no blocks."""
+COLOURS = {"summarise": "bold yellow", "reduce": "cyan", "recover": "bold magenta", "refused": "bold red"}
+
+
+def run(order: Order, *, as_json: bool) -> int:
+    """Play the session and show it; the answer is 1 if the provider refused anything."""
+    if not sys.stdout.isatty():
+        order = msgspec.structs.replace(order, pause_s=0.0)
+    painter = Painter(order.window)
+    if not as_json:
+        show(*painter.opening())
+    played = asyncio.run(play(_quiet if as_json else painter.draw, order))
+    if as_json:
+        write_json(document(played))
+    else:
+        show(*closing(played))
+        note("\nYour own agent: `refold serve`, and its base URL (docs/gateway.md).")
+    return 1 if played.refused else 0
+
+
+def _quiet(call: Call) -> None:
+    del call
+
+
+def document(played: Played) -> dict[str, Any]:
+    """The session for programs."""
+    totals = {"history": played.whole, "sent": played.sent, "compactions": played.compactions}
+    return {**msgspec.to_builtins(played), "totals": totals}
+
+
+class Painter:
+    """Draws the calls as they come."""
+
+    def __init__(self, window: int) -> None:
+        self._window, self._told = window, set[str]()
+        more = min(40, max(0, screen_width() - WIDTH))
+        self._does, self._cells, self._said = DOES + more // 2, CELLS + more - more // 2, WIDTH - 8 + more
+        self._marks = BLOCKS if _has_blocks() else LETTERS
+
+    def opening(self) -> list[Text]:
+        sent, rest, more = self._marks
+        words = (
+            f"A day of a coding agent, in a window of {self._window:,} tokens. As agents do, it sends\n"
+            "its whole history with every call. Refold decides what the provider gets of it.\n"
+            "The gateway and the client are real; the model is scripted, and nothing leaves\n"
+            "this machine.\n"
+        )
+        legend = (
+            f"{sent} sent   {rest} history that is not sent   {more} more history than the window holds\n"
+        )
+        head = f" no  {'what the agent does':<{self._does}}  messages  history   sent  the window"
+        return [Text(words), Text(legend, "dim"), Text(head, "bold")]
+
+    def draw(self, call: Call) -> None:
+        lines = [Text(f"\nuser: {_short(call.asks, self._said)}", "bold")] if call.asks else []
+        lines.append(self._line(call))
+        if call.reason and (call.action != "reduce" or call.action not in self._told):
+            lines.append(Text(f"     {call.action}: {plain(call.reason)}", COLOURS.get(call.action, "")))
+        self._told.add(call.action)
+        show(*lines)
+
+    def _line(self, call: Call) -> Text:
+        cells = self._cells
+        sizes = f"{call.messages:>8}  {call.whole:>7,}  {call.sent:>5,}"
+        line = Text(f"{call.number:>3}  {_short(call.does, self._does):<{self._does}}  {sizes}  ")
+        sent, whole = (min(cells, round(size / self._window * cells)) for size in (call.sent, call.whole))
+        rest = whole - sent
+        line.append(self._marks[0] * sent, "green").append(self._marks[1] * rest, "dim")
+        line.append(" " * (cells - whole))
+        line.append(self._marks[2] if call.whole > self._window else " ", "red")
+        word = call.action if call.action in COLOURS else ""
+        return line.append(f" {word}", COLOURS.get(word, ""))
+
+
+def closing(played: Played) -> list[Text]:
+    """What it comes to."""
+    calls = f"{len(played.calls)} calls, {played.compactions} compactions"
+    head = Text(f"\n{calls}, {played.refused} refused by the provider\n", "bold")
+    return [head, *(Text(f"{name:<14}{words}") for name, words in _facts(played))]
+
+
+def _facts(played: Played) -> Iterator[tuple[str, str]]:
+    saved, largest = 1 - played.sent / max(1, played.whole), max(call.sent for call in played.calls)
+    yield "history", f"{played.whole:>9,} tokens, if every call sends all of it"
+    yield "sent", f"{played.sent:>9,} tokens: {saved * 100:.0f} % less, never more than {largest:,} at once"
+    if played.first_refused:
+        yield "without it", f"call {played.first_refused} is refused: {played.without}"
+    kept = "is in the last request, word for word" if played.keeps_rule else "has left the window"
+    yield "first words", f'"{played.rule}" {kept}'
+    if found := played.recalled:
+        where = "still in the window too" if found.is_shown else "no longer in the window"
+        yield "early detail", f'{where}; recalled by "{found.question}":'
+        yield "", f"{found.handle}: {found.text}"
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3].rstrip()}..."
+
+
+def _has_blocks() -> bool:
+    try:
+        "".join(BLOCKS).encode(sys.stdout.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True

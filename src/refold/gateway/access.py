@@ -1,0 +1,268 @@
+"""Who may use the gateway, decided before anything else looks at a request.
+
+One idea: a request comes in by two questions, and both must be answered well. Where does it come from: is the Host one of ours
+(against DNS rebinding), and did no web page of somebody else's send it? And whose is it: the owner of its key, or, as long as
+no key was ever made, whoever sits at this machine. Everything but `PUBLIC` needs an owner, and there is no owner that means
+nobody.
+
+    web page ──> Host, Origin, Sec-Fetch-Site ──> key ──> scope["state"]["owner"] ──> routes
+
+What comes after finds in `scope["state"]` the `owner` and the `key_id` ("" where there is no key), and in `scope["headers"]`
+no key of Refold's: it cannot be passed on to a provider by mistake. The client's own key for its provider stays where it was.
+On the paths in `PUBLIC` there is no `owner`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TypeAlias
+
+from msgspec import Struct
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from refold.client_keys import KEY, id_of, opens
+from refold.gateway.errors import Answer, answer, shape_of
+from refold.keeping import OWNER
+from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError
+from refold.ports.store import ClientKey, Store
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Header: TypeAlias = tuple[bytes, bytes]
+
+PUBLIC = frozenset({"/healthz", "/readyz"})
+"""What a load balancer asks, and nothing that tells of anybody. Compared with the path that routes are found by."""
+REMEMBER_S = 5.0
+"""How long what the store says about a key is believed: a revoked one is refused everywhere after this, and a busy client
+costs the store a question every few seconds instead of one for each request."""
+MAX_REMEMBERED = 1_024
+"""Keys in use within a few seconds; one more makes the oldest be asked for again."""
+
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[a-z0-9_][a-z0-9._-]{0,252}))(?::[0-9]{1,5})?")
+_OWN_SITE = frozenset({"same-origin", "none"})
+"""What a browser says of requests by our own pages, and by people who typed the address."""
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+"""What proxies add: the client is then somewhere else, though the connection comes from this machine."""
+_KEY_BYTES = re.compile(KEY.pattern.encode())
+_BEARER = re.compile(rb"bearer +(rf_\S*) *", re.IGNORECASE)
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """Where the gateway listens, and by which names it may be called."""
+
+    bound: str = "127.0.0.1"
+    names: tuple[str, ...] = ()
+    """Besides those of this machine: `localhost`, loopback addresses, the address that it is bound to."""
+    requires_key: bool = False
+    """Ask for a key although none was made: nobody gets in before there is one."""
+
+
+def check_binding(rules: Rules, *, has_keys: bool) -> None:
+    """Refuse to listen where strangers could come in without a key.
+
+    Raises:
+        ConfigError: the address is not a loopback address, and there are no keys.
+    """
+    if not (has_keys or rules.requires_key or is_local(rules.bound)):
+        raise ConfigError(
+            f"without a key the gateway serves this machine only, and {rules.bound} is open to others",
+            hint="make a key first: refold keys create; or listen on 127.0.0.1",
+        )
+
+
+def is_local(host: str) -> bool:
+    """Does only this machine reach it?"""
+    address = _address(host)
+    return address.is_loopback if address else host.lower() == "localhost"
+
+
+def check_source(rules: Rules, scope: Scope) -> None:
+    """Refuse a request that is not meant for us, or that a foreign web page sent.
+
+    Raises:
+        AccessError: the address, the Host, the Origin or Sec-Fetch-Site is not ours.
+    """
+    if not scope["path"].startswith("/") or _climbs(scope["path"]):
+        raise AccessError("The address of the request is no path.", hint="the gateway is not a forward proxy")
+    hosts = _values(scope, b"host")
+    if len(hosts) != 1 or not is_own_host(rules, hosts[0]):
+        raise AccessError(
+            "The Host of the request is no name of this gateway.",
+            hint="call it by its address or as localhost, or declare the name in server.names",
+        )
+    ours = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
+    if not (ours.issuperset(_values(scope, b"origin")) and _OWN_SITE.issuperset(_sites(scope))):
+        raise AccessError(
+            "Web pages of other sites may not use the gateway.",
+            hint="call it from a program, not from a page",
+        )
+
+
+def is_own_host(rules: Rules, host: str) -> bool:
+    """Is this Host one of ours? A page can give any name to our address, so names are ours only where they were declared."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found["v6"] or found["name"]
+    if name in {"localhost", *(declared.lower() for declared in rules.names)}:
+        return True
+    address, bound = _address(name), _address(rules.bound)
+    if address is None or address.is_unspecified:
+        return False
+    # Bound to every address, any of them may be ours; no name was resolved, so there is none to rebind.
+    return address.is_loopback or address == bound or (bound is not None and bound.is_unspecified)
+
+
+def take_keys(headers: Iterable[Header]) -> tuple[frozenset[str], list[Header]]:
+    """The keys of Refold's that a client presents, and its headers without any of them."""
+    presented, left = set[str](), list[Header]()
+    for name, value in headers:
+        shown = _presented(name, value)
+        if shown is not None:
+            presented.add(shown.decode("latin-1"))
+        elif not _KEY_BYTES.search(value):
+            left.append((name, value))
+    return frozenset(presented), left
+
+
+def _presented(name: bytes, value: bytes) -> bytes | None:
+    if name == b"x-refold-key":
+        return value.strip()
+    if name == b"x-api-key" and value.lstrip().startswith(b"rf_"):
+        return value.strip()
+    found = _BEARER.fullmatch(value) if name == b"authorization" else None
+    return found[1] if found else None
+
+
+class KeyRing:
+    """Whose key is it, and are there any? Asks the store, and believes it for some seconds."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
+        self._verified: dict[str, tuple[float, ClientKey]] = {}
+        self._is_needed, self._look_again = False, float("-inf")
+
+    async def is_needed(self) -> bool:
+        """Was a key ever made? Once one was, the gateway asks for one until it is started again, whatever is deleted."""
+        if not self._is_needed and self._clock() >= self._look_again:
+            self._is_needed = await self._store.has_keys()
+            self._look_again = self._clock() + REMEMBER_S
+        return self._is_needed
+
+    async def verify(self, text: str) -> ClientKey:
+        """The key that a text is.
+
+        Raises:
+            KeyRefused: it is none, nobody has it, or it was revoked.
+        """
+        which = id_of(text) or ""
+        until, kept = self._verified.get(which, (0.0, None))
+        if kept is None or self._clock() >= until or not opens(text, kept):
+            # A wrong key of a client that is busy takes this way too, as one that nobody has: so the time tells nothing.
+            kept = await self._look_up(which, text)
+        if kept.revoked_at is not None:
+            raise KeyRefused("The key was revoked.")
+        return kept
+
+    async def _look_up(self, which: str, text: str) -> ClientKey:
+        until = self._clock() + REMEMBER_S
+        kept = await self._store.find_key_owner(which)
+        if not opens(text, kept) or kept is None:
+            raise KeyRefused("The key is not valid.")
+        self._verified.pop(which, None)
+        if len(self._verified) >= MAX_REMEMBERED:
+            del self._verified[next(iter(self._verified))]
+        self._verified[which] = until, kept
+        return kept
+
+
+class Access:
+    """The middleware. Plain ASGI: what it lets through, it touches no more."""
+
+    def __init__(
+        self, app: ASGIApp, store: Store, rules: Rules, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._app, self._rules, self._ring = app, rules, KeyRing(store, clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            admitted = await self._admit(scope)
+        except RefoldError as error:
+            speaks_anthropic = bool(_values(scope, b"anthropic-version"))
+            shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
+            await send_answer(send, answer(error, shape))
+            return
+        await self._app(admitted, receive, send)
+
+    async def _admit(self, scope: Scope) -> Scope:
+        """The request as the routes see it."""
+        check_source(self._rules, scope)
+        if _KEY_BYTES.search(scope.get("query_string", b"")) or KEY.search(scope["path"]):
+            raise KeyRefused("A key in an address is not taken: addresses end up in logs.")
+        presented, headers = take_keys(scope["headers"])
+        state = dict(scope.get("state", {}))
+        if scope["path"] not in PUBLIC:
+            state["owner"], state["key_id"] = await self._identify(scope, presented)
+        return {**scope, "headers": headers, "state": state}
+
+    async def _identify(self, scope: Scope, presented: frozenset[str]) -> tuple[str, str]:
+        if len(presented) > 1:
+            raise KeyRefused("The request has two different keys.", hint="send one of them")
+        for text in presented:
+            kept = await self._ring.verify(text)
+            return kept.owner, kept.id
+        if self._rules.requires_key or await self._ring.is_needed():
+            raise KeyRefused("This gateway needs a key.")
+        _check_nearby(scope)
+        return OWNER, ""
+
+
+async def send_answer(send: Send, told: Answer) -> None:
+    headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in told.headers]
+    headers.append((b"content-length", b"%d" % len(told.body)))
+    await send({"type": "http.response.start", "status": told.status, "headers": headers})
+    await send({"type": "http.response.body", "body": told.body})
+
+
+def _climbs(path: str) -> bool:
+    """Does it lead out of where it seems to be? An upstream's other paths are not ours to ask for with the operator's key."""
+    return not {".", ".."}.isdisjoint(path.replace("\\", "/").split("/"))
+
+
+def _check_nearby(scope: Scope) -> None:
+    """Without keys, whoever is at this machine is the owner, and nobody else is."""
+    client = scope.get("client")
+    is_passed_on = any(name in _FORWARDED for name, _ in scope["headers"])
+    if client is None or not is_local(client[0]) or is_passed_on:
+        raise AccessError(
+            "Without a key the gateway serves this machine only.",
+            hint="make a key with `refold keys create`, and send it as a bearer token",
+        )
+
+
+def _address(host: str) -> Address | None:
+    """An address in numbers; one of version 4 that is written as version 6 is the former."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _values(scope: Scope, wanted: bytes) -> Sequence[str]:
+    return [value.decode("latin-1").lower() for name, value in scope["headers"] if name == wanted]
+
+
+def _sites(scope: Scope) -> Sequence[str]:
+    return _values(scope, b"sec-fetch-site")

@@ -1,0 +1,229 @@
+"""What can be asked and changed about conversations over HTTP, below `/refold/`.
+
+One idea: every answer is what the library says, as JSON. Nothing is decided here, everything is the caller's own, and what is
+another owner's is not there. Settings that tune can be changed; where requests go and whose keys they carry cannot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import structs
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from refold.config import update
+from refold.durable import DurableConversation
+from refold.gateway.access import send_answer
+from refold.gateway.app import RUNTIME, Gateway, where
+from refold.gateway.errors import answer
+from refold.gateway.hosting import Host
+from refold.gateway.limits import check_json, read_body
+from refold.gateway.listening import PATH, EventStream
+from refold.model.errors import ConfigError, NotFound, RefoldError
+
+_log = logging.getLogger("refold.gateway")
+
+MAX_BODY = 64 * 1024
+"""Of a change: settings are short."""
+MOST = 1_000
+"""Rows of one answer."""
+
+Handler: TypeAlias = Callable[["Admin", Request], Awaitable[object]]
+
+
+class Admin:
+    """The pages below `/refold/`. Holds the settings as they were resolved, and where each comes from."""
+
+    def __init__(self, gateway: Gateway, version: str) -> None:
+        self.gateway, self.version = gateway, version
+
+    def routes(self) -> list[Route]:
+        conversation = "/refold/conversations/{name:path}"
+        return [
+            self._route("/refold/status", status),
+            Route(PATH, EventStream(self.gateway.events, self.gateway.store), methods=["GET"]),
+            self._route("/refold/config", show_config),
+            self._route("/refold/config", change_config, "POST"),
+            self._route("/refold/conversations", conversations),
+            self._route(f"{conversation}/sessions", sessions),
+            self._route(f"{conversation}/compactions", compactions),
+            self._route(f"{conversation}/receipts", receipts),
+            self._route(f"{conversation}/compact", compact, "POST"),
+            self._route(f"{conversation}/undo", undo, "POST"),
+            self._route(conversation, one_conversation),
+        ]
+
+    def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
+        return Route(path, _Page(self, handler), methods=[method])
+
+    async def host(self, request: Request) -> Host:
+        return await self.gateway.host(request.state.owner)
+
+    async def opened(self, request: Request) -> DurableConversation:
+        """The conversation that a path names.
+
+        Raises:
+            NotFound: the caller has none of this name.
+        """
+        name, host = request.path_params["name"], await self.host(request)
+        engine = host.engine
+        head = await engine.store.head(engine.owner, name, request.query_params.get("branch", ""))
+        if head is None:
+            raise NotFound("There is no such conversation.", hint="see /refold/conversations")
+        target = self.gateway.targets.choose(head.model, None)[0]
+        terms = host.terms(head.model, head.format, window=target.window)
+        return await engine.conversation(
+            name, model=head.model, branch=head.branch, policy=terms.policy, window=terms.window
+        )
+
+
+class _Page:
+    """One page: plain ASGI, so that errors have one shape wherever they come from."""
+
+    def __init__(self, admin: Admin, handler: Handler) -> None:
+        self._admin, self._handler = admin, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            _check_names(scope)
+            found = await self._handler(self._admin, Request(scope, receive, send))
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told in one shape
+            if not isinstance(error, RefoldError):
+                _log.error("a page failed: %s", where(error))
+            await send_answer(send, answer(error, "refold"))
+            return
+        headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+        body = msgspec.json.encode(found, enc_hook=_plain)
+        await Response(body, media_type="application/json", headers=headers)(scope, receive, send)
+
+
+def _check_names(scope: Scope) -> None:
+    """
+    Raises:
+        NotFound: a name holds what some stores cannot even look for.
+    """
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        raise NotFound("There is nothing of this name.")
+
+
+async def status(admin: Admin, request: Request) -> object:
+    """How the gateway is doing, for the caller."""
+    host = await admin.host(request)
+    compaction = host.resolved.settings.compaction
+    return {
+        "version": admin.version,
+        "preset": compaction.preset,
+        "enabled": compaction.enabled,
+        "upstreams": [{"name": one.name, "formats": one.formats} for one in admin.gateway.targets],
+        "owner": host.engine.owner,
+        "live": len(host.table),
+        "conversations": [structs.asdict(one) for one in await host.engine.conversations(limit=20)],
+    }
+
+
+async def show_config(admin: Admin, request: Request) -> object:
+    resolved = (await admin.host(request)).resolved
+    return {
+        "settings": resolved.settings,
+        "origins": {name: str(origin) for name, origin in resolved.origins.items()},
+    }
+
+
+async def change_config(admin: Admin, request: Request) -> object:
+    """Change settings that tune, all or none of those that were sent, and keep them."""
+    host = await admin.host(request)
+    changed = update(host.resolved, await _body(request))
+    now, saved = admin.gateway.now(), msgspec.json.encode(changed.runtime)
+    await admin.gateway.store.put_setting(host.engine.owner, RUNTIME, saved, now)
+    host.use(changed)
+    return await show_config(admin, request)
+
+
+async def conversations(admin: Admin, request: Request) -> object:
+    words, limit, host = request.query_params.get("words", ""), _limit(request), await admin.host(request)
+    return [structs.asdict(one) for one in await host.engine.conversations(limit=limit, words=words)]
+
+
+async def one_conversation(admin: Admin, request: Request) -> object:
+    talk = await admin.opened(request)
+    found = await talk.status()
+    return {"id": talk.id, **structs.asdict(found), "ratio": found.ratio}
+
+
+async def sessions(admin: Admin, request: Request) -> object:
+    talk, host = await admin.opened(request), await admin.host(request)
+    return await host.engine.sessions(talk.id, limit=_limit(request))
+
+
+async def compactions(admin: Admin, request: Request) -> object:
+    talk, host = await admin.opened(request), await admin.host(request)
+    rows = await host.engine.store.compactions(host.engine.owner, talk.branch, _limit(request))
+    return [_told(structs.asdict(row)) for row in rows]
+
+
+async def receipts(admin: Admin, request: Request) -> object:
+    talk, host = await admin.opened(request), await admin.host(request)
+    calls = await host.engine.store.calls(host.engine.owner, talk.id, _limit(request))
+    return [{**structs.asdict(call), "receipt": _json(call.receipt), "reply": None} for call in calls]
+
+
+async def compact(admin: Admin, request: Request) -> object:
+    """Compact now; `focus` is what the summary should give its room to."""
+    asked = await _body(request)
+    focus = asked.get("focus", "")
+    if not isinstance(focus, str):
+        raise ConfigError("focus is no text", hint='such as {"focus": "the refund"}')
+    talk = await admin.opened(request)
+    before = (await talk.status()).tokens
+    await talk.fold(focus=focus)
+    after = await talk.status()
+    return {"id": talk.id, "before": before, "after": after.tokens, "compactions": after.compactions}
+
+
+async def undo(admin: Admin, request: Request) -> object:
+    talk = await admin.opened(request)
+    return {"id": talk.id, "undone": await talk.undo()}
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    raw = await read_body(request.scope, request.receive, max_bytes=MAX_BODY)
+    check_json(raw, max_bytes=MAX_BODY)
+    try:
+        return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
+    except msgspec.DecodeError:
+        raise ConfigError(
+            "the body is no JSON object", hint='such as {"compaction": {"preset": "lis"}}'
+        ) from None
+
+
+def _limit(request: Request) -> int:
+    text = request.query_params.get("limit", "50")
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST)) and 0 < int(text) <= MOST):
+        raise ConfigError("limit is no number of rows", hint=f"1 to {MOST}")
+    return int(text)
+
+
+def _told(row: dict[str, object]) -> dict[str, object]:
+    """A change without what was shown: that is content, and long."""
+    return {name: value for name, value in row.items() if name not in ("shown", "edits", "holder")}
+
+
+def _json(raw: bytes) -> object:
+    try:
+        return msgspec.Raw(raw) if raw else None
+    except msgspec.DecodeError:
+        return None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes | memoryview):
+        return None
+    return str(value)

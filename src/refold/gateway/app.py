@@ -1,0 +1,269 @@
+"""The gateway as a web application: which path does what.
+
+One idea: three calls carry a conversation and go through the engine; everything else below `/v1/` passes by untouched, so that a
+client changes nothing but its base URL. Calls are plain ASGI, without a layer between the socket and the relay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import uuid4
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+
+from refold.config import Resolved, resolve, runtime_layer
+from refold.engine.events import Event
+from refold.gateway import continuing, errors, models
+from refold.gateway.access import send_answer
+from refold.gateway.additions import additions_of
+from refold.gateway.authors import Authors
+from refold.gateway.errors import Shape, shape_of
+from refold.gateway.events import Events
+from refold.gateway.forwarding import Forwarder
+from refold.gateway.hosting import Host, HostEngine
+from refold.gateway.incoming import DIALECT_OF, Incoming, Wishes, read_incoming
+from refold.gateway.limits import check_json, read_body
+from refold.gateway.logs import facts
+from refold.gateway.relay import Relay
+from refold.gateway.targets import Targets
+from refold.gateway.ticket import Ticket
+from refold.model.errors import ConfigError, RefoldError, StoreError, WireError
+from refold.ports.embedder import Embedder
+from refold.ports.store import Store
+from refold.wire.reading import FIELDS, NULL, word
+
+_log = logging.getLogger("refold.gateway")
+MIB = 1024 * 1024
+RUNTIME = "runtime"
+"""Under which name an owner's changes to the settings are kept."""
+
+
+class Gateway:
+    """All that serves requests, apart from who may make them."""
+
+    def __init__(
+        self,
+        store: Store,
+        resolved: Resolved,
+        targets: Targets,
+        *,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: uuid4().hex,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self._embedder = embedder
+        self.store, self.resolved, self.targets = store, resolved, targets
+        self.now, self._new_id = clock, new_id
+        self._forwarder, self._hosts = Forwarder(), dict[str, Host]()
+        self.events = Events(clock, new_id()[:8])
+        self._relay, self._authors = Relay(self._forwarder), Authors(self._forwarder)
+
+    async def host(self, owner: str) -> Host:
+        """The owner's conversations, by the owner's settings: those of the gateway, and what the owner changed."""
+        if owner not in self._hosts:
+            kept, saved = self.resolved.settings.store, await self.store.setting(owner, RUNTIME)
+            engine = HostEngine(
+                self.store,
+                owner=owner,
+                keeps_content=kept.content,
+                keep_days=kept.keep_days,
+                embedder=self._embedder,
+                clock=self.now,
+                new_id=self._new_id,
+                on_event=lambda event: self._told(owner, event),
+            )
+            self._hosts.setdefault(owner, Host(engine, self._tuned(saved)))
+        return self._hosts[owner]
+
+    def _told(self, owner: str, event: Event) -> None:
+        self.events.tell(owner, event, self._hosts[owner].resolved.settings.notify)
+
+    def _tuned(self, saved: bytes | None) -> Resolved:
+        if not saved:
+            return self.resolved
+        try:
+            return resolve([*self.resolved.layers, runtime_layer(msgspec.json.decode(saved))])
+        except (RefoldError, msgspec.DecodeError):
+            _log.warning("settings that were changed while the gateway ran no longer fit, and are left out")
+            return self.resolved
+
+    async def sweep(self) -> None:
+        """See to what programs left behind that died; for every owner there is."""
+        for owner in await self.store.owners():
+            await (await self.host(owner)).engine.sweep()
+
+    async def close(self) -> None:
+        await self._forwarder.close()
+        for host in self._hosts.values():
+            await host.engine.rest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request below `/v1/`. Whatever goes wrong before an upstream has answered is said in the client's format."""
+        speaks_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
+        shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
+        call_id, began, status = self._new_id(), time.perf_counter(), 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._serve(scope, receive, noted, scope["path"], shape, call_id)
+        except ClientDisconnect:
+            pass
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client is told in its own format
+            if not isinstance(error, RefoldError):
+                _log.error("a request failed: %s", where(error))
+            if not status:
+                await send_answer(noted, errors.answer(error, shape, request_id=call_id))
+        took_ms = round(1_000 * (time.perf_counter() - began), 1)
+        _log.info(
+            "%s %s", scope["method"], scope["path"], extra=facts(status=status, ms=took_ms, receipt=call_id)
+        )
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, path: str, shape: Shape, call_id: str
+    ) -> None:
+        limits = self.resolved.settings.server
+        body = await read_body(scope, receive, max_bytes=limits.max_body_mb * MIB)
+        if path == models.PATH and scope["method"] == "GET" and len([*self.targets]) > 1:
+            await self._list_models(scope, send, is_anthropic=shape == "anthropic")
+            return
+        ticket = await self._ticket(scope, body, path, shape, call_id)
+        async with leaving(receive):
+            await self._relay.serve(ticket, send)
+
+    async def _list_models(self, scope: Scope, send: Send, *, is_anthropic: bool) -> None:
+        wanted = "anthropic" if is_anthropic else "chat"
+        asked = [one for one in self.targets if wanted in one.formats]
+        body = await models.list_models(self._forwarder, asked, _texts(scope), is_anthropic=is_anthropic)
+        await send_answer(send, errors.Answer(200, body, (("content-type", "application/json"),)))
+
+    async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
+        """What to send for a request, and to whom."""
+        came = _texts(scope)
+        headers = dict(came)
+        incoming, wishes, model = None, Wishes(), ""
+        if path in DIALECT_OF and scope["method"] == "POST":
+            check_json(
+                body,
+                max_bytes=self.resolved.settings.server.max_body_mb * MIB,
+                max_depth=self.resolved.settings.server.max_depth,
+            )
+            with suppress(WireError):
+                incoming = read_incoming(path, headers, body)
+                wishes, model = incoming.wishes, incoming.model
+        wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)
+        state = scope.get("state") or {}
+        ticket = Ticket(
+            call_id=call_id,
+            method=scope["method"],
+            path=scope.get("raw_path", path.encode()).decode("latin-1").partition("?")[0],
+            query=scope["query_string"].decode("latin-1"),
+            headers=came,
+            body=body,
+            targets=self.targets.choose(model or _model(body), wanted, wishes.upstream),
+            shape=shape,
+        )
+        if incoming is not None:
+            await self._take(ticket, incoming, state["owner"])
+        elif path in DIALECT_OF:
+            ticket.action = "unparsed"
+        return ticket
+
+    async def _take(self, ticket: Ticket, incoming: Incoming, owner: str) -> None:
+        """Take a conversation's request in; where that cannot be done it goes on as it came."""
+        if incoming.array is None or incoming.wishes.is_off:
+            ticket.action = "off" if incoming.wishes.is_off else "passed"
+            return
+        try:
+            host = await self.host(owner)
+            if not host.resolved.settings.compaction.enabled:
+                ticket.action = "off"
+                return
+            if incoming.continues:
+                known = await continuing.whole(host.engine, incoming)
+                if known is None:
+                    return  # some of it never came by here: the provider alone can go on from it
+                incoming = known
+            terms = host.terms(
+                incoming.model, incoming.dialect.name, window=ticket.targets[0].window, wishes=incoming.wishes,
+                max_output=incoming.max_output,
+            )  # fmt: skip
+            author = self._authors.author(
+                host.resolved, terms, ticket.targets[0], ticket.headers, host.engine.cache, owner
+            )
+            hosted = await host.take(incoming, terms, author, ticket.targets[0].name)
+            ticket.host(incoming, hosted, additions_of(incoming, host.resolved.settings))
+        except WireError:
+            ticket.action = "unparsed"
+        except StoreError as error:
+            _log.warning("a request could not be kept: %s", type(error).__name__)
+            ticket.action = "not-kept"
+        except ConfigError:
+            raise  # a wish that cannot be met is the client's to mend
+        except Exception as error:  # noqa: BLE001  # a fault of ours is no reason to refuse what the provider would take
+            _log.error("a request could not be looked at: %s", where(error))
+            ticket.action = "failed"
+
+
+class leaving:  # noqa: N801  # reads as a word: `async with leaving(receive)`
+    """Stop what is inside when the client goes away: nobody pays for words that nobody hears."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._left = False
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._watch = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._left = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        self._watch.cancel()
+        if self._left and kind is asyncio.CancelledError:
+            raise ClientDisconnect
+        return False
+
+
+def where(error: Exception) -> str:
+    """What went wrong and where, without a word of what was said: an error's own text may hold some."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        f"{type(error).__name__} at {frames[-1].name}:{frames[-1].lineno}" if frames else type(error).__name__
+    )
+
+
+def _texts(scope: Scope) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _model(body: bytes) -> str:
+    """The model that any other request names, where it is JSON at all."""
+    if not body.startswith(b"{") or len(body) > MIB:
+        return ""
+    try:
+        return word(FIELDS.decode(body).get("model", NULL))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""

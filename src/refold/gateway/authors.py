@@ -1,0 +1,98 @@
+"""Who writes the summaries of conversations behind the gateway.
+
+One idea: unless the operator names others, a conversation is summarised by the model that it is held with, at the same
+upstream and with the same key, so nobody sees what was said who did not see it before. The client's key is held in memory, for
+as long as its conversation is in use, and goes to no other host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+import aiohttp
+from msgspec import structs
+
+from refold.compose import Settings
+from refold.config import Resolved, summarisers_of
+from refold.gateway.forwarding import KEYS, Forwarder
+from refold.gateway.targets import Target
+from refold.model.dialect import DIALECTS, Dialect
+from refold.ports.summariser import SummaryCache
+from refold.ports.upstream import Upstream
+from refold.summarisers import ModelSummariser, Writer
+from refold.summarising import writer_for, writes_with_model
+from refold.upstreams.connection import Connection
+from refold.upstreams.http import HttpUpstream
+from refold.upstreams.key import Key
+from refold.upstreams.provider import Provider, complete
+from refold.upstreams.retry import Pace
+
+MOST = 512
+"""Authors that are kept: one for each model and key in use lately."""
+_PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
+
+
+class Authors:
+    """Makes summarisers, and keeps those that were used last."""
+
+    def __init__(self, forwarder: Forwarder, environ: Mapping[str, str] = os.environ) -> None:
+        self._forwarder, self._environ = forwarder, environ
+        self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
+
+    def author(
+        self,
+        resolved: Resolved,
+        terms: Settings,
+        target: Target,
+        headers: Sequence[tuple[str, str]],
+        cache: SummaryCache,
+        owner: str,
+    ) -> ModelSummariser | None:
+        """Who writes for a conversation; None where no model should."""
+        wished = resolved.settings.summariser
+        if not (wished.enabled and writes_with_model(terms)) or (target.is_small and not wished.models):
+            return None
+        keys = _keys(headers) if target.passes_key and not wished.models else {}
+        mark = sha256(repr(sorted(keys.items())).encode()).hexdigest()
+        place = (owner, target.name, terms.model, terms.format, str(terms.window), mark, *wished.models)
+        if place not in self._made:
+            self._made[place] = ModelSummariser(self._chain(resolved, terms, target, keys), cache=cache)
+            if len(self._made) > MOST:
+                self._made.popitem(last=False)
+        self._made.move_to_end(place)
+        return self._made[place]
+
+    def _chain(
+        self, resolved: Resolved, terms: Settings, target: Target, keys: dict[str, str]
+    ) -> list[Writer]:
+        named = summarisers_of(resolved.settings)
+        if named:
+            return [writer_for(self._open(one, None, None), terms, url=one.base_url) for one in named]
+        dialect = DIALECTS[terms.format]  # type: ignore[index]
+        own = Provider(
+            target.name,
+            terms.model,
+            format=dialect.name,
+            base_url=target.address("/v1"),
+            headers={**target.headers, **keys},
+        )
+        return [writer_for(self._open(own, dialect, target), terms, url=target.url)]
+
+    def _open(self, provider: Provider, dialect: Dialect | None, target: Target | None) -> Upstream:
+        whole = complete(structs.replace(provider, key_env="") if target else provider)
+        key = target.key if target and target.key else Key(whole, self._environ)
+        session: aiohttp.ClientSession = self._forwarder.session(
+            is_private=target is None or target.is_private
+        )
+        spoken = dialect or DIALECTS[whole.format or "chat"]
+        return HttpUpstream(whole, spoken, Connection(whole, spoken, session, key, _PACE), _PACE)
+
+
+def _keys(headers: Sequence[tuple[str, str]]) -> dict[str, str]:
+    return {name: value for name, value in headers if name in KEYS or name.startswith("anthropic-")}

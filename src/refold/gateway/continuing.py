@@ -1,0 +1,66 @@
+"""Requests that go on from a response that the provider keeps, instead of sending their history.
+
+One idea: where the whole chain went through here, the history is known all the same: what was asked before, what was answered, and
+what is new. Put together it is a request like any other. While nothing has to be changed the client's own bytes leave, and the
+provider goes on from what it keeps; once something has, the window leaves whole, and goes on from nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import DecodeError, Raw, Struct, structs
+
+from refold.gateway.hosted import HostedConversation
+from refold.gateway.hosting import HostEngine
+from refold.gateway.incoming import Incoming
+from refold.wire.reading import NULL, read_list, word
+
+PREVIOUS, TOPIC = "previous_response_id", "response"
+
+
+class Answered(Struct, frozen=True):
+    """Which call a response answered, and of which branch."""
+
+    conversation: str
+    branch: str
+    call: str
+    size: int
+    """How many messages the branch had then."""
+
+
+class _Reply(Struct):
+    messages: list[Raw] = []
+    is_whole: bool = False
+
+
+async def note_response(engine: HostEngine, talk: HostedConversation, size: int, response: str, call: str) -> None:
+    """Remember what a response answered: the first `size` messages of a branch."""
+    found = msgspec.msgpack.encode(Answered(talk.id, talk.branch, call, size))
+    await engine.store.learn(engine.owner, TOPIC, response, found, engine.now)
+
+
+async def whole(engine: HostEngine, incoming: Incoming) -> Incoming | None:
+    """The request with all that the provider keeps of it, as far as it leaves; None where not all of it went through here."""
+    known = await engine.store.learnt(engine.owner, TOPIC, word(incoming.fields.get(PREVIOUS, NULL)))
+    if known is None or not incoming.goes_on:
+        return None
+    answered = msgspec.msgpack.decode(known, type=Answered)
+    head = await engine.store.head(engine.owner, answered.conversation, answered.branch)
+    said = await _reply(engine, answered.call)
+    if head is None or said is None:
+        return None
+    asked = await engine.store.messages(head, 0, answered.size)
+    if any(one.format != incoming.dialect.name or not one.body for one in asked):
+        return None
+    items = [*(one.body for one in asked), *map(bytes, said), *map(bytes, read_list(incoming.array or b"[]"))]
+    fields = {key: raw for key, raw in incoming.fields.items() if key != PREVIOUS}
+    fields[incoming.dialect.messages_key] = Raw(b"[" + b",".join(items) + b"]")
+    return structs.replace(incoming, fields=fields)
+
+
+async def _reply(engine: HostEngine, call: str) -> list[Raw] | None:
+    try:
+        found = msgspec.json.decode(await engine.store.reply_to(engine.owner, call), type=_Reply)
+    except DecodeError:
+        return None
+    return found.messages if found.is_whole else None

@@ -1,0 +1,195 @@
+"""A conversation whose client keeps the history: it comes in with every request, and what leaves is answered elsewhere.
+
+One idea: taking a request in is one act. What is new is added, the window is made, and both are kept together or not at all.
+What a provider answers is kept beside the call; it joins the conversation when the client sends it back, as the client has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from refold.core.assemble import assemble
+from refold.core.fold import Folded
+from refold.core.measure import count_fixed
+from refold.core.policy import Policy
+from refold.durable import DurableConversation
+from refold.engine.framing import frame_for
+from refold.engine.hindsight import Sent, noted_call
+from refold.engine.learning import keep_learnt
+from refold.engine.receipts import Receipt
+from refold.gateway.watching import Outcome
+from refold.model.budget import Budget
+from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent, RefoldError
+from refold.model.message import Message
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.model.window import Fixed, Window
+from refold.ports.store import Call
+from refold.ports.summariser import Summariser
+
+
+class Moved(RefoldError):
+    """The branch is no longer where the request was thought to go on."""
+
+
+class Terms(Struct, frozen=True):
+    """What one request is made with."""
+
+    fixed: Fixed
+    budget: Budget
+    policy: Policy
+
+
+class Made(Struct, frozen=True):
+    """A window that was made, of what, and what was done for it. Where none could be made, `problem` says why."""
+
+    window: Window | None
+    sent: Folded
+    note: Sent
+    receipts: tuple[Receipt, ...] = ()
+    problem: RefoldError | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Is every message shown as it came, and nothing besides? Then the client's own bytes say it."""
+        window, sent = self.window, self.sent
+        if window is None:
+            return True
+        is_whole = not (window.summaries or window.block or sent.origin) and len(sent.shown) == len(
+            sent.branch
+        )
+        return is_whole and all(map(_is, window.messages, sent.branch.messages()))
+
+    @property
+    def bare(self) -> Window | None:
+        """The window without any cache breakpoints of ours."""
+        window = self.window
+        return window and assemble(window.fixed, self.sent.shown.messages(), self.sent.lead)
+
+
+class HostedConversation(DurableConversation):
+    """One branch, as requests go on with it."""
+
+    @property
+    def model(self) -> str:
+        return self._journal.model
+
+    @property
+    def format(self) -> str:
+        return self._talk.memory.frame.fixed.dialect.name
+
+    @property
+    def size(self) -> int:
+        return self._journal.seen.next_seq
+
+    async def take(
+        self, size: int, messages: Sequence[Message], hashes: Sequence[bytes], terms: Terms
+    ) -> Made:
+        """Add what a request brings to the first `size` messages, and make the window for it.
+
+        Raises:
+            Moved: the branch has another number of messages.
+            StoreError: nothing was kept, or nobody knows.
+        """
+        self._journal.chains = dict(enumerate(hashes, size))
+        made = self._noted(await self._kept(lambda: self._take(size, messages, terms), writes=bool(messages)))
+        self._write_ahead()
+        return made
+
+    def carry(self, summary: Summary | None) -> None:
+        """Begin with a summary of the first messages that was written elsewhere, once there is need for one."""
+        if summary is not None and summary.last:
+            self._talk.memory.prepare(summary)
+
+    def written_by(self, summariser: Summariser | None) -> None:
+        """From now on, have summaries written by somebody else; one that is being written comes to its end."""
+        self._summariser = summariser
+
+    def _take(self, size: int, messages: Sequence[Message], terms: Terms) -> Made:
+        memory = self._talk.memory
+        if memory.folded.size != size:
+            raise Moved
+        done = len(memory.receipts)
+        problem = self._meet(terms)
+        memory.add(*messages)
+        if problem is None:
+            try:
+                memory.context()
+            except (DoesNotFit, InvalidWindow) as error:
+                problem = error
+        return self._made(done, problem)
+
+    def _noted(self, made: Made) -> Made:
+        """With what to remember of it: the id of a change is known once it is kept."""
+        return structs.replace(made, note=self._sent or made.note) if made.window else made
+
+    def _meet(self, terms: Terms) -> RefoldError | None:
+        """Go on by other terms, where they are others."""
+        memory = self._talk.memory
+        now, counter = memory.frame, memory.folded.shown.counter
+        if (now.fixed, now.budget, now.policy) == (terms.fixed, terms.budget, terms.policy):
+            return None
+        try:
+            memory.frame = frame_for(terms.fixed, terms.budget, terms.policy, counter, now.prices)
+        except RefoldError as error:
+            # Whatever leaves, leaves with this request's own instructions.
+            cost = count_fixed(terms.fixed, counter)
+            memory.frame = structs.replace(
+                now, fixed=terms.fixed, cost=cost, budget=terms.budget, policy=terms.policy
+            )
+            return error
+        return None
+
+    def _made(self, done: int, problem: RefoldError | None = None) -> Made:
+        memory = self._talk.memory
+        window = memory.last_window if problem is None else None
+        receipts = tuple(memory.receipts[done:])
+        sent = memory.sent if window else memory.folded
+        if isinstance(problem, InvalidWindow) and (sent.lead.tokens or sent.edited):
+            # What is wrong is the client's own, and the provider's to judge; what was compacted stays so.
+            window = assemble(memory.frame.fixed, sent.shown.messages(), sent.lead)
+        return Made(window, sent, Sent(sent.size), receipts, problem)
+
+    async def shrink(self, status: int | None, body: bytes) -> Made:
+        """The next smaller window after a provider's refusal as too long.
+
+        Raises:
+            RecoverySpent: it was no such refusal, or nothing smaller can be sent.
+        """
+        memory = self._talk.memory
+        done = len(memory.receipts)
+
+        def act() -> Made:
+            try:
+                memory.recover(status, body)
+            except RecoverySpent as error:
+                return self._made(done, error)
+            return self._made(done)
+
+        made = await self._kept(act)
+        if made.problem is not None:
+            raise made.problem
+        return self._noted(made)
+
+    async def answered(self, made: Made, outcome: Outcome, call_id: str) -> None:
+        """Keep what came of a call: what was used, and what was said."""
+        memory = self._talk.memory
+        noted = noted_call(self._journal, memory, outcome.usage or Usage(), made.note)
+        call: Call = structs.replace(noted, id=call_id, reply=outcome.reply)
+        before = memory.calibration.ratio, memory.limits.stated
+        is_last = memory.sent is made.sent and outcome.is_answered
+        await self._kept(lambda: self._heard(outcome.usage) if is_last else None, [call])
+        if is_last:
+            await keep_learnt(self._journal, memory, before)
+
+    def _heard(self, usage: Usage | None) -> None:
+        memory = self._talk.memory
+        memory.answered()
+        if usage is not None:
+            memory.record(usage)
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other

@@ -1,0 +1,276 @@
+"""Conversations behind the gateway: which one a request belongs to, and what leaves in its place.
+
+One idea: a request says everything, so nothing is kept in memory that could not be read again. What is kept is a table of the
+branches that were used last, with the bytes that their clients sent, so that the next request is compared instead of parsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Raw, Struct, structs
+
+from refold.compose import Settings, budget_for, policy_for
+from refold.config import Resolved, limit_for, policy_of
+from refold.engine.notes import inherited
+from refold.engine.snapshot import summaries_in
+from refold.gateway.hosted import HostedConversation, Made, Moved, Terms
+from refold.gateway.incoming import Incoming, Wishes
+from refold.gateway.lines import Found, Line, Seen, boundary, chain_key, find, is_own_way, read_line
+from refold.gateway.table import Table
+from refold.keeping import Engine
+from refold.model.errors import Conflict, StoreError
+from refold.model.summary import Summary
+from refold.model.window import Fixed
+from refold.ports.store import Head, Place, Session
+from refold.ports.summariser import Summariser
+from refold.tokens.windows import window_for
+from refold.wire.request import fixed_of
+
+TRIES = 5
+"""How often a request is matched again because its branch moved meanwhile: each time somebody else was served."""
+NONE = Wishes()
+_INSTRUCTIONS = ("system", "instructions", "tools", "cache_control")
+
+
+class Live:
+    """A branch in use, and the last request that went on with it."""
+
+    def __init__(self, talk: HostedConversation, name: str) -> None:
+        self.talk, self.name = talk, name
+        self.line: Line | None = None
+        self.lock = asyncio.Lock()
+        self._told: tuple[bytes, ...] = ()
+        self._fixed: Fixed | None = None
+
+    def serves(self, incoming: Incoming) -> bool:
+        """Is it open for the same model, in the same format?"""
+        return self.talk.model == incoming.model and self.talk.format == incoming.dialect.name
+
+    @property
+    def weight(self) -> int:
+        return len(self.line.history.array) if self.line else 0
+
+    def instructions(self, incoming: Incoming, line: Line) -> Fixed:
+        """The system prompt and the tools of a request; where they are those of the one before, the very same value."""
+        fields, dialect = incoming.fields, incoming.dialect
+        told = tuple(bytes(fields.get(key, b"")) for key in _INSTRUCTIONS)
+        leading = line.history.array[: line.history.ends[line.offset - 1]] if line.offset else b"["
+        if self._fixed is None or (*told, leading) != self._told:
+            head = {**fields, dialect.messages_key: Raw(leading + b"]")}
+            self._fixed, self._told = fixed_of(head, dialect), (*told, leading)
+        return self._fixed
+
+
+class Hosted(Struct, frozen=True):
+    """A request that was taken in: the branch, its line, and the window that was made for it."""
+
+    engine: HostEngine
+    live: Live
+    line: Line
+    made: Made
+
+
+class HostEngine(Engine):
+    """An owner's conversations, as requests open them."""
+
+    async def host(self, head: Head, **settings: Any) -> HostedConversation:
+        chosen = {"summariser": self._summariser, "max_spend": self._max_spend, **self._settings, **settings}
+        model = chosen.pop("model", "") or head.model
+        journal, upstream = await self._journal(head), chosen.pop("upstream", "")
+        journal.learns = (
+            f"{model}@{upstream}" if model else ""
+        )  # the same name may mean another window elsewhere
+        talk = HostedConversation(model, journal, holder=self._holder, **chosen)
+        await talk.load()
+        self._opened.add(talk)
+        return talk
+
+    async def root(self, name: str, mark: bytes, model: str, wire: str) -> Head:
+        """A line that goes on from nothing that was seen before. Two who begin the same at the same time begin one."""
+        branch = sha256(b"\0".join((self.owner.encode(), name.encode(), mark))).hexdigest()[:32]
+        session = Session(id=self._new_id(), branch=branch, first=0, at=self._clock())
+        head = Head(
+            owner=self.owner, conversation=name, branch=branch, session=session.id, format=wire, model=model
+        )
+        return await self.store.create(head, session, at=self._clock())
+
+    @property
+    def now(self) -> float:
+        return self._clock()
+
+    def new_mark(self) -> bytes:
+        """What tells a branch from another that began with the same words."""
+        return sha256(self._new_id().encode()).digest()
+
+    async def rest(self) -> None:
+        """Stop what conversations do in the background; the store stays open."""
+        for talk in list(self._opened):
+            await talk.close()
+
+    async def look(self, hashes: Sequence[bytes]) -> list[Place]:
+        return await self.store.places(self.owner, hashes)
+
+    async def carried(self, at: Place, line: Line) -> Summary | None:
+        """What stood for the beginning of a conversation in the branch of another format, as far as it fits this line."""
+        head = await self.store.head(self.owner, at.conversation, at.branch)
+        latest = await self.store.latest(head, at.size) if head else None
+        summaries = summaries_in(latest.shown) if latest and latest.shown else ()
+        if not summaries:
+            return None
+        last = await boundary(line.hashes, self.look, at.branch, summaries[-1].last)
+        text = "\n\n".join(one.text for one in summaries)
+        tokens = sum(one.tokens for one in summaries)
+        return structs.replace(summaries[-1], id="", text=text, tokens=tokens, first=0, last=last, reserve=())
+
+    async def part(self, at: Place, model: str) -> Head:
+        """A line that agrees with a branch up to some message, and then says something else."""
+        base = await self._head(at.conversation, at.branch)
+        if base is None:
+            raise Moved
+        branch, session = self._new_id(), self._new_id()
+        head = Head(
+            owner=self.owner, conversation=at.conversation, branch=branch, session=session, format=base.format,
+            model=model, notes=inherited(base.notes, at.size),
+        )  # fmt: skip
+        opened = Session(id=session, branch=branch, first=at.size, at=self._clock())
+        return await self.store.fork(base, at.size, head, opened)
+
+
+class Host:
+    """All conversations of one owner that requests go on with."""
+
+    def __init__(self, engine: HostEngine, resolved: Resolved) -> None:
+        self.engine, self.table = engine, Table()
+        self._opening = asyncio.Lock()
+        self.use(resolved)
+
+    def use(self, resolved: Resolved) -> None:
+        """Go on by other settings. Requests on their way end by the old ones."""
+        self.resolved, self.policy = resolved, policy_of(resolved.settings)
+
+    def terms(
+        self,
+        model: str,
+        wire: str,
+        *,
+        window: int | None,
+        wishes: Wishes = NONE,
+        max_output: int | None = None,
+    ) -> Settings:
+        """What a conversation is made with.
+
+        Raises:
+            ConfigError: there is no such preset.
+        """
+        ours = self.resolved.settings.compaction
+        policy = policy_of(self.resolved.settings, preset=wishes.preset) if wishes.preset else self.policy
+        size = wishes.window or ours.window or window
+        known = window_for(model, override=size).tokens
+        return Settings(
+            model=model,
+            window=size,
+            max_output=max_output or ours.max_output,
+            limit=limit_for(self.resolved.settings, known),
+            format=wire,
+            policy=policy,
+            sensitive=ours.sensitive,
+        )
+
+    async def take(
+        self,
+        incoming: Incoming,
+        settings: Settings,
+        author: Summariser | None = None,
+        upstream: str = "",
+    ) -> Hosted:
+        """Take a request in, and make its window. `author` writes summaries, `upstream` will be asked.
+
+        Raises:
+            WireError: it cannot be read.
+            StoreError: it cannot be kept.
+        """
+        key, array = chain_key(self.engine.owner, incoming.name), incoming.array or b"[]"
+        for _ in range(TRIES):
+            seen = read_line(array, incoming.dialect, key, self.table.before(incoming.name, array))
+            live, found = await self._live_for(incoming, seen.line, settings, upstream)
+            async with live.lock:
+                held = live.line
+                live.talk.written_by(author)
+                try:
+                    return await self._take(live, incoming, seen, found, settings)
+                except Moved:
+                    if live.line is held:
+                        self.table.drop(live)
+        raise Conflict("The conversation is written to by somebody else all the time.")
+
+    async def _take(
+        self, live: Live, incoming: Incoming, seen: Seen, found: Found | None, settings: Settings
+    ) -> Hosted:
+        line, known, size = seen.line, found.known if found else 0, found.place.size if found else 0
+        if known < seen.first:  # not all that is new to this branch was read
+            seen = read_line(
+                line.history.array, incoming.dialect, chain_key(self.engine.owner, incoming.name)
+            )
+        fixed = live.instructions(incoming, line)
+        terms = Terms(fixed, budget_for(settings), policy_for(settings))
+        made = await live.talk.take(size, seen.messages[known - seen.first :], line.hashes[known:], terms)
+        self.table.note(live, line)
+        return Hosted(self.engine, live, line, made)
+
+    async def _live_for(
+        self, incoming: Incoming, line: Line, settings: Settings, upstream: str
+    ) -> tuple[Live, Found | None]:
+        """The branch that a request goes on with, and up to where they agree."""
+        held = self.table.ending(line.hashes, incoming)
+        if held is not None:
+            return held
+        engine = self.engine
+        async with self._opening:
+            found, foreign = await find(line.hashes, engine.look, incoming.dialect.name)
+            is_another = found is not None and not found.goes_on and is_own_way(line, found.known)
+            found = None if is_another else found
+            if foreign and (found or is_own_way(line, foreign.known)):
+                foreign = None
+            head = await self._head(incoming, line, found, foreign, engine.new_mark() if is_another else b"")
+            if found and not found.goes_on:
+                found = Found(_ended(found.place, head), found.known)
+        own = {"model": incoming.model, "format": incoming.dialect.name, "policy": policy_for(settings)}
+        spend = self.resolved.settings.summariser.max_spend
+        talk = await engine.host(
+            head,
+            window=settings.window,
+            sensitive=settings.sensitive,
+            max_spend=spend,
+            upstream=upstream,
+            **own,
+        )
+        if foreign:
+            talk.carry(await engine.carried(foreign.place, line))
+        return Live(talk, incoming.name), found
+
+    async def _head(
+        self, incoming: Incoming, line: Line, found: Found | None, foreign: Found | None, apart: bytes
+    ) -> Head:
+        """The branch to go on with. A conversation that goes on in another format has a branch for each: what the client
+        sends is kept as it sends it.
+        """
+        engine, model, wire = self.engine, incoming.model, incoming.dialect.name
+        if found is None:
+            mark = line.hashes[-1] if line.hashes else b""
+            known = foreign.place.conversation if foreign else ""
+            name = incoming.name or known or f"chat-{(apart or mark).hex()[:12]}"
+            return await engine.root(name, wire.encode() + mark + apart, model, wire)
+        if not found.goes_on:
+            return await engine.part(found.place, model)
+        head = await engine.store.head(engine.owner, found.place.conversation, found.place.branch)
+        if head is None:
+            raise StoreError("The conversation is gone.", hint="it was deleted at this moment: ask again")
+        return head
+
+
+def _ended(at: Place, head: Head) -> Place:
+    return Place(at.hash, head.conversation, head.branch, at.size, head.next_seq)

@@ -1,0 +1,226 @@
+"""One call from beginning to end: sent, made smaller where the provider refuses it, handed on as it comes, and kept.
+
+One idea: until the first word has reached the client, anything can be asked for again; from then on bytes only pass by. So an
+answer is held for as long as it says nothing, and what it says then is never changed. One that breaks off is kept as what it is,
+and the client is told so: by its format's own error where that can be said, and by a connection that ends without an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import aiohttp
+from msgspec import Struct, field
+from starlette.types import Send
+
+from refold.gateway import errors
+from refold.gateway.additions import WithoutUsage
+from refold.gateway.forwarding import Forwarder, request_headers, response_headers
+from refold.gateway.targets import Target
+from refold.gateway.ticket import Ticket
+from refold.gateway.watching import Watcher, WholeEvents
+from refold.model.errors import RecoverySpent, UpstreamUnavailable
+
+MAX_HELD_BYTES = 1024 * 1024
+"""Of an answer that is read before the client gets any of it: an error, or a reply that is not streamed. Larger ones are handed on
+as they come."""
+HOLD_S = 1.0
+"""How long an answer that has begun and says nothing is held: errors come at once, and clients wait for a sign of life."""
+BUSY = frozenset((429, 500, 502, 503, 504, 529))
+"""Statuses after which another upstream is asked, where one is named."""
+_BROKEN = (aiohttp.ClientError, OSError)
+"""What reading from an upstream raises; a TimeoutError is an OSError."""
+
+
+class Coming(Struct):
+    """An answer whose headers are there, and what of its body was read already."""
+
+    target: Target
+    response: aiohttp.ClientResponse
+    watcher: Watcher
+    held: list[bytes] = []
+    is_ended: bool = False
+    events: WholeEvents = field(default_factory=WholeEvents)
+    without_usage: WithoutUsage | None = None
+
+    async def read(self) -> int:
+        """Read what is there, and say how much it was."""
+        chunk = await self.response.content.readany()
+        self.is_ended = not chunk
+        if chunk:
+            self.watcher.feed(chunk)
+            self.held.append(chunk)
+        return len(chunk)
+
+    def let_through(self, chunk: bytes) -> bytes:
+        """What the client may have of it by now: of a stream that is read, whole events that it asked for."""
+        if not self.watcher.is_stream:
+            return chunk
+        whole = self.events.let_through(chunk)
+        return self.without_usage.feed(whole) if self.without_usage else whole
+
+    def rest(self) -> bytes:
+        """What is left when nothing more comes."""
+        rest = self.events.rest()
+        return self.without_usage.feed(rest) + self.without_usage.rest() if self.without_usage else rest
+
+    def close(self) -> None:
+        """Where nobody listens any more, the provider should stop."""
+        if not self.is_ended:
+            self.response.close()
+
+
+class Relay:
+    """Sends calls on and their answers back."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+
+    async def serve(self, ticket: Ticket, send: Send) -> None:
+        """Answer a call. Whoever stops waiting for it has it stopped at the provider, too.
+
+        Raises:
+            UpstreamUnavailable: no upstream answered; nothing was sent to the client yet.
+        """
+        try:
+            coming = await self._answer(ticket)
+        except asyncio.CancelledError:
+            await ticket.keep(Watcher(ticket.dialect))  # it may be on the bill all the same
+            raise
+        try:
+            await self._hand_on(ticket, coming, send)
+        finally:
+            coming.close()
+
+    async def _answer(self, ticket: Ticket) -> Coming:
+        """The answer that the client will get: the first one that is not a refusal as too long."""
+        while True:
+            coming = await self._first(ticket)
+            try:
+                refusal = await self._refusal(ticket, coming)
+                if refusal is None:
+                    return coming
+                await ticket.shrink(coming.response.status, refusal)
+            except RecoverySpent:
+                return coming
+            except BaseException as error:
+                await self._lost(ticket, coming)
+                if isinstance(error, _BROKEN):
+                    raise _unavailable(coming.target, error) from None
+                raise
+            coming.close()
+
+    async def _lost(self, ticket: Ticket, coming: Coming) -> None:
+        """An answer that had begun will not reach the client."""
+        coming.close()
+        await ticket.keep(coming.watcher, coming.response.status)
+
+    async def _first(self, ticket: Ticket) -> Coming:
+        """The first upstream that answers, of those that may be asked."""
+        *others, last = ticket.targets
+        for target in others:
+            try:
+                coming = await self._ask(ticket, target)
+            except UpstreamUnavailable:
+                continue
+            if coming.response.status not in BUSY:
+                return coming
+            coming.close()
+        return await self._ask(ticket, last)
+
+    async def _ask(self, ticket: Ticket, target: Target) -> Coming:
+        headers = await request_headers(target, ticket.headers)
+        address = target.address(ticket.path, ticket.query)
+        try:
+            response = await self._forwarder.send(target, ticket.method, address, headers, ticket.body)
+        except _BROKEN as error:
+            raise _unavailable(target, error) from None
+        if not 200 <= response.status < 600:  # nothing that could be handed on
+            response.close()
+            raise UpstreamUnavailable(
+                f"{target.name} answered with a status that is none", hint="check its url"
+            )
+        is_read = response.status < 400 and "content-encoding" not in response.headers
+        watcher = Watcher(ticket.dialect if is_read else None, response.content_type)
+        without_usage = WithoutUsage() if ticket.strips_usage else None
+        return Coming(target, response, watcher, without_usage=without_usage)
+
+    async def _refusal(self, ticket: Ticket, coming: Coming) -> bytes | None:
+        """What an upstream says against the call, where something can still be done about it."""
+        if not ticket.can_shrink:
+            return None
+        if not coming.watcher.is_stream:
+            await self._hold(coming, lambda: False, None)
+            return b"".join(coming.held) if coming.response.status >= 400 else None
+        await self._hold(coming, lambda: coming.watcher.has_begun or coming.watcher.is_over, HOLD_S)
+        return coming.watcher.failure if not coming.watcher.has_begun else None
+
+    async def _hold(self, coming: Coming, is_enough: Callable[[], bool], wait_s: float | None) -> None:
+        """Read on until there is enough, the answer ends, or it takes too long or too much."""
+        size = 0
+        try:
+            async with asyncio.timeout(wait_s):
+                while not (coming.is_ended or is_enough()) and size <= MAX_HELD_BYTES:
+                    size += await coming.read()
+        except TimeoutError as error:
+            if isinstance(error, aiohttp.ServerTimeoutError):
+                raise
+
+    async def _hand_on(self, ticket: Ticket, coming: Coming, send: Send) -> None:
+        response, watcher = coming.response, coming.watcher
+        came = response_headers(response.raw_headers, has_length=not watcher.is_stream)
+        headers = [*came, *ticket.told(coming.target.name)]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        problem: UpstreamUnavailable | None = None
+        try:
+            async with aclosing(self._chunks(coming)) as chunks:
+                async for chunk in chunks:
+                    if watcher.is_over or coming.is_ended:
+                        await ticket.keep(watcher, response.status)  # what a client has got is kept
+                    await _pass_on(send, chunk)
+        except _BROKEN as error:
+            problem = _unavailable(coming.target, error)
+        finally:
+            await ticket.keep(watcher, response.status)
+        if watcher.is_open:
+            await self._say_broken(ticket, coming, problem or _too_short(coming.target), send)
+        elif problem is None:
+            await send({"type": "http.response.body", "body": coming.rest()})
+
+    async def _chunks(self, coming: Coming) -> AsyncGenerator[bytes, None]:
+        while coming.held or not coming.is_ended:
+            if not coming.held:
+                await coming.read()
+            for chunk in coming.held:
+                if allowed := coming.let_through(chunk):
+                    yield allowed
+            coming.held.clear()
+
+    async def _say_broken(
+        self, ticket: Ticket, coming: Coming, problem: UpstreamUnavailable, send: Send
+    ) -> None:
+        """The format's own error, unless half an event is out already; there is no end after it, so nobody thinks it whole."""
+        if coming.events.is_between:
+            await _pass_on(send, errors.event(problem, ticket.shape, request_id=ticket.call_id))
+
+
+async def _pass_on(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def _too_short(target: Target) -> UpstreamUnavailable:
+    return UpstreamUnavailable(
+        f"{target.name} ended the stream before the reply was complete", hint="ask again"
+    )
+
+
+def _unavailable(target: Target, error: Exception) -> UpstreamUnavailable:
+    if isinstance(error, TimeoutError):
+        return UpstreamUnavailable(f"{target.name} did not answer in time", hint="ask again, or ask for less")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return UpstreamUnavailable(f"{target.name} cannot be reached", hint="check its url, and the network")
+    return UpstreamUnavailable(
+        f"{target.name} broke the connection", hint="it may have billed it all the same"
+    )

@@ -1,0 +1,106 @@
+"""The branches that were used last, found by what a request begins or ends with.
+
+One idea: the next request of a conversation holds the bytes of the one before. So the last bytes of each are held, as many as
+there is room for, and the branch that was not used for the longest time is let go first: everything is in the store.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from refold.gateway.lines import Found, Line
+from refold.ports.store import Place
+from refold.wire.history import same_items
+
+if TYPE_CHECKING:
+    from refold.gateway.hosting import Live
+    from refold.gateway.incoming import Incoming
+
+MOST_BYTES = 48 * 1024 * 1024
+"""Of branches in use: half a dozen of the longest conversations, more than a thousand short ones."""
+EACH_BYTES, TIMES = 24 * 1024, 8
+"""What a branch takes besides its messages, and how much more its messages take than the request that they came in; measured."""
+SHORT = 6 * 1024
+"""A shorter list of messages is read sooner than it is compared with hundreds of others."""
+LATELY = 256
+"""Branches that a request without a name is compared with, the latest first; another is found by its hashes."""
+NEW = 64
+"""Messages at the end of a request behind which the end of a branch is looked for: more at once are rare."""
+
+
+class Table:
+    """Live branches of one owner."""
+
+    def __init__(self) -> None:
+        self._live: OrderedDict[str, Live] = OrderedDict()
+        self._ends: dict[bytes, Live] = {}
+        """By the hash of all that a branch holds."""
+        self._named: dict[str, dict[str, Live]] = {}
+        self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Live]:
+        return iter(tuple(self._live.values()))
+
+    def before(self, name: str, array: bytes) -> Line | None:
+        """An earlier request of the same conversation: the most alike of its name, or one that this one begins with."""
+        if name:
+            lines = [live.line for live in self._named.get(name, {}).values() if live.line]
+            return max(lines, key=lambda line: same_items(line.history, array), default=None)
+        if len(array) < SHORT:
+            return None
+        lately = islice(reversed(self._live.values()), LATELY)
+        return next((live.line for live in lately if live.line and _begins(live.line, array)), None)
+
+    def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[Live, Found] | None:
+        """The branch that a request goes on with, where it is here."""
+        for known in range(len(hashes), max(0, len(hashes) - NEW), -1):
+            mark = hashes[known - 1]
+            live = self._ends.get(mark)
+            if live is not None and live.serves(incoming) and live.talk.size == known:
+                talk = live.talk
+                return live, Found(Place(mark, talk.id, talk.branch, talk.size, talk.size), known)
+        return None
+
+    def note(self, live: Live, line: Line) -> None:
+        """Remember what a branch ends with, and let go of what was not used for the longest time."""
+        self.drop(self._live.get(live.talk.branch, live))
+        live.line = line
+        self._weight += _weight(live)
+        self._live[live.talk.branch] = live
+        self._named.setdefault(live.name, {})[live.talk.branch] = live
+        if line.hashes:
+            self._ends[line.hashes[-1]] = live
+        while self._weight > MOST_BYTES and len(self._live) > 1:
+            self.drop(next(iter(self._live.values())))
+
+    def drop(self, live: Live) -> None:
+        branch = live.talk.branch
+        if self._live.get(branch) is not live:
+            return
+        del self._live[branch]
+        self._weight -= _weight(live)
+        named = self._named[live.name]
+        del named[branch]
+        if not named:
+            del self._named[live.name]
+        if live.line and live.line.hashes and self._ends.get(live.line.hashes[-1]) is live:
+            del self._ends[live.line.hashes[-1]]
+
+
+def _begins(line: Line, array: bytes) -> bool:
+    """Does a list of messages begin with another one? Its last bytes are compared first: mostly they tell."""
+    ends = line.history.ends
+    last = ends[-1] if ends else 0
+    held = line.history.array
+    near = max(0, last - 64)
+    return bool(last) and array[near:last] == held[near:last] and array.startswith(held[:last])
+
+
+def _weight(live: Live) -> int:
+    return EACH_BYTES + TIMES * live.weight

@@ -1,0 +1,138 @@
+"""One call on its way: what came, what leaves, where to, and what was done about it.
+
+One idea: whatever goes wrong with Refold itself, the call goes on as it came. A ticket without a conversation is a call that
+only passes by, and it says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+from urllib.parse import quote
+
+from msgspec import Raw
+
+from refold.engine.work import settled
+from refold.gateway.additions import USAGE, with_fields
+from refold.gateway.continuing import note_response
+from refold.gateway.errors import Shape
+from refold.gateway.hosted import Made
+from refold.gateway.hosting import Hosted
+from refold.gateway.incoming import DIALECT_OF, Incoming
+from refold.gateway.outgoing import body_of
+from refold.gateway.targets import Target
+from refold.gateway.watching import Outcome, Watcher
+from refold.model.dialect import DIALECTS, RESPONSES, Dialect
+from refold.model.errors import RecoverySpent
+
+Action: TypeAlias = Literal["none", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"]
+"""What was done: nothing, something made shorter, something summarised, made smaller after a refusal; or why nothing could be:
+the client does not want it, it cannot be read, it could not be kept, something of ours failed, it is no conversation."""
+
+_PLAIN = " !#$&'()*+,-./:;<=>?@[]^_`{|}~"
+"""What a header holds as it is; anything else is written as in a URL."""
+
+_log = logging.getLogger("refold.gateway")
+
+
+class Ticket:
+    def __init__(
+        self,
+        *,
+        call_id: str,
+        method: str,
+        path: str,
+        query: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        targets: Sequence[Target],
+        shape: Shape,
+    ) -> None:
+        self.call_id, self.method, self.path, self.query = call_id, method, path, query
+        self.headers, self.body, self.targets = headers, body, targets
+        self.shape = shape
+        self.action: Action = "passed"
+        self.incoming: Incoming | None = None
+        self.hosted: Hosted | None = None
+        self.made: Made | None = None
+        self.is_kept = False
+        self._added: dict[str, Raw] = {}
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """How its answer reads, where it is an answer of a model."""
+        name = DIALECT_OF.get(self.path)
+        return DIALECTS[name] if name else None
+
+    @property
+    def can_shrink(self) -> bool:
+        return self.hosted is not None
+
+    @property
+    def strips_usage(self) -> bool:
+        """Was usage asked for that the client did not ask for?"""
+        return USAGE in self._added
+
+    def host(self, incoming: Incoming, hosted: Hosted, added: dict[str, Raw]) -> None:
+        """Send what the window shows instead of what came, and what the operator adds to it."""
+        self.incoming, self.hosted, self._added = incoming, hosted, added
+        self._made(hosted.made)
+
+    def _made(self, made: Made) -> None:
+        assert self.incoming is not None
+        assert self.hosted is not None
+        self.made = made
+        self.body = with_fields(body_of(self.incoming, self.hosted, made), self._added)
+        done = [receipt.decision for receipt in made.receipts]
+        self.action = "summarise" if "summarise" in done else "reduce" if done else "none"
+
+    async def shrink(self, status: int, refusal: bytes) -> None:
+        """Send less, after a provider's refusal.
+
+        Raises:
+            RecoverySpent: it was no refusal as too long, or nothing smaller can be sent.
+        """
+        if self.hosted is None:
+            raise RecoverySpent
+        try:
+            made = await self.hosted.live.talk.shrink(status if status >= 400 else None, refusal)
+            self._made(made)
+        except RecoverySpent:
+            raise
+        except Exception as error:  # noqa: BLE001  # the client gets the provider's own refusal, whatever failed here
+            _log.warning("a call could not be made smaller: %s", type(error).__name__)
+            raise RecoverySpent from None
+        self.action = "recover"
+
+    async def keep(self, watcher: Watcher, status: int = 200) -> None:
+        """Keep what came of it, once, whoever goes away meanwhile. Where that fails the client has its answer all the same."""
+        if self.is_kept or self.hosted is None or self.made is None or status >= 400:
+            return
+        self.is_kept = True
+        try:
+            await settled(self._answered(self.hosted, self.made, watcher.outcome()))
+        except Exception as error:  # noqa: BLE001  # the answer is the client's, whatever failed here
+            _log.warning("a reply could not be kept: %s", type(error).__name__)
+
+    async def _answered(self, hosted: Hosted, made: Made, outcome: Outcome) -> None:
+        talk = hosted.live.talk
+        await talk.answered(made, outcome, self.call_id)
+        if self.dialect is RESPONSES and outcome.is_whole and outcome.id:
+            await note_response(hosted.engine, talk, made.sent.size, outcome.id, self.call_id)
+
+    def told(self, upstream: str) -> list[tuple[bytes, bytes]]:
+        """What the client is told about it, in headers."""
+        said = {
+            "x-refold-action": self.action,
+            "x-refold-receipt": self.call_id,
+            "x-refold-upstream": upstream,
+        }
+        if self.hosted is not None and self.made is not None:
+            talk = self.hosted.live.talk
+            said["x-refold-conversation"] = talk.id
+            said["x-refold-branch"] = talk.branch
+            said["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
+        if self._added:
+            said["x-refold-added"] = ", ".join(self._added)
+        return [(name.encode(), quote(value, safe=_PLAIN).encode()) for name, value in said.items()]

@@ -1,0 +1,161 @@
+"""kill -9 of a gateway that serves: whatever was answered is kept, once, and the next one goes on with it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from refold.keeping import Engine
+from refold.testing import Received, Say, ScriptedUpstream, Slow
+from refold.testing.script import Scripted
+from tests.durability.checking import faults_of
+from tests.durability.harness import failpoints
+from tests.durability.notes import clock_of
+from tests.gateway.faults.process import PATIENCE_S, Program
+from tests.gateway.faults.talking import Talker, is_summary, named
+
+SEED = 20_261_118
+WINDOW = "2500"
+TALKS = 3
+LONG = "<a0> and so on and on" * 40
+"""A reply that nobody hears to the end."""
+
+
+class Campaign:
+    """One store, many gateways one after the other, and three clients that go on."""
+
+    def __init__(
+        self, folder: Path, upstream: ScriptedUpstream, session: aiohttp.ClientSession, seed: int
+    ) -> None:
+        self.store = f"sqlite:///{folder}/talks.db"
+        self.upstream, self.session, self.chance = upstream, session, random.Random(seed)
+        self.program = Program(self.store, f"{upstream.url}/v1", "--window", WINDOW, home=folder)
+        self.talkers = [Talker(f"talk-{place}", seed + place, is_named=bool(place)) for place in range(TALKS)]
+        self.kills: Counter[str] = Counter()
+
+    async def go_on(self, turns: int) -> None:
+        """So many turns in every conversation, with a gateway that lives."""
+        await self.program.start()
+        for talker in self.talkers:
+            for _ in range(turns):
+                assert await talker.turn(self.session, self.program.url)
+        await self.program.stop()
+
+    async def die_at(self, failpoint: str, times: int) -> None:
+        """Talk until the gateway dies at a named place."""
+        await self.program.start(f"{failpoint}:kill:{times}")
+        await asyncio.gather(*(self._until_it_dies(talker) for talker in self.talkers))
+        assert await self.program.ended() == -9
+        self.kills[failpoint] += 1
+
+    async def _until_it_dies(self, talker: Talker) -> None:
+        while self.program.process.returncode is None and await talker.turn(self.session, self.program.url):
+            pass
+
+    async def die_somewhere(self) -> None:
+        """Kill it at a moment that nobody chose."""
+        await self.program.start()
+        talking = asyncio.gather(*(self._until_it_dies(talker) for talker in self.talkers))
+        await asyncio.sleep(self.chance.random() * 0.5)
+        await self.program.kill()
+        await talking
+        self.kills["anywhere"] += 1
+
+    async def die_in_a_summary(self) -> None:
+        """Kill it while the provider is at work on a summary."""
+        held = asyncio.Event()
+
+        def answer(received: Received) -> Say | Slow:
+            if not is_summary(received):
+                return named(received)
+            held.set()
+            return Slow("never", before_s=float("inf"))
+
+        await self._die_when(held, answer, "in a summary")
+
+    async def die_in_a_stream(self) -> None:
+        """Kill it when the client has heard the first words of a reply."""
+        talker = self.chance.choice(self.talkers)
+        talker.is_hearing.clear()
+
+        def answer(received: Received) -> Say | Slow:
+            is_its = f"<q-{talker.name}-" in received.text and not is_summary(received)
+            return Slow(LONG, between_s=0.2) if is_its else named(received)
+
+        await self._die_when(talker.is_hearing, answer, "in a stream")
+
+    async def _die_when(self, moment: asyncio.Event, answer: Scripted, what: str) -> None:
+        self.upstream.script(otherwise=answer)
+        await self.program.start()
+        talking = asyncio.gather(*(self._until_it_dies(talker) for talker in self.talkers))
+        await asyncio.wait_for(moment.wait(), PATIENCE_S)
+        await self.program.kill()
+        await talking
+        self.upstream.script(otherwise=named)
+        self.kills[what] += 1
+
+    async def faults(self) -> list[str]:
+        """What is wrong, as another program sees it."""
+        async with await Engine.open(self.store, clock=clock_of(1), embedder=None) as engine:
+            implicit = [one.id for one in await engine.conversations() if one.id.startswith("chat-")]
+            found = [] if len(implicit) == 1 else [f"one conversation became {len(implicit)}"]
+            for place, talker in enumerate(self.talkers):
+                name = talker.name if place else implicit[0]
+                talker.lines = [type(line)(line.kind, name, line.ids) for line in talker.lines]
+                found += await faults_of(engine, [talker.log], [name], recalled=None)
+            return found
+
+
+@asynccontextmanager
+async def campaign(folder: Path, seed: int = SEED) -> AsyncIterator[Campaign]:
+    async with ScriptedUpstream(otherwise=named, window=None) as upstream, aiohttp.ClientSession() as session:
+        held = Campaign(folder, upstream, session, seed)
+        try:
+            yield held
+        finally:
+            await held.program.kill()
+
+
+def judge(held: Campaign, faults: list[str]) -> str:
+    assert faults == []
+    assert all(talker.answered for talker in held.talkers)
+    messages = sum(len(talker.log.said(talker.lines[0].conversation)) for talker in held.talkers)
+    summaries = sum(map(is_summary, held.upstream.requests))
+    return (
+        f"{held.kills.total()} kills ({dict(held.kills)}): {messages} messages answered, {summaries} summaries asked for, "
+        "lost 0, doubled 0, forked 0"
+    )
+
+
+@pytest.mark.feature("X20")
+async def test_a_gateway_that_is_killed_in_a_stream_and_in_a_compaction_loses_nothing(tmp_path):
+    async with campaign(tmp_path) as held:
+        await held.die_in_a_stream()
+        await held.die_in_a_summary()
+        await held.die_at("commit.after_closing", 1)
+        await held.go_on(2)
+        judge(held, await held.faults())
+
+
+@pytest.mark.slow
+@pytest.mark.feature("X20")
+async def test_a_gateway_that_is_killed_again_and_again_loses_nothing(tmp_path, capsys):
+    seed = random.SystemRandom().randrange(1 << 30)
+    async with campaign(tmp_path, seed) as held:
+        plan = [lambda at=at: held.die_at(at, held.chance.randint(1, 4)) for at in failpoints() * 2]
+        plan += [held.die_somewhere] * 40 + [held.die_in_a_stream] * 10 + [held.die_in_a_summary] * 10
+        held.chance.shuffle(plan)
+        for kill in plan:
+            await kill()
+        await held.go_on(2)
+        told = judge(held, await held.faults())
+    with capsys.disabled():
+        sys.stdout.write(f"\nGateway, seed {seed}: {told}\n")

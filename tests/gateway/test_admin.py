@@ -1,0 +1,138 @@
+"""What can be asked and changed over HTTP, and that it holds for the next request."""
+
+from __future__ import annotations
+
+import aiohttp
+import msgspec
+import pytest
+
+from refold.client_keys import mint
+from tests.gateway.conftest import served
+
+LONG = [
+    {"role": ("user", "assistant")[n % 2], "content": f"Sentence {n} of a long story about ships. " * 12}
+    for n in range(41)
+]
+
+
+async def asked(gate, method, path, body=None, key=""):
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        sent = msgspec.json.encode(body) if body is not None else None
+        async with session.request(method, f"{gate.url}/refold/{path}", data=sent) as response:
+            return response.status, msgspec.json.decode(await response.read())
+
+
+async def talk(gate, messages=LONG, **headers):
+    body = msgspec.json.encode({"model": "gpt-5", "messages": messages, "max_tokens": 100})
+    status, told, _ = await gate.post("/v1/chat/completions", body, x_refold_conversation="ships/1", **headers)
+    assert status == 200
+    return told
+
+
+@pytest.mark.feature("X9", "X2")
+async def test_a_conversation_tells_how_full_it_is(gate):
+    await talk(gate)
+    status, found = await asked(gate, "GET", "conversations/ships/1")
+
+    assert (status, found["messages"], found["compactions"]) == (200, 41, 0)
+    assert 0.3 < found["ratio"] < 0.9
+    _, listed = await asked(gate, "GET", "conversations")
+    assert [one["id"] for one in listed] == ["ships/1"]
+    _, status_page = await asked(gate, "GET", "status")
+    assert status_page["conversations"][0]["id"] == "ships/1"
+    assert status_page["upstreams"] == [{"name": "scripted", "formats": ["chat", "responses", "anthropic"]}]
+
+
+@pytest.mark.feature("X9")
+async def test_a_compaction_that_is_asked_for_really_compacts_and_can_be_taken_back(gate):
+    await talk(gate)
+    status, done = await asked(gate, "POST", "conversations/ships/1/compact", {"focus": "sails"})
+    assert (status, done["compactions"]) == (200, 1)
+    assert done["after"] < done["before"] / 2
+    more = [*LONG, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "And then?"}]
+    await talk(gate, more)
+    assert len(gate.upstream.requests[-1].messages) < 20
+
+    status, undone = await asked(gate, "POST", "conversations/ships/1/undo")
+    assert (status, undone["undone"]) == (200, True)
+    await talk(gate, [*more, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "Really?"}])
+    assert len(gate.upstream.requests[-1].messages) == len(more) + 2
+
+    _, sessions = await asked(gate, "GET", "conversations/ships/1/sessions")
+    assert {one["kind"] for one in sessions} == {"root", "compaction"}
+    _, changes = await asked(gate, "GET", "conversations/ships/1/compactions")
+    assert [one["state"] for one in changes] == ["undone"]
+    assert "shown" not in changes[0]
+
+
+@pytest.mark.feature("X9")
+async def test_receipts_tell_what_each_call_cost(gate):
+    told = await talk(gate)
+    _, receipts = await asked(gate, "GET", "conversations/ships/1/receipts")
+
+    assert [one["id"] for one in receipts] == [told["x-refold-receipt"]]
+    assert receipts[0]["usage"]["input"] > 1_000
+    assert receipts[0]["receipt"]["size"] == 41
+
+
+@pytest.mark.feature("X1", "X9")
+async def test_a_change_of_settings_holds_at_once_and_after_a_restart(upstream):
+    async with served(upstream, window=8_000) as gate:
+        store = gate.store
+        status, shown = await asked(gate, "POST", "config", {"compaction": {"preset": "lis"}, "notify.pruning": False})
+        assert (status, shown["settings"]["compaction"]["preset"]) == (200, "lis")
+        assert shown["origins"]["compaction.preset"] == "an update while it runs"
+    async with served(upstream, window=8_000, store=store) as gate:
+        _, shown = await asked(gate, "GET", "config")
+        assert shown["settings"]["compaction"]["preset"] == "lis"
+        assert shown["settings"]["notify"]["pruning"] is False
+
+
+@pytest.mark.feature("X1", "X9")
+@pytest.mark.parametrize(
+    "change, status, words",
+    [
+        ({"compaction": {"preset": "best"}}, 400, "compaction.preset"),
+        ({"compaction": {"presset": "lis"}}, 400, "compaction.presset"),
+        ({"compaction": {"preset": "lis", "recoveries": 9}}, 400, "compaction.recoveries"),
+        ({"compaction": {"enabled": False}}, 409, "compaction.enabled"),
+        ({"upstreams": {"openai": {"url": "http://evil"}}}, 403, "upstreams"),
+        ({"store": {"url": "memory:"}}, 403, "store.url"),
+        ({"server": {"port": 1}}, 403, "server.port"),
+        ([], 400, "JSON object"),
+    ],
+)
+async def test_a_change_that_cannot_be_leaves_everything_as_it_was(change, status, words, upstream):
+    async with served(upstream, compaction_enabled=True) as gate:
+        found, answer = await asked(gate, "POST", "config", change)
+        assert found == status
+        assert words in answer["error"]["message"]
+        _, shown = await asked(gate, "GET", "config")
+        assert shown["settings"]["compaction"]["preset"] == "refold"
+
+
+@pytest.mark.feature("X18")
+async def test_what_is_another_owners_is_not_there(upstream):
+    async with served(upstream, window=8_000) as gate:
+        keys = {}
+        for owner in ("anna", "ben"):
+            text, key = mint(owner, at=1.0)
+            keys[owner] = text
+            await gate.store.add_key(key)
+        gate_key = {"x_refold_key": keys["anna"]}
+        await talk(gate, **gate_key)
+
+        assert (await asked(gate, "GET", "conversations/ships/1", key=keys["anna"]))[0] == 200
+        for path in ("", "/sessions", "/compactions", "/receipts"):
+            assert (await asked(gate, "GET", f"conversations/ships/1{path}", key=keys["ben"]))[0] == 404
+        assert (await asked(gate, "POST", "conversations/ships/1/compact", {}, key=keys["ben"]))[0] == 404
+        assert (await asked(gate, "GET", "conversations", key=keys["ben"]))[1] == []
+        assert (await asked(gate, "GET", "status"))[0] == 401
+
+
+async def test_bad_questions_are_answered_with_a_hint(gate):
+    assert (await asked(gate, "GET", "conversations/nothing"))[0] == 404
+    status, answer = await asked(gate, "GET", "conversations?limit=many")
+    assert (status, bool(answer["error"]["hint"])) == (400, True)
+    assert (await asked(gate, "GET", "elsewhere"))[0] == 404

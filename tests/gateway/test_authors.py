@@ -1,0 +1,95 @@
+"""Summaries behind the gateway: written ahead, by the conversation's own model with the client's own key, and used later."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from refold.testing import Received, Refuse, ScriptedUpstream
+from tests.e2e.test_gateway_sdks import prose
+from tests.gateway.conftest import served
+
+ONLY = "The books were squared away gladly."
+SUMMARY = f"## Goal\nTell the story of the ships.\n## Progress\n### Done\n{ONLY}"
+WINDOW = 6_000
+
+
+def is_question(received: Received) -> bool:
+    """Is it a summary that is asked for?"""
+    return b"checkpoint" in received.body.lower() or b"summar" in received.body[-4_000:].lower()
+
+
+def either(received: Received) -> str:
+    return SUMMARY if is_question(received) else "Fine."
+
+
+def told(count: int) -> list[dict[str, str]]:
+    return [
+        {"role": ("user", "assistant")[n % 2], "content": f"Chapter {n}: {prose(n, 60)}"}
+        for n in range(count)
+    ]
+
+
+async def play(gate, turns, **headers):
+    """A conversation that grows turn by turn; what was answered about each."""
+    found = []
+    for turn in range(1, turns, 2):
+        body = msgspec.json.encode({"model": "gpt-5", "messages": told(turn), "max_tokens": 100})
+        status, said, _ = await gate.post("/v1/chat/completions", body, x_refold_conversation="ships", **headers)
+        assert status == 200
+        found.append(said["x-refold-action"])
+        for live in (await gate.gateway.host("local")).table:
+            await live.talk.ready()
+    return found
+
+
+@pytest.mark.feature("N4", "L10")
+async def test_a_summary_is_there_when_it_is_needed_and_nobody_waited_for_it():
+    async with ScriptedUpstream(window=WINDOW, otherwise=either) as upstream, served(upstream, window=WINDOW) as gate:
+        actions = await play(gate, 101, authorization="Bearer client-own")
+
+        questions = [one for one in upstream.requests if is_question(one)]
+        assert "summarise" in actions
+        assert questions
+        assert {one.headers["authorization"] for one in questions} == {"Bearer client-own"}
+        after = upstream.requests[-1]
+        assert ONLY in after.body.decode()
+        spent = [call for call in await gate.store.calls("local", "ships") if call.kind == "summary"]
+        assert [call.model for call in spent] == ["gpt-5"] * len(questions)
+
+
+async def test_a_model_that_cannot_write_costs_no_call_its_answer():
+    def fails(received):
+        return Refuse(500) if is_question(received) else "Fine."
+
+    async with ScriptedUpstream(window=WINDOW, otherwise=fails) as upstream, served(upstream, window=WINDOW) as gate:
+        actions = await play(gate, 101)
+
+        assert "summarise" in actions
+        assert len(upstream.requests[-1].messages) < 60
+
+
+@pytest.mark.feature("L10")
+async def test_another_model_with_another_key_may_write():
+    async with (
+        ScriptedUpstream(otherwise=SUMMARY) as writer,
+        ScriptedUpstream(window=WINDOW, otherwise="Fine.") as upstream,
+        served(upstream, window=WINDOW, summariser_models=[f"small@{writer.url}/v1"]) as gate,
+    ):
+        await play(gate, 101, authorization="Bearer client-own")
+
+        assert writer.requests
+        assert all("client-own" not in str(one.headers) for one in writer.requests)
+        assert not [one for one in upstream.requests if is_question(one)]
+        assert ONLY in upstream.requests[-1].body.decode()
+
+
+async def test_whoever_asks_last_pays_for_what_is_written_after():
+    async with ScriptedUpstream(window=WINDOW, otherwise=either) as upstream, served(upstream, window=WINDOW) as gate:
+        await play(gate, 101, authorization="Bearer anna")
+        before = len(upstream.requests)
+        await play(gate, 201, authorization="Bearer ben")
+
+        keys = [one.headers["authorization"] for one in upstream.requests if is_question(one)]
+        assert set(keys) == {"Bearer anna", "Bearer ben"}
+        assert "Bearer anna" not in {one.headers["authorization"] for one in upstream.requests[before:]}

@@ -1,0 +1,184 @@
+"""Which conversation and which branch a request belongs to, and that only what is new is kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from refold.gateway import table
+from refold.testing import ScriptedUpstream
+from tests.gateway.conftest import served
+
+USER, REPLY = "user", "assistant"
+
+
+def say(*texts: str) -> list[dict[str, str]]:
+    """Messages in turn: the user's, the assistant's, and so on."""
+    return [{"role": (USER, REPLY)[index % 2], "content": text} for index, text in enumerate(texts)]
+
+
+async def ask(gate, messages, model="gpt-5", **headers):
+    body = msgspec.json.encode({"model": model, "messages": messages})
+    status, told, _ = await gate.post("/v1/chat/completions", body, **headers)
+    assert status == 200
+    return told
+
+
+async def texts(gate, told, owner="local"):
+    head = await gate.store.head(owner, told["x-refold-conversation"], told["x-refold-branch"])
+    return [msgspec.json.decode(one.body)["content"] for one in await gate.store.messages(head)]
+
+
+@pytest.mark.feature("X3")
+async def test_a_history_that_is_resent_in_full_is_stored_once(gate):
+    first = await ask(gate, say("one"))
+    second = await ask(gate, say("one", "Fine.", "two"))
+    third = await ask(gate, say("one", "Fine.", "two", "Fine.", "three"))
+
+    assert first["x-refold-branch"] == second["x-refold-branch"] == third["x-refold-branch"]
+    assert await texts(gate, third) == ["one", "Fine.", "two", "Fine.", "three"]
+
+
+@pytest.mark.feature("X3")
+async def test_it_is_found_again_after_a_restart(upstream):
+    store_of = None
+    async with served(upstream) as gate:
+        first = await ask(gate, say("one", "Fine.", "two"))
+        store_of = gate.store
+    async with served(upstream, store=store_of) as gate:
+        second = await ask(gate, say("one", "Fine.", "two", "Fine.", "three"))
+
+        assert first["x-refold-branch"] == second["x-refold-branch"]
+        assert len(await texts(gate, second)) == 5
+
+
+@pytest.mark.feature("X3")
+async def test_an_edited_history_forks_where_it_was_edited(gate):
+    first = await ask(gate, say("one", "Fine.", "two", "Fine.", "three"))
+    second = await ask(gate, say("one", "Fine.", "TWO", "Fine.", "three"))
+
+    assert first["x-refold-conversation"] == second["x-refold-conversation"]
+    assert first["x-refold-branch"] != second["x-refold-branch"]
+    assert await texts(gate, first) == ["one", "Fine.", "two", "Fine.", "three"]
+    assert await texts(gate, second) == ["one", "Fine.", "TWO", "Fine.", "three"]
+    head = await gate.store.head("local", second["x-refold-conversation"], second["x-refold-branch"])
+    assert (head.base, head.base_seq) == (first["x-refold-branch"], 2)
+
+
+@pytest.mark.feature("X3")
+async def test_a_question_that_is_asked_again_is_the_same_question(gate):
+    first = await ask(gate, say("one", "Fine.", "two"))
+    again = await ask(gate, say("one", "Fine.", "two"))
+
+    assert again["x-refold-branch"] == first["x-refold-branch"]
+    assert len(await texts(gate, again)) == 3
+
+
+@pytest.mark.feature("X3")
+async def test_two_who_open_alike_are_two(gate):
+    await ask(gate, say("hi"))
+    anna = await ask(gate, say("hi", "Hello, Anna.", "I am Anna."))
+    ben = await ask(gate, say("hi", "Hello, Ben.", "I am Ben."))
+
+    assert anna["x-refold-conversation"] != ben["x-refold-conversation"]
+    assert await texts(gate, ben) == ["hi", "Hello, Ben.", "I am Ben."]
+
+
+@pytest.mark.feature("X3")
+async def test_conversations_with_names_never_meet(gate):
+    one = await ask(gate, say("hi", "Fine.", "there"), x_refold_conversation="one")
+    two = await ask(gate, say("hi", "Fine.", "there"), x_refold_conversation="two")
+
+    assert (one["x-refold-conversation"], two["x-refold-conversation"]) == ("one", "two")
+    assert one["x-refold-branch"] != two["x-refold-branch"]
+
+
+@pytest.mark.feature("X3")
+async def test_what_goes_on_from_nothing_is_a_branch_of_its_own_in_a_named_conversation(gate):
+    main = await ask(gate, say("Fix the bug.", "Sure.", "Go on."), x_refold_conversation="work")
+    title = await ask(gate, say("Write a title."), x_refold_conversation="work")
+    later = await ask(gate, say("Fix the bug.", "Sure.", "Go on.", "Done.", "Thanks."), x_refold_conversation="work")
+
+    assert title["x-refold-branch"] != main["x-refold-branch"] == later["x-refold-branch"]
+    assert await texts(gate, title) == ["Write a title."]
+
+
+@pytest.mark.feature("X3")
+async def test_how_a_client_writes_its_history_down_does_not_matter(gate):
+    first = await ask(gate, say("one", "Fine.", "two"))
+    blocks = [{"role": one["role"], "content": [{"type": "text", "text": one["content"]}]} for one in say("one", "Fine.", "two")]
+    second = await ask(gate, [*blocks, *say("one", "Fine.", "two", "Fine.", "three")[3:]])
+
+    assert second["x-refold-branch"] == first["x-refold-branch"]
+    assert len(await texts(gate, second)) == 5
+
+
+async def test_many_at_once_on_one_conversation_lose_nothing(gate):
+    await ask(gate, say("one", "Fine.", "two"))
+    asked = [say("one", "Fine.", "two", f"Fine {n}.", f"three {n}") for n in range(8)]
+    told = await asyncio.gather(*(ask(gate, messages) for messages in asked))
+
+    assert len({one["x-refold-branch"] for one in told}) == 8
+    for messages, one in zip(asked, told, strict=True):
+        assert await texts(gate, one) == [message["content"] for message in messages]
+
+
+async def test_two_gateways_on_one_store_go_on_with_each_others_conversations(upstream):
+    async with served(upstream) as one, served(upstream, store=one.store) as two:
+        history = ["one"]
+        for turn in range(6):
+            told = await ask((one, two)[turn % 2], say(*history))
+            history += ["Fine.", f"more {turn}"]
+
+        assert await texts(one, told) == history[:-2]
+
+
+async def test_what_was_let_go_of_is_found_in_the_store(gate, monkeypatch):
+    monkeypatch.setattr(table, "MOST_BYTES", 100)
+    first = await ask(gate, say("one", "Fine.", "two"))
+    for other in range(3):
+        await ask(gate, say(f"other {other}"))
+    second = await ask(gate, say("one", "Fine.", "two", "Fine.", "three"))
+
+    assert second["x-refold-branch"] == first["x-refold-branch"]
+    assert len((await gate.gateway.host("local")).table) == 1
+
+
+async def test_another_model_goes_on_with_the_same_branch(gate):
+    first = await ask(gate, say("one", "Fine.", "two"))
+    second = await ask(gate, say("one", "Fine.", "two", "Fine.", "three"), model="gpt-4o-mini")
+
+    assert second["x-refold-branch"] == first["x-refold-branch"]
+
+
+async def test_a_reply_is_kept_beside_its_call(gate):
+    told = await ask(gate, say("one"))
+    kept = msgspec.json.decode(await gate.store.reply_to("local", told["x-refold-receipt"]))
+
+    assert [one["content"] for one in kept["messages"]] == ["Fine."]
+    assert kept["is_whole"] is True
+    assert await texts(gate, told) == ["one"]
+
+
+async def test_a_store_that_fails_stops_nobody(upstream, monkeypatch):
+    from refold.model.errors import StoreError
+
+    async with served(upstream) as gate:
+
+        async def fail(*_args, **_more):
+            raise StoreError("The disk is full.")
+
+        monkeypatch.setattr(gate.store, "commit", fail)
+        body = msgspec.json.encode({"model": "gpt-5", "messages": say("one")})
+        status, told, _ = await gate.post("/v1/chat/completions", body)
+
+        assert (status, told["x-refold-action"]) == (200, "not-kept")
+        assert upstream.requests[0].body == body
+
+
+@pytest.fixture
+async def upstream():
+    async with ScriptedUpstream(otherwise="Fine.") as server:
+        yield server

@@ -1,0 +1,152 @@
+"""What leaves in place of a client's request: its own bytes wherever nothing was changed."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from refold.testing import Say, ScriptedUpstream, call, say, think
+from tests.e2e.test_gateway_sdks import prose
+from tests.gateway.conftest import served
+
+WINDOW = 6_000
+
+
+def blocks(text, **more):
+    return [{"type": "text", "text": text, **more}]
+
+
+def marks(body: bytes) -> int:
+    return body.count(b'"cache_control"')
+
+
+async def post(gate, messages, **fields):
+    body = msgspec.json.encode({"model": "claude-opus-4-8", "max_tokens": 200, "messages": messages, **fields})
+    status, told, _ = await gate.post("/v1/messages", body, x_refold_conversation="c")
+    assert status == 200
+    return body, gate.upstream.requests[-1].body, told
+
+
+def chapters(count):
+    return [{"role": ("user", "assistant")[n % 2], "content": f"Chapter {n}: {prose(n, 60)}"} for n in range(count)]
+
+
+@pytest.mark.feature("L9")
+async def test_a_client_without_marks_gets_up_to_four(upstream):
+    async with served(upstream, window=200_000) as gate:
+        came, sent, _ = await post(gate, chapters(9), system="You tell stories.")
+        assert marks(came) == 0
+        assert 1 <= marks(sent) <= 4
+        _, off, _ = await post(gate, chapters(11), system="You tell stories.")
+        assert marks(off) <= 4
+    async with served(upstream, window=200_000, cache_ttl="off") as gate:
+        came, sent, _ = await post(gate, chapters(9), system="You tell stories.")
+        assert sent == came
+
+
+@pytest.mark.feature("L9", "X5")
+async def test_a_client_that_marks_its_own_prefixes_is_left_alone(upstream):
+    async with served(upstream, window=200_000) as gate:
+        for turn in range(1, 9, 2):
+            messages = chapters(turn)
+            messages[-1]["content"] = blocks(messages[-1]["content"], cache_control={"type": "ephemeral"})
+            came, sent, told = await post(gate, messages)
+            assert sent == came
+            assert told["x-refold-action"] == "none"
+        assert len(await gate.store.conversations("local")) == 1
+
+
+@pytest.mark.feature("L9", "X4")
+async def test_the_clients_marks_stay_where_they_are_after_a_compaction_and_are_never_more_than_four():
+    async with ScriptedUpstream(window=WINDOW, otherwise="Fine.") as upstream, served(
+        upstream, window=WINDOW, summariser_enabled=False
+    ) as gate:
+        actions = []
+        for turn in range(1, 121, 2):
+            messages = chapters(turn)
+            for message in messages[-3::2]:
+                message["content"] = blocks(message["content"], cache_control={"type": "ephemeral"})
+            system = blocks("You tell stories.", cache_control={"type": "ephemeral"})
+            _, sent, told = await post(gate, messages, system=system)
+            actions.append(told["x-refold-action"])
+            assert marks(sent) <= 4
+            last = msgspec.json.decode(sent)["messages"][-1]
+            assert last == messages[-1]
+        assert "summarise" in actions
+        assert all(isinstance(answer, Say) for answer in upstream.answered)
+
+
+@pytest.mark.feature("X4")
+async def test_fields_and_tools_that_nobody_knows_survive_a_compaction():
+    async with ScriptedUpstream(window=WINDOW, otherwise="Fine.") as upstream, served(
+        upstream, window=WINDOW, summariser_enabled=False
+    ) as gate:
+        odd = {"betas": ["x-2099"], "tools": [{"type": "web_search_20250305", "name": "web_search"}], "top_k": 3}
+        for turn in range(1, 121, 2):
+            _, sent, told = await post(gate, chapters(turn), **odd)
+        fields = msgspec.json.decode(sent)
+        assert len(fields["messages"]) < 60
+        assert {key: fields[key] for key in odd} == odd
+
+
+@pytest.mark.feature("L13", "X4")
+async def test_thinking_goes_through_tool_loops_and_compactions_as_it_came_or_not_at_all():
+    async with ScriptedUpstream(window=WINDOW, binds_thinking=True) as upstream, served(
+        upstream, window=WINDOW, summariser_enabled=False
+    ) as gate, gate.anthropic() as client:
+        history = []
+        for turn in range(40):
+            upstream.script(
+                say(think(f"Hm {turn}: {prose(turn, 10)}"), call("read", {"path": f"f{turn}.py"})),
+                say(think("Now I know."), prose(turn, 20)),
+            )
+            history.append({"role": "user", "content": f"Question {turn}: {prose(turn, 30)}"})
+            for _ in range(2):
+                reply = await client.messages.create(
+                    model="claude-opus-4-8", max_tokens=1_500, messages=history,
+                    thinking={"type": "enabled", "budget_tokens": 1_024},
+                )  # fmt: skip
+                history.append({"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in reply.content]})
+                results = [
+                    {"type": "tool_result", "tool_use_id": block.id, "content": prose(turn, 60)}
+                    for block in reply.content
+                    if block.type == "tool_use"
+                ]
+                history += [{"role": "user", "content": results}] if results else []
+        # A turn that outgrows the window while it is at work is refused once, and sent without its thoughts.
+        assert sum(not isinstance(answer, Say) for answer in upstream.answered) <= 12
+        assert len(upstream.requests[-1].messages) < len(history) / 2
+
+
+@pytest.mark.feature("L9")
+async def test_a_mark_that_moves_on_does_not_stay_on_what_was_shortened():
+    async with ScriptedUpstream(window=8_000) as upstream, served(
+        upstream, window=8_000, summariser_enabled=False
+    ) as gate:
+        mark = {"cache_control": {"type": "ephemeral"}}
+        system = [{"type": "text", "text": f"Rule {n}.", **mark} for n in range(2)]
+        history, actions = [{"role": "user", "content": blocks("Go.")}], []
+        for turn in range(6):
+            upstream.script(say("Running.", call("run", {"n": turn})))
+            messages = msgspec.json.decode(msgspec.json.encode(history))
+            messages[-1]["content"][-1] |= mark
+            _, sent, told = await post(gate, messages, system=system)
+            actions.append(told["x-refold-action"])
+            assert marks(sent) == 3
+            assert "cache_control" in msgspec.json.decode(sent)["messages"][-1]["content"][-1]
+            result = {"type": "tool_result", "tool_use_id": f"toolu_{turn + 1}", "content": "a line of output\n" * 600}
+            said = [{"type": "text", "text": "Running."}, {"type": "tool_use", "id": f"toolu_{turn + 1}", "name": "run", "input": {"n": turn}}]
+            history += [{"role": "assistant", "content": said}, {"role": "user", "content": [result]}]
+        assert "reduce" in actions
+
+
+async def test_instructions_that_leave_no_room_leave_all_the_same():
+    async with ScriptedUpstream(window=3_000, otherwise="Fine.") as upstream, served(
+        upstream, window=3_000, summariser_enabled=False
+    ) as gate:
+        system = "A rule that is long. " * 450
+        body = msgspec.json.encode({"model": "claude-opus-4-8", "max_tokens": 900, "system": system, "messages": chapters(3)})
+        status, _, answer = await gate.post("/v1/messages", body)
+        assert status == 400
+        assert b"prompt is too long" in answer or b"max_tokens" in answer
+        assert {one.json["system"] for one in upstream.requests} == {system}

@@ -1,0 +1,154 @@
+"""Calls that a provider refuses, breaks off or does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import aiohttp
+import msgspec
+import pytest
+
+from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, Slow, overflow, say
+from tests.gateway.conftest import served, target_for
+
+LONG = [
+    {"role": ("user", "assistant")[n % 2], "content": f"Sentence {n} of a long story about ships. " * 12}
+    for n in range(61)
+]
+
+
+def body_of(messages=LONG, **more):
+    return msgspec.json.encode({"model": "gpt-5", "max_tokens": 200, "messages": messages, **more})
+
+
+@pytest.mark.feature("O12")
+async def test_a_refusal_as_too_long_is_answered_with_less_and_the_client_sees_the_answer():
+    async with ScriptedUpstream(window=4_000, otherwise="Fine.") as upstream, served(upstream) as gate:
+        status, told, answer = await gate.post("/v1/chat/completions", body_of())
+
+        assert (status, told["x-refold-action"]) == (200, "recover")
+        assert msgspec.json.decode(answer)["choices"][0]["message"]["content"] == "Fine."
+        assert len(upstream.requests) == 2
+        assert len(upstream.requests[1].body) < len(upstream.requests[0].body)
+
+
+@pytest.mark.feature("O12")
+async def test_what_was_learnt_from_a_refusal_holds_for_the_next_call_and_the_next_conversation():
+    async with ScriptedUpstream(window=4_000, otherwise="Fine.") as upstream, served(upstream) as gate:
+        await gate.post("/v1/chat/completions", body_of())
+        more = [*LONG, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "And then?"}]
+        await gate.post("/v1/chat/completions", body_of(more))
+        other = [{"role": "user", "content": "Another one."}, {"role": "assistant", "content": "Yes."}, *LONG]
+        _, told, _ = await gate.post("/v1/chat/completions", body_of(other))
+
+        assert len(upstream.requests) == 4
+        assert told["x-refold-action"] == "summarise"
+
+
+@pytest.mark.feature("O12", "X20")
+@pytest.mark.parametrize("wording", ["openai", "anthropic", "vllm"])
+async def test_a_refusal_inside_a_stream_is_answered_with_less_too(wording, upstream):
+    async with served(upstream) as gate:
+        upstream.script(overflow(wording, window=4_000, prompt=9_000, in_stream=True), say("Fine."))
+        status, told, answer = await gate.post("/v1/chat/completions", body_of(stream=True))
+
+        assert (status, told["x-refold-action"]) == (200, "recover")
+        assert b"[DONE]" in answer
+        assert b"error" not in answer
+
+
+@pytest.mark.feature("O12")
+async def test_when_nothing_smaller_helps_the_providers_own_error_reaches_the_client(upstream):
+    async with served(upstream) as gate:
+        refusal = Refuse(400, "This model's maximum context length is 10 tokens. However, you requested 99.", code="context_length_exceeded")
+        upstream.script(otherwise=refusal)
+        status, _, answer = await gate.post("/v1/chat/completions", body_of())
+
+        assert status == 400
+        assert msgspec.json.decode(answer)["error"]["code"] == "context_length_exceeded"
+        assert len(upstream.requests) <= 3
+        sizes = [len(one.body) for one in upstream.requests]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+async def test_other_errors_pass_by_unchanged(upstream):
+    async with served(upstream) as gate:
+        upstream.script(Refuse(429, "Slow down.", retry_after_s=7), Refuse(401, "No such key."))
+        first = await gate.post("/v1/chat/completions", body_of())
+        second = await gate.post("/v1/chat/completions", body_of())
+
+        assert (first[0], first[1]["retry-after"], second[0]) == (429, "7", 401)
+        assert msgspec.json.decode(first[2])["error"]["message"] == "Slow down."
+
+
+@pytest.mark.feature("X20")
+@pytest.mark.parametrize("then", ["end", "reset", "error"])
+async def test_a_stream_that_breaks_off_is_never_taken_for_a_whole_one(then, upstream):
+    async with served(upstream) as gate:
+        upstream.script(Broken("A sentence that will not be finished, ever, by anybody.", 4, then))
+        chunks = await heard(gate)
+
+        assert chunks
+        assert not any(chunk.choices and chunk.choices[0].finish_reason for chunk in chunks)
+        calls = await gate.store.calls("local", (await gate.store.conversations("local"))[0].id)
+        kept = msgspec.json.decode(await gate.store.reply_to("local", calls[-1].id))
+        assert kept["is_whole"] is False
+        assert kept["text"]
+
+
+async def heard(gate):
+    """What a client of OpenAI's hears of a stream before it ends or fails."""
+    chunks = []
+    async with gate.openai() as client:
+        stream = await client.chat.completions.create(model="gpt-5", messages=LONG[:1], stream=True)
+        with suppress(Exception):  # which one says that it broke is the SDK's own business
+            async for chunk in stream:
+                chunks.append(chunk)  # noqa: PERF401  # what came before it fails counts
+    return chunks
+
+
+async def test_a_client_that_goes_away_ends_the_call_upstream_and_what_came_is_kept(upstream):
+    async with served(upstream) as gate:
+        upstream.script(Slow(say("One two three four five six seven eight nine ten."), between_s=0.05))
+        async with aiohttp.ClientSession() as session:
+            response = await session.post(f"{gate.url}/v1/chat/completions", data=body_of(LONG[:1], stream=True))
+            await response.content.readany()
+            response.close()
+        name = (await gate.store.conversations("local"))[0].id
+        while not (calls := await gate.store.calls("local", name)):
+            await asyncio.sleep(0.01)
+
+        kept = msgspec.json.decode(await gate.store.reply_to("local", calls[-1].id))
+        assert kept["is_whole"] is False
+
+
+async def test_another_upstream_is_asked_where_one_is_named(upstream):
+    async with ScriptedUpstream(otherwise="I am the other one.") as other:
+        first = target_for(upstream, fallback=("other",))
+        second = target_for(other, name="other", models=("nothing",))
+        async with served(upstream, targets=[first, second]) as gate:
+            upstream.script(Refuse(503), Reset(), "Back again.")
+            told = [await gate.post("/v1/chat/completions", body_of(LONG[:1])) for _ in range(3)]
+
+            assert [one[1]["x-refold-upstream"] for one in told] == ["other", "other", "scripted"]
+            assert all(one[0] == 200 for one in told)
+
+
+async def test_an_upstream_that_is_not_there_is_said_to_be_so_in_the_clients_words(upstream):
+    gone = target_for(upstream, url="http://127.0.0.1:9")
+    async with served(upstream, targets=[gone]) as gate:
+        status, _, answer = await gate.post("/v1/chat/completions", body_of(LONG[:1]))
+        assert status == 502
+        assert "cannot be reached" in msgspec.json.decode(answer)["error"]["message"]
+        status, _, answer = await gate.post("/v1/messages", body_of(LONG[:1]))
+        assert msgspec.json.decode(answer)["error"]["type"] == "api_error"
+
+
+async def test_a_redirect_is_not_followed(upstream):
+    async with served(upstream) as gate:
+        upstream.script(Body(307, b"", headers={"location": "http://127.0.0.1:9/elsewhere"}))
+        status, headers, _ = await gate.post("/v1/chat/completions", body_of(LONG[:1]))
+
+        assert (status, headers["location"]) == (307, "http://127.0.0.1:9/elsewhere")
+        assert len(upstream.requests) == 1
