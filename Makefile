@@ -3,11 +3,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-MODEL ?= gpt-4o
-FILE ?= examples/coding-agent.json
+SERVING := .venv/.serving
+SERVED_WITH := cli,server,sqlite,tokens
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format bench clean
+.PHONY: help run demo test test-all lint format bench clean
 
 help: ## Show this help
 	@echo "Refold: keep LLM conversations inside the context window without losing anything."
@@ -16,8 +16,12 @@ help: ## Show this help
 	@echo
 	@echo "The first verb you use creates .venv. Another Python: make test PYTHON=python3.13"
 
-run: $(READY) ## Show the context window of a transcript (FILE=..., MODEL=...)
-	@$(BIN)/refold context "$(FILE)" --model "$(MODEL)"
+run: $(SERVING) ## Serve the gateway, with a small model on this machine (ARGS="--upstream URL")
+	@$(BIN)/refold local install >/dev/null || true
+	@$(BIN)/refold serve $(ARGS)
+
+demo: $(SERVING) ## Watch a long agent session stay inside a small window
+	@$(BIN)/refold demo $(ARGS)
 
 test: lint ## Lint, then run the fast tests on all cores
 	@$(BIN)/pytest -n auto -q -m "not slow"
@@ -42,20 +46,37 @@ clean: ## Remove the environment and every cache
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The environment: made once, installed again only when pyproject.toml changes.
+# The environment: made once, installed again only when pyproject.toml changes. What `make run` needs is little and soon there;
+# the small model needs a package that is not built for every machine, and can be done without.
 $(READY): pyproject.toml
-	@$(PYTHON) -c '' 2>/dev/null || { \
-	    echo "error: there is no '$(PYTHON)' here"; \
-	    echo "hint: install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3"; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	    echo "error: Refold needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1)"; \
-	    echo "hint: name a newer one: make PYTHON=python3.13"; exit 1; }
-	@if command -v uv >/dev/null; then \
-	    $(BIN)/python -c '' 2>/dev/null || uv venv --quiet --clear --python "$(PYTHON)" .venv || exit 1; \
-	    uv pip install --quiet --python $(BIN)/python --editable '.[dev]' || exit 1; \
-	else \
-	    $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv || { \
-	        rm -rf .venv; echo "hint: on Debian and Ubuntu: apt install python3-venv"; exit 1; }; \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' || exit 1; \
-	fi
+	@$(check-python)
+	@$(call install,dev)
 	@touch $@
+
+$(SERVING): pyproject.toml
+	@$(check-python)
+	@echo "Installing what the gateway needs into .venv; this is done once."
+	@$(call install,$(SERVED_WITH))
+	@$(call install,local,--only-binary xllamacpp) || echo "hint: going on without the local model"
+	@touch $@
+
+define check-python
+$(PYTHON) -c '' 2>/dev/null || { \
+    echo "error: there is no '$(PYTHON)' here"; \
+    echo "hint: install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3"; exit 1; }; \
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+    echo "error: Refold needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1)"; \
+    echo "hint: name a newer one: make PYTHON=python3.13"; exit 1; }
+endef
+
+# $(1): extras, $(2): options of pip.
+define install
+if command -v uv >/dev/null; then \
+    { $(BIN)/python -c '' 2>/dev/null || uv venv --quiet --seed --clear --python "$(PYTHON)" .venv; } && \
+    uv pip install --quiet --python $(BIN)/python $(2) --editable '.[$(1)]'; \
+else \
+    { $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv || { \
+        rm -rf .venv; echo "hint: on Debian and Ubuntu: apt install python3-venv"; exit 1; }; } && \
+    $(BIN)/python -m pip install --quiet --disable-pip-version-check $(2) --editable '.[$(1)]'; \
+fi
+endef

@@ -156,3 +156,39 @@ def test_a_model_writes_the_summary_and_is_told_what_matters(kept, monkeypatch):
     (call,) = json.loads(kept("show", "shifts", "--calls", "--json").out)["calls"]
     assert (call["kind"], call["usage"]["input"]) == ("summary", times * 9_000)
     assert kept("doctor").code == 0
+
+
+@pytest.mark.feature("N10")
+def test_a_compaction_is_done_again_by_another_preset_on_the_same_messages(kept):
+    first = json.loads(kept("compact", "shifts", *SMALL, "--json").out)
+    again = json.loads(kept("rerun", "shifts", "--preset", "opal", *SMALL, "--json").out)
+
+    assert first["compactions"] != again["compactions"]
+    assert first["before"] == again["before"]
+    assert first["summary"] != again["summary"]
+    rows = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
+    assert [row["state"] for row in rows] == ["live", "undone", "open"]
+    assert rows[1]["first"] == rows[2]["first"]
+    assert kept("doctor").code == 0
+
+
+def test_without_a_compaction_there_is_nothing_to_do_again(kept):
+    told = kept("rerun", "shifts")
+
+    assert (told.code, told.out) == (1, "")
+    assert told.err.startswith("no compaction of the open session can be done again\nhint: ")
+
+
+def test_a_model_that_fails_leaves_the_compaction_as_it_was(kept):
+    kept("compact", "shifts", *SMALL)
+    before = kept("diff", "shifts", "--json").out
+    with ScriptedUpstream(otherwise=say("I'm sorry, but I can't help with that.")) as server:
+        told = kept("rerun", "shifts", *SMALL, "--summarizer", f"gpt-4o-mini@{server.url}/v1")
+        assert server.requests
+
+    assert (told.code, told.out) == (2, "")
+    assert told.err.splitlines()[-2].startswith(
+        "error: no summary could be had, and the compaction is as it was"
+    )
+    assert kept("diff", "shifts", "--json").out == before
+    assert kept("doctor").code == 0

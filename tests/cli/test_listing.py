@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from refold import Engine
 
 
@@ -67,3 +69,37 @@ def test_branches_are_told_apart_where_there_are_several(kept, store):
     assert table[2].endswith(branch[:8])
     assert len(kept("sessions", "shifts", "--branch", branch[:8]).out.splitlines()) == 2
     assert len(json.loads(kept("show", "shifts", "--branch", branch, "--json").out)["messages"]) == 10
+
+
+@pytest.mark.feature("X2")
+def test_how_full_a_conversation_is_and_that_it_has_to_be_compacted_is_listed(kept, store):
+    async def narrow():
+        async with await Engine.open(f"sqlite://{store}", window=20_000, max_output=1_000) as engine:
+            await (await engine.conversation("shifts", preset="opal")).record({"prompt_tokens": 35_000})
+            return await (await engine.conversation("shifts", preset="opal")).status()
+
+    roomy = json.loads(kept("sessions", "shifts", "--json").out)
+    assert (roomy["needs_compaction"], roomy["reason"]) == (False, "")
+    assert "its context is 30 % full: 35,069 of 118,528 tokens\n" in kept("sessions", "shifts").err
+    status = asyncio.run(narrow())
+    listed = {one["id"]: one for one in json.loads(kept("conversations", "--json").out)["conversations"]}
+    full = {key: listed["shifts"][key] for key in ("tokens", "limit", "ratio", "reason", "needs_compaction")}
+    assert full == {
+        "tokens": status.tokens,
+        "limit": status.limit,
+        "ratio": status.ratio,
+        "reason": status.flag,
+        "needs_compaction": True,
+    }
+    told = kept("conversations")
+    assert "  ! 187 %  " in told.out
+    assert "! has to be compacted: the next call does it" in told.err
+    assert "it has to be compacted: " in kept("sessions", "shifts").err
+    assert not listed["ferry"]["needs_compaction"]
+
+
+def test_a_conversation_is_listed_by_its_first_question_where_it_has_no_title(kept):
+    table = kept("conversations", "shifts").out.splitlines()
+
+    assert table[1].endswith("  We have a complaint from the harbour office in Vik. On th...")
+    assert [line.split()[0] for line in kept("conversations", "complaint").out.splitlines()[1:]] == ["shifts"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 
 import pytest
+
+from refold import Engine
 
 READING = (
     ("conversations",),
@@ -21,7 +25,15 @@ READING = (
     ("db", "backup", "copy.db"),
     ("db", "export", "copy.jsonl"),
 )
-CHANGING = (("undo", "x"), ("delete", "x"), ("compact", "x"), ("expire", "--older-than", "1d"))
+CHANGING = (
+    ("undo", "x"),
+    ("rerun", "x"),
+    ("new", "x"),
+    ("resume", "x", "y"),
+    ("delete", "x"),
+    ("compact", "x"),
+    ("expire", "--older-than", "1d"),
+)
 
 
 @pytest.mark.parametrize("args", [*READING, *CHANGING], ids=" ".join)
@@ -50,6 +62,9 @@ def test_a_store_in_memory_is_of_no_use_to_a_command(refold, args):
         ("recall", "nosuch", "#m0"),
         ("compact", "nosuch"),
         ("undo", "nosuch"),
+        ("rerun", "nosuch"),
+        ("new", "nosuch"),
+        ("resume", "nosuch", "words"),
         ("diff", "nosuch"),
         ("export", "nosuch"),
         ("delete", "nosuch"),
@@ -97,6 +112,9 @@ def test_an_id_may_be_given_by_its_first_letters_if_they_are_enough(kept):
             "recall",
             "compact",
             "undo",
+            "rerun",
+            "new",
+            "resume",
             "diff",
             "import",
             "export",
@@ -112,3 +130,34 @@ def test_help_teaches_with_an_example(refold, command):
     assert f"refold {command}" in told.out.split("Example")[1]
     assert "--store URL" in told.out
     assert "--json" in told.out
+
+
+@pytest.mark.feature("X2")
+def test_old_conversations_go_when_it_is_set_for_how_long_they_are_kept(kept, store, monkeypatch):
+    async def age(days):
+        made = await Engine.open(f"sqlite://{store}", clock=lambda: time.time() - days * 86_400)
+        async with made as engine:
+            await (await engine.conversation("shifts")).add("Long ago.")
+
+    asyncio.run(age(40))
+    assert kept("new", "ferry").code == 0
+    assert "shifts" in kept("conversations").out, "nothing is deleted that nobody asked to have deleted"
+    monkeypatch.setenv("REFOLD_STORE_KEEP_DAYS", "30")
+    assert "shifts" in kept("conversations").out, "whoever looks changes nothing"
+    told = kept("new", "ferry")
+    assert "deleted 1 conversation that nothing happened in for 30 days (REFOLD_STORE_KEEP_DAYS)" in told.err
+    assert "shifts" not in kept("conversations").out
+    asyncio.run(age(40))
+    assert kept("new", "shifts").code == 0, "what a command names is used, and not of long ago"
+    assert "shifts" in kept("conversations").out
+
+
+@pytest.mark.parametrize("days", ["soon", "0", "-1", "inf"])
+def test_a_time_to_keep_conversations_that_cannot_be_is_refused(kept, monkeypatch, days):
+    monkeypatch.setenv("REFOLD_STORE_KEEP_DAYS", days)
+    told = kept("new", "shifts")
+
+    assert (told.code, told.out) == (2, "")
+    assert "days" in told.err
+    assert "hint: " in told.err
+    assert len(json.loads(kept("sessions", "shifts", "--json").out)["sessions"]) == 1

@@ -19,10 +19,10 @@ from refold.model import errors
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-STORIES = [ROOT / "docs" / name for name in ("recall.md", "stored-conversations.md")]
+STORIES = [ROOT / "docs" / name for name in ("recall.md", "stored-conversations.md", "gateway-security.md")]
 """Pages whose commands build on one another: run from the first to the last, in a folder of their own."""
-VARIABLE = re.compile(r"\b(?:[0-9a-f]{8}|\d{4}-\d\d-\d\d \d\d:\d\d)\b")
-"""Ids and times."""
+VARIABLE = re.compile(r"\b(?:rf_[0-9a-f_]+|[0-9a-f]{8}|[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d)\b")
+"""Keys, ids and times."""
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -61,8 +61,11 @@ def run(command: str) -> list[str]:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
 )
-def test_python_examples_run(page, monkeypatch):
+def test_python_examples_run(page, monkeypatch, request):
     """The blocks of one page run in order, as one script, in the root of the project."""
+    if "_BASE_URL=" in page.read_text(encoding="utf-8"):
+        for name, value in request.getfixturevalue("served").items():
+            monkeypatch.setenv(name, value)
     monkeypatch.chdir(ROOT)
     namespace: dict[str, object] = {"__name__": "__example__"}
     for block in blocks(page, "python"):

@@ -4,8 +4,11 @@ Data goes to stdout and everything else to stderr. A command first makes a value
 with `rich` or for programs as JSON, so both always say the same. What was said is printed only by commands that are asked for it.
 
 `app`, `asking` and `acting` declare the commands, `options` what they share; `reading` gets transcripts in, `stored` opens a store,
-`output` gets text out (`columns` and `grid` lay it out). Every other module is one command or a few that belong together:
+`output` gets text out (`columns` and `grid` lay it out), `flags` makes an option of every setting. Every other
+module is one command or a few that belong together:
 
     transcripts     context  check  compact (with changes)  models
-    conversations   listing  telling  finding  folding  transfer  purging  doctor  database
+    settings        config (with configuring)
+    gateway         serving (what it says), keys
+    conversations   listing  telling  finding  folding  continuing  transfer  purging  doctor  database
 """

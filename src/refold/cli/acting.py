@@ -14,12 +14,19 @@ from refold.cli.options import (
     OWNER,
     BranchId,
     Conv,
+    Diff,
     File,
     Format,
     Json,
+    KeyEnv,
     MaxBody,
+    MaxOutput,
+    ModelName,
     Owner,
+    Preset,
     StoreUrl,
+    Summarizer,
+    WindowTokens,
 )
 
 Path = Annotated[str, typer.Argument(metavar="PATH", help="A file.", show_default=False)]
@@ -35,6 +42,9 @@ def declare(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command("import", epilog=IMPORT_EXAMPLES)(bring_in)
     app.command(epilog="Example: refold undo support-42")(undo)
+    app.command(epilog=RERUN_EXAMPLES)(rerun)
+    app.command(epilog="Example: refold new support-42")(new)
+    app.command(epilog=RESUME_EXAMPLES)(resume)
     app.command(epilog="Example: refold delete support-42")(delete)
     app.command(epilog="Example: refold expire --older-than 90d --dry-run")(expire)
     db = typer.Typer(help="The store as a whole: upgrade, check, copy, move.", rich_markup_mode=None)
@@ -46,6 +56,11 @@ def declare(app: typer.Typer) -> None:
         "import", epilog="Example: refold db import chats.jsonl.gz --store postgresql://localhost/chats"
     )(import_all)
     app.add_typer(db, name="db")
+    keys = typer.Typer(help="Who may use the gateway: make, list and revoke keys.", rich_markup_mode=None)
+    keys.command("create", epilog="Example: refold keys create laptop")(create_key)
+    keys.command("list", epilog="Example: refold keys list")(list_keys)
+    keys.command("revoke", epilog="Example: refold keys revoke 4f0c2a9be1d7")(revoke_key)
+    app.add_typer(keys, name="keys")
 
 
 IMPORT_EXAMPLES = """\b
@@ -108,6 +123,90 @@ def undo(
     from refold.cli.stored import Place
 
     return run(Place(store, owner), conv, branch=branch, as_json=as_json)
+
+
+RERUN_EXAMPLES = """\b
+Examples:
+  refold rerun support-42 --preset lis --diff
+  refold rerun support-42 --summarizer openai:gpt-4o-mini"""
+RESUME_EXAMPLES = """\b
+Examples:
+  refold resume support-42 3f2a91c0
+  refold resume support-42 "the refund"
+"""
+
+
+def rerun(
+    conv: Conv,
+    preset: Preset = "refold",
+    summarizer: Summarizer = "",
+    key_env: KeyEnv = "",
+    model: ModelName = "",
+    window: WindowTokens = None,
+    max_output: MaxOutput = None,
+    diff: Diff = False,
+    branch: BranchId = "",
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Do the last compaction of the open session again, on the same messages: by another preset or another model.
+
+    The one before is taken back for it. If the model fails or you stop it, that one is put back as it was; nothing that was said
+    is touched in any case. The exit code is 1 if there is no compaction to do again.
+    """
+    from refold.cli import folding, sizing
+    from refold.cli.stored import Place
+
+    wish = sizing.Wish(model, window, max_output)
+    order = folding.Order(
+        preset=preset, summarizer=summarizer, key_env=key_env, wish=wish, diff=diff, as_json=as_json
+    )
+    return folding.rerun(Place(store, owner), conv, branch, order)
+
+
+def new(
+    conv: Conv,
+    branch: BranchId = "",
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Begin a new session of a conversation, which knows nothing of what was said before.
+
+    The open one is closed with a digest. Nothing is lost: its messages stay, can be searched and recalled, and `refold resume`
+    goes on with it.
+    """
+    from refold.cli.continuing import new as run
+    from refold.cli.stored import Place
+
+    return run(Place(store, owner), conv, branch=branch, as_json=as_json)
+
+
+def resume(
+    conv: Conv,
+    what: Annotated[
+        str,
+        typer.Argument(metavar="SESSION|TEXT", help="Its id, or words that were said in it, or about it."),
+    ],
+    model: ModelName = "",
+    window: WindowTokens = None,
+    max_output: MaxOutput = None,
+    branch: BranchId = "",
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Go on with an earlier session of a conversation: all that it showed where that fits the window, else its summary.
+
+    A new session begins with it; the earlier one stays as it is. Given words, it is the session that fits them best. The first
+    letters of an id are enough.
+    """
+    from refold.cli import continuing, sizing
+    from refold.cli.stored import Place
+
+    order = continuing.Order(wish=sizing.Wish(model, window, max_output), branch=branch, as_json=as_json)
+    return continuing.resume(Place(store, owner), conv, what, order)
 
 
 def delete(
@@ -201,3 +300,44 @@ def import_all(path: Archive, store: StoreUrl = "", as_json: Json = False) -> in
     from refold.cli.database import bring_in as run
 
     return run(store, path, as_json=as_json)
+
+
+def create_key(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="What it is for.", show_default=False)] = "",
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Make a key for a client of the gateway, and print it: this once, for it is not kept.
+
+    Whoever has it sees and changes what is the owner's, and nothing else. From the first key on the gateway serves nobody without
+    one, on this machine too. A store that is not there yet is made.
+    """
+    from refold.cli.keys import create as run
+    from refold.cli.stored import Place
+
+    return run(Place(store, owner), name, as_json=as_json)
+
+
+def list_keys(store: StoreUrl = "", owner: Owner = OWNER, as_json: Json = False) -> int:
+    """List an owner's keys by their ids, revoked ones too."""
+    from refold.cli.keys import show_all as run
+    from refold.cli.stored import Place
+
+    return run(Place(store, owner), as_json=as_json)
+
+
+def revoke_key(
+    which: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="Its id, or the first letters of it.", show_default=False),
+    ],
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """End a key for good. A gateway that runs refuses it within five seconds."""
+    from refold.cli.keys import revoke as run
+    from refold.cli.stored import Place
+
+    return run(Place(store, owner), which, as_json=as_json)

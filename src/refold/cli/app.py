@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from refold.cli import acting, asking
+from refold.cli import acting, asking, config
 from refold.cli.options import (
     MAX_BODY_BYTES,
     OWNER,
@@ -261,3 +261,4 @@ def _in_our_words(error: Exception) -> ConfigError:
 
 asking.declare(app)
 acting.declare(app)
+config.declare(app)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from refold.cli.options import OWNER, BranchId, Conv, Json, Owner, StoreUrl
+from refold.model.errors import ConfigError
 
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")]
 
@@ -19,7 +20,7 @@ def declare(app: typer.Typer) -> None:
     app.command(epilog="Example: refold conversations support")(conversations)
     app.command(epilog="Example: refold sessions support-42")(sessions)
     app.command(epilog=SHOW_EXAMPLES)(show)
-    app.command(epilog='Example: refold search "refund policy" --in support-42')(search)
+    app.command(epilog=SEARCH_EXAMPLES)(search)
     app.command(epilog="Example: refold recall support-42 '#m12'")(recall)
     app.command(epilog="Example: refold diff support-42")(diff)
     app.command(epilog="Example: refold export support-42 > support-42.json")(export)
@@ -32,6 +33,11 @@ Examples:
   refold show support-42 --session 3f2a
   refold show support-42 --calls
   refold show support-42 --as-sent 7"""
+
+SEARCH_EXAMPLES = """\b
+Examples:
+  refold search "refund policy" --in support-42
+  refold search --sessions "money that was given back" """
 
 
 def conversations(
@@ -114,6 +120,12 @@ def search(
     name: Annotated[
         str, typer.Option("--in", metavar="CONV", help="Only in this conversation.", show_default=False)
     ] = "",
+    sessions: Annotated[
+        bool, typer.Option("--sessions", help="Find sessions instead, by words and by meaning.")
+    ] = False,
+    words_only: Annotated[
+        bool, typer.Option("--words-only", help="With --sessions: not by meaning.")
+    ] = False,
     limit: Limit = 20,
     store: StoreUrl = "",
     owner: Owner = OWNER,
@@ -121,13 +133,20 @@ def search(
 ) -> int:
     """Find what was said, in every conversation, with handles to bring it back.
 
-    Messages that hold all of the words come first; where there are none, those that hold some. The exit code is 1 if nothing is
-    found.
+    Messages that hold all of the words come first; where there are none, those that hold some. With --sessions whole sessions are
+    found, closed ones also by what they were about, in other words too (extra `search`). The exit code is 1 if nothing is found.
     """
-    from refold.cli.finding import search as run
+    from refold.cli import finding
     from refold.cli.stored import Place
 
-    return run(Place(store, owner), text, name=name, limit=limit, as_json=as_json)
+    place = Place(store, owner)
+    if words_only and not sessions:
+        raise ConfigError("--words-only is for --sessions", hint="messages are found by their words anyhow")
+    if not sessions:
+        return finding.search(place, text, name=name, limit=limit, as_json=as_json)
+    return finding.search_sessions(
+        place, text, name=name, limit=limit, by_meaning=not words_only, as_json=as_json
+    )
 
 
 def recall(

@@ -6,7 +6,7 @@ same way: every message that was shown before, and what is shown of it after.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -71,9 +71,10 @@ def compact(place: Place, name: str, order: Order) -> int:
     async def act(engine: Engine) -> int:
         head = await _found(engine, name)
         async with _opened(engine, head, order) as talk:
-            found, made = await (
-                _rehearsed(talk) if order.dry_run else _done(engine, head, talk, order.focus)
-            )
+            if order.dry_run:
+                found, made = await _rehearsed(talk)
+            else:
+                found, made = await _done(engine, head, talk, lambda: talk.fold(focus=order.focus))
             limit = (await talk.status()).limit
         story = Story(name, found, limit, order.diff, tuple(one.id for one in made))
         _tell(story, as_json=order.as_json, is_rehearsal=order.dry_run)
@@ -107,7 +108,8 @@ async def _opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[Dur
             settings = Settings(model=model, window=order.wish.window, preset=order.preset)
             writer = open_summariser(settings, provider_of(order.summarizer, key_env=order.key_env))
             summariser = await stack.enter_async_context(writer)
-        talk = await engine.conversation(head.conversation, model=model, summariser=summariser, **sizes)
+        sizes |= {"branch": head.branch, "summariser": summariser}
+        talk = await engine.conversation(head.conversation, model=model, **sizes)
         yield await stack.enter_async_context(talk)
 
 
@@ -116,11 +118,11 @@ async def _rehearsed(talk: DurableConversation) -> tuple[Difference, list[Compac
 
 
 async def _done(
-    engine: Engine, head: Head, talk: DurableConversation, focus: str
+    engine: Engine, head: Head, talk: DurableConversation, act: Callable[[], Awaitable[object]]
 ) -> tuple[Difference, list[Compaction]]:
     known = {(one.id, one.number) for one in await _in_effect(engine, head)}
     unchanged = (await talk.preview()).difference.before
-    await talk.fold(focus=focus)
+    await act()
     made = [one for one in await _in_effect(engine, head) if (one.id, one.number) not in known]
     told = [await talk.difference(one) for one in made if one.kind != "arrival"]
     if not told:
@@ -132,6 +134,26 @@ async def _done(
 async def _in_effect(engine: Engine, head: Head) -> list[Compaction]:
     changes = await engine.store.compactions(engine.owner, head.branch, EVERYTHING)
     return sorted((one for one in changes if one.state == "installed"), key=lambda one: one.number)
+
+
+def rerun(place: Place, name: str, branch: str, order: Order) -> int:
+    preset_named(order.preset)
+
+    async def act(engine: Engine) -> int:
+        head = await stored.head_of(engine, name, branch)
+        async with _opened(engine, head, order) as talk:
+            found, made = await _done(engine, head, talk, talk.rerun)
+            limit = (await talk.status()).limit
+        if not made:
+            output.note(
+                "no compaction of the open session can be done again\nhint: `refold compact` makes one; see `refold sessions`"
+            )
+            return 1
+        story = Story(name, found, limit, order.diff, tuple(one.id for one in made))
+        _tell(story, as_json=order.as_json)
+        return 0
+
+    return stored.change(place, act)
 
 
 def undo(place: Place, name: str, *, branch: str, as_json: bool) -> int:

@@ -15,6 +15,8 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.core.stages.shown import handle_of
 from refold.engine.accounts import session_usage
+from refold.engine.notes import read_notes
+from refold.engine.standing import Standing
 from refold.keeping import Engine
 from refold.model.tokens import Usage
 from refold.ports.store import Call, Listed, Session
@@ -22,7 +24,7 @@ from refold.ports.store import Call, Listed, Session
 SESSION_HEAD = (
     *("session", "kind", "state", "from", "messages", "calls", "read", "written", "$", "begun", "carries"),
 )
-_NUMBERS = frozenset({"messages", "sessions", "changes", "tokens", "read", "written", "calls", "$"})
+_NUMBERS = frozenset({"messages", "sessions", "changes", "full", "tokens", "read", "written", "calls", "$"})
 
 
 def conversations(place: Place, words: str, *, limit: int, as_json: bool) -> int:
@@ -34,25 +36,34 @@ def conversations(place: Place, words: str, *, limit: int, as_json: bool) -> int
             output.write(_conversation_table(found))
         if not found:
             output.note(_none(place, words))
-        elif len(found) == limit and not as_json:
-            output.note(f"the latest {limit:,}\nhint: --limit shows more, words fewer")
+        elif not as_json:
+            _note_list(found, limit)
         return 1 if words and not found else 0
 
     return stored.look(place, act)
 
 
+def _note_list(found: Sequence[Listed], limit: int) -> None:
+    if any(one.reason for one in found):
+        output.note("! has to be compacted: the next call does it, or `refold compact CONV`")
+    if len(found) == limit:
+        output.note(f"the latest {limit:,}\nhint: --limit shows more, words fewer")
+
+
 def sessions(place: Place, name: str, *, branch: str, as_json: bool) -> int:
     async def act(engine: Engine) -> int:
         head = await stored.head_of(engine, name, branch)
-        known = await engine.sessions(name, limit=EVERYTHING)
+        known, standing = await engine.sessions(name, limit=EVERYTHING), read_notes(head.notes).standing
         own = [one for one in known if not branch or one.branch == head.branch]
         calls = await engine.store.calls(engine.owner, name, EVERYTHING)
         rows = [_row(one, calls, head.next_seq) for one in own]
         if as_json:
-            output.write_json({"conversation": name, "sessions": rows})
+            full = _fullness(standing.tokens, standing.limit, standing.reason)
+            output.write_json({"conversation": name, **full, "sessions": rows})
         else:
             output.write(_session_table(rows))
             output.note(f"{plural(len(rows), 'session')}; the open one is {short(head.session)}")
+            output.note(_about(standing))
         return 0
 
     return stored.look(place, act)
@@ -108,7 +119,7 @@ def _none(place: Place, words: str) -> str:
 
 
 def _conversation_table(found: Sequence[Listed]) -> str:
-    head = ("name", "messages", "sessions", "changes", "read", "written", "$", "last used", "title")
+    head = ("name", "messages", "sessions", "changes", "full", "read", "written", "$", "last used", "title")
     return align(head, [_cells(one) for one in found], _NUMBERS)
 
 
@@ -118,6 +129,7 @@ def _cells(one: Listed) -> tuple[str, ...]:
         f"{one.messages:,}",
         f"{one.sessions:,}",
         f"{one.compactions:,}",
+        _share(one.ratio, one.limit, is_due=bool(one.reason)),
         f"{one.usage.prompt:,}",
         f"{one.usage.output:,}",
         f"{one.dollars:.2f}",
@@ -126,8 +138,35 @@ def _cells(one: Listed) -> tuple[str, ...]:
     )
 
 
+def _share(ratio: float, limit: int, *, is_due: bool) -> str:
+    """How full a context is, with a mark where it has to be compacted; a dash where nobody has noted it."""
+    return f"{'! ' if is_due else ''}{ratio * 100:.0f} %" if limit else "-"
+
+
+def _about(standing: Standing) -> str:
+    """How full the context of the open session is, in words."""
+    if not standing.limit:
+        return "how full its context is was not noted"
+    full = (
+        f"its context is {standing.ratio * 100:.0f} % full: {standing.tokens:,} of {standing.limit:,} tokens"
+    )
+    return f"{full}; it has to be compacted: {standing.reason}" if standing.reason else full
+
+
+def _fullness(tokens: int, limit: int, reason: str) -> dict[str, object]:
+    ratio = tokens / limit if limit else None
+    return {
+        "tokens": tokens,
+        "limit": limit,
+        "ratio": ratio,
+        "needs_compaction": bool(reason),
+        "reason": reason,
+    }
+
+
 def _listed(one: Listed) -> dict[str, object]:
-    return {**structs.asdict(one), "usage": structs.asdict(one.usage)}
+    full = _fullness(one.tokens, one.limit, one.reason)
+    return {**structs.asdict(one), **full, "usage": structs.asdict(one.usage)}
 
 
 def _session_table(rows: Sequence[Row]) -> str:

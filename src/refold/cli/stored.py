@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from refold.cli.output import plain
+from refold.cli.output import note, plain, plural
+from refold.embeddings import installed
+from refold.engine.retention import Retention, checked_days
 from refold.keeping import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
 from refold.ports.store import Head
 from refold.store.place import default_path, open_store, sqlite_path
 
 EVERYTHING = 10**9
+KEEP_DAYS = "REFOLD_STORE_KEEP_DAYS"
+"""For how many days conversations are kept in which nothing happens: as the gateway's setting is called."""
 
 
 class Place(Struct, frozen=True):
@@ -55,10 +60,33 @@ def change(place: Place, act: Act, *, begins: bool = False) -> int:
 
 
 async def _with_engine(place: Place, act: Act, *, writes: bool) -> int:
-    async with Engine(await open_store(place.url), owner=place.owner) as engine:
-        if writes:
-            await engine.sweep()
-        return await act(engine)
+    store = await open_store(place.url)
+    async with Engine(store, owner=place.owner, embedder=installed()) as engine:
+        if not writes:
+            return await act(engine)
+        keep_days = _keep_days(os.environ)
+        await engine.sweep()
+        code = await act(engine)
+        if keep_days is not None:  # after the act: what was just used is not of long ago
+            await _retain(engine, keep_days)
+        return code
+
+
+async def _retain(engine: Engine, days: float) -> None:
+    if gone := await Retention(engine.store, engine.owner, days, time.time).apply(()):
+        note(
+            f"deleted {plural(gone, 'conversation')} that nothing happened in for {days:g} days ({KEEP_DAYS})"
+        )
+
+
+def _keep_days(environ: Mapping[str, str]) -> float | None:
+    """For how long conversations are kept; None where nobody says so, and nothing is deleted."""
+    if not (text := environ.get(KEEP_DAYS, "").strip()):
+        return None
+    try:
+        return checked_days(float(text))
+    except ValueError:
+        raise ConfigError(f"{KEEP_DAYS} is no number of days: {plain(text)!r}", hint="such as 90") from None
 
 
 def check_there(url: str) -> None:

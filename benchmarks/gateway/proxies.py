@@ -1,0 +1,197 @@
+"""What stands between a client and the upstream: nothing, Refold, LiteLLM, headroom. Each is a process of its own.
+
+With two cores the proxy has one, and the stub and the client share the other. While one proxy is measured the others are stopped.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from benchmarks.gateway import talks
+from benchmarks.gateway.load import Bad, Client
+
+START_S = 180.0
+"""How long a proxy may take until it answers; LiteLLM tries to fetch its prices first."""
+PEERS = ("litellm", "headroom")
+_CONFIG = """model_list:
+  - model_name: {model}
+    litellm_params: {{model: openai/{model}, api_base: "http://127.0.0.1:{port}/v1", api_key: sk-bench}}
+"""
+
+
+class Proxy:
+    """A port, and the process behind it."""
+
+    def __init__(self, name: str, port: int, process: "subprocess.Popen[str] | None" = None) -> None:
+        self.name, self.port, self._process = name, port, process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    def rss_mb(self) -> float:
+        return _status(self.pid, "VmRSS") / 1_024 if self.pid else 0.0
+
+    def cpu_s(self) -> float:
+        """Seconds of processor time so far, of all its threads that are left."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+    def main_cpu_s(self) -> float:
+        """Of its main thread alone."""
+        return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
+    def send(self, number: signal.Signals) -> None:
+        if self._process:
+            os.killpg(self._process.pid, number)
+
+    def stop(self) -> None:
+        if self._process:
+            self.send(signal.SIGCONT)
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(15)
+            with suppress(ProcessLookupError):
+                self.send(signal.SIGKILL)
+
+
+def _status(pid: int, field: str) -> int:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(field):
+                return int(line.split()[1])
+    return 0
+
+
+@contextmanager
+def alone(proxy: Proxy, proxies: Sequence[Proxy]) -> Iterator[Proxy]:
+    """One of them runs, the others stand still; the upstream is needed by all."""
+    others = [one for one in proxies if one is not proxy and one.name != "direct"]
+    for one in others:
+        one.send(signal.SIGSTOP)
+    try:
+        yield proxy
+    finally:
+        for one in others:
+            one.send(signal.SIGCONT)
+
+
+def cores() -> tuple[int, int] | None:
+    """One core for the proxy, and one for the rest; None where that cannot be said."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    usable = sorted(os.sched_getaffinity(0))
+    return (usable[-1], usable[0]) if len(usable) > 1 else None
+
+
+def stay_on(core: int | None) -> None:
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+
+
+def start(command: Sequence[str], core: int | None, env: Mapping[str, str] = {}) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: stay_on(core),  # noqa: PLW1509  # there are no threads here
+        env={**os.environ, **env},
+    )
+
+
+def _port(process: "subprocess.Popen[str]") -> int:
+    assert process.stdout
+    line = process.stdout.readline().strip()
+    if not line:
+        raise SystemExit("a process did not start: " + " ".join(map(str, process.args)))
+    return int(line.rpartition(":")[2])
+
+
+@contextmanager
+def stubbed(core: int | None) -> Iterator[Proxy]:
+    """The upstream, which is asked directly as well."""
+    process = start([sys.executable, "-m", "benchmarks.gateway.stub"], core)
+    stub = Proxy("direct", _port(process), process)
+    try:
+        yield stub
+    finally:
+        stub.stop()
+
+
+@contextmanager
+def refold(stub: Proxy, store: str, core: int | None) -> Iterator[Proxy]:
+    process = start([sys.executable, "-m", "benchmarks.gateway.served", str(stub.port), store], core)
+    proxy = Proxy("refold", _port(process), process)
+    try:
+        wait_for(proxy)
+        yield proxy
+    finally:
+        proxy.stop()
+
+
+@contextmanager
+def peers(
+    stub: Proxy, executables: Mapping[str, str], core: int | None, folder: Path
+) -> Iterator[list[Proxy]]:
+    """Those that are installed."""
+    with ExitStack() as stack:
+        found = []
+        for name, executable in executables.items():
+            port = _free_port()
+            process = start(_command(name, executable, port, stub.port, folder), core, _ENV[name])
+            proxy = Proxy(name, port, process)
+            stack.callback(proxy.stop)
+            print(f"waiting for {name}", file=sys.stderr)
+            wait_for(proxy)
+            found.append(proxy)
+        yield found
+
+
+_ENV = {
+    "litellm": {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"},
+    "headroom": {"HEADROOM_TELEMETRY": "off"},
+}
+
+
+def executables(given: Mapping[str, str | None]) -> dict[str, str]:
+    """Where each peer is: as was said, or on the PATH."""
+    found = {name: given.get(name) or shutil.which(name) for name in PEERS}
+    return {name: path for name, path in found.items() if path}
+
+
+def _command(name: str, executable: str, port: int, upstream: int, folder: Path) -> list[str]:
+    if name == "litellm":
+        config = folder / "litellm.yaml"
+        config.write_text(_CONFIG.format(model=talks.MODEL, port=upstream))
+        return [executable, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    url = f"http://127.0.0.1:{upstream}"  # its cache would answer a request that repeats by itself
+    bare = ("--no-cache", "--no-rate-limit", "--stateless")
+    return [executable, "proxy", "--port", str(port), "--openai-api-url", url, *bare]
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+def wait_for(proxy: Proxy) -> None:
+    until, why = time.monotonic() + START_S, ""
+    while time.monotonic() < until:
+        try:
+            with Client(proxy.port) as client:
+                client.ask(talks.small().request())
+        except (OSError, Bad) as error:
+            why = str(error)
+            time.sleep(0.2)
+        else:
+            return
+    raise SystemExit(f"{proxy.name} does not answer: {why}")

@@ -1,0 +1,15 @@
+"""The gateway as `refold serve` runs it, in a process of its own: `python -m benchmarks.gateway.served PORT STORE`."""
+
+import sys
+
+from refold.config import flag_layer, resolve
+from refold.gateway.serving import run
+
+
+def main(upstream: str, store: str) -> None:
+    flags = {"upstreams": [f"http://127.0.0.1:{upstream}/v1"], "store.url": store, "server.port": 0}
+    run(resolve([flag_layer(flags)]), lambda url, _: print(url, flush=True))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
