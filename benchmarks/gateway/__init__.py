@@ -1,10 +1,6 @@
 """The gateway beside a direct connection and beside its peers: `python -m benchmarks.gateway`.
 
-stub       an upstream that answers at once, in a process of its own
-talks      the requests that a client sends
-load       who sends them: one after the other, or 32 at once
-proxies    what stands between: nothing, Refold, LiteLLM, headroom; each in a process of its own
-cases      what is measured
-places     where Refold's time goes, by py-spy
-telling    the table
+`stub` is an upstream that answers at once, `talks` are the requests of clients, `load` sends them, one after the other or 32 at
+once. `proxies` stand between: none, Refold (`served`), LiteLLM, headroom; each in a process of its own. `cases` are what is
+measured, `places` says where Refold's time goes, `telling` makes the table.
 """

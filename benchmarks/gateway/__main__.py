@@ -53,7 +53,7 @@ def measured(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
         out["large"] = large(proxies, source, effort) if "large" in asked.only else {}
         out["rss_mb"] = {proxy.name: proxy.rss_mb() for proxy in proxies[1:]}
     out |= apart(asked, folder, effort, source, (own, rest))
-    return {**out, "load_after": os.getloadavg()}
+    return {**out, "disk_ms": places.disk_ms(folder), "load_after": os.getloadavg()}
 
 
 def large(proxies, source, effort) -> dict[str, object]:

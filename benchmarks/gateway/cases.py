@@ -185,4 +185,4 @@ def memory(proxy: Proxy, effort: Effort) -> dict[str, object]:
         crowd(proxy.port, feeds, step, 300.0)
         samples.append((done, proxy.rss_mb()))
     crowd(proxy.port, [talks.fresh() for _ in range(AT_ONCE)], effort.requests, 600.0)
-    return {"samples": samples, "fresh": proxy.rss_mb(), "requests": effort.requests}
+    return {"samples": samples, "fresh": proxy.rss_mb(), "requests": effort.requests, "talks": TALKS}

@@ -36,6 +36,10 @@ class Proxy:
     def pid(self) -> int:
         return self._process.pid if self._process else 0
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is None or self._process.poll() is None
+
     def rss_mb(self) -> float:
         return _status(self.pid, "VmRSS") / 1_024 if self.pid else 0.0
 
@@ -142,7 +146,7 @@ def refold(stub: Proxy, store: str, core: int | None) -> Iterator[Proxy]:
 def peers(
     stub: Proxy, executables: Mapping[str, str], core: int | None, folder: Path
 ) -> Iterator[list[Proxy]]:
-    """Those that are installed."""
+    """Those that are installed, and answer."""
     with ExitStack() as stack:
         found = []
         for name, executable in executables.items():
@@ -151,13 +155,21 @@ def peers(
             proxy = Proxy(name, port, process)
             stack.callback(proxy.stop)
             print(f"waiting for {name}", file=sys.stderr)
-            wait_for(proxy)
-            found.append(proxy)
+            try:
+                wait_for(proxy)
+            except SystemExit as error:
+                print(error, file=sys.stderr)
+            else:
+                found.append(proxy)
         yield found
 
 
 _ENV = {
-    "litellm": {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"},
+    "litellm": {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_LOG": "ERROR",
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # as Refold serves this machine without a key
+    },
     "headroom": {"HEADROOM_TELEMETRY": "off"},
 }
 
@@ -185,7 +197,7 @@ def _free_port() -> int:
 
 def wait_for(proxy: Proxy) -> None:
     until, why = time.monotonic() + START_S, ""
-    while time.monotonic() < until:
+    while time.monotonic() < until and proxy.is_running:
         try:
             with Client(proxy.port) as client:
                 client.ask(talks.small().request())

@@ -1,8 +1,6 @@
-"""The table: beside each other, with what was promised."""
+"""The table: beside each other, with what was promised. A plus after a goal says that it was met, a minus that it was not."""
 
-from collections.abc import Iterator, Mapping
-
-Figures = Mapping[str, Mapping[str, float]]
+from collections.abc import Iterator
 
 GOALS = {
     "whole_p50_ms": 1.5,
@@ -11,90 +9,112 @@ GOALS = {
     "first_sight_p50_ms": 60.0,
     "first_p50_ms": 2.0,
 }
+"""Of what is added to a direct connection; of what there is room for in a second."""
 RSS_MB = 150.0
 NAMES = {"direct": "direct", "refold": "Refold", "litellm": "LiteLLM", "headroom": "headroom"}
-WIDTH = 46
+WIDTH = 42
+TOLD = 8
+"""Functions that are named below each profile."""
 
 
-def table(results: Mapping[str, object]) -> str:
-    proxies: list[str] = results["proxies"]  # type: ignore[assignment]
-    peers = [name for name in proxies if name not in ("direct", "refold")]
-    lines = [_heading(peers)]
-    for one in results["small"].values():  # type: ignore[attr-defined]
+def table(results: dict) -> str:
+    peers = [name for name in results["proxies"] if name not in ("direct", "refold")]
+    lines = [*_about(results), _heading(peers)]
+    for one in results["small"].values():
         lines += [one["name"], *_small(one["figures"], peers)]
-    for one in results["large"].values():  # type: ignore[attr-defined]
-        lines += [one["name"], *_large(one["figures"], peers)]
-    lines += _memory(results["memory"])  # type: ignore[arg-type]
-    lines += _places(results.get("places") or {})  # type: ignore[arg-type]
+    for one in results["large"].values():
+        lines += [one["name"], *_large(one["figures"], [peer for peer in peers if peer in one["figures"]])]
+    lines += _memory(results)
+    lines += _places(results.get("places", {}))
     return "\n".join(lines)
 
 
+def _about(results: dict) -> Iterator[str]:
+    before, after = results["load_before"][0], results["load_after"][0]
+    own, rest = results["cores"]
+    cores = "all on any core" if own is None else f"proxy on core {own}, stub and client on core {rest}"
+    yield f"store {results['store']}, a page to its disk {results['disk_ms']:.2f} ms; {cores}; load {before:.1f} to {after:.1f}"
+
+
 def _heading(peers: list[str]) -> str:
-    columns = "".join(f"{NAMES[peer] + ' added':>22}" for peer in peers)
-    return f"{'':<{WIDTH}}{'direct':>10}{'Refold':>10}{'added':>10}{'goal':>10}{columns}"
+    columns = "".join(f"{NAMES[peer] + ' added':>20}" for peer in peers)
+    return f"{'':<{WIDTH}}{'direct':>9}{'Refold':>9}{'added':>9}{'goal':>9}{columns}"
 
 
-def _small(figures: Figures, peers: list[str]) -> Iterator[str]:
-    if "first_p50_ms" in figures["refold"]:
-        yield _added("  until the first piece, p50 ms", "first_p50_ms", figures, peers)
-        yield _added("  until the end, p50 ms", "whole_p50_ms", figures, peers, goal=None)
+def _small(figures: dict, peers: list[str]) -> Iterator[str]:
+    is_stream = "first_p50_ms" in figures["refold"]
+    if is_stream:
+        yield _added("  until the first byte, p50 ms", "first_p50_ms", figures, peers)
+        yield _added("  until the first word, p50 ms", "word_p50_ms", figures, peers)
+        yield _added("  until the end, p50 ms", "whole_p50_ms", figures, peers, has_goal=False)
     else:
         yield _added("  p50 ms", "whole_p50_ms", figures, peers)
-        yield _added("  p99 ms", "whole_p99_ms", figures, peers, goal=None)
-    yield _rate(figures, peers, has_goal="first_p50_ms" not in figures["refold"])
+        yield _added("  p99 ms", "whole_p99_ms", figures, peers)
+    yield _rate(figures, peers, has_goal=not is_stream)
+    yield _processor("  processor time, ms, 32 at once", "cpu_ms", figures, peers)
 
 
-def _large(figures: Figures, peers: list[str]) -> Iterator[str]:
-    known = [peer for peer in peers if peer in figures]
-    yield _added("  first sight, p50 ms", "first_sight_p50_ms", figures, known)
-    yield _added("  known, two messages more, p50 ms", "known_p50_ms", figures, known)
-    yield _added("  the same, p99 ms", "known_p99_ms", figures, known, goal=None)
+def _large(figures: dict, peers: list[str]) -> Iterator[str]:
+    yield _added("  first sight, p50 ms", "first_sight_p50_ms", figures, peers)
+    yield _processor("  its processor time, ms", "first_sight_cpu_ms", figures, peers)
+    yield _added("  known, two messages more, p50 ms", "known_p50_ms", figures, peers)
+    yield _added("  the same, p99 ms", "known_p99_ms", figures, peers)
+    yield _processor("  its processor time, ms", "known_cpu_ms", figures, peers)
 
 
-def _added(name: str, key: str, figures: Figures, peers: list[str], goal: float | None | str = "") -> str:
+def _added(name: str, key: str, figures: dict, peers: list[str], *, has_goal: bool = True) -> str:
     direct, ours = figures["direct"][key], figures["refold"][key]
-    wanted = GOALS.get(key) if goal == "" else None
-    row = f"{name:<{WIDTH}}{direct:>10.2f}{ours:>10.2f}{ours - direct:>10.2f}"
+    wanted = GOALS.get(key) if has_goal else None
+    row = f"{name:<{WIDTH}}{direct:>9.2f}{ours:>9.2f}{ours - direct:>9.2f}"
     row += _goal(wanted, is_met=wanted is not None and ours - direct <= wanted)
-    for peer in peers:
-        added = figures[peer][key] - direct
-        row += f"{added:>12,.1f} {_times(added / max(ours - direct, 0.001)):>9}"
-    return row
+    others = (figures[peer][key] - direct for peer in peers)
+    return row + "".join(_other(f"{added:,.1f}", added / max(ours - direct, 0.001)) for added in others)
 
 
-def _rate(figures: Figures, peers: list[str], *, has_goal: bool) -> str:
-    ours = figures["refold"]["per_s"]
-    row = f"{'  per second, 32 at once':<{WIDTH}}{figures['direct']['per_s']:>10,.0f}{ours:>10,.0f}"
-    row += f"{figures['refold']['cpu_ms']:>7.2f}cpu"
+def _rate(figures: dict, peers: list[str], *, has_goal: bool) -> str:
+    direct, ours = figures["direct"]["per_s"], figures["refold"]["per_s"]
+    row = f"{'  per second, 32 at once':<{WIDTH}}{direct:>9,.0f}{ours:>9,.0f}{'':>9}"
     row += _goal(GOALS["per_s"] if has_goal else None, is_met=ours >= GOALS["per_s"])
-    for peer in peers:
-        rate = figures[peer]["per_s"]
-        row += f"{rate:>12,.0f} {_times(ours / rate):>9}"
-    return row
+    rates = (figures[peer]["per_s"] for peer in peers)
+    return row + "".join(_other(f"{rate:,.0f}", ours / rate) for rate in rates)
+
+
+def _processor(name: str, key: str, figures: dict, peers: list[str]) -> str:
+    ours = figures["refold"][key]
+    row = f"{name:<{WIDTH}}{'':>9}{ours:>9.2f}{'':>18}"
+    return row + "".join(_other(f"{figures[peer][key]:,.1f}", figures[peer][key] / ours) for peer in peers)
+
+
+def _other(figure: str, ratio: float) -> str:
+    times = f"({ratio:,.0f} ×)" if ratio >= 10 else f"({ratio:.1f} ×)"
+    return f"{figure:>11} {times:>8}"
 
 
 def _goal(wanted: float | None, *, is_met: bool) -> str:
-    return f"{'':>10}" if wanted is None else f"{f'{wanted:,.6g} ' + ('+' if is_met else '-'):>10}"
+    return f"{'':>9}" if wanted is None else f"{f'{wanted:,.6g} ' + ('+' if is_met else '-'):>9}"
 
 
-def _times(ratio: float) -> str:
-    return f"({ratio:,.0f} ×)" if ratio >= 10 else f"({ratio:.1f} ×)"
-
-
-def _memory(memory: Mapping[str, object]) -> Iterator[str]:
-    samples: list[tuple[int, float]] = memory["samples"]  # type: ignore[assignment]
+def _memory(results: dict) -> Iterator[str]:
+    told = ", ".join(f"{NAMES[name]} {mb:.0f}" for name, mb in results["rss_mb"].items())
+    yield f"memory, MB after all of this: {told}"
+    if "memory" not in results:
+        return
+    samples, requests = results["memory"]["samples"], results["memory"]["requests"]
     told = ", ".join(f"{done:,}: {mb:.0f}" for done, mb in samples[:: len(samples) // 5])
-    last, fresh = samples[-1][1], memory["fresh"]
-    yield f"memory, MB after so many requests of 500 conversations: {told}"
-    yield f"  at the end{'':<{WIDTH - 12}}{'':>10}{last:>10.0f}{'':>10}{_goal(RSS_MB, is_met=last <= RSS_MB)}"
-    yield f"  growth over its second half{'':<{WIDTH - 29}}{'':>10}{last - samples[len(samples) // 2][1]:>10.0f}"
-    yield f"  after {memory['requests']:,} conversations more of one request each{'':<4}{fresh:>10.0f}"
+    last, middle = samples[-1][1], samples[len(samples) // 2][1]
+    yield f"memory of a new one, MB after so many requests of {results['memory']['talks']} conversations: {told}"
+    yield f"{'  at the end':<{WIDTH}}{'':>9}{last:>9.0f}{'':>9}{_goal(RSS_MB, is_met=last <= RSS_MB)}"
+    yield f"{'  more than at half of it':<{WIDTH}}{'':>9}{last - middle:>9.0f}"
+    fresh = f"  after {requests:,} more, each another talk"
+    yield f"{fresh:<{WIDTH}}{'':>9}{results['memory']['fresh']:>9.0f}"
 
 
-def _places(places: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
+def _places(places: dict) -> Iterator[str]:
     for name, found in places.items():
         total = sum(found["areas"].values())
-        yield f"where the time goes: {name}; {total:.2f} ms of processor time a request"
+        yield f"processor time of one request, {name}: {total:.2f} ms"
         for area, cost in found["areas"].items():
-            yield f"  {area:<20}{cost:>10.3f} ms{cost / total:>8.0%}"
-        yield "  " + "; ".join(f"{one} {cost:.3f}" for one, cost in list(found["functions"].items())[:8])
+            yield f"  {area:<24}{cost:>10.3f} ms{cost / total:>7.0%}"
+        yield "  most of it: " + "; ".join(
+            f"{one} {cost:.3f}" for one, cost in list(found["functions"].items())[:TOLD]
+        )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from refold.core.stages.shown import Item
+from refold.core.stages.shown import Edit, Item, handle_of
 from refold.model.message import Message, Reasoning
 from refold.model.tokens import TokenCounter
 
@@ -19,6 +19,9 @@ from refold.model.tokens import TokenCounter
 _VOID = re.compile(rb"(?i)signature.{0,80}thinking|thinking.{0,80}signature|prefix_binding")
 """Providers' words for a thought that does not hold. Bounded, and over the beginning of an answer only."""
 MOST_BYTES = 4_096
+
+
+VOID = "what was said before these thoughts is shown another way"
 
 
 def is_void(status: int | None, refusal: object) -> bool:
@@ -34,6 +37,17 @@ def has_thoughts(message: Message) -> bool:
 def thoughtless(items: Sequence[Item], until: int, counter: TokenCounter) -> tuple[Item, ...]:
     """The items without the thoughts of messages before number `until`; one that is all thought stays as it is."""
     return tuple(_without(item, counter) if item.seq < until else item for item in items)
+
+
+def thought_edits(before: Sequence[Item], after: Sequence[Item], known: Sequence[Edit]) -> tuple[Edit, ...]:
+    """What became of messages that lost their thoughts when something before them changed, those that are told already apart."""
+    told = {edit.seq for edit in known}
+    bare = {item.seq: item for item in after if not has_thoughts(item.message) and item.seq not in told}
+    return tuple(
+        Edit("thoughts", item.seq, item.tokens, bare[item.seq].tokens, VOID, handle_of(item.seq))
+        for item in before
+        if item.seq in bare and has_thoughts(item.message)
+    )
 
 
 def _bare(message: Message) -> Message:

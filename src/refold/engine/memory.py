@@ -28,7 +28,7 @@ from refold.core.plan import Decision, Plan, SummaryRequest, ahead, give_up, pla
 from refold.core.policy import Policy
 from refold.core.stages.shown import Edit
 from refold.core.summary.search import find
-from refold.core.thoughts import is_void
+from refold.core.thoughts import is_void, thought_edits
 from refold.core.view import View
 from refold.engine.bill import Bill
 from refold.engine.framing import frame_for
@@ -346,6 +346,8 @@ class Memory:
     ) -> None:
         """Write down a change to what is shown, so that it can be told and taken back."""
         before = self.folded
+        if before.shown.dialect.signed_thinking and not raw:
+            edits = (*edits, *thought_edits(before.items.items, after.items.items, edits))
         grown = after.whole - before.whole
         receipt = Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary)
         self.changes.append(Change(before, after, receipt, raw))

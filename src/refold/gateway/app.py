@@ -185,24 +185,7 @@ class Gateway:
             ticket.action = "off" if incoming.wishes.is_off else "passed"
             return
         try:
-            host = await self.host(owner)
-            if not host.resolved.settings.compaction.enabled:
-                ticket.action = "off"
-                return
-            if incoming.continues:
-                known = await continuing.whole(host.engine, incoming)
-                if known is None:
-                    return  # some of it never came by here: the provider alone can go on from it
-                incoming = known
-            terms = host.terms(
-                incoming.model, incoming.dialect.name, window=ticket.targets[0].window, wishes=incoming.wishes,
-                max_output=incoming.max_output,
-            )  # fmt: skip
-            author = self._authors.author(
-                host.resolved, terms, ticket.targets[0], ticket.headers, host.engine.cache, owner
-            )
-            hosted = await host.take(incoming, terms, author, ticket.targets[0].name)
-            ticket.host(incoming, hosted, additions_of(incoming, host.resolved.settings))
+            await self._host(ticket, incoming, await self.host(owner))
         except WireError:
             ticket.action = "unparsed"
         except StoreError as error:
@@ -213,6 +196,24 @@ class Gateway:
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason to refuse what the provider would take
             _log.error("a request could not be looked at: %s", where(error))
             ticket.action = "failed"
+
+    async def _host(self, ticket: Ticket, incoming: Incoming, host: Host) -> None:
+        target, settings = ticket.targets[0], host.resolved.settings
+        if not settings.compaction.enabled:
+            ticket.action = "off"
+            return
+        if incoming.continues:
+            known = await continuing.whole(host.engine, incoming)
+            if known is None:
+                return  # some of it never came by here: the provider alone can go on from it
+            incoming = known
+        wishes, output = incoming.wishes, incoming.max_output
+        terms = host.terms(
+            incoming.model, incoming.dialect.name, window=target.window, wishes=wishes, max_output=output
+        )
+        author = self._authors.author(host, terms, target, ticket.headers)
+        hosted = await host.take(incoming, terms, author, target.name)
+        ticket.host(incoming, hosted, additions_of(incoming, settings))
 
 
 class leaving:  # noqa: N801  # reads as a word: `async with leaving(receive)`

@@ -21,9 +21,9 @@ from msgspec import structs
 from refold.compose import Settings
 from refold.config import Resolved, summarisers_of
 from refold.gateway.forwarding import KEYS, Forwarder
+from refold.gateway.hosting import Host
 from refold.gateway.targets import Target
 from refold.model.dialect import DIALECTS, Dialect
-from refold.ports.summariser import SummaryCache
 from refold.ports.upstream import Upstream
 from refold.summarisers import ModelSummariser, Writer
 from refold.summarising import writer_for, writes_with_model
@@ -46,15 +46,10 @@ class Authors:
         self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
 
     def author(
-        self,
-        resolved: Resolved,
-        terms: Settings,
-        target: Target,
-        headers: Sequence[tuple[str, str]],
-        cache: SummaryCache,
-        owner: str,
+        self, host: Host, terms: Settings, target: Target, headers: Sequence[tuple[str, str]]
     ) -> ModelSummariser | None:
         """Who writes for a conversation; None where no model should."""
+        resolved, owner = host.resolved, host.engine.owner
         wished = resolved.settings.summariser
         if not (wished.enabled and writes_with_model(terms)) or (target.is_small and not wished.models):
             return None
@@ -62,7 +57,9 @@ class Authors:
         mark = sha256(repr(sorted(keys.items())).encode()).hexdigest()
         place = (owner, target.name, terms.model, terms.format, str(terms.window), mark, *wished.models)
         if place not in self._made:
-            self._made[place] = ModelSummariser(self._chain(resolved, terms, target, keys), cache=cache)
+            self._made[place] = ModelSummariser(
+                self._chain(resolved, terms, target, keys), cache=host.engine.cache
+            )
             if len(self._made) > MOST:
                 self._made.popitem(last=False)
         self._made.move_to_end(place)

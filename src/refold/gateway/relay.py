@@ -151,9 +151,13 @@ class Relay:
         """What an upstream says against the call, where something can still be done about it."""
         if not ticket.can_shrink:
             return None
-        if not coming.watcher.is_stream:
+        if coming.response.status >= 400:
             await self._hold(coming, lambda: False, None)
-            return b"".join(coming.held) if coming.response.status >= 400 else None
+            return b"".join(coming.held)
+        if not coming.watcher.is_stream:
+            if not ticket.is_stream:  # else it comes in some way that is not ours, and somebody waits for it
+                await self._hold(coming, lambda: False, None)
+            return None
         await self._hold(coming, lambda: coming.watcher.has_begun or coming.watcher.is_over, HOLD_S)
         return coming.watcher.failure if not coming.watcher.has_begun else None
 

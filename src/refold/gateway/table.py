@@ -54,7 +54,7 @@ class Table:
             return max(lines, key=lambda line: same_items(line.history, array), default=None)
         if len(array) < SHORT:
             return None
-        lately = islice(reversed(self._live.values()), LATELY)
+        lately = islice(reversed(self._named.get("", {}).values()), LATELY)
         return next((live.line for live in lately if live.line and _begins(live.line, array)), None)
 
     def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[Live, Found] | None:

@@ -66,6 +66,11 @@ class Ticket:
         return DIALECTS[name] if name else None
 
     @property
+    def is_stream(self) -> bool:
+        """Did the client ask for an answer piece by piece?"""
+        return self.incoming is not None and self.incoming.is_stream
+
+    @property
     def can_shrink(self) -> bool:
         return self.hosted is not None
 

@@ -153,7 +153,7 @@ class Owner:
 
     def overheard(self, others: list[Owner]) -> list[str]:
         """What was told to this owner and is about another's conversations."""
-        names = set().union(*(other.known for other in others)) - self.known
+        names = set().union(*(other.known for other in others)) - self.known - {*NAMES}
         about = [name for name in names if name.encode() in self.heard]
         return [f"{self.name} heard of {name}" for name in about] + [
             f"{self.name} heard {other}'s words" for other in foreign(self.name, bytes(self.heard))

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 
 import aiohttp
+import msgspec
 import pytest
 
 from refold.store.place import open_store
@@ -87,3 +88,24 @@ async def test_owners_who_say_the_same_never_meet_in_ten_thousand_acts(tmp_path,
         sys.stdout.write(
             f"\nOwners: {acts.total()} acts, {requests} requests at the provider, foreign words 0; {dict(acts)}\n"
         )
+
+
+@pytest.mark.feature("X3")
+async def test_a_conversation_without_a_name_never_joins_one_that_has_a_name(gate):
+    """Though every byte of it is the same so far."""
+    said = [{"role": ("user", "assistant")[at % 2], "content": f"Sentence {at}. " * 900} for at in range(5)]
+    told = []
+    for size, headers in (
+        (1, {"x_refold_conversation": "work"}),
+        (1, {}),
+        (3, {}),
+        (5, {"x_refold_conversation": "work"}),
+    ):
+        body = msgspec.json.encode({"model": "gpt-5", "messages": said[:size]})
+        _, found, _ = await gate.post("/v1/chat/completions", body, **headers)
+        told.append((found["x-refold-conversation"], found["x-refold-branch"]))
+    named, unnamed, later, again = told
+
+    assert named[0] == again[0] == "work"
+    assert unnamed[0] == later[0] != "work"
+    assert unnamed[1] == later[1] != named[1]

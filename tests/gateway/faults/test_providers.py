@@ -168,6 +168,29 @@ def test_reading_along_never_fails_whatever_comes(name, pieces, at):
     assert not watcher._is_lost
 
 
+async def test_a_stream_of_a_kind_that_is_not_known_is_handed_on_as_it_comes(rude):
+    gate, upstream = rude
+    may_end = asyncio.Event()
+
+    async def answer(line: Line) -> None:
+        await line.begin(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        await line.send(b'{"a":1}\n')
+        await may_end.wait()
+        await line.send(b'{"b":2}\n')
+        await line.end("end")
+
+    upstream.answer = answer
+    async with asyncio.timeout(10), connected(gate.url) as client:
+        await client.post(CHAT.path, CHAT.request, connection="close")
+        first = await client.read_until(b'{"a":1}\n')
+        may_end.set()
+        _, body, is_ended = split_answer(first + await client.read_all())
+
+        assert (body, is_ended) == (b'{"a":1}\n{"b":2}\n', True)
+
+
 async def test_a_provider_that_says_nothing_after_its_head_lets_the_client_go(rude, monkeypatch):
     monkeypatch.setattr(relay, "HOLD_S", 0.01)
     gate, upstream = rude
