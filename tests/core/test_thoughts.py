@@ -70,7 +70,9 @@ def test_a_message_that_is_all_thought_stays():
 def test_a_turn_at_work_with_thoughts_is_bound():
     assert folded(*AT_WORK).is_bound
     assert not folded(*DONE).is_bound
-    assert not folded(*DONE, user("three"), assistant("", ToolCall("c1", "read")), tool("c1", "text")).is_bound
+    assert not folded(
+        *DONE, user("three"), assistant("", ToolCall("c1", "read")), tool("c1", "text")
+    ).is_bound
     assert not folded(*AT_WORK, dialect=CHAT).is_bound
 
 

@@ -17,7 +17,11 @@ def as_anthropic(history):
     out = []
     for message in history:
         if message["role"] == "tool":
-            block = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
+            block = {
+                "type": "tool_result",
+                "tool_use_id": message["tool_call_id"],
+                "content": message["content"],
+            }
             out.append({"role": "user", "content": [block]})
         elif message["role"] == "assistant":
             said = [{"type": "text", "text": message["content"]}] if message.get("content") else []
@@ -39,7 +43,10 @@ def as_anthropic(history):
 async def chat_turns(client, upstream, turns):
     history = []
     for turn in range(turns):
-        upstream.script(say(f"Looking {turn}.", call("read", {"path": f"f{turn}.py"}, id=f"call_{turn}")), say(prose(turn, 25)))
+        upstream.script(
+            say(f"Looking {turn}.", call("read", {"path": f"f{turn}.py"}, id=f"call_{turn}")),
+            say(prose(turn, 25)),
+        )
         history.append({"role": "user", "content": GOAL if not turn else f"Step {turn}: {prose(turn, 20)}"})
         for _ in range(2):
             reply = await client.chat.completions.create(
@@ -56,14 +63,19 @@ async def chat_turns(client, upstream, turns):
 
 @pytest.mark.feature("N11")
 async def test_begun_with_the_openai_sdk_and_finished_with_the_anthropic_sdk():
-    async with ScriptedUpstream(window=WINDOW) as upstream, served(upstream, window=WINDOW, summariser_enabled=False) as gate:
+    async with (
+        ScriptedUpstream(window=WINDOW) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
         async with gate.openai(default_headers={"x-refold-conversation": "port"}) as client:
             history = as_anthropic(await chat_turns(client, upstream, CHAT_TURNS))
         async with gate.anthropic(default_headers={"x-refold-conversation": "port"}) as client:
             for turn in range(MORE_TURNS):
                 upstream.script(say(f"Going on {turn}."))
                 history.append({"role": "user", "content": f"Further {turn}: {prose(turn, 20)}"})
-                reply = await client.messages.create(model="claude-opus-4-8", max_tokens=300, messages=history)
+                reply = await client.messages.create(
+                    model="claude-opus-4-8", max_tokens=300, messages=history
+                )
                 history.append({"role": "assistant", "content": reply.content[0].text})
 
         never_refused(upstream)
@@ -94,7 +106,10 @@ async def test_what_a_summary_said_in_one_format_is_said_in_the_other(upstream_w
 
 @pytest.fixture
 async def upstream_with_summaries():
-    async with ScriptedUpstream(window=WINDOW) as upstream, served(upstream, window=WINDOW, summariser_enabled=False) as gate:
+    async with (
+        ScriptedUpstream(window=WINDOW) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
         yield upstream, gate
 
 
@@ -109,7 +124,11 @@ async def test_a_smaller_model_takes_over():
         async with gate.openai() as client:
             asked = {"messages": history}
             large = await client.chat.completions.with_raw_response.create(
-                model="gpt-4o", messages=[], max_tokens=100, extra_body=asked, extra_headers={"x-refold-window": "3000"}
+                model="gpt-4o",
+                messages=[],
+                max_tokens=100,
+                extra_body=asked,
+                extra_headers={"x-refold-window": "3000"},
             )
         assert large.headers["x-refold-action"] == "summarise"
         never_refused(upstream)

@@ -13,7 +13,20 @@ from refold.testing import Say, ScriptedUpstream, call, say
 from tests.gateway.conftest import served
 
 TURNS, WINDOW = 200, 8_000
-WORDS = "harbour lantern anchor signal cargo ballast rudder compass tide mooring beacon hull".split()
+WORDS = [
+    "harbour",
+    "lantern",
+    "anchor",
+    "signal",
+    "cargo",
+    "ballast",
+    "rudder",
+    "compass",
+    "tide",
+    "mooring",
+    "beacon",
+    "hull",
+]
 GOAL = "Port the invoice service to version 7 and never touch billing/ledger.py."
 
 
@@ -22,7 +35,9 @@ def prose(seed: int, words: int) -> str:
 
 
 def answers(turn: int) -> tuple[Say, Say]:
-    return say(f"I will look. {prose(turn, 8)}", call("read", {"path": f"src/f{turn}.py"})), say(prose(turn, 25))
+    return say(f"I will look. {prose(turn, 8)}", call("read", {"path": f"src/f{turn}.py"})), say(
+        prose(turn, 25)
+    )
 
 
 def question(turn: int) -> str:
@@ -39,7 +54,10 @@ def is_kept(upstream: ScriptedUpstream) -> bool:
 
 @pytest.mark.feature("N7", "X4", "X20")
 async def test_the_openai_sdk_streaming_chat_completions():
-    async with ScriptedUpstream(window=WINDOW) as upstream, served(upstream, window=WINDOW, summariser_enabled=False) as gate:
+    async with (
+        ScriptedUpstream(window=WINDOW) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
         history = []
         async with gate.openai() as client:
             for turn in range(TURNS):
@@ -67,7 +85,10 @@ async def test_the_openai_sdk_streaming_chat_completions():
 
 @pytest.mark.feature("N7", "X4")
 async def test_the_openai_sdk_with_responses():
-    async with ScriptedUpstream(window=WINDOW) as upstream, served(upstream, window=WINDOW, summariser_enabled=False) as gate:
+    async with (
+        ScriptedUpstream(window=WINDOW) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
         history = []
         async with gate.openai() as client:
             for turn in range(TURNS):
@@ -91,17 +112,30 @@ async def test_the_openai_sdk_with_responses():
 
 @pytest.mark.feature("N7", "X4", "X20")
 async def test_the_anthropic_sdk_streaming():
-    async with ScriptedUpstream(window=WINDOW) as upstream, served(upstream, window=WINDOW, summariser_enabled=False) as gate:
+    async with (
+        ScriptedUpstream(window=WINDOW) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
         history = []
         async with gate.anthropic() as client:
             for turn in range(TURNS):
                 upstream.script(*answers(turn))
                 history.append({"role": "user", "content": question(turn)})
                 for _ in range(2):
-                    asked = {"model": "claude-opus-4-8", "system": "You port code.", "messages": history, "max_tokens": 300}
+                    asked = {
+                        "model": "claude-opus-4-8",
+                        "system": "You port code.",
+                        "messages": history,
+                        "max_tokens": 300,
+                    }
                     async with client.messages.stream(**asked) as stream:
                         reply = await stream.get_final_message()
-                    history.append({"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in reply.content]})
+                    history.append(
+                        {
+                            "role": "assistant",
+                            "content": [b.model_dump(exclude_none=True) for b in reply.content],
+                        }
+                    )
                     results = [
                         {"type": "tool_result", "tool_use_id": block.id, "content": prose(turn, 90)}
                         for block in reply.content

@@ -45,9 +45,10 @@ class Served:
         if path.startswith("/v1/messages"):
             sent["anthropic-version"] = "2023-06-01"
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        async with aiohttp.ClientSession() as session, session.post(
-            f"{self.url}{path}", data=body, headers=sent, allow_redirects=False
-        ) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.url}{path}", data=body, headers=sent, allow_redirects=False) as response,
+        ):
             told = {name.lower(): value for name, value in response.headers.items()}
             return response.status, told, await response.read()
 

@@ -20,7 +20,9 @@ async def asked(gate, path, **fields):
 async def test_usage_is_asked_for_in_streams_and_does_not_reach_who_did_not_ask(upstream):
     async with served(upstream, compaction_include_usage=True) as gate:
         sent, told, answer = await asked(gate, "/v1/chat/completions", stream=True)
-        own, _, full = await asked(gate, "/v1/chat/completions", stream=True, stream_options={"include_usage": True})
+        own, _, full = await asked(
+            gate, "/v1/chat/completions", stream=True, stream_options={"include_usage": True}
+        )
 
         assert sent["stream_options"] == own["stream_options"] == {"include_usage": True}
         assert told["x-refold-added"] == "stream_options"
@@ -43,7 +45,11 @@ async def test_a_client_that_refuses_usage_is_left_alone(upstream):
 @pytest.mark.parametrize("size", [1, 2, 7, 50, 10_000])
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
 def test_the_chunk_with_usage_is_taken_out_wherever_the_stream_is_cut(size, end):
-    events = [b'data: {"choices":[{"delta":{"content":"h\xc3\xa9 usage"}}],"usage":null}', b'data: {"choices": [], "usage":{"a":1}}', b"data: [DONE]"]
+    events = [
+        b'data: {"choices":[{"delta":{"content":"h\xc3\xa9 usage"}}],"usage":null}',
+        b'data: {"choices": [], "usage":{"a":1}}',
+        b"data: [DONE]",
+    ]
     stream = end.join([*events, b""])
     strip = WithoutUsage()
     out = b"".join(strip.feed(stream[at : at + size]) for at in range(0, len(stream), size)) + strip.rest()

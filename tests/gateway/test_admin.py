@@ -25,7 +25,9 @@ async def asked(gate, method, path, body=None, key=""):
 
 async def talk(gate, messages=LONG, **headers):
     body = msgspec.json.encode({"model": "gpt-5", "messages": messages, "max_tokens": 100})
-    status, told, _ = await gate.post("/v1/chat/completions", body, x_refold_conversation="ships/1", **headers)
+    status, told, _ = await gate.post(
+        "/v1/chat/completions", body, x_refold_conversation="ships/1", **headers
+    )
     assert status == 200
     return told
 
@@ -56,7 +58,9 @@ async def test_a_compaction_that_is_asked_for_really_compacts_and_can_be_taken_b
 
     status, undone = await asked(gate, "POST", "conversations/ships/1/undo")
     assert (status, undone["undone"]) == (200, True)
-    await talk(gate, [*more, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "Really?"}])
+    await talk(
+        gate, [*more, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "Really?"}]
+    )
     assert len(gate.upstream.requests[-1].messages) == len(more) + 2
 
     _, sessions = await asked(gate, "GET", "conversations/ships/1/sessions")
@@ -80,7 +84,9 @@ async def test_receipts_tell_what_each_call_cost(gate):
 async def test_a_change_of_settings_holds_at_once_and_after_a_restart(upstream):
     async with served(upstream, window=8_000) as gate:
         store = gate.store
-        status, shown = await asked(gate, "POST", "config", {"compaction": {"preset": "lis"}, "notify.pruning": False})
+        status, shown = await asked(
+            gate, "POST", "config", {"compaction": {"preset": "lis"}, "notify.pruning": False}
+        )
         assert (status, shown["settings"]["compaction"]["preset"]) == (200, "lis")
         assert shown["origins"]["compaction.preset"] == "an update while it runs"
     async with served(upstream, window=8_000, store=store) as gate:

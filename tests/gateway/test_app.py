@@ -88,7 +88,11 @@ async def test_switched_off_for_a_request_nothing_is_looked_at(gate):
 
 
 async def test_a_wish_that_cannot_be_met_is_the_clients_to_mend(gate):
-    for wish in ({"x_refold_window": "many"}, {"x_refold_preset": "best"}, {"x_refold_upstream": "http://evil"}):
+    for wish in (
+        {"x_refold_window": "many"},
+        {"x_refold_preset": "best"},
+        {"x_refold_upstream": "http://evil"},
+    ):
         status, _, answer = await gate.post("/v1/chat/completions", ODD, **wish)
         assert status == 400
         assert msgspec.json.decode(answer)["error"]["message"]

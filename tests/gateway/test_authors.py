@@ -35,7 +35,9 @@ async def play(gate, turns, **headers):
     found = []
     for turn in range(1, turns, 2):
         body = msgspec.json.encode({"model": "gpt-5", "messages": told(turn), "max_tokens": 100})
-        status, said, _ = await gate.post("/v1/chat/completions", body, x_refold_conversation="ships", **headers)
+        status, said, _ = await gate.post(
+            "/v1/chat/completions", body, x_refold_conversation="ships", **headers
+        )
         assert status == 200
         found.append(said["x-refold-action"])
         for live in (await gate.gateway.host("local")).table:
@@ -45,7 +47,10 @@ async def play(gate, turns, **headers):
 
 @pytest.mark.feature("N4", "L10")
 async def test_a_summary_is_there_when_it_is_needed_and_nobody_waited_for_it():
-    async with ScriptedUpstream(window=WINDOW, otherwise=either) as upstream, served(upstream, window=WINDOW) as gate:
+    async with (
+        ScriptedUpstream(window=WINDOW, otherwise=either) as upstream,
+        served(upstream, window=WINDOW) as gate,
+    ):
         actions = await play(gate, 101, authorization="Bearer client-own")
 
         questions = [one for one in upstream.requests if is_question(one)]
@@ -62,7 +67,10 @@ async def test_a_model_that_cannot_write_costs_no_call_its_answer():
     def fails(received):
         return Refuse(500) if is_question(received) else "Fine."
 
-    async with ScriptedUpstream(window=WINDOW, otherwise=fails) as upstream, served(upstream, window=WINDOW) as gate:
+    async with (
+        ScriptedUpstream(window=WINDOW, otherwise=fails) as upstream,
+        served(upstream, window=WINDOW) as gate,
+    ):
         actions = await play(gate, 101)
 
         assert "summarise" in actions
@@ -85,7 +93,10 @@ async def test_another_model_with_another_key_may_write():
 
 
 async def test_whoever_asks_last_pays_for_what_is_written_after():
-    async with ScriptedUpstream(window=WINDOW, otherwise=either) as upstream, served(upstream, window=WINDOW) as gate:
+    async with (
+        ScriptedUpstream(window=WINDOW, otherwise=either) as upstream,
+        served(upstream, window=WINDOW) as gate,
+    ):
         await play(gate, 101, authorization="Bearer anna")
         before = len(upstream.requests)
         await play(gate, 201, authorization="Bearer ben")

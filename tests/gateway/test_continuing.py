@@ -26,14 +26,19 @@ async def test_a_chain_goes_on_at_the_provider_and_is_recorded_here(gate):
 
 @pytest.mark.feature("X4", "N7")
 async def test_a_chain_that_fills_the_window_goes_on_from_what_was_seen_here():
-    async with ScriptedUpstream(window=6_000) as upstream, served(
-        upstream, window=6_000, summariser_enabled=False
-    ) as gate, gate.openai() as client:
+    async with (
+        ScriptedUpstream(window=6_000) as upstream,
+        served(upstream, window=6_000, summariser_enabled=False) as gate,
+        gate.openai() as client,
+    ):
         previous = None
         for turn in range(40):
             upstream.script(prose(turn, 60))
             reply = await client.responses.create(
-                model="gpt-5", input=f"Step {turn}: {prose(turn, 60)}", previous_response_id=previous, max_output_tokens=200
+                model="gpt-5",
+                input=f"Step {turn}: {prose(turn, 60)}",
+                previous_response_id=previous,
+                max_output_tokens=200,
             )
             previous = reply.id
 

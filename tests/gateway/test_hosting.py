@@ -99,7 +99,9 @@ async def test_conversations_with_names_never_meet(gate):
 async def test_what_goes_on_from_nothing_is_a_branch_of_its_own_in_a_named_conversation(gate):
     main = await ask(gate, say("Fix the bug.", "Sure.", "Go on."), x_refold_conversation="work")
     title = await ask(gate, say("Write a title."), x_refold_conversation="work")
-    later = await ask(gate, say("Fix the bug.", "Sure.", "Go on.", "Done.", "Thanks."), x_refold_conversation="work")
+    later = await ask(
+        gate, say("Fix the bug.", "Sure.", "Go on.", "Done.", "Thanks."), x_refold_conversation="work"
+    )
 
     assert title["x-refold-branch"] != main["x-refold-branch"] == later["x-refold-branch"]
     assert await texts(gate, title) == ["Write a title."]
@@ -108,7 +110,10 @@ async def test_what_goes_on_from_nothing_is_a_branch_of_its_own_in_a_named_conve
 @pytest.mark.feature("X3")
 async def test_how_a_client_writes_its_history_down_does_not_matter(gate):
     first = await ask(gate, say("one", "Fine.", "two"))
-    blocks = [{"role": one["role"], "content": [{"type": "text", "text": one["content"]}]} for one in say("one", "Fine.", "two")]
+    blocks = [
+        {"role": one["role"], "content": [{"type": "text", "text": one["content"]}]}
+        for one in say("one", "Fine.", "two")
+    ]
     second = await ask(gate, [*blocks, *say("one", "Fine.", "two", "Fine.", "three")[3:]])
 
     assert second["x-refold-branch"] == first["x-refold-branch"]

@@ -13,7 +13,9 @@ OTHER = "3b241101-e2bb-4255-8caf-4136c566a962"
 
 
 def named(headers=None, **fields):
-    return name_of(headers or {}, {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in fields.items()})
+    return name_of(
+        headers or {}, {key: msgspec.Raw(msgspec.json.encode(value)) for key, value in fields.items()}
+    )
 
 
 @pytest.mark.feature("X3")
@@ -44,14 +46,22 @@ def test_of_two_ids_in_one_text_the_last_is_the_sessions():
 
 
 def test_a_name_that_is_too_long_or_cannot_be_printed_is_known_by_its_hash():
-    long, odd = named({"x-refold-conversation": "x" * (MAX_NAME + 1)}), named({"x-refold-conversation": "a\x07b"})
+    long, odd = (
+        named({"x-refold-conversation": "x" * (MAX_NAME + 1)}),
+        named({"x-refold-conversation": "a\x07b"}),
+    )
     assert len(long) == len(odd) == 32
     assert long != odd
     assert named({"x-refold-conversation": "x" * MAX_NAME}) == "x" * MAX_NAME
 
 
 def test_wishes():
-    told = {"x-refold": " OFF", "x-refold-preset": "lis", "x-refold-window": "32000", "x-refold-upstream": "mine"}
+    told = {
+        "x-refold": " OFF",
+        "x-refold-preset": "lis",
+        "x-refold-window": "32000",
+        "x-refold-upstream": "mine",
+    }
     assert wishes_of(told) == Wishes(is_off=True, preset="lis", window=32_000, upstream="mine")
     assert wishes_of({}) == Wishes()
 
@@ -65,7 +75,12 @@ def test_a_window_is_a_number_of_tokens(window):
 def test_what_a_request_says_of_itself():
     body = b'{"model":"m","stream":true,"max_completion_tokens":50,"max_tokens":90,"messages":[ {"role":"user"} ]}'
     found = read_incoming("/v1/chat/completions", {}, body)
-    assert (found.model, found.is_stream, found.max_output, found.array) == ("m", True, 50, b'[ {"role":"user"} ]')
+    assert (found.model, found.is_stream, found.max_output, found.array) == (
+        "m",
+        True,
+        50,
+        b'[ {"role":"user"} ]',
+    )
     assert not found.continues
 
 

@@ -11,7 +11,10 @@ from tests.gateway.conftest import served, target_for
 
 async def listed(gate, **headers):
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with aiohttp.ClientSession() as session, session.get(f"{gate.url}/v1/models", headers=sent) as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{gate.url}/v1/models", headers=sent) as response,
+    ):
         return response.status, msgspec.json.decode(await response.read())
 
 

@@ -21,14 +21,19 @@ def marks(body: bytes) -> int:
 
 
 async def post(gate, messages, **fields):
-    body = msgspec.json.encode({"model": "claude-opus-4-8", "max_tokens": 200, "messages": messages, **fields})
+    body = msgspec.json.encode(
+        {"model": "claude-opus-4-8", "max_tokens": 200, "messages": messages, **fields}
+    )
     status, told, _ = await gate.post("/v1/messages", body, x_refold_conversation="c")
     assert status == 200
     return body, gate.upstream.requests[-1].body, told
 
 
 def chapters(count):
-    return [{"role": ("user", "assistant")[n % 2], "content": f"Chapter {n}: {prose(n, 60)}"} for n in range(count)]
+    return [
+        {"role": ("user", "assistant")[n % 2], "content": f"Chapter {n}: {prose(n, 60)}"}
+        for n in range(count)
+    ]
 
 
 @pytest.mark.feature("L9")
@@ -58,9 +63,10 @@ async def test_a_client_that_marks_its_own_prefixes_is_left_alone(upstream):
 
 @pytest.mark.feature("L9", "X4")
 async def test_the_clients_marks_stay_where_they_are_after_a_compaction_and_are_never_more_than_four():
-    async with ScriptedUpstream(window=WINDOW, otherwise="Fine.") as upstream, served(
-        upstream, window=WINDOW, summariser_enabled=False
-    ) as gate:
+    async with (
+        ScriptedUpstream(window=WINDOW, otherwise="Fine.") as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
         actions = []
         for turn in range(1, 121, 2):
             messages = chapters(turn)
@@ -78,12 +84,17 @@ async def test_the_clients_marks_stay_where_they_are_after_a_compaction_and_are_
 
 @pytest.mark.feature("X4")
 async def test_fields_and_tools_that_nobody_knows_survive_a_compaction():
-    async with ScriptedUpstream(window=WINDOW, otherwise="Fine.") as upstream, served(
-        upstream, window=WINDOW, summariser_enabled=False
-    ) as gate:
-        odd = {"betas": ["x-2099"], "tools": [{"type": "web_search_20250305", "name": "web_search"}], "top_k": 3}
+    async with (
+        ScriptedUpstream(window=WINDOW, otherwise="Fine.") as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
+        odd = {
+            "betas": ["x-2099"],
+            "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+            "top_k": 3,
+        }
         for turn in range(1, 121, 2):
-            _, sent, told = await post(gate, chapters(turn), **odd)
+            _, sent, _ = await post(gate, chapters(turn), **odd)
         fields = msgspec.json.decode(sent)
         assert len(fields["messages"]) < 60
         assert {key: fields[key] for key in odd} == odd
@@ -91,9 +102,11 @@ async def test_fields_and_tools_that_nobody_knows_survive_a_compaction():
 
 @pytest.mark.feature("L13", "X4")
 async def test_thinking_goes_through_tool_loops_and_compactions_as_it_came_or_not_at_all():
-    async with ScriptedUpstream(window=WINDOW, binds_thinking=True) as upstream, served(
-        upstream, window=WINDOW, summariser_enabled=False
-    ) as gate, gate.anthropic() as client:
+    async with (
+        ScriptedUpstream(window=WINDOW, binds_thinking=True) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+        gate.anthropic() as client,
+    ):
         history = []
         for turn in range(40):
             upstream.script(
@@ -106,7 +119,9 @@ async def test_thinking_goes_through_tool_loops_and_compactions_as_it_came_or_no
                     model="claude-opus-4-8", max_tokens=1_500, messages=history,
                     thinking={"type": "enabled", "budget_tokens": 1_024},
                 )  # fmt: skip
-                history.append({"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in reply.content]})
+                history.append(
+                    {"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in reply.content]}
+                )
                 results = [
                     {"type": "tool_result", "tool_use_id": block.id, "content": prose(turn, 60)}
                     for block in reply.content
@@ -120,9 +135,10 @@ async def test_thinking_goes_through_tool_loops_and_compactions_as_it_came_or_no
 
 @pytest.mark.feature("L9")
 async def test_a_mark_that_moves_on_does_not_stay_on_what_was_shortened():
-    async with ScriptedUpstream(window=8_000) as upstream, served(
-        upstream, window=8_000, summariser_enabled=False
-    ) as gate:
+    async with (
+        ScriptedUpstream(window=8_000) as upstream,
+        served(upstream, window=8_000, summariser_enabled=False) as gate,
+    ):
         mark = {"cache_control": {"type": "ephemeral"}}
         system = [{"type": "text", "text": f"Rule {n}.", **mark} for n in range(2)]
         history, actions = [{"role": "user", "content": blocks("Go.")}], []
@@ -134,18 +150,28 @@ async def test_a_mark_that_moves_on_does_not_stay_on_what_was_shortened():
             actions.append(told["x-refold-action"])
             assert marks(sent) == 3
             assert "cache_control" in msgspec.json.decode(sent)["messages"][-1]["content"][-1]
-            result = {"type": "tool_result", "tool_use_id": f"toolu_{turn + 1}", "content": "a line of output\n" * 600}
-            said = [{"type": "text", "text": "Running."}, {"type": "tool_use", "id": f"toolu_{turn + 1}", "name": "run", "input": {"n": turn}}]
+            result = {
+                "type": "tool_result",
+                "tool_use_id": f"toolu_{turn + 1}",
+                "content": "a line of output\n" * 600,
+            }
+            said = [
+                {"type": "text", "text": "Running."},
+                {"type": "tool_use", "id": f"toolu_{turn + 1}", "name": "run", "input": {"n": turn}},
+            ]
             history += [{"role": "assistant", "content": said}, {"role": "user", "content": [result]}]
         assert "reduce" in actions
 
 
 async def test_instructions_that_leave_no_room_leave_all_the_same():
-    async with ScriptedUpstream(window=3_000, otherwise="Fine.") as upstream, served(
-        upstream, window=3_000, summariser_enabled=False
-    ) as gate:
+    async with (
+        ScriptedUpstream(window=3_000, otherwise="Fine.") as upstream,
+        served(upstream, window=3_000, summariser_enabled=False) as gate,
+    ):
         system = "A rule that is long. " * 450
-        body = msgspec.json.encode({"model": "claude-opus-4-8", "max_tokens": 900, "system": system, "messages": chapters(3)})
+        body = msgspec.json.encode(
+            {"model": "claude-opus-4-8", "max_tokens": 900, "system": system, "messages": chapters(3)}
+        )
         status, _, answer = await gate.post("/v1/messages", body)
         assert status == 400
         assert b"prompt is too long" in answer or b"max_tokens" in answer

@@ -61,7 +61,11 @@ async def test_a_refusal_inside_a_stream_is_answered_with_less_too(wording, upst
 @pytest.mark.feature("O12")
 async def test_when_nothing_smaller_helps_the_providers_own_error_reaches_the_client(upstream):
     async with served(upstream) as gate:
-        refusal = Refuse(400, "This model's maximum context length is 10 tokens. However, you requested 99.", code="context_length_exceeded")
+        refusal = Refuse(
+            400,
+            "This model's maximum context length is 10 tokens. However, you requested 99.",
+            code="context_length_exceeded",
+        )
         upstream.script(otherwise=refusal)
         status, _, answer = await gate.post("/v1/chat/completions", body_of())
 
@@ -112,12 +116,14 @@ async def test_a_client_that_goes_away_ends_the_call_upstream_and_what_came_is_k
     async with served(upstream) as gate:
         upstream.script(Slow(say("One two three four five six seven eight nine ten."), between_s=0.05))
         async with aiohttp.ClientSession() as session:
-            response = await session.post(f"{gate.url}/v1/chat/completions", data=body_of(LONG[:1], stream=True))
+            response = await session.post(
+                f"{gate.url}/v1/chat/completions", data=body_of(LONG[:1], stream=True)
+            )
             await response.content.readany()
             response.close()
         name = (await gate.store.conversations("local"))[0].id
-        while not (calls := await gate.store.calls("local", name)):
-            await asyncio.sleep(0.01)
+        while not (calls := await gate.store.calls("local", name)):  # noqa: ASYNC110
+            await asyncio.sleep(0)  # until the gateway has noticed
 
         kept = msgspec.json.decode(await gate.store.reply_to("local", calls[-1].id))
         assert kept["is_whole"] is False

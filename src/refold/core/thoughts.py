@@ -15,7 +15,6 @@ from refold.core.stages.shown import Edit, Item, handle_of
 from refold.model.message import Message, Reasoning
 from refold.model.tokens import TokenCounter
 
-
 _VOID = re.compile(rb"(?i)signature.{0,80}thinking|thinking.{0,80}signature|prefix_binding")
 """Providers' words for a thought that does not hold. Bounded, and over the beginning of an answer only."""
 MOST_BYTES = 4_096

@@ -33,7 +33,9 @@ class _Reply(Struct):
     is_whole: bool = False
 
 
-async def note_response(engine: HostEngine, talk: HostedConversation, size: int, response: str, call: str) -> None:
+async def note_response(
+    engine: HostEngine, talk: HostedConversation, size: int, response: str, call: str
+) -> None:
     """Remember what a response answered: the first `size` messages of a branch."""
     found = msgspec.msgpack.encode(Answered(talk.id, talk.branch, call, size))
     await engine.store.learn(engine.owner, TOPIC, response, found, engine.now)

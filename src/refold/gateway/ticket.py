@@ -26,7 +26,9 @@ from refold.gateway.watching import Outcome, Watcher
 from refold.model.dialect import DIALECTS, RESPONSES, Dialect
 from refold.model.errors import RecoverySpent
 
-Action: TypeAlias = Literal["none", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"]
+Action: TypeAlias = Literal[
+    "none", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"
+]
 """What was done: nothing, something made shorter, something summarised, made smaller after a refusal; or why nothing could be:
 the client does not want it, it cannot be read, it could not be kept, something of ours failed, it is no conversation."""
 

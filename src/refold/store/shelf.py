@@ -161,7 +161,7 @@ class Shelf:
             Place(one, head.conversation, branch, size, head.next_seq, head.format)
             for one in hashes
             for branch, size in self.chains.get(one, ())
-            if (head := self.heads[branch])
+            for head in (self.heads[branch],)
         ]
         return sorted(found, key=lambda at: (at.size == at.length, order[at.branch], at.size), reverse=True)
 
