@@ -136,7 +136,9 @@ def test_it_ends_quietly(serve, upstream, how):
     code, told = served.end(how)
 
     assert code == 0
-    assert told.endswith("Ctrl-C ends it.\n")
+    notice, _, logged = told.partition("Ctrl-C ends it.\n")
+    assert notice
+    assert [line.split()[3:5] for line in logged.splitlines()] == [["POST", "/v1/chat/completions"]]
 
 
 def test_without_anything_a_script_answers_and_says_so(serve):

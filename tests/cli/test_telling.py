@@ -90,7 +90,7 @@ def test_a_call_that_is_not_there(kept, store):
     assert "no calls were recorded" in kept("show", "shifts", "--as-sent", "1").err
     assert "no calls were recorded" in kept("show", "shifts", "--calls").err
     talk_on(store)
-    assert "there is no call '9'" in kept("show", "shifts", "--as-sent", "9").err
+    assert "there is no call 'nine'" in kept("show", "shifts", "--as-sent", "nine").err
 
 
 def test_one_question_at_a_time(kept):

@@ -114,10 +114,10 @@ def test_an_interrupted_import_leaves_nothing_half_done(refold, tmp_path):
     )
     _, err = process.communicate(timeout=60)
 
-    assert process.returncode == 130, err
+    assert process.returncode in (0, 130), err  # it may come too late: then everything is there
     assert b"Traceback" not in err
     listed = json.loads(refold("conversations", "--json"))["conversations"]
-    assert sum(one["messages"] for one in listed) in (0, 134)
+    assert sum(one["messages"] for one in listed) in ((0, 134) if process.returncode else (134,))
     refold("doctor")
 
 

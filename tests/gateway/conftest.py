@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from io import BytesIO
 from itertools import count
 from typing import Any
 
@@ -47,7 +48,7 @@ class Served:
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         async with (
             aiohttp.ClientSession() as session,
-            session.post(f"{self.url}{path}", data=body, headers=sent, allow_redirects=False) as response,
+            session.post(f"{self.url}{path}", data=BytesIO(body), headers=sent, allow_redirects=False) as response,
         ):
             told = {name.lower(): value for name, value in response.headers.items()}
             return response.status, told, await response.read()

@@ -55,7 +55,7 @@ async def whole(engine: HostEngine, incoming: Incoming) -> Incoming | None:
     if any(one.format != incoming.dialect.name or not one.body for one in asked):
         return None
     items = [*(one.body for one in asked), *map(bytes, said), *map(bytes, read_list(incoming.array or b"[]"))]
-    fields = {key: raw for key, raw in incoming.fields.items() if key != PREVIOUS}
+    fields = {name: raw for name, raw in incoming.fields.items() if name != PREVIOUS}
     fields[incoming.dialect.messages_key] = Raw(b"[" + b",".join(items) + b"]")
     return structs.replace(incoming, fields=fields)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Iterable, Mapping
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -23,6 +24,8 @@ SILENCE_S = 600.0
 """How long nothing may come: models think for minutes, and the clients have their own patience."""
 IDLE_S = 30.0
 """How long a connection is kept for the next request: providers close theirs after a minute or so."""
+AT_ONCE_BYTES = 1024 * 1024
+"""Of a body that is written in one go: larger ones go piece by piece, and others are served in between."""
 _HOP = frozenset(
     (
         "connection",
@@ -81,7 +84,7 @@ class Forwarder:
         return await self.session(is_private=target.is_private).request(
             method,
             URL(address, encoded=True),
-            data=body,
+            data=BytesIO(body) if body and len(body) > AT_ONCE_BYTES else body,
             headers=headers,
             allow_redirects=False,
             auto_decompress=False,  # what comes compressed unasked is handed on so, and nobody unpacks a bomb

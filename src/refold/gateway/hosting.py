@@ -19,7 +19,17 @@ from refold.engine.notes import inherited
 from refold.engine.snapshot import summaries_in
 from refold.gateway.hosted import HostedConversation, Made, Moved, Terms
 from refold.gateway.incoming import Incoming, Wishes
-from refold.gateway.lines import Found, Line, Seen, boundary, chain_key, find, is_own_way, read_line
+from refold.gateway.lines import (
+    Found,
+    Line,
+    Seen,
+    boundary,
+    chain_key,
+    check_new,
+    find,
+    is_own_way,
+    read_line,
+)
 from refold.gateway.table import Table
 from refold.keeping import Engine
 from refold.model.errors import Conflict, StoreError
@@ -258,6 +268,7 @@ class Host:
         """The branch to go on with. A conversation that goes on in another format has a branch for each: what the client
         sends is kept as it sends it.
         """
+        check_new(line, found)
         engine, model, wire = self.engine, incoming.model, incoming.dialect.name
         if found is None:
             mark = line.hashes[-1] if line.hashes else b""

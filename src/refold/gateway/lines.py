@@ -18,11 +18,17 @@ from refold.model.dialect import Dialect
 from refold.model.message import Message
 from refold.ports.store import Place
 from refold.wire.history import History, Reading, read_history
+from refold.wire.reading import too_many
 
 Look: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Place]]]
 FIRST_LOOK, LOOK_GROWS = 8, 8
 """Hashes of the first question to the store, and how many times more of each further one: what is new is mostly a reply and
 its results."""
+
+MOST_PARTS = 2_000
+"""Of one message: providers take some hundred images or calls, and some of our work grows with the square of them."""
+MOST_NEW = 10_000
+"""Messages that a request may bring at once: five times a long conversation, and a second of work. What brings more passes by."""
 
 
 class Line(Struct, frozen=True):
@@ -68,9 +74,11 @@ def read_line(array: bytes, dialect: Dialect, key: bytes, before: Line | None = 
     """Read a request's list of messages, as far as it is not that of the request before.
 
     Raises:
-        WireError: something in it is no message of this format.
+        WireError: something in it is no message of this format, or has more parts than any message.
     """
     reading = read_history(array, dialect, before.history if before else None)
+    if any(len(message.parts) > MOST_PARTS for message in reading.messages):
+        raise too_many("parts", MOST_PARTS, "a message")
     if before is None or reading.known <= before.offset:
         return _read_all(read_history(array, dialect) if reading.known else reading, dialect, key)
     known = reading.known - before.offset
@@ -139,6 +147,15 @@ async def boundary(hashes: Sequence[bytes], look: Look, branch: str, size: int) 
 
 def _worth(found: Found) -> tuple[int, bool]:
     return found.known, found.goes_on
+
+
+def check_new(line: Line, found: Found | None) -> None:
+    """
+    Raises:
+        WireError: it brings more messages that nobody has seen than can be taken in while others wait.
+    """
+    if len(line) - (found.known if found else 0) > MOST_NEW:
+        raise too_many("new messages", MOST_NEW, "the request")
 
 
 def is_own_way(line: Line, known: int) -> bool:

@@ -86,6 +86,16 @@ LISTS = {
     "nested lists": said(b"[" * DEEP + b"]" * DEEP),
     "nested objects": said(b'{"a":' * DEEP + b"1" + b"}" * DEEP),
     "nested lists that never end": b"[" * DEEP,
+    "many images in one message": said(
+        b"[%s]"
+        % b",".join([b'{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}'] * 20_000)
+    ),
+    "many calls in one message": said(
+        b"null",
+        b'"assistant"',
+        b',"tool_calls":[%s]'
+        % b",".join([b'{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}'] * 20_000),
+    ),
     "many small messages": b"[%s]" % b",".join([b'{"role":"user","content":"a"}'] * 20_000),
 }
 WHOLE = {

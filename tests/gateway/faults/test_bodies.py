@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refold.gateway import lines
 from tests.gateway.conftest import served
-from tests.gateway.faults.bodies import HI, KEYS, LISTS, around, bodies, is_own_shape, said
+from tests.gateway.faults.bodies import HI, KEYS, around, bodies, is_own_shape, said
 from tests.gateway.faults.pieces import STREAMS, Loose
 from tests.gateway.faults.wires import PATHS, connected
 
-MANY = "many small messages"
 FORMATS = list(PATHS)
 MIB = 1024 * 1024
 
@@ -39,17 +39,11 @@ async def wrong_with(gate, path: str, body: bytes) -> str:
 async def test_whatever_a_body_holds_it_is_refused_in_the_clients_words_or_sent_on_as_it_came(gate, name):
     found = {}
     for what, body in bodies(name).items():
-        if what != MANY and (wrong := await wrong_with(gate, PATHS[name], body)):
+        if wrong := await wrong_with(gate, PATHS[name], body):
             found[what] = wrong
 
     assert found == {}
     assert (await gate.post(PATHS[name], around(name, HI)))[0] == 200
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
-async def test_very_many_messages_are_a_conversation_like_any_other(gate, name):
-    assert await wrong_with(gate, PATHS[name], around(name, LISTS[MANY])) == ""
 
 
 @pytest.mark.parametrize(
@@ -179,3 +173,17 @@ async def test_a_message_that_is_unreadable_spoils_no_conversation(gate):
         good += [{"role": "assistant", "content": "Fine."}, {"role": "user", "content": "more"}]
     head = await gate.store.head("local", "talk", told["x-refold-branch"])
     assert len(await gate.store.messages(head)) == len(good) - 2
+
+
+async def test_more_than_can_be_taken_in_at_once_passes_by_and_what_is_known_may_be_longer(gate, monkeypatch):
+    monkeypatch.setattr(lines, "MOST_NEW", 20)
+    said = [{"role": ("user", "assistant")[at % 2], "content": f"Sentence {at}."} for at in range(41)]
+    told = []
+    for size in (41, 15, 31, 41):
+        body = msgspec.json.encode({"model": "gpt-5", "messages": said[:size]})
+        _, found, _ = await gate.post(PATHS["chat"], body)
+        told.append(found["x-refold-action"])
+
+    assert told == ["unparsed", "none", "none", "none"]
+    (listed,) = await gate.store.conversations("local")
+    assert listed.messages == 41
