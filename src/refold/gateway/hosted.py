@@ -17,7 +17,7 @@ from refold.core.policy import Policy
 from refold.durable import DurableConversation
 from refold.engine.framing import frame_for
 from refold.engine.hindsight import Sent, noted_call
-from refold.engine.learning import keep_learnt
+from refold.engine.learning import begin_with, keep_learnt
 from refold.engine.receipts import Receipt
 from refold.gateway.watching import Outcome
 from refold.model.budget import Budget
@@ -97,6 +97,11 @@ class HostedConversation(DurableConversation):
         made = self._noted(await self._kept(lambda: self._take(size, messages, terms), writes=bool(messages)))
         self._write_ahead()
         return made
+
+    async def begin(self) -> None:
+        """Go on with a branch of which nothing is there yet, and what is known about its model."""
+        self._is_behind, self._is_open = False, True
+        await begin_with(self._journal, self._talk.memory)
 
     def carry(self, summary: Summary | None) -> None:
         """Begin with a summary of the first messages that was written elsewhere, once there is need for one."""

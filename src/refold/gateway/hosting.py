@@ -15,6 +15,7 @@ from msgspec import Raw, Struct, structs
 
 from refold.compose import Settings, budget_for, policy_for
 from refold.config import Resolved, limit_for, policy_of
+from refold.engine.journal import Journal
 from refold.engine.notes import inherited
 from refold.engine.snapshot import summaries_in
 from refold.gateway.hosted import HostedConversation, Made, Moved, Terms
@@ -90,14 +91,22 @@ class HostEngine(Engine):
     async def host(self, head: Head, **settings: Any) -> HostedConversation:
         chosen = {"summariser": self._summariser, "max_spend": self._max_spend, **self._settings, **settings}
         model = chosen.pop("model", "") or head.model
-        journal, upstream = await self._journal(head), chosen.pop("upstream", "")
-        journal.learns = (
-            f"{model}@{upstream}" if model else ""
-        )  # the same name may mean another window elsewhere
+        upstream, is_new = chosen.pop("upstream", ""), not (head.next_seq or head.notes or head.epoch)
+        journal = self._begun(head) if is_new else await self._journal(head)
+        # The same name may mean another window elsewhere.
+        journal.learns = f"{model}@{upstream}" if model else ""
         talk = HostedConversation(model, journal, holder=self._holder, **chosen)
-        await talk.load()
+        await (talk.begin() if is_new else talk.load())
         self._opened.add(talk)
         return talk
+
+    def _begun(self, head: Head) -> Journal:
+        """A branch of which nothing is there to be read yet."""
+        session = Session(id=head.session, branch=head.branch, first=0, at=self._clock())
+        keeps, meaning = self._keeps_content, self._meaning
+        return Journal(
+            self.store, head, session, self._clock, self._new_id, keeps_content=keeps, meaning=meaning
+        )
 
     async def root(self, name: str, mark: bytes, model: str, wire: str) -> Head:
         """A line that goes on from nothing that was seen before. Two who begin the same at the same time begin one."""

@@ -8,7 +8,7 @@ import anthropic
 import msgspec
 import openai
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.gateway import lines
@@ -146,7 +146,6 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 @given(asked=st.lists(requests(), min_size=1, max_size=8))
-@settings(max_examples=40)
 def test_nothing_that_looks_like_a_request_is_a_fault_of_ours(asked):
     asyncio.run(_ask_all(asked))
 

@@ -8,7 +8,7 @@ import zlib
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.gateway import relay
@@ -156,7 +156,6 @@ LINES = st.sampled_from(
     pieces=st.lists(LINES | st.binary(max_size=6), max_size=30),
     at=st.integers(0, 400),
 )
-@settings(max_examples=150)
 def test_reading_along_never_fails_whatever_comes(name, pieces, at):
     stream = STREAMS[name].encode()
     watcher = Watcher(DIALECTS[name], "text/event-stream")
