@@ -48,7 +48,9 @@ class Served:
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         async with (
             aiohttp.ClientSession() as session,
-            session.post(f"{self.url}{path}", data=BytesIO(body), headers=sent, allow_redirects=False) as response,
+            session.post(
+                f"{self.url}{path}", data=BytesIO(body), headers=sent, allow_redirects=False
+            ) as response,
         ):
             told = {name.lower(): value for name, value in response.headers.items()}
             return response.status, told, await response.read()
