@@ -81,22 +81,21 @@ async def grown(store, name: str, size: int, *, report) -> object:
     return talk
 
 
-async def lived(store, size: int, repeat: int, *, report) -> dict[str, float]:
-    """Append and prepare when warm, and opening when cold."""
-    name = f"long-{size}"
-    talk = await grown(store, name, size, report=report)
-    writer, add, prepare = Writer(99, 0.3), [], []
+async def lived(store, sizes: list[int], repeat: int, *, report) -> dict[int, dict[str, float]]:
+    """Append and prepare when warm, and opening when cold; conversations of all sizes in turns."""
+    talks = {size: await grown(store, f"long-{size}", size, report=report) for size in sizes}
+    times: dict = {size: {"add_ms": [], "context_ms": [], "open_ms": []} for size in sizes}
     for number in range(repeat):
-        for message in turn(writer, size + number):
-            add.append(await took(talk.add(message)))
-        if message["role"] == "assistant":
-            await talk.add({"role": "user", "content": "go on"})
-        prepare.append(await took(talk.context()))
-    cold = [await took(engine(store).conversation(name)) for _ in range(repeat)]
+        for size, talk in talks.items():
+            found = times[size]
+            for message in turn(Writer(number, 0.3), size + number):
+                found["add_ms"].append(await took(talk.add(message)))
+            if message["role"] == "assistant":
+                await talk.add({"role": "user", "content": "go on"})
+            found["context_ms"].append(await took(talk.context()))
+            found["open_ms"].append(await took(engine(store).conversation(f"long-{size}")))
     return {
-        "add_ms": statistics.median(add),
-        "context_ms": statistics.median(prepare),
-        "open_ms": statistics.median(cold),
+        size: {key: statistics.median(each) for key, each in found.items()} for size, found in times.items()
     }
 
 
@@ -279,7 +278,7 @@ async def measured(kinds: list[str], sizes: list[int], parts: list[str], *, repo
         if name == "append":
             return await appended(kind, store, place)
         if name == "sizes":
-            return {size: await lived(store, size, 15, report=report) for size in sizes}
+            return await lived(store, sizes, 15, report=report)
         if name == "search":
             return await searched(store, report=report)
         return await {"load": loaded_each, "crowd": crowded}[name](store)

@@ -127,7 +127,7 @@ def throughput(case: Small, proxies: Sequence[Proxy], effort: Effort) -> dict[Pr
             report(f"{case.name}: {proxy.name}, {AT_ONCE} at once, round {turn + 1}")
             feeds = _feeds(case)
             with alone(proxy, proxies):
-                crowd(proxy.port, feeds, effort.crowd // 10, 2.0)
+                crowd(proxy.port, feeds, max(case.warm, effort.crowd // 10), effort.seconds * 2)
                 before, start = proxy.cpu_s(), time.perf_counter()
                 rate = crowd(proxy.port, feeds, effort.crowd, effort.seconds)
                 answered = rate * (time.perf_counter() - start)
