@@ -9,6 +9,8 @@ import aiohttp
 import msgspec
 import pytest
 
+from refold.config import Upstream
+from refold.gateway.targets import target_of
 from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, Slow, overflow, say
 from tests.gateway.conftest import served, target_for
 
@@ -158,3 +160,13 @@ async def test_a_redirect_is_not_followed(upstream):
 
         assert (status, headers["location"]) == (307, "http://127.0.0.1:9/elsewhere")
         assert len(upstream.requests) == 1
+
+
+async def test_a_key_that_is_not_to_be_had_is_not_the_clients_fault(upstream):
+    target = target_of("box", Upstream(url=upstream.url, key_command="false", private=True), {})
+    async with served(upstream, targets=[target]) as gate:
+        status, _, answer = await gate.post("/v1/chat/completions", body_of(LONG[:1]))
+
+        assert status == 502
+        assert "the key of box" in msgspec.json.decode(answer)["error"]["message"]
+        assert upstream.requests == []

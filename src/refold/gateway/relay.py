@@ -21,7 +21,7 @@ from refold.gateway.forwarding import Forwarder, request_headers, response_heade
 from refold.gateway.targets import Target
 from refold.gateway.ticket import Ticket
 from refold.gateway.watching import Watcher, WholeEvents
-from refold.model.errors import RecoverySpent, UpstreamUnavailable
+from refold.model.errors import ConfigError, RecoverySpent, UpstreamUnavailable
 
 MAX_HELD_BYTES = 1024 * 1024
 """Of an answer that is read before the client gets any of it: an error, or a reply that is not streamed. Larger ones are handed on
@@ -131,7 +131,12 @@ class Relay:
         return await self._ask(ticket, last)
 
     async def _ask(self, ticket: Ticket, target: Target) -> Coming:
-        headers = await request_headers(target, ticket.headers)
+        try:
+            headers = await request_headers(target, ticket.headers)
+        except ConfigError:  # the operator's to mend, not the client's
+            raise UpstreamUnavailable(
+                f"the key of {target.name} is not to be had", hint="its key command fails on the gateway"
+            ) from None
         address = target.address(ticket.path, ticket.query)
         try:
             response = await self._forwarder.send(target, ticket.method, address, headers, ticket.body)
