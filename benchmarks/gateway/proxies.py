@@ -151,7 +151,8 @@ def peers(
         found = []
         for name, executable in executables.items():
             port = _free_port()
-            process = start(_command(name, executable, port, stub.port, folder), core, _ENV[name])
+            command = _command(name, executable, port, stub.port, folder)
+            process = start(command, core, {**_vocabularies(executable), **_ENV[name]})
             proxy = Proxy(name, port, process)
             stack.callback(proxy.stop)
             print(f"waiting for {name}", file=sys.stderr)
@@ -172,6 +173,14 @@ _ENV = {
     },
     "headroom": {"HEADROOM_TELEMETRY": "off"},
 }
+
+
+def _vocabularies(executable: str) -> dict[str, str]:
+    """Those that come with LiteLLM: without a network headroom would stand still for seconds, again and again, to fetch them."""
+    packages = Path(executable).absolute().parent.parent.glob("lib/python*/site-packages")
+    found = [one / "litellm/litellm_core_utils/tokenizers" for one in packages]
+    there = next((one for one in found if one.is_dir()), None)
+    return {"TIKTOKEN_CACHE_DIR": str(there)} if there else {}
 
 
 def executables(given: Mapping[str, str | None]) -> dict[str, str]:

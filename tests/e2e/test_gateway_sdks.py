@@ -13,6 +13,8 @@ from refold.testing import Say, ScriptedUpstream, call, say
 from tests.gateway.conftest import served
 
 TURNS, WINDOW = 200, 8_000
+SHORT = [60, pytest.param(TURNS, marks=pytest.mark.slow)]
+"""All formats go the whole way in the long run; in the short one, the one that most clients speak."""
 WORDS = [
     "harbour",
     "lantern",
@@ -84,14 +86,15 @@ async def test_the_openai_sdk_streaming_chat_completions():
 
 
 @pytest.mark.feature("N7", "X4")
-async def test_the_openai_sdk_with_responses():
+@pytest.mark.parametrize("turns", SHORT)
+async def test_the_openai_sdk_with_responses(turns):
     async with (
         ScriptedUpstream(window=WINDOW) as upstream,
         served(upstream, window=WINDOW, summariser_enabled=False) as gate,
     ):
         history = []
         async with gate.openai() as client:
-            for turn in range(TURNS):
+            for turn in range(turns):
                 upstream.script(*answers(turn))
                 history.append({"role": "user", "content": question(turn)})
                 for _ in range(2):
@@ -111,14 +114,15 @@ async def test_the_openai_sdk_with_responses():
 
 
 @pytest.mark.feature("N7", "X4", "X20")
-async def test_the_anthropic_sdk_streaming():
+@pytest.mark.parametrize("turns", SHORT)
+async def test_the_anthropic_sdk_streaming(turns):
     async with (
         ScriptedUpstream(window=WINDOW) as upstream,
         served(upstream, window=WINDOW, summariser_enabled=False) as gate,
     ):
         history = []
         async with gate.anthropic() as client:
-            for turn in range(TURNS):
+            for turn in range(turns):
                 upstream.script(*answers(turn))
                 history.append({"role": "user", "content": question(turn)})
                 for _ in range(2):
