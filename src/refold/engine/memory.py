@@ -82,15 +82,21 @@ class Memory:
         self.in_vain = 0
         self.flag = ""
 
-    def add(self, *messages: Message, sensitive: bool = False) -> None:
-        """Take in what was said; what is sensitive stays out of every summary."""
-        for message in messages:
+    def add(self, *messages: Message, sensitive: bool = False, at_once: bool = False) -> None:
+        """Take in what was said; what is sensitive stays out of every summary.
+
+        Of a history that comes `at_once` only the end is acted on: nobody was asked between the others.
+        """
+        replies = (at for at, one in enumerate(messages) if one.role == "assistant")
+        last = max(replies, default=len(messages) - 1) if at_once else 0
+        for at, message in enumerate(messages):
             if message.role == "assistant":
                 self.answered()
             elif message.role == "user":
                 self.limits.turn()
             self._show_next(self.secrecy.take(self.folded, message, is_marked=sensitive))
-            self._look_around(message)
+            if at >= last:
+                self._look_around(message)
 
     def answered(self) -> None:
         """A provider has taken the last window: it was not too large."""

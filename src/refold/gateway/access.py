@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
@@ -100,6 +101,7 @@ def check_source(rules: Rules, scope: Scope) -> None:
         )
 
 
+@lru_cache(maxsize=256)
 def is_own_host(rules: Rules, host: str) -> bool:
     """Is this Host one of ours? A page can give any name to our address, so names are ours only where they were declared."""
     found = _HOST.fullmatch(host)

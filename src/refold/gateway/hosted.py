@@ -118,7 +118,7 @@ class HostedConversation(DurableConversation):
             raise Moved
         done = len(memory.receipts)
         problem = self._meet(terms)
-        memory.add(*messages)
+        memory.add(*messages, at_once=True)
         if problem is None:
             try:
                 memory.context()
@@ -185,7 +185,7 @@ class HostedConversation(DurableConversation):
         call: Call = structs.replace(noted, id=call_id, reply=outcome.reply)
         before = memory.calibration.ratio, memory.limits.stated
         is_last = memory.sent is made.sent and outcome.is_answered
-        await self._kept(lambda: self._heard(outcome.usage) if is_last else None, [call])
+        await self._kept(lambda: self._heard(outcome.usage) if is_last else None, [call], writes=True)
         if is_last:
             await keep_learnt(self._journal, memory, before)
 

@@ -79,6 +79,9 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
         return begun
 
     async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
+        if branch:
+            found = self._shelf(owner).heads.get(branch)
+            return found if found is not None and found.conversation == conversation else None
         heads = [head for head in self._shelf(owner).heads.values() if head.conversation == conversation]
         return next((head for head in reversed(heads) if branch in {"", head.branch}), None)
 
