@@ -24,6 +24,7 @@ from refold.model.message import (
 WORD = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA"
 SECRETS = {
     "api key": [f"sk-{WORD}", f"sk-ant-api03-{WORD}", f"sk-proj-{WORD}-{WORD}"],
+    "refold key": [f"rf_{'0a1b2c' * 2}_{'3d4e5f60' * 6}"],
     "github token": [f"ghp_{WORD}abcd", f"github_pat_{WORD}"],
     "gitlab token": ["glpat-abcdefGHIJ0123456789"],
     "slack token": ["xoxb-123456789012-abcdefABCDEF"],

@@ -21,6 +21,7 @@ _ALNUM = r"[A-Za-z0-9]"
 _HEX = r"[0-9a-f]"
 _VENDORS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("api key", ("sk-",), rf"sk-(?:ant-|proj-|or-v1-|svcacct-|admin-|lf-)?{_WORD}{{20,250}}"),
+    ("refold key", ("rf_",), rf"rf_{_HEX}{{12}}_{_HEX}{{48}}"),
     ("github token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), rf"gh[pousr]_{_ALNUM}{{30,255}}"),
     ("github token", ("github_pat_",), rf"github_pat_{_WORD}{{20,255}}"),
     ("gitlab token", ("gl",), rf"gl(?:pat|dt|rt|cbt|ptt|ft|agent|soat)-{_WORD}{{20,64}}"),
