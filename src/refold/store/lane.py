@@ -65,6 +65,11 @@ class Lane(Generic[C, J]):
         for thread in self._threads:
             thread.start()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no job waits; one may be under way."""
+        return self._entries.empty()
+
     async def visit(self, job: J) -> Any:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()

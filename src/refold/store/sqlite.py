@@ -1,79 +1,39 @@
 """The SQLite driver and the store over it.
 
-One idea: all writes of a process to one file stand in one queue, first come, first served, whichever store they come from, so
-no two of them ever fight for the lock, and none starves. Each is one visit to the writer's thread, in which its whole
-transaction runs. Those that wait together are brought to the disk together, each whole or not at all, and nobody is told of
-success before that. Reads have connections and threads of their own and wait for nobody.
+One idea: a file has one writer in a process, whichever stores are open on it, and reads have connections and threads of their
+own and wait for nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import apsw
 
 from refold.model.errors import StoreError
-from refold.ports.store import Hit
-from refold.store import migrate
-from refold.store.lane import J, Lane, Told, attempt
-from refold.store.sqlite_commit import commit_all, run
+from refold.ports.store import Batch, Head, Hit
+from refold.store import committing, migrate
+from refold.store.lane import Lane, Told, attempt
+from refold.store.sqlite_commit import run
 from refold.store.sqlite_copy import copy_to, find_faults
 from refold.store.sqlite_errors import in_our_words
-from refold.store.sqlite_file import empty_log, open_reader, open_writer, prepare
+from refold.store.sqlite_file import empty_log, open_reader
+from refold.store.sqlite_writer import Begin, join, leave
 from refold.store.sqlstore import SqlStore
 from refold.store.transactions import Dialect, P, T, Transaction
 
 READERS = 4
 """Threads that read: a long search leaves others free, and an idle one costs next to nothing."""
-MOST_TOGETHER = 64
-"""Transactions that go to the disk together: they take about as long as the disk itself does."""
 MERGED_PAGES = 200
 """Pages of the index that are written anew at a time: some milliseconds, so that nobody waits long for their turn."""
+SMALL_BYTES = 32_768
+"""What a commit may hold to be small: copying it takes less time than the disk does."""
 
-
-Begin: TypeAlias = Callable[[], Transaction[Any]]
 Read: TypeAlias = Callable[[apsw.Connection], Any]
-
-
-class Writer:
-    """The one queue of a process for one file, and the connection behind it."""
-
-    def __init__(self, path: Path, key: tuple[int, int]) -> None:
-        self.key, self.stores = key, 0
-        # Opened here and not in the thread: what is wrong with the file is said to whoever opens it.
-        self.connection = open_writer(path)
-        self.lane: Lane[apsw.Connection, Begin] = Lane(
-            lambda: self.connection, apsw.Connection.close, commit_all, threads=1, most=MOST_TOGETHER
-        )
-
-
-_writers: Final[dict[tuple[int, int], Writer]] = {}
-_writers_lock: Final = threading.Lock()
-
-
-def _join(path: Path) -> Writer:
-    """The queue of a file: the one that is there, or a new one."""
-    prepare(path)
-    with _writers_lock:
-        status = path.stat()
-        key = (status.st_dev, status.st_ino)
-        writer = _writers.get(key) or Writer(path, key)
-        _writers[key] = writer
-        writer.stores += 1
-        return writer
-
-
-def _leave(writer: Writer) -> None:
-    with _writers_lock:
-        writer.stores -= 1
-        if not writer.stores:
-            del _writers[writer.key]
-            writer.lane.close()
 
 
 class SqliteDriver:
@@ -83,7 +43,7 @@ class SqliteDriver:
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
-        self._writer = _join(self.path)
+        self._writer = join(self.path)
         self._readers: Lane[apsw.Connection, Read] = Lane(
             partial(open_reader, self.path), apsw.Connection.close, _read_one, threads=READERS, most=1
         )
@@ -94,28 +54,34 @@ class SqliteDriver:
 
     async def write(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         transaction: Begin = partial(begin, *args, **kwargs)
-        return await self._visit(self._writer.lane, transaction)  # type: ignore[no-any-return]
+        return await self._visit(self._writer.write(transaction))
+
+    async def write_small(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Write what takes no longer than the disk does."""
+        transaction: Begin = partial(begin, *args, **kwargs)
+        return await self._visit(self._writer.write_small(transaction))
 
     async def look(self, job: Callable[[apsw.Connection], T]) -> T:
         """Do something with a connection that only reads."""
-        return await self._visit(self._readers, job)  # type: ignore[no-any-return]
+        return await self._visit(self._readers.visit(job))
 
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             await asyncio.to_thread(self._close)
 
-    async def _visit(self, lane: Lane[apsw.Connection, J], job: J) -> Any:
+    async def _visit(self, visit: Coroutine[Any, Any, T]) -> T:
         if self._is_closed:
+            visit.close()
             raise StoreError("The store is closed.", hint="open it again")
         try:
-            return await lane.visit(job)
+            return await visit
         except (apsw.Error, UnicodeEncodeError) as error:
             raise in_our_words(error, self.path) from error
 
     def _close(self) -> None:
         self._readers.close()
-        _leave(self._writer)
+        leave(self._writer)
 
 
 def _read_one(connection: apsw.Connection, jobs: Sequence[Read]) -> list[Told]:
@@ -144,6 +110,10 @@ class SqliteStore(SqlStore):
             await driver.close()
             raise
         return cls(driver)
+
+    async def _commit(self, seen: Head, batch: Batch) -> Head:
+        write = self._file.write_small if _is_small(batch) else self._file.write
+        return await write(committing.commit, seen, batch)
 
     async def search(self, owner: str, query: str, *, conversation: str = "", limit: int = 20) -> list[Hit]:
         if await self._file.read(_is_behind):
@@ -179,6 +149,14 @@ class SqliteStore(SqlStore):
         while await self._file.write(_merge, pages):
             pages = MERGED_PAGES
         await self._file.look(lambda _: empty_log(self._file.path))
+
+
+def _is_small(batch: Batch) -> bool:
+    """Whether a commit is messages and notes as they are said, and no more work than that."""
+    if batch.changes or batch.embeddings or batch.undoes:
+        return False
+    texts = sum(len(one.body) + len(one.text) for one in batch.messages)
+    return texts + len(batch.notes or b"") + sum(map(len, batch.blobs)) <= SMALL_BYTES
 
 
 def _is_behind() -> Transaction[bool]:

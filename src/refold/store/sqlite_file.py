@@ -58,11 +58,11 @@ def prepare(path: Path) -> None:
         )
 
 
-def open_writer(path: Path) -> apsw.Connection:
-    """The connection that writes, once the file is known to be ours."""
+def open_writer(path: Path, wait: Callable[[int], bool]) -> apsw.Connection:
+    """The connection that writes, once the file is known to be ours; `wait` says whether to go on waiting for another program."""
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        connection.set_busy_handler(patiently())
+        connection.set_busy_handler(wait)
         _check_owner(connection, path)
         _settle(connection, path)
     except apsw.Error as error:

@@ -14,7 +14,8 @@ import pytest
 
 from refold.model.errors import StoreError
 from refold.ports.store import Head
-from refold.store.sqlite import MOST_TOGETHER, SqliteStore
+from refold.store.sqlite import SqliteStore
+from refold.store.sqlite_writer import MOST_TOGETHER
 from tests.contract.talks import ANNA, begin, read, say
 from tests.store.sqlite.inside import writer_of
 
