@@ -11,7 +11,7 @@ from refold.ports.store import Batch, Head
 from refold.store import beginning, committing, embedding, listing, purging, reading, working
 from refold.store.queries import load, statements
 from refold.store.sqlite_commit import run
-from refold.store.sqlite_file import _worth
+from refold.store.sqlite_file import _spaced, _worth, as_said
 from tests.contract.talks import ANNA, first_session, message, new_head
 
 WHOLE_TABLES = {
@@ -36,6 +36,7 @@ def connection():
     opened = apsw.Connection(":memory:")
     opened.pragma("foreign_keys", True)
     opened.register_fts5_function("worth", _worth)
+    opened.create_scalar_function("spaced", _spaced, 1)
     opened.execute(load("sqlite")["begin_migrating"])
     for name, script in load("sqlite").items():
         if name.startswith("migrations/"):
@@ -135,7 +136,7 @@ def questions(head: Head, size: int) -> dict[str, object]:
         "failures": lambda: working.failures(ANNA, head.branch),
         "search": lambda: listing.search("sqlite", ANNA, "harbour nowhere", "", 20),
         "append": lambda: committing.commit(
-            head, Batch(at=1.0, messages=(message(size, "a few words to find"),))
+            head, Batch(at=1.0, messages=(message(size, "a few words to find"),)), as_said
         ),
     }
 
@@ -161,7 +162,9 @@ def test_deleting_takes_the_same_work_whatever_else_is_there(connection):
         fill(connection, large, others)
         small = new_head(f"small{others}")
         head = run(connection, beginning.create(small, first_session(small), "", 1.0))
-        run(connection, committing.commit(head, Batch(at=1.0, messages=(message(0, "a few words"),))))
+        run(
+            connection, committing.commit(head, Batch(at=1.0, messages=(message(0, "a few words"),)), as_said)
+        )
         taken.append(work(connection, purging.delete(ANNA, small.conversation)))
 
     assert taken[1] <= 1.05 * taken[0] + 5

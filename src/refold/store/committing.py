@@ -6,6 +6,7 @@ to the branch until the transaction ends, so messages, ranges and compactions fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 from msgspec import structs
@@ -20,11 +21,12 @@ from refold.store.reading import find_key
 from refold.store.transactions import Parameters, Transaction
 
 
-def commit(seen: Head, batch: Batch) -> Transaction[Head]:
+def commit(seen: Head, batch: Batch, spell: Callable[[str], object]) -> Transaction[Head]:
+    """Take a batch in; `spell` says in what form a text goes to the index."""
     check_numbers(seen, batch.messages)
     head = yield from _swap(seen, batch)
     reach("commit.after_lock")
-    yield from _append(head, batch.messages)
+    yield from _append(head, batch.messages, spell)
     reach("commit.after_messages")
     for change in batch.changes:
         head = yield from _install(head, change, batch.at)
@@ -97,13 +99,13 @@ def _naming(head: Head, title: str) -> Parameters:
     return {**name, "folded": rows.folded(head.conversation, title)}
 
 
-def _append(head: Head, messages: tuple[Stored, ...]) -> Transaction[None]:
+def _append(head: Head, messages: tuple[Stored, ...], spell: Callable[[str], object]) -> Transaction[None]:
     # An index keeps keys apart within a branch; those of messages that a fork shares are looked up.
     for message in messages if head.base else ():
         if message.key and (yield from find_key(head, message.key)) is not None:
             raise Conflict("A message with this key is there already.")
     if messages:
-        yield "add_message", [rows.of_message(head, message) for message in messages]
+        yield "add_message", [rows.of_message(head, message, spell) for message in messages]
 
 
 def _install(head: Head, change: Change, at: float) -> Transaction[Head]:

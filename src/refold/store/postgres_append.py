@@ -12,6 +12,7 @@ from refold.ports.store import Batch, Head
 from refold.store import rows
 from refold.store.committing import check_numbers, refuse, swapping
 from refold.store.transactions import Parameters, Transaction
+from refold.store.words import spaced
 
 PART = 2_000
 """Words that the index takes in one piece; the database divides longer texts, see `spell_words`."""
@@ -25,7 +26,7 @@ def plain(seen: Head, batch: Batch) -> Parameters | None:
     if structs.replace(batch, at=0.0, messages=(), notes=None, model=None) != _NOTHING:
         return None
     check_numbers(seen, batch.messages)
-    said = rows.of_message(seen, batch.messages[0])
+    said = rows.of_message(seen, batch.messages[0], spaced)
     words = str(said["words"]).split()
     if len(words) > PART:
         return None

@@ -5,6 +5,7 @@ One idea: a row has its columns in the order in which its statement names them, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 
 import msgspec
@@ -25,7 +26,7 @@ from refold.ports.store import (
     Written,
 )
 from refold.store.transactions import Parameters, Row
-from refold.store.words import scope, spaced
+from refold.store.words import scope
 
 _SUMMARY = msgspec.json.Decoder(Summary)
 _HEAD = (
@@ -128,7 +129,7 @@ def of_branch(head: Head) -> Parameters:
     }
 
 
-def of_message(head: Head, message: Stored) -> Parameters:
+def of_message(head: Head, message: Stored, spell: Callable[[str], object]) -> Parameters:
     return {
         "owner": head.owner,
         "branch": head.branch,
@@ -142,7 +143,7 @@ def of_message(head: Head, message: Stored) -> Parameters:
         "key": message.key,
         "at": message.at,
         "scope": scope(head.owner, head.conversation),
-        "words": spaced(message.text),
+        "words": spell(message.text),
     }
 
 

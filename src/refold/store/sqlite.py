@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +22,7 @@ from refold.store.lane import Lane, Told, attempt
 from refold.store.sqlite_commit import run
 from refold.store.sqlite_copy import copy_to, find_faults
 from refold.store.sqlite_errors import in_our_words
-from refold.store.sqlite_file import empty_log, open_reader
+from refold.store.sqlite_file import as_said, empty_log, open_reader
 from refold.store.sqlite_writer import Begin, join, leave
 from refold.store.sqlstore import SqlStore
 from refold.store.transactions import Dialect, P, T, Transaction
@@ -30,6 +31,10 @@ READERS = 4
 """Threads that read: a long search leaves others free, and an idle one costs next to nothing."""
 MERGED_PAGES = 200
 """Pages of the index that are written anew at a time: some milliseconds, so that nobody waits long for their turn."""
+WORDS_TOGETHER = 64
+"""Messages that the index takes up at a time: it costs as much for one as for some dozens."""
+MOST_WORDS = 512
+"""Messages that it takes up in one transaction: some tens of milliseconds, in which others wait to write."""
 SMALL_BYTES = 32_768
 """What a commit may hold to be small: copying it takes less time than the disk does."""
 
@@ -94,6 +99,8 @@ class SqliteStore(SqlStore):
     def __init__(self, driver: SqliteDriver) -> None:
         super().__init__(driver)
         self._file = driver
+        self._said = 0
+        self._indexing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
@@ -113,11 +120,21 @@ class SqliteStore(SqlStore):
 
     async def _commit(self, seen: Head, batch: Batch) -> Head:
         write = self._file.write_small if _is_small(batch) else self._file.write
-        return await write(committing.commit, seen, batch)
+        head = await write(committing.commit, seen, batch, as_said)
+        self._said += len(batch.messages)
+        if self._said >= WORDS_TOGETHER and self._indexing is None:
+            self._said = 0
+            self._indexing = asyncio.create_task(self._index())
+        return head
+
+    async def close(self) -> None:
+        if self._indexing is not None:
+            await asyncio.wait({self._indexing})
+        await super().close()
 
     async def search(self, owner: str, query: str, *, conversation: str = "", limit: int = 20) -> list[Hit]:
         if await self._file.read(_is_behind):
-            await self._file.write(_catch_up)
+            await self._catch_up()
         return await super().search(owner, query, conversation=conversation, limit=limit)
 
     async def delete(self, owner: str, conversation: str = "") -> int:
@@ -143,6 +160,18 @@ class SqliteStore(SqlStore):
         """What is wrong with the file: its structure, its references, and messages that are no longer what they were."""
         return await self._file.look(lambda _: find_faults(self._file.path))
 
+    async def _index(self) -> None:
+        """Have the index take up what waits. Where it cannot now, a search will see to it, and say why."""
+        try:
+            with suppress(StoreError):
+                await self._catch_up()
+        finally:
+            self._indexing = None
+
+    async def _catch_up(self) -> None:
+        while await self._file.write(_index_some):
+            pass
+
     async def _wipe(self) -> None:
         """Bring what was deleted out of the index of words and out of the log, in steps that let others write between."""
         pages = -MERGED_PAGES
@@ -163,8 +192,10 @@ def _is_behind() -> Transaction[bool]:
     return bool((yield "has_unindexed", {}))
 
 
-def _catch_up() -> Transaction[None]:
-    yield "index_words", {}
+def _index_some() -> Transaction[bool]:
+    """Take up some of what waits; is there more?"""
+    yield "index_words", {"limit": MOST_WORDS}
+    return bool((yield "has_unindexed", {}))
 
 
 def _merge(pages: int) -> Transaction[bool]:

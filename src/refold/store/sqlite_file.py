@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from random import uniform
+from typing import Any
 
 import apsw
 from msgspec import json
@@ -21,7 +22,7 @@ from refold.model.errors import StoreError
 from refold.store.migrate import missing
 from refold.store.network import network_filesystem
 from refold.store.sqlite_errors import in_our_words
-from refold.store.words import worth
+from refold.store.words import spaced, worth
 
 OLDEST = (3, 51, 3)
 """Versions of SQLite before this one can damage a file in WAL mode that two connections write to."""
@@ -65,6 +66,7 @@ def open_writer(path: Path, wait: Callable[[int], bool]) -> apsw.Connection:
         connection.set_busy_handler(wait)
         _check_owner(connection, path)
         _settle(connection, path)
+        connection.create_scalar_function("spaced", _spaced, 1, deterministic=True)
     except apsw.Error as error:
         raise in_our_words(error, path) from error
     return connection
@@ -181,6 +183,16 @@ def _set_wal(connection: apsw.Connection) -> str:
             if not wait(times):
                 raise
     raise AssertionError
+
+
+def as_said(text: str) -> bytes:
+    """A text as it waits for the index."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _spaced(*said: Any) -> str:
+    """A text as it goes into the index, asked by SQLite for each that waits."""
+    return spaced(said[0].decode("utf-8", "surrogatepass"))
 
 
 def _worth(found: apsw.FTS5ExtensionApi, /, *given: object) -> float:

@@ -40,6 +40,7 @@ from refold.store import (
 )
 from refold.store.failpoints import reach
 from refold.store.transactions import Driver
+from refold.store.words import spaced
 
 
 class SqlStore:
@@ -71,7 +72,7 @@ class SqlStore:
         return head
 
     async def _commit(self, seen: Head, batch: Batch) -> Head:
-        return await self._write(committing.commit, seen, batch)
+        return await self._write(committing.commit, seen, batch, spaced)
 
     async def messages(
         self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None

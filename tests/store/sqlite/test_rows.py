@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import apsw
 import pytest
 
 from refold.model.errors import StoreError
 from refold.ports.store import Batch
+from refold.store.sqlite import WORDS_TOGETHER, SqliteStore
+from refold.store.words import scope
 from tests.contract.talks import (
     ANNA,
     begin,
@@ -53,9 +57,11 @@ async def test_words_are_found_whether_the_index_has_taken_them_up_or_not(store)
     head = await begin(store)
     for number in range(150):
         head = await say(store, head, f"boat number{number}", f"sail {number}")
+    if store._indexing:
+        await asyncio.wait({store._indexing})
 
     ((waiting,),) = writer_of(store).execute("SELECT count(*) FROM unindexed")
-    assert waiting < 64, "what waits for the index is never much"
+    assert waiting < WORDS_TOGETHER, "what waits for the index is never much"
     for number in (0, 1, 31, 32, 100, 149):
         assert [hit.seq for hit in await store.search(ANNA, f"number{number}")] == [2 * number]
     assert len(await store.search(ANNA, "boat", limit=200)) == 150
@@ -64,6 +70,38 @@ async def test_words_are_found_whether_the_index_has_taken_them_up_or_not(store)
     assert await store.search(ANNA, "harbour") == []
     head = await say(store, await begin(store), "another")
     assert await store.search(ANNA, "boat") == []
+
+
+async def test_an_index_that_cannot_be_written_is_no_matter_for_whoever_appends(store):
+    head = await begin(store)
+    writer_of(store).create_scalar_function("spaced", None, 1)
+    for number in range(2 * WORDS_TOGETHER):
+        head = await say(store, head, f"boat number{number}")
+    with pytest.raises(StoreError):
+        await store.search(ANNA, "boat")
+    writer_of(store).create_scalar_function("spaced", lambda said: said.decode(), 1)
+
+    assert [hit.seq for hit in await store.search(ANNA, "number70")] == [70]
+
+
+async def test_texts_that_waited_before_the_program_was_upgraded_are_found(store, tmp_path):
+    head = await say(store, await begin(store), "a boat in the harbour")
+    await store.close()
+    older = apsw.Connection(str(tmp_path / "a.db"))
+    older.execute(
+        """DROP TABLE unindexed;
+        CREATE TABLE unindexed (id INTEGER PRIMARY KEY, scope TEXT NOT NULL, text TEXT NOT NULL) STRICT;
+        CREATE TRIGGER words_are_enough AFTER INSERT ON unindexed BEGIN SELECT 1; END;
+        DELETE FROM migration WHERE name = '0007_unindexed'"""
+    )
+    waiting = {"scope": scope(ANNA, "talk"), "text": "a boat in the harbour"}
+    older.execute("INSERT INTO unindexed SELECT id, :scope, :text FROM message", waiting)
+    older.close()
+
+    upgraded = await SqliteStore.open(tmp_path / "a.db")
+    head = await say(upgraded, head, "and another harbour")
+    assert [hit.seq for hit in await upgraded.search(ANNA, "harbour")] == [1, 0]
+    await upgraded.close()
 
 
 async def test_a_name_that_is_no_text_is_refused(store):

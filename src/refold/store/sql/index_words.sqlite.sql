@@ -1,3 +1,3 @@
--- Have the index take up the words of all owners that wait for it.
-INSERT INTO words (rowid, scope, text) SELECT id, scope, text FROM unindexed;
-DELETE FROM unindexed
+-- Have the index take up some of the texts, whoever their owner is, that wait for it.
+INSERT INTO words (rowid, scope, text) SELECT id, scope, spaced(text) FROM unindexed ORDER BY id LIMIT :limit;
+DELETE FROM unindexed WHERE id IN (SELECT id FROM unindexed ORDER BY id LIMIT :limit)
