@@ -6,7 +6,7 @@ Its beginning and end stay, and of the middle what says something that is not in
 
 from __future__ import annotations
 
-from refold.core.budget import exact
+from refold.core.budget import share_of
 from refold.core.emergency import reduce
 from refold.core.extractive import terms_in_sight
 from refold.core.fold import Folded
@@ -75,7 +75,7 @@ def _limit(stage: Fit, message: Message, room: int) -> int:
     if not share or message.role in ("system", "developer"):
         return 0
     floor = min(stage.floor // CHARACTERS_PER_TOKEN, room // SIXTH)
-    return max(floor, int(exact(share) * room))
+    return max(floor, share_of(share, room))
 
 
 def _shortened(item: Item, limit: int, folded: Folded, frame: Frame) -> Message:

@@ -31,8 +31,14 @@ def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> in
     if isinstance(size, Tokens):
         return size.tokens
     whole = {"window": budget.window, "limit": limit_of(budget), "effective": effective}[size.of]
-    share = exact(fraction_of(size, budget.window))
-    return share.numerator * whole // share.denominator  # many times quicker than to multiply the fraction
+    return share_of(fraction_of(size, budget.window), whole)
+
+
+def share_of(share: float, whole: int) -> int:
+    """So much of the whole, rounded down."""
+    fraction = exact(share)
+    # many times quicker than to multiply the fraction
+    return fraction.numerator * whole // fraction.denominator
 
 
 def fraction_of(share: Share, window: int) -> float:

@@ -66,13 +66,13 @@ class Folded(Struct, frozen=True, dict=True):
     def of(cls, branch: View) -> Folded:
         return cls(branch, branch, facts=Facts())
 
-    def take(self, message: Message) -> Folded:
-        """One more original, indexed and not yet shown."""
+    def take(self, message: Message, *, later: bool = False) -> Folded:
+        """One more original, indexed and not yet shown. One of many that come at once is read `later`."""
         number = self.size
         return structs.replace(
             self,
             branch=self.branch.append(message),
-            facts=index_message(self.facts, message, number),
+            facts=index_message(self.facts, message, number, later=later),
             ledger=merge(self.ledger, entries(message)),
             replies=self.replies + (message.role == "assistant"),
             task=self.task or (Asked(number, message) if starts_turn(message) else None),

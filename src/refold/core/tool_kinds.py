@@ -144,7 +144,7 @@ def _accesses(name: str, arguments: str, kinds: ToolKinds) -> tuple[FileAccess, 
     path = next((found for name in kinds.paths if (found := _string(fields, name))), "")
     if not path:
         return tuple(FileAccess("write", path) for path in _patched_paths(call)) if kind == "write" else ()
-    span = ",".join(f"{name}={_value(fields, name)}" for name in kinds.spans if _value(fields, name))
+    span = ",".join(f"{name}={value}" for name in kinds.spans if (value := _value(fields, name)))
     return (FileAccess(kind, _plain(path), span if kind == "read" else ""),)
 
 

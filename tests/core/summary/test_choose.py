@@ -1,6 +1,6 @@
 from refold.core.summary.choose import Worth, choose
 from refold.core.summary.extract import Sight, in_sight
-from refold.core.summary.facts import label_of
+from refold.core.summary.log import label_of
 from refold.core.summary.weights import Weights
 from refold.model.message import assistant, tool, user
 from tests.core.summary.talking import facts_of

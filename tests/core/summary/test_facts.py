@@ -1,8 +1,16 @@
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from refold.core.summary.facts import MAX_PIECES, Facts, index_message, term_ids, text_of
+from refold.core.summary.facts import MAX_PIECES, PORTION, Facts, index_message, term_ids, text_of
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
 from tests.core.summary.talking import call, facts_of, work
+
+
+def known(facts: Facts) -> list[object]:
+    """All that can be asked of an index."""
+    log, columns = facts.log, ("ids", "values", "last", "used", "spread", "asked", "standing", "raised")
+    return [*(getattr(log, name) for name in columns), log.holders, log.messages, log.pieces, facts.position]
 
 
 def test_indexing_leaves_the_old_value_as_it_was():
@@ -30,13 +38,8 @@ def test_an_older_value_knows_what_it_knew():
     whole = facts_of(messages)
     for size in (0, 1, 7, 13, len(messages)):
         fresh, old = facts_of(messages[:size]), Facts(size, whole.shared)
-        for term, number in fresh.log.ids.items():
-            other = old.log.ids[term]
-            for field in ("last", "used", "spread", "asked", "values"):
-                assert getattr(fresh.log, field)[number] == getattr(old.log, field)[other]
-        assert [piece.text for piece in fresh.pieces(0, size)] == [
-            piece.text for piece in old.pieces(0, size)
-        ]
+        assert known(old) == known(fresh)
+        assert old.pieces(0, size) == fresh.pieces(0, size)
 
 
 def test_messages_come_in_order():
@@ -94,3 +97,66 @@ def test_terms_of_a_text_are_those_the_index_knows():
     assert term_ids(facts.log, "src/app.py and src/other.py") == {
         facts.log.ids[term] for term in ("src/app.py",)
     } | term_ids(facts.log, "src")
+
+
+names = st.sampled_from(["src/app.py", "app.py", "TK-4711", "see", "run_it", "mod.run_it", "12", "密码"])
+texts = st.lists(names, min_size=1, max_size=6).map(" ".join)
+messages_said = st.one_of(
+    st.builds(user, texts),
+    st.builds(lambda text, path: assistant(text, call("read_file", "r", path=path)), texts, names),
+    st.builds(lambda text: tool("r", text), texts),
+)
+FIRST = assistant("I look.", call("read_file", "r", path="src/first.py"))
+LATER = ("arrive later", user("see src/app.py"), 0)
+STEPS = ("arrive later", "arrive later", "arrive", "ask", "ask about before", "go another way")
+
+
+@example([LATER, LATER, ("go another way", FIRST, 1), LATER])
+@example([LATER, LATER, ("ask about before", FIRST, 1), LATER])
+@given(st.lists(st.tuples(st.sampled_from(STEPS), messages_said, st.integers(0, 20)), max_size=25))
+def test_what_is_read_later_is_known_as_what_is_read_on_arrival(steps):
+    """Whenever somebody asks, and whichever way a conversation goes on from wherever it was."""
+    line, lazy = [FIRST], facts_of([FIRST])
+    past = [Facts(), lazy]
+    for step, message, at in steps:
+        before = 1 + at % len(line)
+        match step:
+            case "ask":
+                assert known(lazy) == known(facts_of(line))
+            case "ask about before":
+                assert known(past[before]) == known(facts_of(line[:before]))
+                assert past[before].pieces(0, 99) == facts_of(line[:before]).pieces(0, 99)
+            case "go another way":
+                line, past = line[:before], past[: before + 1]
+                lazy = past[before]
+            case _:
+                lazy = index_message(lazy, message, len(line), later=step == "arrive later")
+                line, past = [*line, message], [*past, lazy]
+    assert known(lazy) == known(facts_of(line))
+
+
+def test_a_history_that_comes_at_once_is_read_by_the_time_as_much_was_said_again():
+    facts, messages = Facts(), work(5)
+    for seq, message in enumerate(messages):
+        facts = index_message(facts, message, seq, later=True)
+    assert not facts.shared.messages
+    for seq in range(len(messages), 2 * len(messages)):
+        unread = len(facts.shared.waiting)
+        facts = index_message(facts, user("and so on"), seq)
+        assert len(facts.shared.waiting) == unread + 1 - PORTION
+    assert not facts.shared.waiting
+
+
+def test_who_is_interrupted_while_a_message_is_read_can_ask_again(monkeypatch):
+    facts, messages = Facts(), work(1)
+    for seq, message in enumerate(messages):
+        facts = index_message(facts, message, seq, later=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("refold.core.summary.facts.text_of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _ = facts.log
+    assert facts.pieces(0, 99) == facts_of(messages).pieces(0, 99)
+
+
+def interrupted(_: object) -> str:
+    raise KeyboardInterrupt

@@ -44,6 +44,20 @@ def test_nothing_to_find():
     assert found(facts_of(work(1)), "zzz qqq") == ""
 
 
+def test_what_is_spelled_otherwise_is_found_where_nothing_is_spelled_so():
+    facts = facts_of([*work(3), user("Bring it to the Café in src/app/main_page.tsx"), *work(3, start=3)])
+    for query in ("CAFE", "src/app", "where is the CAFÉ?"):
+        assert "#m18 user: Bring it to the Café in src/app/main_page.tsx" in found(facts, query)
+    exact = facts_of([user("a café"), user("a cafe")])
+    assert found(exact, "cafe") == "#m1 user: a cafe"
+
+
+def test_only_what_was_said_before_is_found_in_another_spelling():
+    facts = facts_of([user("a café"), user("the CAFÉ of the model's own question")])
+    text = find(facts, "cafe", budget=99, window=WINDOW, counter=COUNTER, before=1)
+    assert text == "#m0 user: a café"
+
+
 def test_answers_are_quoted_not_written():
     messages = work(6)
     source = "\n".join(str(message) for message in messages)

@@ -11,7 +11,8 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from refold.core.summary.facts import Facts, Indexed, Log, Piece
+from refold.core.summary.facts import Facts
+from refold.core.summary.log import Indexed, Log, Piece
 from refold.model.message import Role
 
 
@@ -36,7 +37,10 @@ def carry(facts: Facts, numbers: Iterable[int], upto: int) -> tuple[tuple[Carrie
 
     Only messages before `upto` are carried: the others are held anyway.
     """
-    pieces, known = facts.shared.pieces, set(numbers)
+    known = set(numbers)
+    if not known:
+        return (), {}  # and nothing that waits has to be read for it
+    pieces = facts.known.pieces
     kept = sorted(number for number in known if number < len(pieces) and pieces[number].seq < upto)
     places = {number: place for place, number in enumerate(kept)}
     found = tuple(_carried(facts, pieces[number]) for number in kept)
@@ -44,7 +48,7 @@ def carry(facts: Facts, numbers: Iterable[int], upto: int) -> tuple[tuple[Carrie
 
 
 def _carried(facts: Facts, piece: Piece) -> Carried:
-    message = facts.shared.messages[facts.find(piece.seq)]
+    message = facts.known.messages[facts.find(piece.seq)]
     return Carried(
         piece.seq,
         message.role,

@@ -15,7 +15,8 @@ from operator import mul
 
 from msgspec import Struct
 
-from refold.core.summary.facts import Facts, Piece
+from refold.core.summary.facts import Facts
+from refold.core.summary.log import Piece
 from refold.core.summary.weights import Weights
 
 _SEPARATOR = 3

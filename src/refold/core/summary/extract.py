@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from refold.core.summary.choose import Choice, Worth, choose
-from refold.core.summary.facts import Facts, Piece, label_of, term_ids
+from refold.core.summary.facts import Facts, term_ids
+from refold.core.summary.log import Piece, label_of
 from refold.model.tokens import TokenCounter
 
 CHARACTERS_PER_TOKEN = 4
@@ -110,7 +111,7 @@ def render(chosen: Iterable[Piece], turn_from: int | None = None) -> str:
 
 def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Digest) -> Iterable[Piece]:
     """What was kept to choose from, and the pieces that leave now: where these are very many, the most promising."""
-    numbered = facts.shared.pieces
+    numbered = facts.known.pieces
     kept = {number: numbered[number] for number in previous.reserve if number < len(numbered)}
     leaving = [*facts.pieces(first, last)]
     for seq in sight.partly:

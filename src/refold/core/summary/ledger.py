@@ -85,18 +85,26 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
     """Both ledgers in one."""
     if later == EMPTY:
         return earlier
-    modified = _unique((*earlier.modified, *later.modified))
-    changed, done = set(modified), _newest((*earlier.done, *later.done))
+    modified, read = _added(earlier.modified, later.modified), _added(earlier.read, later.read)
+    if read is not earlier.read or modified is not earlier.modified:
+        changed = set(modified)
+        read = tuple(path for path in read if path not in changed)
     tasks = [task for task in earlier.tasks if task not in later.done]
     return Ledger(
-        read=tuple(path for path in _unique((*earlier.read, *later.read)) if path not in changed),
+        read=read,
         modified=modified,
-        rules=_unique((*earlier.rules, *later.rules))[-MAX_RULES:],
+        rules=_added(earlier.rules, later.rules)[-MAX_RULES:],
         errors=_newest((*earlier.errors, *later.errors)),
         decisions=_newest((*earlier.decisions, *later.decisions)),
         tasks=_newest((*tasks, *(task for task in later.tasks if task not in later.done))),
-        done=done,
+        done=_newest((*earlier.done, *later.done)),
     )
+
+
+def _added(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
+    """Both, without repeats. Mostly nothing is new: then it is the very same value."""
+    new = tuple(entry for entry in later if entry not in earlier)
+    return earlier + new if new else earlier
 
 
 def _decisions(text: str) -> Iterator[str]:

@@ -12,9 +12,11 @@ from heapq import nlargest
 from math import log as ln
 from math import sqrt
 
+from refold.core.summary.alike import quote
 from refold.core.summary.choose import Worth, choose
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN, fitting
-from refold.core.summary.facts import Facts, Log, label_of, term_ids
+from refold.core.summary.facts import Facts, term_ids
+from refold.core.summary.log import Log, label_of
 from refold.model.tokens import TokenCounter
 
 _SATURATION = 1.2
@@ -47,11 +49,14 @@ def find(
 ) -> str:
     """The best answers to a query in at most `budget` tokens, each with its handle; empty where nothing matches.
 
-    `covered` are terms that whoever asks can see already, and only what was said `before` a message is looked at.
+    Where nothing is spelled as in the query, another spelling will do. `covered` are terms that whoever asks can see already, and only what was said `before` a message is looked at.
     """
-    log, pieces = facts.log, facts.shared.pieces
+    log, pieces = facts.log, facts.known.pieces
     scores = _scores(log, term_ids(log, query))
     said = scores if before is None else [number for number in scores if pieces[number].seq < before]
+    if not said:
+        earlier = [piece for piece in log.pieces if before is None or piece.seq < before]
+        return quote(earlier, query, budget=budget, counter=counter)
     best = nlargest(_CONSIDERED, said, key=lambda number: (scores[number], number))
     found = choose(
         [pieces[number] for number in best],
@@ -84,8 +89,9 @@ def _scores(log: Log, query: set[int]) -> dict[int, float]:
 def _matches(log: Log, query: set[int]) -> tuple[dict[int, float], dict[int, float]]:
     """The pieces and the messages that hold terms of the query, with what these terms weigh together."""
     own, messages, left = dict[int, float](), dict[int, float](), _MATCHES
-    for term in sorted(query & log.holders.keys(), key=lambda term: (len(log.holders[term]), term)):
-        held = log.holders[term]
+    holders = log.holders
+    for term in sorted(query & holders.keys(), key=lambda term: (len(holders[term]), term)):
+        held = holders[term]
         left -= len(held)
         if left < 0:
             break
@@ -94,7 +100,7 @@ def _matches(log: Log, query: set[int]) -> tuple[dict[int, float], dict[int, flo
             own[number] = own.get(number, 0.0) + rarity
         for at in {log.place(number) for number in held}:
             messages[at] = messages.get(at, 0.0) + rarity
-    phrases = {term: _rarity(log, term) for term in query - log.holders.keys()}
+    phrases = {term: _rarity(log, term) for term in query - holders.keys()}
     for number in own:
         own[number] += sum([phrases[term] for term in log.pieces[number].terms if term in phrases])
     return own, messages

@@ -133,13 +133,13 @@ def formed(text: str, low: str) -> Iterator[Secret]:
     """Every secret of a text that has a form of its own; `low` is the text in lower case."""
     if "PRIVATE KEY" in text or "Private-Lines" in text:
         yield from _armoured(text)
-    for kind, hints, form in _FORMS:
-        if any(hint in text for hint in hints):
-            yield from (Secret(kind, *match.span()) for match in form.finditer(text) if _begins(match))
-    for kind, hints, pattern, holds in _PLACES:
-        if any(hint in low for hint in hints):
-            found = (match for match in pattern.finditer(text) if holds(match))
-            yield from (Secret(kind, *match.span("secret")) for match in found)
+    for number in dict.fromkeys([number for hint, number in _FORM_HINTS if hint in text]):
+        kind, _, form = _FORMS[number]
+        yield from (Secret(kind, *match.span()) for match in form.finditer(text) if _begins(match))
+    for number in dict.fromkeys([number for hint, number in _PLACE_HINTS if hint in low]):
+        kind, _, pattern, holds = _PLACES[number]
+        found = (match for match in pattern.finditer(text) if holds(match))
+        yield from (Secret(kind, *match.span("secret")) for match in found)
 
 
 def _begins(match: re.Match[str]) -> bool:
@@ -218,3 +218,6 @@ _PLACES: tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[re.Match[s
     ("password", ("-stdin", "--with-token", "sudo -s", "chpasswd"), _PIPED, _is_filled),
 )
 """Where secrets stand: what they are called, words without which there are none, the pattern, and whether it holds."""
+_FORM_HINTS = tuple((hint, number) for number, (_, hints, *_) in enumerate(_FORMS) for hint in hints)
+_PLACE_HINTS = tuple((hint, number) for number, (_, hints, *_) in enumerate(_PLACES) for hint in hints)
+"""All of those words in a row: a text that has none of them, as most have, is looked through in one go."""

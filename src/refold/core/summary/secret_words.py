@@ -80,7 +80,8 @@ _WALLET = re.compile(r"seed|recovery|secret[ ]phrase|mnemonic", re.IGNORECASE)
 def starts(text: str, low: str) -> list[int]:
     """Where names may begin, in order."""
     found = set[int]()
-    for anchor in _ANCHORS if text.isascii() else (*_ANCHORS, *_FOREIGN_ANCHORS):
+    anchors = _ANCHORS if text.isascii() else (*_ANCHORS, *_FOREIGN_ANCHORS)
+    for anchor in [one for one in anchors if one in low]:
         at = low.find(anchor)
         while at >= 0:
             before = (

@@ -17,7 +17,8 @@ from refold.core.stages.parts import stub_result
 from refold.core.stages.shown import handle_of
 from refold.core.summary.choose import Worth, choose
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN, continued
-from refold.core.summary.facts import Facts, Piece, term_ids
+from refold.core.summary.facts import Facts, term_ids
+from refold.core.summary.log import Piece
 from refold.core.summary.pieces import head, tail
 from refold.model.message import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter

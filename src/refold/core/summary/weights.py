@@ -10,8 +10,6 @@ them.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from msgspec import Struct
 
 
@@ -34,19 +32,14 @@ class Weights(Struct, frozen=True):
     cut_off: float = 0.5
     """Pieces of a message that is shown in part: some of it is in sight already."""
 
-    def standing(self, used: int, spread: int, *, asked: bool) -> float:
+    def standing(self, used: int, *, is_repeated: bool, is_asked: bool) -> float:
         """How likely a term is to come back, its age aside, when the assistant has used it in so many messages."""
-        return _standing(self, used, spread > 1, asked)
+        odds = float((1 + self.used * used) ** self.habit)
+        if is_asked:
+            odds *= self.asked
+        if is_repeated and not used:
+            odds *= self.repeated
+        return odds
 
 
 DEFAULT = Weights()
-
-
-@lru_cache(maxsize=4_096)
-def _standing(weights: Weights, used: int, is_repeated: bool, is_asked: bool) -> float:
-    odds = float((1 + weights.used * used) ** weights.habit)
-    if is_asked:
-        odds *= weights.asked
-    if is_repeated and not used:
-        odds *= weights.repeated
-    return odds
