@@ -100,22 +100,19 @@ async def test_the_same_compaction_is_installed_once(store):
         await store.commit(head, Batch(at=4.0, changes=(again,)))
 
 
-async def test_a_compaction_that_was_taken_back_can_be_installed_again(store):
+async def test_a_compaction_that_was_in_effect_stays_what_it_was_also_when_it_was_taken_back(store):
     head = await say(store, await begin(store), *"abc")
     head = await compact(store, head, 2, "c1")
     head = await store.commit(head, Batch(at=4.0, undoes="c1"))
-    again = fold(head, 2, "c1")
-    again = structs.replace(
-        again,
-        written=written("c1", "Other words."),
-        opens=next_session(head, 2, "s9", kind="compaction", parent=head.session),
-    )
-    head = await store.commit(head, Batch(at=5.0, changes=(again,)))
+    known = await store.compaction(ANNA, "c1")
+    other = structs.replace(fold(head, 2, "c1"), written=written("c1", "Other words."))
+    other = structs.replace(other, opens=next_session(head, 2, "s9", kind="compaction", parent=head.session))
 
-    latest = await store.latest(head)
-    assert latest
-    assert (latest.id, latest.number, latest.session) == ("c1", 2, "s9")
-    assert await store.written(ANNA, ["c1"]) == [written("c1", "Other words.")]
+    with pytest.raises(Conflict):
+        await store.commit(head, Batch(at=5.0, changes=(other,)))
+    assert await store.compaction(ANNA, "c1") == known
+    assert await store.written(ANNA, ["c1"]) == [written("c1")]
+    assert await store.head(ANNA, head.conversation, head.branch) == head
 
 
 async def test_summaries_come_in_the_order_that_is_asked_for(store):
@@ -155,12 +152,26 @@ async def test_the_last_changes_are_listed_where_there_are_many(store):
 async def test_a_summary_that_was_paid_for_is_found_by_its_key(store):
     await begin(store)
     assert await store.cached(ANNA, "key") is None
-    await store.cache(ANNA, "key", summary("Paid."), 1.0)
-    await store.cache(ANNA, "other", summary("Paid too."), 1.0)
+    for key, text in (("key", "Paid."), ("other", "Paid too.")):
+        await store.reserve(ANNA, key, 1.0)
+        assert await store.cached(ANNA, key) is None
+        await store.cache(ANNA, key, summary(text), 1.0)
+    await store.reserve(ANNA, "key", 1.0)
 
     assert await store.cached(ANNA, "key") == summary("Paid.")
     await store.cache(ANNA, "key", summary("Paid."), 2.0)
     assert await store.cached(ANNA, "key") == summary("Paid.")
+
+
+@pytest.mark.parametrize("gone", ["talk", ""])
+async def test_a_summary_that_comes_when_its_conversation_is_deleted_is_not_kept(store, gone):
+    await begin(store)
+    await store.reserve(ANNA, "key", 1.0)
+    await store.delete(ANNA, gone)
+    await store.cache(ANNA, "key", summary("About what was deleted."), 2.0)
+
+    assert await store.cached(ANNA, "key") is None
+    assert await store.owners() == ([ANNA] if gone else [])
 
 
 async def test_what_was_learnt_last_is_what_counts(store):

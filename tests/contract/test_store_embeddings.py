@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 import pytest
+from msgspec import structs
 
 from refold.model.errors import Conflict
 from refold.ports.store import Batch, Head, Store
@@ -140,6 +141,21 @@ async def test_a_summary_that_is_written_later_brings_its_vector(store):
     assert not await store.attach_summary(ANNA, "talk/main/s0", written("later"), again)
 
     assert await store.embeddings(ANNA, ["talk/main/s0"]) == [near]
+
+
+async def test_the_vector_of_a_summary_stays_until_the_one_in_its_place_brings_another(store):
+    head = await say(store, await begin(store), *"ab")
+    head = await store.commit(head, Batch(at=5.0, opens=next_session(head, 2, "s1", kind="new")))
+    session, vector = "talk/main/s0", embedding("talk/main/s0", "model", 0.0, 1.0)
+    await store.attach_summary(ANNA, session, written("digest"), embedding(session, "digest", 1.0, 0.0))
+    assert await store.attach_summary(ANNA, session, written("model"), replaces="digest")
+    assert await store.embeddings(ANNA, [session]) == [embedding(session, "model", 1.0, 0.0)]
+    assert await store.unembedded(ANNA, vector.name) == []
+    assert await store.attach_summary(ANNA, session, written("better"), replaces="model")
+    assert await store.embed(ANNA, [vector]) == 0
+    better = structs.replace(vector, summary="better")
+    assert await store.embed(ANNA, [better]) == 1
+    assert await store.embeddings(ANNA, [session]) == [better]
 
 
 async def test_closed_sessions_that_have_a_summary_and_no_vector_are_told_newest_first(store):

@@ -205,6 +205,8 @@ class Script(RuleBasedStateMachine):
             self.create(head.owner, ["one", "two"][place % 2], ["main", "title"][place // 6 % 2], 3.0)
         elif act == "learn":
             self.ask(lambda store: store.learn(head.owner, "limit", "a", b"1", 1.0))
+            if place % 3:
+                self.ask(lambda store: store.reserve(head.owner, "a", 1.0))
             self.ask(lambda store: store.cache(head.owner, "a", summary("Paid."), 1.0))
         else:
             self.delete(head, place)
@@ -264,6 +266,7 @@ class Script(RuleBasedStateMachine):
         self.ask(lambda store: store.latest(head, 3))
         self.ask(lambda store: store.raw_arrivals(head, 1))
         self.ask(lambda store: store.pins(head))
+        self.ask(lambda store: _hits(store, head.owner, "storm sea", head))
         self.ask(lambda store: store.summary(head, 0))
         self.ask(lambda store: store.last_change(head.owner, head.session))
         self.ask(lambda store: store.last_change(head.owner, head.session, ["reduce", "summarise"]))
@@ -309,8 +312,10 @@ async def _answer(question: Question, store: Store) -> Any:
         return type(error)
 
 
-async def _hits(store: Store, owner: str, query: str) -> set[tuple[str, str, int]]:
-    hits = await store.search(owner, query, limit=1_000)
+async def _hits(
+    store: Store, owner: str, query: str, branch: Head | None = None
+) -> set[tuple[str, str, int]]:
+    hits = await store.search(owner, query, branch=branch, limit=1_000)
     return {(hit.conversation, hit.branch, hit.seq) for hit in hits}
 
 

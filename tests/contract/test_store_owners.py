@@ -54,6 +54,7 @@ async def live(store: Store, owner: str, word: str, conversation: str = "talk") 
     await store.pin(head, len(word) % 3, on=True)
     side = new_head(conversation, owner, f"{conversation}/side")
     await store.fork(head, 2, side, first_session(side, 2))
+    await store.reserve(owner, "key", 1.0)
     await store.cache(owner, "key", summary(word), 1.0)
     await store.learn(owner, "limit", "gpt", word.encode(), 1.0)
     await store.put_setting(owner, "preset", word.encode(), 1.0)
@@ -65,10 +66,12 @@ async def live(store: Store, owner: str, word: str, conversation: str = "talk") 
 async def ask_everything(store: Store, owner: str, conversation: str = "talk") -> dict[str, object]:
     """The answer of every method that tells something, asked with the same ids whoever asks."""
     head = new_head(conversation, owner)
+    outline = await store.outline(owner, conversation)
     names = [f"{conversation}/{name}" for name in ("c1", "late", "work")]
     return {
         "head": await store.head(owner, conversation, head.branch),
         "head, the latest": await store.head(owner, conversation),
+        "outline": [*outline.heads, *outline.sessions, *outline.changes],
         "messages": await store.messages(head),
         "pick": await store.pick(head, [0, 1, 2]),
         "blob": await store.blob(head, sha256(b"prompt").digest()),
@@ -132,7 +135,7 @@ async def all_answers(store: Store, owner: str) -> dict[str, object]:
 
 ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
-    *("embed", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
+    *("embed", "reserve", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
     *("add_key", "revoke_key", "put_setting"),
 }
 
@@ -244,6 +247,7 @@ async def test_what_is_to_be_kept_does_not_expire(store):
 
 async def test_what_was_kept_for_an_owner_without_a_conversation_is_deleted_too(store):
     await store.learn(ANNA, "limit", "gpt", b"1", 1.0)
+    await store.reserve(BORIS, "key", 1.0)
     await store.cache(BORIS, "key", summary(), 1.0)
     assert await store.owners() == [ANNA, BORIS]
 

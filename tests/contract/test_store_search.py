@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refold.ports.store import Batch, Store
+from refold.ports.store import Batch, Head, Store
+from refold.store.words import CONSIDERED
 from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, message, new_head, say
 
 
@@ -154,6 +155,35 @@ async def test_a_message_that_branches_share_is_found_once(store):
 
     hits = await store.search(ANNA, "storm")
     assert {(hit.branch, hit.seq) for hit in hits} == {(base.branch, 0), (side.branch, 1)}
+
+
+async def test_a_search_in_a_branch_finds_what_it_has_and_shares_and_nothing_else(store):
+    base = await say(store, await begin(store), "storm", "calm", "storm after the fork")
+    side = new_head(branch="talk/side")
+    side = await say(store, await store.fork(base, 2, side, first_session(side, 2)), "a storm aside", "end")
+    deep = new_head(branch="talk/deep")
+    deep = await say(store, await store.fork(side, 3, deep, first_session(deep, 3)), "deep storm")
+    await say(store, await begin(store, "other"), "storm")
+
+    async def within(head: Head) -> set[tuple[str, int]]:
+        hits = await store.search(ANNA, "storm", conversation=head.conversation, branch=head)
+        return {(hit.branch, hit.seq) for hit in hits}
+
+    assert await within(base) == {(base.branch, 0), (base.branch, 2)}
+    assert await within(side) == {(base.branch, 0), (side.branch, 2)}
+    assert await within(deep) == {(base.branch, 0), (side.branch, 2), (deep.branch, 3)}
+
+
+async def test_other_branches_leave_room_for_what_a_branch_has(store):
+    base = await say(store, await begin(store), "a long story in which there is a storm somewhere", "sea")
+    side = new_head(branch="talk/side")
+    side = await store.fork(base, 2, side, first_session(side, 2))
+    crowd = [message(seq, "storm cloud") for seq in range(2, CONSIDERED + 12)]
+    await store.commit(side, Batch(at=1.0, messages=tuple(crowd)))
+
+    for query, expected in (("storm", [0]), ("storm cloud", [0]), ("storm cloud sea", [0, 1])):
+        hits = await store.search(ANNA, query, conversation="talk", branch=base)
+        assert sorted(hit.seq for hit in hits) == expected
 
 
 async def test_what_was_deleted_is_not_found(store):

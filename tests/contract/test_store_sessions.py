@@ -224,6 +224,24 @@ async def test_a_closed_session_gets_the_summary_that_was_written_later_once(sto
     assert await store.written(ANNA, ["late", "later", "open", "lost"]) == [written("late")]
 
 
+async def test_a_summary_takes_the_place_of_the_one_that_it_names_and_of_no_other(store):
+    head = await open_new(store, await say(store, await begin(store), "a"))
+    first = f"{head.branch}/s0"
+
+    assert not await store.attach_summary(ANNA, first, written("early"), replaces="digest")
+    assert await store.attach_summary(ANNA, first, written("digest"))
+    assert await store.attach_summary(ANNA, first, written("model"), replaces="digest")
+    assert not await store.attach_summary(ANNA, first, written("again"), replaces="digest")
+
+    session = await store.session(ANNA, first)
+    assert session
+    assert session.summary == "model"
+    assert await store.written(ANNA, ["early", "digest", "model", "again"]) == [
+        written("digest"),
+        written("model"),
+    ]
+
+
 @pytest.mark.feature("L1")
 async def test_a_session_says_what_its_messages_took_once_it_is_closed(store):
     head = await say(store, await begin(store), "a", "bb", "ccc", "dddd")

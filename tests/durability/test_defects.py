@@ -67,6 +67,18 @@ def script(text: str) -> Inject:
     return lambda patch, store: store._file._writer.connection.execute(text) and None
 
 
+def numbers_from_a_sequence(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
+    """The number of a message is that of its row in the table, whoever else's rows are there."""
+    script("DROP TRIGGER message_follows")(patch, store)
+    for name, values in (
+        ("add_message", "VALUES (:owner, :branch, "),
+        ("append_message", "SELECT :owner, :branch, "),
+    ):
+        changed(name, f"{values}:seq", f"{values}(SELECT coalesce(max(id), -1) + 1 FROM message)")(
+            patch, store
+        )
+
+
 def switch_in_two_commits(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     """The session is closed, and the power fails before the next one is opened."""
     commit = SqlStore.commit
@@ -116,8 +128,8 @@ def message_changed_in_place(patch: pytest.MonkeyPatch, store: SqliteStore) -> N
     """Redacted after the fact, say."""
     append = committing._append
 
-    def appended(head: Head, messages: object) -> Transaction[None]:
-        yield from append(head, messages)  # type: ignore[arg-type]
+    def appended(head: Head, *given: object) -> Transaction[None]:
+        yield from append(head, *given)  # type: ignore[arg-type]
         yield "redact", {"owner": head.owner}
 
     connection = store._file._writer.connection
@@ -155,7 +167,7 @@ def two_beginnings_of_one_name(patch: pytest.MonkeyPatch, store: SqliteStore) ->
 
 def half_a_batch(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     append = committing._append
-    patch.setattr(committing, "_append", lambda head, messages: append(head, messages[:3]))
+    patch.setattr(committing, "_append", lambda head, messages, spell: append(head, messages[:3], spell))
 
 
 def told_before_the_commit(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
@@ -178,11 +190,7 @@ def nobody_sweeps(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
 
 
 FOUND_IN_LIFE: dict[str, Inject] = {
-    "numbers from a sequence": changed(
-        "add_message",
-        ":owner, :branch, :seq",
-        ":owner, :branch, (SELECT coalesce(max(id), -1) + 1 FROM message)",
-    ),
+    "numbers from a sequence": numbers_from_a_sequence,
     "the switch in two commits": switch_in_two_commits,
     "the tail from a snapshot": tail_from_a_snapshot,
     "memory is not read again": memory_is_not_read_again,
@@ -208,8 +216,14 @@ FOUND_BY_CONTRACT: dict[str, tuple[Inject, Contract]] = {
         changed("swap_branch", " AND epoch = :seen_epoch", ""),
         test_store_commit.test_a_writer_who_did_not_see_the_last_change_is_refused,
     ),
+    "an append without the epoch": (
+        changed("append_message", " AND epoch = :seen_epoch", ""),
+        test_store_commit.test_a_writer_who_did_not_see_the_last_change_is_refused,
+    ),
     "compare-and-swap without the number": (
-        changed("swap_branch", " AND next_seq = :seen_seq", ""),
+        changed(
+            "swap_branch", "AND :seen_seq = (SELECT next_seq FROM head", "AND 0 <= (SELECT next_seq FROM head"
+        ),
         test_stale.test_a_change_by_a_writer_who_missed_a_message_is_refused,
     ),
     "a claim without an end": (
@@ -221,7 +235,7 @@ FOUND_BY_CONTRACT: dict[str, tuple[Inject, Contract]] = {
         test_store_work.test_work_is_begun_by_one,
     ),
     "a compaction installed twice": (
-        changed("install_compaction", "compaction.state <> 'installed' AND ", ""),
+        changed("install_compaction", "compaction.number = 0 AND ", ""),
         test_store_compactions.test_the_same_compaction_is_installed_once,
     ),
     "told before the commit": (

@@ -57,7 +57,7 @@ class Author:
         self.talk: DurableConversation | None = None
 
     async def write(self, task: SummaryTask) -> Summary:
-        which = await self._asked_for()
+        which = await self._asked_for(task)
         self._ledger.note({"id": which, "run": self._run}, on_disk=True)
         try:
             await asyncio.sleep(self._chance.random() * 0.03)
@@ -67,16 +67,13 @@ class Author:
         text = f"Summary {which} of messages {task.first} to {task.last}."
         return Summary(text, task.first, task.last, 0, "model", task.scope)
 
-    async def _asked_for(self) -> str:
-        """The compaction that this program is at work on."""
+    async def _asked_for(self, task: SummaryTask) -> str:
+        """The compaction that this program is at work on, for the open session or for one that was closed."""
         assert self.talk
         branch = self.talk._journal.seen.branch
-        found = await self._engine.store.unfinished(self._engine.owner)
-        (mine,) = (
-            one
-            for one in found
-            if one.branch == branch and one.state == "running" and one.holder == self._engine._holder
-        )
+        found = await self._engine.store.unfinished(self._engine.owner, branch)
+        running = (one for one in found if one.state == "running" and one.holder == self._engine._holder)
+        (mine,) = (one for one in running if one.cut == task.last)
         return mine.id
 
 

@@ -28,8 +28,10 @@ async def main(path):
     store = await SqliteStore.open(Path(path))
     head = await begin(store)
     print("begun", flush=True)
-    head = await say(store, head, *"abcd")
+    head = await say(store, head, *"abc")
     print("said", flush=True)
+    head = await say(store, head, "d")
+    print("on", flush=True)
     await store.plan(ANNA, planned(head, "work"))
     try:
         await store.claim(ANNA, "work", "me", now=1.0, until=9.0)
@@ -84,10 +86,10 @@ async def test_a_killed_program_leaves_whole_steps(tmp_path, name):
     texts, work = await read(store, head), await store.compaction(ANNA, "work")
 
     assert await store.check() == []
-    if name == "commit.after_commit":
-        assert (texts, work) == (list("abcd"), None), "the last thing done is there, acknowledged or not"
+    if name in {"commit.after_commit", "append.before_commit"}:
+        assert (texts, work) == (list("abc"), None), "the last thing committed is there, acknowledged or not"
     elif name.startswith("commit."):
-        assert said == ["begun", "said", "claimed", "replied"]
+        assert said == ["begun", "said", "on", "claimed", "replied"]
         assert (texts, work.state, head.epoch) == (list("abcd"), "summarised", 0)
         assert await ranges(store, head) == [(0, None)]
         assert await store.embeddings(ANNA, [head.session]) == []
@@ -104,7 +106,7 @@ async def test_a_killed_program_leaves_whole_steps(tmp_path, name):
 async def test_a_program_that_fails_in_the_middle_goes_on(tmp_path):
     ended, said = await play(tmp_path / "a.db", "commit.after_closing:raise")
 
-    assert (ended, said) == (0, ["begun", "said", "claimed", "replied", "reached", "5"])
+    assert (ended, said) == (0, ["begun", "said", "on", "claimed", "replied", "reached", "5"])
     store = await SqliteStore.open(tmp_path / "a.db")
     head = await store.head(ANNA, "talk")
     assert await read(store, head) == list("abcdz")
@@ -115,7 +117,7 @@ async def test_a_program_that_fails_in_the_middle_goes_on(tmp_path):
 async def test_without_a_word_nothing_fails(tmp_path):
     ended, said = await play(tmp_path / "a.db", "")
 
-    assert (ended, said) == (0, ["begun", "said", "claimed", "replied", "installed"])
+    assert (ended, said) == (0, ["begun", "said", "on", "claimed", "replied", "installed"])
     store = await SqliteStore.open(tmp_path / "a.db")
     head = await store.head(ANNA, "talk")
     assert await read(store, head) == list("abcde")

@@ -63,7 +63,7 @@ def test_no_statement_reads_a_whole_table(connection, name):
         step
         for step in steps
         if step.startswith("SCAN")
-        and not re.match(r"SCAN (CONSTANT ROW|spent|found|kept|word|words VIRTUAL)", step)
+        and not re.match(r"SCAN (CONSTANT ROW|spent|found|kept|link|line|word|words VIRTUAL)", step)
     ]
     assert bool(scans) == (name in WHOLE_TABLES), scans
     if name not in UNORDERED:
@@ -115,7 +115,6 @@ def fill(connection: apsw.Connection, head: Head, size: int) -> Head:
             "FROM compaction WHERE branch = :branch",
             place,
         )
-    connection.execute("UPDATE branch SET next_seq = :size WHERE owner = :owner AND id = :branch", place)
     return run(connection, beginning.head(head.owner, head.conversation, head.branch))
 
 

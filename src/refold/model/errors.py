@@ -27,6 +27,7 @@
     │   └── SummaryRejected       a summary was made and did not pass its checks
     └── StoreError                a stored conversation that cannot be read or written
         ├── NotFound
+        ├── Damaged               what is stored is not what was put there
         └── Conflict              another writer was first; load and try again
 
 `ConfigError`, `WireError` and `AccessError` are the caller's to fix; the others happen at run time. A class's docstring is its
@@ -215,6 +216,12 @@ class StoreError(RefoldError):
 
 class NotFound(StoreError):
     """There is no such conversation, session or message."""
+
+
+class Damaged(StoreError):
+    """What is stored cannot be read."""
+
+    default_hint = "run `refold doctor` to see what is damaged, and restore it from a backup"
 
 
 class Conflict(StoreError):

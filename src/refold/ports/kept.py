@@ -253,10 +253,22 @@ class Listed(Struct, frozen=True, kw_only=True):
     engine knows, a store does not."""
     at: float = 0.0
     updated_at: float = 0.0
+    """When something was last kept, to the second; a clock that is set back does not take it back."""
 
     @property
     def ratio(self) -> float:
         return self.tokens / self.limit if self.limit else 0.0
+
+
+class Outline(Struct, frozen=True):
+    """The branches of a conversation and what was done about them, without what was said, as it all was at one moment."""
+
+    heads: tuple[Head, ...] = ()
+    """In the order in which they were begun: a base before what was forked from it."""
+    sessions: tuple[Session, ...] = ()
+    """Oldest first, undone ones too."""
+    changes: tuple[Compaction, ...] = ()
+    """Branch by branch, oldest first, without `shown`."""
 
 
 class Place(Struct, frozen=True):

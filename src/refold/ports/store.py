@@ -30,6 +30,7 @@ from refold.ports.kept import (
     Hit,
     Inherited,
     Listed,
+    Outline,
     Place,
     Session,
     SessionKind,
@@ -52,6 +53,7 @@ __all__ = [
     "Hit",
     "Inherited",
     "Listed",
+    "Outline",
     "Place",
     "Session",
     "SessionKind",
@@ -79,12 +81,17 @@ class Store(Protocol):
         """A branch that shares the first `at_seq` messages of another by reference, and has the pins of these and how they are
         shown as its own: what becomes of the base later does not change it.
 
-        How they are shown is as the base shows them now, unless it is given.
+        How they are shown is as the base shows them now, unless it is given: then the fork was made before, and `base_number`
+        is as it was then too.
         """
         ...
 
     async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
         """A branch; without a name the one that was begun or forked last."""
+        ...
+
+    async def outline(self, owner: str, conversation: str) -> Outline:
+        """All branches of a conversation and what was done about them, read at once; empty where there is none."""
         ...
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
@@ -169,9 +176,17 @@ class Store(Protocol):
         ...
 
     async def attach_summary(
-        self, owner: str, session: str, written: Written, embedding: Embedding | None = None
+        self,
+        owner: str,
+        session: str,
+        written: Written,
+        embedding: Embedding | None = None,
+        *,
+        replaces: str = "",
     ) -> bool:
-        """Give a closed session the summary that was written for it later, and its vector; False where it has one."""
+        """Give a closed session the summary that was written for it later, and its vector; False where it has one, other than
+        the one that this `replaces`. That one is kept, and so is its vector until there is another.
+        """
         ...
 
     async def embed(self, owner: str, embeddings: Sequence[Embedding]) -> int:
@@ -223,8 +238,12 @@ class Store(Protocol):
         """The owner's conversations, the latest first; `words` may stand in the id or the title."""
         ...
 
-    async def search(self, owner: str, query: str, *, conversation: str = "", limit: int = 20) -> list[Hit]:
-        """Messages that hold the words, best first."""
+    async def search(
+        self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
+    ) -> list[Hit]:
+        """Messages that hold the words, best first; of one conversation where it is named, and where a branch is given only
+        those that it has, its own and those that it shares.
+        """
         ...
 
     async def plan(self, owner: str, compaction: Compaction) -> Compaction:
@@ -282,7 +301,13 @@ class Store(Protocol):
         """A summary that was paid for already, by the hash of all it was made with."""
         ...
 
-    async def cache(self, owner: str, key: str, summary: Summary, at: float) -> None: ...
+    async def reserve(self, owner: str, key: str, at: float) -> None:
+        """Make room for a summary before it is asked for; whoever deletes something of the owner's takes it away again."""
+        ...
+
+    async def cache(self, owner: str, key: str, summary: Summary, at: float) -> None:
+        """Keep a summary, if there is room for it: what was made of something that is deleted by now is not kept."""
+        ...
 
     async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
         """What was learnt about a model: `topic` is "calibration" or "limit"."""

@@ -38,6 +38,12 @@ def fork(
         head, owner=base.owner, conversation=base.conversation, base=base.branch, base_seq=at_seq
     )
     begun = yield from _begin(fresh, session)
+    if inherited is not None:
+        begun = structs.replace(begun, base_number=head.base_number)
+        yield (
+            "set_base_number",
+            {"owner": begun.owner, "id": begun.branch, "base_number": begun.base_number},
+        )
     shared = {"owner": base.owner, "branch": head.branch, "base": base.branch, "base_seq": at_seq}
     yield "copy_pins", shared
     yield from _inherit(begun, inherited or (yield from _shown_by(trunk, begun)))

@@ -20,6 +20,8 @@ from refold.store.failpoints import reach
 from refold.store.reading import find_key
 from refold.store.transactions import Parameters, Transaction
 
+_NOTHING = Batch(at=0.0)
+
 
 def commit(seen: Head, batch: Batch, spell: Callable[[str], object]) -> Transaction[Head]:
     """Take a batch in; `spell` says in what form a text goes to the index."""
@@ -56,6 +58,13 @@ def check_numbers(seen: Head, messages: tuple[Stored, ...]) -> None:
 def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
     moved = yield "swap_branch", swapping(seen, batch)
     return rows.to_head(moved[0]) if moved else (yield from refuse(seen))
+
+
+def is_only_said(seen: Head, batch: Batch) -> bool:
+    """Whether a batch is one message, perhaps with notes, that needs nothing looked up elsewhere."""
+    if len(batch.messages) != 1 or (batch.messages[0].key and seen.base):
+        return False
+    return structs.replace(batch, at=0.0, messages=(), notes=None, model=None) == _NOTHING
 
 
 def swapping(seen: Head, batch: Batch) -> Parameters:
@@ -114,7 +123,7 @@ def _install(head: Head, change: Change, at: float) -> Transaction[Head]:
         yield "put_summary", rows.of_summary(head.owner, head.branch, written)
     row = structs.replace(compaction, branch=head.branch, session=opens.id if opens else "")
     if not (yield "install_compaction", rows.of_compaction(head.owner, row)):
-        raise Conflict("This compaction is installed already.")
+        raise Conflict("This compaction was installed already.")
     if opens is None:
         return head
     closing = written.id if written and compaction.kind == "summarise" else ""

@@ -1,7 +1,7 @@
 """What closed sessions were about, as vectors.
 
-One idea: a vector is that of one summary. It is kept only for a closed session that has this summary, it goes when the session is
-opened again, and so nothing is ever found by what no longer stands.
+One idea: a vector is that of one summary. It is put only to a closed session that has this summary, another summary of the same
+session brings its own, and it goes when the session is opened again; so nothing is ever found by what no longer stands.
 """
 
 from __future__ import annotations

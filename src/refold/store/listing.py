@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 from msgspec import json
 
-from refold.ports.store import Hit, Listed
+from refold.core.words import Phrase, fragments, phrases
+from refold.ports.store import Head, Hit, Listed
 from refold.store import rows
-from refold.store.transactions import Dialect, Row, Transaction
-from refold.store.words import CONSIDERED, Phrase, fragments, phrases, spell_query, weigh, within
+from refold.store.reading import line
+from refold.store.transactions import EVERYTHING, Dialect, Row, Transaction
+from refold.store.words import CONSIDERED, spell_query, weigh, within
 
 
 def conversations(owner: str, limit: int, words: str) -> Transaction[list[Listed]]:
@@ -25,8 +27,11 @@ def conversations(owner: str, limit: int, words: str) -> Transaction[list[Listed
     return [rows.to_listed(row) for row in described]
 
 
-def search(dialect: Dialect, owner: str, query: str, conversation: str, limit: int) -> Transaction[list[Hit]]:
-    asking = _Asking(dialect, owner, conversation)
+def search(
+    dialect: Dialect, owner: str, query: str, conversation: str, limit: int, branch: Head | None = None
+) -> Transaction[list[Hit]]:
+    links = (yield from line(branch, EVERYTHING)) if branch else []
+    asking = _Asking(dialect, owner, conversation, [(link, end) for link, _, end in links])
     wanted = phrases(query)
     found = yield from asking.find(dict.fromkeys(wanted, 1.0), limit, every=True)
     if not found:
@@ -44,8 +49,11 @@ def owners() -> Transaction[list[str]]:
 class _Asking:
     """Where a search looks, in the words of one database."""
 
-    def __init__(self, dialect: Dialect, owner: str, conversation: str) -> None:
-        self.dialect, self.owner, self.conversation = dialect, owner, conversation
+    def __init__(
+        self, dialect: Dialect, owner: str, conversation: str, line: Sequence[tuple[str, int]]
+    ) -> None:
+        """The `line` is the branches to look in, each with the number before which; none of them means all."""
+        self.dialect, self.owner, self.conversation, self.line = dialect, owner, conversation, _spell(line)
 
     def find(self, weighed: dict[Phrase, float], limit: int, *, every: bool) -> Transaction[list[Row]]:
         if not weighed:
@@ -64,7 +72,7 @@ class _Asking:
         match = spell_query(self.dialect, wanted, every=every)
         mark = within(self.owner, self.conversation)
         scoped = f"scope : {mark} AND text : ({match})" if self.dialect == "sqlite" else f"{mark} & ({match})"
-        place = {"owner": self.owner, "conversation": self.conversation}
+        place = {"owner": self.owner, "conversation": self.conversation, "line": self.line}
         return {**place, "match": scoped, "considered": CONSIDERED}
 
 

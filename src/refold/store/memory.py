@@ -25,6 +25,7 @@ from refold.ports.store import (
     Hit,
     Inherited,
     Listed,
+    Outline,
     Place,
     Session,
     Stored,
@@ -74,7 +75,8 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
         shelf.pins |= {
             (head.branch, seq) for branch, seq in shelf.pins if branch == base.branch and seq < at_seq
         }
-        begun = shelf.begin(fresh, session)
+        past = shelf.last_number(base.branch) if inherited is None else head.base_number
+        begun = shelf.begin(fresh, session, past)
         shelf.inherit(begun, inherited or shelf.shown_by(trunk, begun))
         return begun
 
@@ -84,6 +86,15 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
             return found if found is not None and found.conversation == conversation else None
         heads = [head for head in self._shelf(owner).heads.values() if head.conversation == conversation]
         return next((head for head in reversed(heads) if branch in {"", head.branch}), None)
+
+    async def outline(self, owner: str, conversation: str) -> Outline:
+        shelf = self._shelf(owner)
+        heads = {one.branch: one for one in shelf.heads.values() if one.conversation == conversation}
+        sessions = [one for one in shelf.sessions.values() if one.branch in heads]
+        changes = [one for head in heads for one in shelf.compactions.values() if one.branch == head]
+        return Outline(
+            tuple(heads.values()), tuple(sessions), tuple(structs.replace(one, shown=b"") for one in changes)
+        )
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
         draft = Draft(self._shelf(seen.owner), seen)
@@ -176,14 +187,22 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
         return self._shelf(head.owner).summary(head, number)
 
     async def attach_summary(
-        self, owner: str, session: str, written: Written, embedding: Embedding | None = None
+        self,
+        owner: str,
+        session: str,
+        written: Written,
+        embedding: Embedding | None = None,
+        *,
+        replaces: str = "",
     ) -> bool:
         shelf = self._shelf(owner)
         row = shelf.sessions.get(session)
-        if row is None or row.last is None or row.summary:
+        if row is None or row.last is None or row.summary != replaces:
             return False
         shelf.summaries.setdefault(written.id, written)
         shelf.sessions[session] = structs.replace(row, summary=written.id)
+        vectors = shelf.embeddings.get(session, {})
+        vectors |= {name: structs.replace(one, summary=written.id) for name, one in vectors.items()}
         shelf.embed([embedding] if embedding else [])
         return True
 
@@ -213,10 +232,15 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
         found.sort(key=lambda begun: begun.updated_at, reverse=True)
         return [shelf.list_up(begun) for begun in found[:limit]]
 
-    async def search(self, owner: str, query: str, *, conversation: str = "", limit: int = 20) -> list[Hit]:
+    async def search(
+        self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
+    ) -> list[Hit]:
         shelf = self._shelf(owner)
-        places = [head for head in shelf.heads.values() if conversation in {"", head.conversation}]
-        return search({head: shelf.texts[head.branch] for head in places}, query, limit)
+        ends = {link: end for link, _, end in shelf.line(branch)} or dict.fromkeys(shelf.heads, EVERYTHING)
+        heads = [shelf.heads[link] for link in ends if link in shelf.heads]
+        places = [head for head in heads if conversation in {"", head.conversation}]
+        held = {head: shelf.texts[head.branch][: ends[head.branch] - head.base_seq] for head in places}
+        return search(held, query, limit)
 
     async def plan(self, owner: str, compaction: Compaction) -> Compaction:
         shelf = self._shelf(owner)
@@ -303,8 +327,12 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
     async def cached(self, owner: str, key: str) -> Summary | None:
         return self._shelf(owner).cached.get(key)
 
+    async def reserve(self, owner: str, key: str, at: float) -> None:  # noqa: ARG002
+        self._shelves.setdefault(owner, Shelf()).cached.setdefault(key, None)
+
     async def cache(self, owner: str, key: str, summary: Summary, at: float) -> None:  # noqa: ARG002
-        self._shelves.setdefault(owner, Shelf()).cached[key] = summary
+        if key in (room := self._shelf(owner).cached):
+            room[key] = summary
 
     async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
         return self._shelf(owner).learnt.get((topic, key))

@@ -85,6 +85,9 @@ class PostgresDriver:
     async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._attempt(partial(self._look, partial(begin, *args, **kwargs)))
 
+    async def read_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._attempt(partial(self._look_at_once, partial(begin, *args, **kwargs)))
+
     async def write(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._attempt(partial(self._commit, partial(begin, *args, **kwargs)))
 
@@ -149,6 +152,13 @@ class PostgresDriver:
     async def _look(self, begin: Callable[[], Transaction[T]], connection: Connection) -> T:
         await _set_autocommit(connection, on=True)
         return await self._run(connection, begin())
+
+    async def _look_at_once(self, begin: Callable[[], Transaction[T]], connection: Connection) -> T:
+        await _set_autocommit(connection, on=False)
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        result = await self._run(connection, begin())
+        await connection.rollback()
+        return result
 
     async def _commit(
         self, begin: Callable[[], Transaction[T]], connection: Connection, *, at_length: bool = False

@@ -6,24 +6,19 @@ saw it, appends to what it moved and commits by itself: one trip to the server i
 
 from __future__ import annotations
 
-from msgspec import structs
-
+from refold.core.words import spaced
 from refold.ports.store import Batch, Head
 from refold.store import rows
-from refold.store.committing import check_numbers, refuse, swapping
+from refold.store.committing import check_numbers, is_only_said, refuse, swapping
 from refold.store.transactions import Parameters, Transaction
-from refold.store.words import spaced
 
 PART = 2_000
 """Words that the index takes in one piece; the database divides longer texts, see `spell_words`."""
-_NOTHING = Batch(at=0.0)
 
 
 def plain(seen: Head, batch: Batch) -> Parameters | None:
     """What the statement is given; None where there is more in a batch than a message, or more to be done about it."""
-    if len(batch.messages) != 1 or (batch.messages[0].key and seen.base):
-        return None
-    if structs.replace(batch, at=0.0, messages=(), notes=None, model=None) != _NOTHING:
+    if not is_only_said(seen, batch):
         return None
     check_numbers(seen, batch.messages)
     said = rows.of_message(seen, batch.messages[0], spaced)

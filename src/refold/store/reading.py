@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import get_args
 
-from refold.ports.store import Call, CallKind, Compaction, CompactionKind, Head, Session, Stored, Written
+from refold.ports.store import (
+    Call,
+    CallKind,
+    Compaction,
+    CompactionKind,
+    Head,
+    Outline,
+    Session,
+    Stored,
+    Written,
+)
 from refold.store import rows
 from refold.store.transactions import EVERYTHING, Row, Transaction
 
@@ -31,6 +41,17 @@ def line(head: Head, last: int, first: int = 0) -> Transaction[list[tuple[str, i
         base, begins, _ = found[0] if found else ("", 0, 0)
         links.append((branch, begins, last))
     return links
+
+
+def outline(owner: str, conversation: str) -> Transaction[Outline]:
+    heads = yield "list_heads", {"owner": owner, "conversation": conversation}
+    if not heads:
+        return Outline()
+    known = tuple(rows.to_head(row) for row in heads)
+    own = yield from sessions(owner, conversation, EVERYTHING)
+    asked = [{"owner": owner, "branch": head.branch, "limit": EVERYTHING} for head in reversed(known)]
+    made = yield "list_compactions", asked
+    return Outline(known, tuple(own), tuple(rows.to_compaction(row) for row in reversed(made)))
 
 
 def messages(head: Head, first: int, last: int | None, limit: int | None) -> Transaction[list[Stored]]:

@@ -11,6 +11,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import structs
 
+from refold.model.errors import Damaged
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.store import (
@@ -74,7 +75,14 @@ def to_written(row: Row) -> Written:
 
 
 def to_summary(body: bytes) -> Summary:
-    return _SUMMARY.decode(body)
+    """
+    Raises:
+        Damaged: this is no summary.
+    """
+    try:
+        return _SUMMARY.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Damaged("a stored summary cannot be read") from None
 
 
 def to_embedding(row: Row) -> Embedding:

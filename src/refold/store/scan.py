@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from refold.core.words import Phrase, fragments, phrases, words
 from refold.ports.store import Head, Hit
-from refold.store.words import Phrase, fragments, phrases, weigh, words, worth
+from refold.store.words import weigh, worth
 
 _GAP = "  "
 

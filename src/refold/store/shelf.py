@@ -67,7 +67,7 @@ class Shelf:
         self.chains: dict[bytes, set[tuple[str, int]]] = {}
         self.pins: set[tuple[str, int]] = set()
         self.blobs: dict[tuple[str, bytes], bytes] = {}
-        self.cached: dict[str, Summary] = {}
+        self.cached: dict[str, Summary | None] = {}
         self.learnt: dict[tuple[str, str], bytes] = {}
         self.client_keys: dict[str, ClientKey] = {}
         self.settings: dict[str, bytes] = {}
@@ -171,9 +171,8 @@ class Shelf:
             self.embeddings.setdefault(one.session, {})[one.name] = one
         return len(fitting)
 
-    def begin(self, head: Head, session: Session) -> Head:
-        """A branch with nothing of its own yet."""
-        past = self.last_number(head.base)
+    def begin(self, head: Head, session: Session, past: int = 0) -> Head:
+        """A branch with nothing of its own yet; its base has had so many changes."""
         head = structs.replace(
             head, next_seq=head.base_seq, base_number=past, epoch=0, revision=0, session=session.id
         )
@@ -285,7 +284,9 @@ class Draft:
         shelf.heads[head.branch] = head
         conversation = shelf.conversations[head.conversation]
         shelf.conversations[head.conversation] = structs.replace(
-            conversation, updated_at=at, title=conversation.title or title
+            conversation,
+            updated_at=at if at >= conversation.updated_at + 1 else conversation.updated_at,
+            title=conversation.title or title,
         )
         return head
 
@@ -304,8 +305,8 @@ class Draft:
     def _install(self, change: Change, at: float) -> None:
         compaction, opens = change.compaction, change.opens
         known = self._compactions.get(compaction.id)
-        if known is not None and (known.state == "installed" or known.branch != self.head.branch):
-            raise Conflict("This compaction is installed already.")
+        if known is not None and (known.number or known.branch != self.head.branch):
+            raise Conflict("This compaction was installed already.")
         if change.written is not None:
             self._summaries[change.written.id] = change.written
         if opens is not None:

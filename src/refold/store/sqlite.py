@@ -19,7 +19,8 @@ from refold.model.errors import StoreError
 from refold.ports.store import Batch, Head, Hit
 from refold.store import committing, migrate
 from refold.store.lane import Lane, Told, attempt
-from refold.store.sqlite_commit import run
+from refold.store.sqlite_append import append, plain
+from refold.store.sqlite_commit import run, run_at_once
 from refold.store.sqlite_copy import copy_to, find_faults
 from refold.store.sqlite_errors import in_our_words
 from refold.store.sqlite_file import as_said, empty_log, open_reader
@@ -56,6 +57,9 @@ class SqliteDriver:
 
     async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.look(lambda connection: run(connection, begin(*args, **kwargs)))
+
+    async def read_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.look(lambda connection: run_at_once(connection, begin(*args, **kwargs)))
 
     async def write(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         transaction: Begin = partial(begin, *args, **kwargs)
@@ -120,7 +124,10 @@ class SqliteStore(SqlStore):
 
     async def _commit(self, seen: Head, batch: Batch) -> Head:
         write = self._file.write_small if _is_small(batch) else self._file.write
-        head = await write(committing.commit, seen, batch, as_said)
+        if (asked := plain(seen, batch)) is not None:
+            head = await write(append, seen, asked)
+        else:
+            head = await write(committing.commit, seen, batch, as_said)
         self._said += len(batch.messages)
         if self._said >= WORDS_TOGETHER and self._indexing is None:
             self._said = 0
@@ -132,10 +139,12 @@ class SqliteStore(SqlStore):
             await asyncio.wait({self._indexing})
         await super().close()
 
-    async def search(self, owner: str, query: str, *, conversation: str = "", limit: int = 20) -> list[Hit]:
+    async def search(
+        self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
+    ) -> list[Hit]:
         if await self._file.read(_is_behind):
             await self._catch_up()
-        return await super().search(owner, query, conversation=conversation, limit=limit)
+        return await super().search(owner, query, conversation=conversation, branch=branch, limit=limit)
 
     async def delete(self, owner: str, conversation: str = "") -> int:
         deleted = await super().delete(owner, conversation)
@@ -184,8 +193,9 @@ def _is_small(batch: Batch) -> bool:
     """Whether a commit is messages and notes as they are said, and no more work than that."""
     if batch.changes or batch.embeddings or batch.undoes:
         return False
-    texts = sum(len(one.body) + len(one.text) for one in batch.messages)
-    return texts + len(batch.notes or b"") + sum(map(len, batch.blobs)) <= SMALL_BYTES
+    said = sum(len(one.body) + len(one.text) for one in batch.messages)
+    beside = sum(len(call.reply) + len(call.receipt) for call in batch.calls) + sum(map(len, batch.blobs))
+    return said + beside + len(batch.notes or b"") <= SMALL_BYTES
 
 
 def _is_behind() -> Transaction[bool]:

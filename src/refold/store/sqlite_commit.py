@@ -7,7 +7,7 @@ back its own work only; where SQLite takes back everything, as it does when the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,13 +28,22 @@ def run(connection: apsw.Connection, transaction: Transaction[T]) -> T:
         return end.value  # type: ignore[no-any-return]
 
 
+def run_at_once(connection: apsw.Connection, transaction: Transaction[T]) -> T:
+    """Likewise, with the file as it is at one moment."""
+    connection.execute("BEGIN")
+    try:
+        return run(connection, transaction)
+    finally:
+        connection.execute("ROLLBACK")
+
+
 def commit_all(connection: apsw.Connection, begins: Sequence[Callable[[], Transaction[Any]]]) -> list[Told]:
     """Run transactions in their order, each whole or not at all; what is told here is on the disk."""
+    if len(begins) == 1:
+        return [attempt(partial(_commit_one, connection, begins[0]))]
     locked = attempt(partial(connection.execute, "BEGIN IMMEDIATE"))
     if locked.error is not None:
         return [locked] * len(begins)
-    if len(begins) == 1:
-        return [attempt(partial(_finish, connection, begins[0]))]
     together = attempt(partial(_finish_together, connection, begins))
     if together.error is None:
         return list(together.result)
@@ -88,6 +97,6 @@ def _roll_back(connection: apsw.Connection) -> None:
 def _ask(connection: apsw.Connection, step: Step) -> list[Row]:
     name, parameters = step
     statement = load("sqlite")[name]
-    if isinstance(parameters, Mapping):
+    if isinstance(parameters, dict):  # several times as quick as to ask for a mapping
         return connection.execute(statement, parameters).fetchall()
     return [row for each in parameters for row in connection.execute(statement, each)]

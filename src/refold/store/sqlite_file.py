@@ -18,11 +18,12 @@ from typing import Any
 import apsw
 from msgspec import json
 
+from refold.core.words import spaced
 from refold.model.errors import StoreError
 from refold.store.migrate import missing
 from refold.store.network import network_filesystem
 from refold.store.sqlite_errors import in_our_words
-from refold.store.words import spaced, worth
+from refold.store.words import worth
 
 OLDEST = (3, 51, 3)
 """Versions of SQLite before this one can damage a file in WAL mode that two connections write to."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refold.core.words import spaced
 from refold.model.summary import Summary
 from refold.ports.store import (
     Batch,
@@ -22,6 +23,7 @@ from refold.ports.store import (
     Hit,
     Inherited,
     Listed,
+    Outline,
     Place,
     Session,
     Stored,
@@ -40,7 +42,6 @@ from refold.store import (
 )
 from refold.store.failpoints import reach
 from refold.store.transactions import Driver
-from refold.store.words import spaced
 
 
 class SqlStore:
@@ -65,6 +66,9 @@ class SqlStore:
 
     async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
         return await self._read(beginning.head, owner, conversation, branch)
+
+    async def outline(self, owner: str, conversation: str) -> Outline:
+        return await self._driver.read_at_once(reading.outline, owner, conversation)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
         head = await self._commit(seen, batch)
@@ -130,9 +134,15 @@ class SqlStore:
         return await self._read(reading.summary, head, number)
 
     async def attach_summary(
-        self, owner: str, session: str, written: Written, embedding: Embedding | None = None
+        self,
+        owner: str,
+        session: str,
+        written: Written,
+        embedding: Embedding | None = None,
+        *,
+        replaces: str = "",
     ) -> bool:
-        return await self._write(working.attach_summary, owner, session, written, embedding)
+        return await self._write(working.attach_summary, owner, session, written, embedding, replaces)
 
     async def embed(self, owner: str, embeddings: Sequence[Embedding]) -> int:
         return await self._write(embedding.embed, owner, embeddings)
@@ -170,8 +180,11 @@ class SqlStore:
     async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
         return await self._read(listing.conversations, owner, limit, words)
 
-    async def search(self, owner: str, query: str, *, conversation: str = "", limit: int = 20) -> list[Hit]:
-        return await self._read(listing.search, self._driver.dialect, owner, query, conversation, limit)
+    async def search(
+        self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
+    ) -> list[Hit]:
+        dialect = self._driver.dialect
+        return await self._read(listing.search, dialect, owner, query, conversation, limit, branch)
 
     async def plan(self, owner: str, compaction: Compaction) -> Compaction:
         return await self._write(working.plan, owner, compaction)
@@ -207,6 +220,9 @@ class SqlStore:
 
     async def cached(self, owner: str, key: str) -> Summary | None:
         return await self._read(working.cached, owner, key)
+
+    async def reserve(self, owner: str, key: str, at: float) -> None:
+        await self._write(working.reserve, owner, key, at)
 
     async def cache(self, owner: str, key: str, summary: Summary, at: float) -> None:
         await self._write(working.cache, owner, key, summary, at)

@@ -74,9 +74,10 @@ def forget_plans(owner: str, before: float) -> Transaction[int]:
 
 
 def attach_summary(
-    owner: str, session: str, written: Written, embedding: Embedding | None
+    owner: str, session: str, written: Written, embedding: Embedding | None, replaces: str
 ) -> Transaction[bool]:
-    attached = yield "attach_summary", {"owner": owner, "id": session, "summary": written.id}
+    given = {"owner": owner, "id": session, "summary": written.id, "replaces": replaces}
+    attached = yield "attach_summary", given
     if attached:
         yield "keep_summary", rows.of_summary(owner, attached[0][0], written)
         yield from embed(owner, (embedding,) if embedding else ())
@@ -88,8 +89,12 @@ def cached(owner: str, key: str) -> Transaction[Summary | None]:
     return rows.to_summary(found[0][0]) if found else None
 
 
-def cache(owner: str, key: str, summary: Summary, at: float) -> Transaction[None]:
+def reserve(owner: str, key: str, at: float) -> Transaction[None]:
     yield "add_owner", {"owner": owner, "at": at}
+    yield "reserve_cached", {"owner": owner, "key": key, "body": b"", "at": at}
+
+
+def cache(owner: str, key: str, summary: Summary, at: float) -> Transaction[None]:
     yield "put_cached", {"owner": owner, "key": key, "body": json.encode(summary), "at": at}
 
 

@@ -30,6 +30,7 @@ async def test_what_is_deleted_is_on_the_disk_no_more(store, tmp_path):
     for number in range(80):
         head = await begin(store, f"{secret}{number}", title=f"about {secret}")
         head = await say(store, head, f"the {secret} number {number}", f"{secret} " * 900)
+        await store.reserve(ANNA, f"key{number}", 1.0)
         await store.cache(ANNA, f"key{number}", summary(f"a {secret}"), 1.0)
     near = structs.replace(embedding(head.session, secret), vector=secret.encode())
     batch = Batch(at=3.0, changes=(fold(head, 1, secret),), embeddings=(near,), notes=b"about a kraken")

@@ -104,6 +104,15 @@ async def test_texts_that_waited_before_the_program_was_upgraded_are_found(store
     await upgraded.close()
 
 
+async def test_a_gap_between_messages_is_refused_by_the_database(store):
+    await say(store, await begin(store), "a", "b")
+    with pytest.raises(apsw.ConstraintError, match="follows"):
+        writer_of(store).execute(
+            """INSERT INTO message (owner, branch, seq, role, format, body, digest, shown, tokens, key, at)
+            SELECT owner, branch, 3, role, format, body, digest, shown, tokens, key, at FROM message WHERE seq = 1"""
+        )
+
+
 async def test_a_name_that_is_no_text_is_refused(store):
     with pytest.raises(StoreError) as refused:
         await begin(store, title="half a pair: \ud83d")

@@ -26,12 +26,12 @@ from refold.store.sqlite import SqliteStore
 from tests.contract.talks import begin, say
 from tests.store.sqlite.test_together import held_up
 
-async def main(path):
+async def main(path, *words):
     store = await SqliteStore.open(Path(path))
     heads = [await begin(store, f"talk{number}") for number in range(8)]
 
     async def speak(head):
-        await say(store, head, "hello")
+        await say(store, head, *words)
         print(head.conversation, flush=True)
 
     with held_up(store):
@@ -120,10 +120,13 @@ async def test_one_who_goes_away_while_all_wait_takes_nobody_along(store, gone):
     assert [head.next_seq for place, head in enumerate(found) if place != gone] == [1] * 4
 
 
-@pytest.mark.parametrize("place", ["commit.after_lock", "commit.before_commit"])
-async def test_killed_in_the_middle_of_many_none_of_them_is_there_and_none_was_told(tmp_path, place):
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("append.before_commit", "a"), ("commit.after_lock", "ab"), ("commit.before_commit", "ab")],
+)
+async def test_killed_in_the_middle_of_many_none_of_them_is_there_and_none_was_told(tmp_path, place, words):
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", SPEAKERS, str(tmp_path / "a.db")),
+        *(sys.executable, "-c", SPEAKERS, str(tmp_path / "a.db"), *words),
         env=os.environ | {"REFOLD_FAILPOINT": f"{place}:kill:5"},
         stdout=asyncio.subprocess.PIPE,
     )

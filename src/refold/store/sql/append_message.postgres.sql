@@ -15,7 +15,7 @@ WITH held AS (
 ), touched AS (
     UPDATE conversation SET updated_at = :committed_at
     FROM moved
-    WHERE conversation.owner = :owner AND conversation.id = :conversation
+    WHERE conversation.owner = :owner AND conversation.id = :conversation AND :committed_at >= updated_at + 1
 ), appended AS (
     INSERT INTO message (owner, branch, seq, role, format, body, digest, shown, tokens, key, at)
     SELECT owner, id, :seq, :role, :format, :body, :digest, :shown, :tokens, :key, :at FROM moved

@@ -1,7 +1,7 @@
 -- A conversation with its latest branch and what it adds up to.
 SELECT
     conversation.id, branch.id, conversation.title, branch.model, branch.format,
-    (SELECT CAST(sum(next_seq - base_seq) AS bigint) FROM branch WHERE owner = :owner AND conversation = :id),
+    (SELECT CAST(sum(next_seq - base_seq) AS bigint) FROM head WHERE owner = :owner AND conversation = :id),
     (
         SELECT count(*) FROM compaction
         WHERE owner = :owner AND state = 'installed'

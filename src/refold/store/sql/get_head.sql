@@ -1,4 +1,4 @@
 -- One branch by name.
 SELECT owner, conversation, id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
-FROM branch
+FROM head
 WHERE owner = :owner AND id = :branch

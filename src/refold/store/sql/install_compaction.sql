@@ -1,4 +1,4 @@
--- Put a compaction into effect, once: one that was planned, given up or undone before takes its row again.
+-- Put a compaction into effect, once: one that was planned or given up before takes its row; one that was in effect never changes.
 INSERT INTO compaction (
     owner, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
     before, after, edits, holder, until, attempts, error, at, shown
@@ -14,5 +14,5 @@ ON CONFLICT (owner, id) DO UPDATE SET
     moment = excluded.moment, recipe = excluded.recipe, before = excluded.before, after = excluded.after,
     edits = excluded.edits, holder = excluded.holder, until = excluded.until, attempts = excluded.attempts,
     error = excluded.error, at = excluded.at, shown = excluded.shown
-WHERE compaction.state <> 'installed' AND compaction.branch = excluded.branch
+WHERE compaction.number = 0 AND compaction.branch = excluded.branch
 RETURNING number

@@ -4,5 +4,5 @@ VALUES (:owner, :id, :branch, :number, :body, :carry, :at)
 ON CONFLICT (owner, id) DO UPDATE SET number = excluded.number, body = excluded.body, carry = excluded.carry, at = excluded.at
 WHERE NOT EXISTS (
     SELECT 1 FROM compaction
-    WHERE compaction.owner = excluded.owner AND compaction.id = excluded.id AND compaction.state = 'installed'
+    WHERE compaction.owner = excluded.owner AND compaction.id = excluded.id AND compaction.number > 0
 )
