@@ -6,7 +6,17 @@ from msgspec import structs
 
 from refold.model.tokens import Usage
 from refold.ports.store import Batch, Listed
-from tests.contract.talks import ANNA, begin, call, compact, first_session, new_head, next_session, say
+from tests.contract.talks import (
+    ANNA,
+    begin,
+    call,
+    compact,
+    first_session,
+    new_head,
+    next_session,
+    reduce,
+    say,
+)
 
 
 async def test_a_conversation_is_listed_with_what_it_holds(store):
@@ -31,6 +41,14 @@ async def test_a_conversation_is_listed_with_what_it_holds(store):
             updated_at=9.0,
         )
     ]
+
+
+async def test_what_is_no_summary_is_no_compaction(store):
+    head = await say(store, await begin(store), *"abcd")
+    head = await store.commit(head, Batch(at=2.0, changes=(reduce(head),)))
+
+    (listed,) = await store.conversations(ANNA)
+    assert (listed.compactions, await store.count_summarised(ANNA, head.branch)) == (0, 0)
 
 
 async def test_what_was_taken_back_does_not_count(store):

@@ -186,8 +186,10 @@ class Shelf:
         heads = {head.branch: head for head in self.heads.values() if head.conversation == begun.id}
         last = list(heads.values())[-1]
         calls = [call for call in self.calls.values() if call.branch in heads]
-        installed = [
-            row for row in self.compactions.values() if row.branch in heads and row.state == "installed"
+        summarised = [
+            row
+            for row in self.compactions.values()
+            if row.branch in heads and (row.state, row.kind) == ("installed", "summarise")
         ]
         return Listed(
             id=begun.id,
@@ -196,7 +198,7 @@ class Shelf:
             model=last.model,
             format=last.format,
             messages=sum(len(self.messages[branch]) for branch in heads),
-            compactions=len(installed),
+            compactions=len(summarised),
             sessions=sum(row.branch in heads and row.state == "live" for row in self.sessions.values()),
             branches=len(heads),
             usage=reduce(add, (call.usage for call in calls), Usage()),

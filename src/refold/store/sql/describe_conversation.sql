@@ -4,7 +4,7 @@ SELECT
     (SELECT CAST(sum(next_seq - base_seq) AS bigint) FROM head WHERE owner = :owner AND conversation = :id),
     (
         SELECT count(*) FROM compaction
-        WHERE owner = :owner AND state = 'installed'
+        WHERE owner = :owner AND state = 'installed' AND kind <> 'arrival' AND kind = 'summarise'
             AND branch IN (SELECT id FROM branch WHERE owner = :owner AND conversation = :id)
     ),
     (SELECT count(*) FROM session WHERE owner = :owner AND conversation = :id AND state = 'live'),
