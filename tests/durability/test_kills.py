@@ -52,7 +52,7 @@ async def test_killed_again_and_again_with_sqlite(tmp_path, capsys):
 
 @pytest.mark.slow
 async def test_killed_again_and_again_with_postgres(tmp_path, capsys, killed_url):
-    points = failpoints()
+    points = failpoints(alone=False)
     seed = random.SystemRandom().randrange(1 << 30)
     figures = await campaign(tmp_path, killed_url, 40, seed=seed, points=tuple(points))
     judge(figures, 40 + len(points), capsys, f"PostgreSQL, seed {seed}")

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
+import threading
 
 import msgspec
 import pytest
 
-from refold.gateway import table
+from refold.gateway import hosting, table
+from refold.gateway.hosted import HostedConversation
+from refold.gateway.incoming import read_incoming
+from refold.gateway.lines import read_line
+from refold.model.dialect import CHAT
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 
@@ -149,6 +156,82 @@ async def test_what_was_let_go_of_is_found_in_the_store(gate, monkeypatch):
 
     assert second["x-refold-branch"] == first["x-refold-branch"]
     assert len((await gate.gateway.host("local")).table) == 1
+
+
+async def test_conversations_of_one_question_leave_nothing_behind_but_the_latest(gate, monkeypatch):
+    monkeypatch.setattr(table, "MOST_BYTES", 5 * table.EACH_BYTES)
+    for other in range(20):
+        await ask(gate, say(f"question {other}"))
+    host = await gate.gateway.host("local")
+    gc.collect()
+
+    assert len(host.table) <= 4
+    assert len(host.engine._opened) <= 4
+
+
+def test_a_message_does_not_hold_on_to_the_messages_before_it():
+    array = msgspec.json.encode(say("one", "Fine.", "two"))
+    held = sys.getrefcount(array)
+    seen = read_line(array, CHAT, b"key")
+    new = seen.since(2, CHAT)
+    del seen
+
+    assert [message.text for message in new] == ["two"]
+    assert sys.getrefcount(array) == held
+
+
+async def test_a_message_that_is_nested_too_deeply_is_refused_though_the_rest_is_known(gate):
+    known = msgspec.json.encode(say(*("a long story " * 50 for _ in range(21))))
+    await ask(gate, msgspec.Raw(known))
+    deep = b'{"role":"user","content":%s}' % (b"[" * 300 + b"]" * 300)
+    body = b'{"model":"gpt-5","messages":%s,%s]}' % (known[:-1], deep)
+    status, _, answer = await gate.post("/v1/chat/completions", body)
+
+    assert status == 400
+    assert "nested more than 256 levels" in msgspec.json.decode(answer)["error"]["message"]
+
+
+class Waiting:
+    """Takes a request in when it is told to, in whichever thread it is asked."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        take = HostedConversation._take
+
+        def wait_and_take(talk, size, messages, terms):
+            if len(messages) > 1:
+                self.has_begun.set()
+                assert self.may_end.wait(10)
+            return take(talk, size, messages, terms)
+
+        monkeypatch.setattr(HostedConversation, "_take", wait_and_take)
+
+
+async def test_others_are_answered_while_a_long_history_is_taken_in(gate, monkeypatch):
+    monkeypatch.setattr(hosting, "LONG", 100)
+    waiting, long = Waiting(monkeypatch), say(*("word " * 10 for _ in range(9)))
+    asking = asyncio.create_task(ask(gate, long))
+    await asyncio.to_thread(waiting.has_begun.wait)
+    await ask(gate, say("Hi!"))
+    waiting.may_end.set()
+
+    assert len(await texts(gate, await asking)) == 9
+
+
+async def test_nothing_comes_of_a_long_history_whose_request_is_stopped(gate, monkeypatch):
+    monkeypatch.setattr(hosting, "LONG", 100)
+    waiting, host = Waiting(monkeypatch), await gate.gateway.host("local")
+    long = say(*("word " * 10 for _ in range(9)))
+    body = msgspec.json.encode({"model": "gpt-5", "messages": long})
+    incoming = read_incoming("/v1/chat/completions", {}, body)
+    taking = asyncio.create_task(host.take(incoming, host.terms("gpt-5", "chat", window=None)))
+    await asyncio.to_thread(waiting.has_begun.wait)
+    taking.cancel()
+    waiting.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+
+    assert len(await texts(gate, await ask(gate, long))) == 9
 
 
 async def test_another_model_goes_on_with_the_same_branch(gate):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
 from refold.gateway import limits
-from refold.gateway.limits import MAX_BRACKETS, MAX_DEPTH, check_json, read_body
+from refold.gateway.limits import MAX_BRACKETS, MAX_DEPTH, check_json, check_new, read_body
 from refold.model.errors import BodyEncoded, BodyTooLarge, BodyTooSlow, WireError
+from refold.wire.reading import FIELDS
 
 
 def chunk(body: bytes, *, more: bool = True) -> dict[str, object]:
@@ -151,6 +152,40 @@ def test_levels_are_counted_exactly(value, is_ascii, step, folds):
         check_json(text.encode(), max_depth=deep)
         with pytest.raises(WireError, match=f"nested more than {deep - 1} levels"):
             check_json(text.encode(), max_depth=deep - 1)
+
+
+def is_refused(check, *args, **limits) -> bool:
+    try:
+        check(*args, **limits)
+    except WireError:
+        return True
+    return False
+
+
+@given(st.lists(VALUES, max_size=4), st.lists(VALUES, max_size=3), VALUES, st.booleans())
+def test_what_is_new_is_refused_where_the_whole_would_be(before, after, other, is_first):
+    """Though what came before is not looked at again."""
+    whole = {"messages": [*before, *after]}
+    whole = {**whole, "other": other} if is_first else {"other": other, **whole}
+    body, known = json.dumps(whole).encode(), len(json.dumps(before)) - 1 if before else 0
+    for limit in range(depth_of(json.dumps({"messages": before})), depth_of(body.decode()) + 1):
+        refused = is_refused(check_new, body, FIELDS.decode(body), "messages", known, max_depth=limit)
+        assert refused is is_refused(check_json, body, max_depth=limit)
+
+
+def test_a_field_that_came_twice_hides_nothing():
+    known, deep = b'[{"a":1}', b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
+    body = b'{"messages":%s,"messages":%s,{"a":2}]}' % (deep, known)
+    with pytest.raises(WireError, match="nested more than"):
+        check_new(body, FIELDS.decode(body), "messages", len(known))
+
+
+def test_what_is_known_is_counted_where_there_could_be_too_many_lists(monkeypatch):
+    monkeypatch.setattr(limits, "MAX_BRACKETS", 300)
+    known = b"[" + b",".join([b"[]"] * 200)
+    body = b'{"messages":%s]}' % known
+    with pytest.raises(WireError, match="holds more than 300 brackets"):
+        check_new(body, FIELDS.decode(body), "messages", len(known), max_depth=100)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ def check_binding(rules: Rules, *, has_keys: bool) -> None:
         )
 
 
+@lru_cache(maxsize=256)
 def is_local(host: str) -> bool:
     """Does only this machine reach it?"""
     address = _address(host)

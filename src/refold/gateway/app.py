@@ -11,7 +11,6 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from uuid import uuid4
 
 import msgspec
@@ -29,7 +28,7 @@ from refold.gateway.events import Events
 from refold.gateway.forwarding import Forwarder
 from refold.gateway.hosting import Host, HostEngine
 from refold.gateway.incoming import DIALECT_OF, Incoming, Wishes, read_incoming
-from refold.gateway.limits import check_json, read_body
+from refold.gateway.limits import check_json, check_new, read_body
 from refold.gateway.logs import facts
 from refold.gateway.relay import Relay
 from refold.gateway.targets import Targets
@@ -149,20 +148,13 @@ class Gateway:
 
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
         """What to send for a request, and to whom."""
-        came = _texts(scope)
-        headers = dict(came)
+        came, owner = _texts(scope), (scope.get("state") or {}).get("owner", "")
         incoming, wishes, model = None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
-            check_json(
-                body,
-                max_bytes=self.resolved.settings.server.max_body_mb * MIB,
-                max_depth=self.resolved.settings.server.max_depth,
-            )
-            with suppress(WireError):
-                incoming = read_incoming(path, headers, body)
-                wishes, model = incoming.wishes, incoming.model
+            incoming = self._read(path, dict(came), body, owner)
+        if incoming is not None:
+            wishes, model = incoming.wishes, incoming.model
         wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)
-        state = scope.get("state") or {}
         ticket = Ticket(
             call_id=call_id,
             method=scope["method"],
@@ -174,10 +166,24 @@ class Gateway:
             shape=shape,
         )
         if incoming is not None:
-            await self._take(ticket, incoming, state["owner"])
+            await self._take(ticket, incoming, owner)
         elif path in DIALECT_OF:
             ticket.action = "unparsed"
         return ticket
+
+    def _read(self, path: str, headers: dict[str, str], body: bytes, owner: str) -> Incoming | None:
+        """A call that carries a conversation, within its limits; None where it cannot be read."""
+        server, host = self.resolved.settings.server, self._hosts.get(owner)
+        max_bytes, max_depth = server.max_body_mb * MIB, server.max_depth
+        try:
+            incoming = read_incoming(path, headers, body)
+        except WireError:
+            check_json(body, max_bytes=max_bytes, max_depth=max_depth)
+            return None
+        known = host.table.known(incoming.name, incoming.array or b"") if host else 0
+        key = incoming.dialect.messages_key
+        check_new(body, incoming.fields, key, known, max_bytes=max_bytes, max_depth=max_depth)
+        return incoming
 
     async def _take(self, ticket: Ticket, incoming: Incoming, owner: str) -> None:
         """Take a conversation's request in; where that cannot be done it goes on as it came."""

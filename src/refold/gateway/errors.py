@@ -39,6 +39,7 @@ STATUSES: dict[type[Exception], int] = {
     errors.RecoverySpent: 400,
     errors.SummaryError: 502,
     errors.StoreError: 503,
+    errors.Damaged: 500,
     errors.NotFound: 404,
     errors.Conflict: 409,
 }

@@ -7,6 +7,7 @@ What a provider answers is kept beside the call; it joins the conversation when 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 from msgspec import Struct, structs
 
@@ -60,7 +61,7 @@ class Made(Struct, frozen=True):
         is_whole = not (window.summaries or window.block or sent.origin) and len(sent.shown) == len(
             sent.branch
         )
-        return is_whole and all(map(_is, window.messages, sent.branch.messages()))
+        return is_whole and all(map(is_, window.messages, sent.branch.messages()))
 
     @property
     def bare(self) -> Window | None:
@@ -85,16 +86,25 @@ class HostedConversation(DurableConversation):
         return self._journal.seen.next_seq
 
     async def take(
-        self, size: int, messages: Sequence[Message], hashes: Sequence[bytes], terms: Terms
+        self,
+        size: int,
+        messages: Sequence[Message],
+        hashes: Sequence[bytes],
+        terms: Terms,
+        *,
+        is_long: bool = False,
     ) -> Made:
-        """Add what a request brings to the first `size` messages, and make the window for it.
+        """Add what a request brings to the first `size` messages, and make the window for it; in a thread where it `is_long`.
 
         Raises:
             Moved: the branch has another number of messages.
             StoreError: nothing was kept, or nobody knows.
         """
         self._journal.chains = dict(enumerate(hashes, size))
-        made = self._noted(await self._kept(lambda: self._take(size, messages, terms), writes=bool(messages)))
+        made = await self._kept(
+            lambda: self._take(size, messages, terms), writes=bool(messages), is_long=is_long
+        )
+        made = self._noted(made)
         self._write_ahead()
         return made
 
@@ -194,7 +204,3 @@ class HostedConversation(DurableConversation):
         memory.answered()
         if usage is not None:
             memory.record(usage)
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -33,6 +34,7 @@ from refold.gateway.lines import (
 )
 from refold.gateway.table import Table
 from refold.keeping import Engine
+from refold.model.budget import Budget
 from refold.model.errors import Conflict, StoreError
 from refold.model.summary import Summary
 from refold.model.window import Fixed
@@ -43,6 +45,10 @@ from refold.wire.request import fixed_of
 
 TRIES = 5
 """How often a request is matched again because its branch moved meanwhile: each time somebody else was served."""
+LONG = 256 * 1024
+"""Bytes of new messages that are read and taken in by a thread: others would wait for them for a tenth of a second and more."""
+MODELS = 256
+"""Of which it is remembered what was looked up: a name is searched for in every spelling, and clients use few."""
 NONE = Wishes()
 _INSTRUCTIONS = ("system", "instructions", "tools", "cache_control")
 
@@ -54,7 +60,7 @@ class Live:
         self.talk, self.name = talk, name
         self.line: Line | None = None
         self.lock = asyncio.Lock()
-        self._told: tuple[bytes, ...] = ()
+        self._told: dict[str, Raw] = {}
         self._fixed: Fixed | None = None
 
     def serves(self, incoming: Incoming) -> bool:
@@ -68,11 +74,12 @@ class Live:
     def instructions(self, incoming: Incoming, line: Line) -> Fixed:
         """The system prompt and the tools of a request; where they are those of the one before, the very same value."""
         fields, dialect = incoming.fields, incoming.dialect
-        told = tuple(bytes(fields.get(key, b"")) for key in _INSTRUCTIONS)
+        told = {key: Raw(bytes(fields[key])) for key in _INSTRUCTIONS if key in fields}
         leading = line.history.array[: line.history.ends[line.offset - 1]] if line.offset else b"["
-        if self._fixed is None or (*told, leading) != self._told:
-            head = {**fields, dialect.messages_key: Raw(leading + b"]")}
-            self._fixed, self._told = fixed_of(head, dialect), (*told, leading)
+        told[dialect.messages_key] = Raw(leading + b"]")
+        if self._fixed is None or told != self._told:
+            # Read from bytes of their own: they are held for long, and would hold on to the whole request.
+            self._fixed, self._told = fixed_of(told, dialect), told
         return self._fixed
 
 
@@ -92,7 +99,7 @@ class HostEngine(Engine):
         chosen = {"summariser": self._summariser, "max_spend": self._max_spend, **self._settings, **settings}
         model = chosen.pop("model", "") or head.model
         upstream, is_new = chosen.pop("upstream", ""), not (head.next_seq or head.notes or head.epoch)
-        journal = self._begun(head) if is_new else await self._journal(head)
+        journal = self._empty_journal(head) if is_new else await self._journal(head)
         # The same name may mean another window elsewhere.
         journal.learns = f"{model}@{upstream}" if model else ""
         talk = HostedConversation(model, journal, holder=self._holder, **chosen)
@@ -100,7 +107,7 @@ class HostEngine(Engine):
         self._opened.add(talk)
         return talk
 
-    def _begun(self, head: Head) -> Journal:
+    def _empty_journal(self, head: Head) -> Journal:
         """A branch of which nothing is there to be read yet."""
         session = Session(id=head.session, branch=head.branch, first=0, at=self._clock())
         keeps, meaning = self._keeps_content, self._meaning
@@ -188,7 +195,7 @@ class Host:
         ours = self.resolved.settings.compaction
         policy = policy_of(self.resolved.settings, preset=wishes.preset) if wishes.preset else self.policy
         size = wishes.window or ours.window or window
-        known = window_for(model, override=size).tokens
+        known = _window(model, size)
         return Settings(
             model=model,
             window=size,
@@ -214,7 +221,9 @@ class Host:
         """
         key, array = chain_key(self.engine.owner, incoming.name), incoming.array or b"[]"
         for _ in range(TRIES):
-            seen = read_line(array, incoming.dialect, key, self.table.before(incoming.name, array))
+            before = self.table.before(incoming.name, array)
+            read = partial(read_line, array, incoming.dialect, key, before)
+            seen = await asyncio.to_thread(read) if before is None and len(array) > LONG else read()
             live, found = await self._live_for(incoming, seen.line, settings, upstream)
             async with live.lock:
                 held = live.line
@@ -235,8 +244,10 @@ class Host:
                 line.history.array, incoming.dialect, chain_key(self.engine.owner, incoming.name)
             )
         fixed = live.instructions(incoming, line)
-        terms = Terms(fixed, budget_for(settings), policy_for(settings))
-        made = await live.talk.take(size, seen.messages[known - seen.first :], line.hashes[known:], terms)
+        budget = _budget(settings.model, settings.window, settings.max_output, settings.limit)
+        terms = Terms(fixed, budget, policy_for(settings))
+        new, is_long = seen.since(known, incoming.dialect), line.bytes_since(known) > LONG
+        made = await live.talk.take(size, new, line.hashes[known:], terms, is_long=is_long)
         self.table.note(live, line)
         return Hosted(self.engine, live, line, made)
 
@@ -290,6 +301,16 @@ class Host:
         if head is None:
             raise StoreError("The conversation is gone.", hint="it was deleted at this moment: ask again")
         return head
+
+
+@lru_cache(maxsize=MODELS)
+def _window(model: str, size: int | None) -> int:
+    return window_for(model, override=size).tokens
+
+
+@lru_cache(maxsize=MODELS)
+def _budget(model: str, window: int | None, max_output: int | None, limit: int) -> Budget:
+    return budget_for(Settings(model=model, window=window, max_output=max_output, limit=limit))
 
 
 def _ended(at: Place, head: Head) -> Place:

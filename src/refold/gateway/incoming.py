@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from hashlib import sha256
 from typing import TypeVar
 
@@ -61,7 +62,7 @@ class Wishes(Struct, frozen=True):
     upstream: str = ""
 
 
-class Incoming(Struct, frozen=True):
+class Incoming(Struct, frozen=True, dict=True):
     """One call that carries a conversation."""
 
     dialect: Dialect
@@ -71,12 +72,12 @@ class Incoming(Struct, frozen=True):
     """What the client calls the conversation; empty where it says nothing."""
     wishes: Wishes = Wishes()
 
-    @property
+    @cached_property
     def model(self) -> str:
         """The model's name; what no model is called is known by its hash, as the name of a conversation is."""
         return _as_name(word(self.fields.get("model", NULL)))
 
-    @property
+    @cached_property
     def is_stream(self) -> bool:
         return _read(_FLAG, self.fields.get("stream", NULL)) is True
 
@@ -85,7 +86,7 @@ class Incoming(Struct, frozen=True):
         counts = (_read(_COUNT, self.fields.get(key, NULL)) for key in _OUTPUTS)
         return next((int(count) for count in counts if count is not None and 0 < count < MOST_OUTPUT), None)
 
-    @property
+    @cached_property
     def array(self) -> bytes | None:
         """The list of messages; None where there is none. A Responses request may say what it asks in a text alone."""
         raw = bytes(self.fields.get(self.dialect.messages_key, NULL))
@@ -145,8 +146,8 @@ def _told(fields: Mapping[str, Raw]) -> str:
     """What the body says of the conversation, where that stands for one and not for a whole application."""
     metadata = _fields(fields.get("metadata", NULL))
     told = (
-        word(fields.get("prompt_cache_key", NULL)),
-        *(word(metadata.get(key, NULL)) for key in ("session_id", "conversation_id", "thread_id", "user_id")),
+        _word(fields, "prompt_cache_key"),
+        *(_word(metadata, key) for key in ("session_id", "conversation_id", "thread_id", "user_id")),
     )
     unique = (_UNIQUE.findall(text) for text in told if text)
     return next((found[-1] for found in unique if found), "")
@@ -158,6 +159,10 @@ def _as_name(said: str) -> str:
     return sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
+def _word(fields: Mapping[str, Raw], key: str) -> str:
+    return word(fields[key]) if key in fields else ""
+
+
 def _fields(raw: Raw) -> dict[str, Raw]:
     try:
         return FIELDS.decode(raw) if is_object(raw) else {}
@@ -166,6 +171,8 @@ def _fields(raw: Raw) -> dict[str, Raw]:
 
 
 def _read(decoder: Decoder[T], raw: Raw) -> T | None:
+    if raw is NULL:
+        return None
     try:
         return decoder.decode(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError):

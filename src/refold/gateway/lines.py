@@ -18,6 +18,7 @@ from refold.model.dialect import Dialect
 from refold.model.message import Message
 from refold.ports.store import Place
 from refold.wire.history import History, Reading, read_history
+from refold.wire.message import decode_message
 from refold.wire.reading import too_many
 
 Look: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Place]]]
@@ -44,6 +45,11 @@ class Line(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.hashes)
 
+    def bytes_since(self, known: int) -> int:
+        """What the messages from number `known` on take."""
+        ends, at = self.history.ends, known + self.offset
+        return len(self.history.array) - (ends[at - 1] if at else 0)
+
 
 class Seen(Struct, frozen=True):
     """A line, and its messages from number `first` on: those that had to be read."""
@@ -51,6 +57,15 @@ class Seen(Struct, frozen=True):
     line: Line
     first: int
     messages: tuple[Message, ...]
+
+    def since(self, known: int, dialect: Dialect) -> tuple[Message, ...]:
+        """The messages from number `known` on. A message holds on to all the bytes that it was read from, so where others were
+        read with them that nobody needs, they are read apart.
+        """
+        if known == self.first:
+            return self.messages
+        items = (self.line.history.item(at + self.line.offset) for at in range(known, len(self.line)))
+        return tuple(decode_message(item, dialect) for item in items)
 
 
 class Found(Struct, frozen=True):

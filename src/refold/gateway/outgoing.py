@@ -26,11 +26,10 @@ def body_of(incoming: Incoming, hosted: Hosted, made: Made) -> bytes:
     Raises:
         WireError: a message cannot be written in this format.
     """
-    window = made.window
-    has_marks = MARK in incoming.body
-    if window is not None and has_marks:
+    window, is_plain = made.window, made.is_plain
+    if window is not None and not (is_plain and not window.breakpoints) and MARK in incoming.body:
         window = made.bare  # a client that marks its own prefixes knows best
-    if window is None or (made.is_plain and not window.breakpoints):
+    if window is None or (is_plain and not window.breakpoints):
         return incoming.body
     window = _as_sent(incoming, hosted, made, window)
     return encode_window(_request(incoming, window), window)

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from refold.gateway.hosting import Live
     from refold.gateway.incoming import Incoming
 
-MOST_BYTES = 48 * 1024 * 1024
-"""Of branches in use: half a dozen of the longest conversations, more than a thousand short ones."""
-EACH_BYTES, TIMES = 24 * 1024, 8
+MOST_BYTES = 40 * 1024 * 1024
+"""Of branches in use: four of the longest conversations, or several hundred short ones. With the hundred megabytes that the gateway
+takes itself it stays below 150."""
+EACH_BYTES, TIMES = 32 * 1024, 12
 """What a branch takes besides its messages, and how much more its messages take than the request that they came in; measured."""
 SHORT = 6 * 1024
 """A shorter list of messages is read sooner than it is compared with hundreds of others."""
@@ -51,11 +52,19 @@ class Table:
         """An earlier request of the same conversation: the most alike of its name, or one that this one begins with."""
         if name:
             lines = [live.line for live in self._named.get(name, {}).values() if live.line]
-            return max(lines, key=lambda line: same_items(line.history, array), default=None)
+            if len(lines) < 2:
+                return lines[0] if lines else None
+            return max(lines, key=lambda line: same_items(line.history, array))
         if len(array) < SHORT:
             return None
         lately = islice(reversed(self._named.get("", {}).values()), LATELY)
         return next((live.line for live in lately if live.line and _begins(live.line, array)), None)
+
+    def known(self, name: str, array: bytes) -> int:
+        """How many bytes at the beginning of a list of messages are items that came with an earlier request."""
+        line = self.before(name, array)
+        items = same_items(line.history, array) if line else 0
+        return line.history.ends[items - 1] if line and items else 0
 
     def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[Live, Found] | None:
         """The branch that a request goes on with, where it is here."""

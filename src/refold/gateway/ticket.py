@@ -7,6 +7,7 @@ only passes by, and it says so.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 from urllib.parse import quote
@@ -33,7 +34,8 @@ Action: TypeAlias = Literal[
 the client does not want it, it cannot be read, it could not be kept, something of ours failed, it is no conversation."""
 
 _PLAIN = " !#$&'()*+,-./:;<=>?@[]^_`{|}~"
-"""What a header holds as it is; anything else is written as in a URL."""
+"""What a header holds as it is, besides letters and digits; anything else is written as in a URL."""
+_IS_PLAIN = re.compile(f"[0-9A-Za-z{re.escape(_PLAIN)}]*").fullmatch
 
 _log = logging.getLogger("refold.gateway")
 
@@ -142,4 +144,8 @@ class Ticket:
             said["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
         if self._added:
             said["x-refold-added"] = ", ".join(self._added)
-        return [(name.encode(), quote(value, safe=_PLAIN).encode()) for name, value in said.items()]
+        return [(name.encode(), _header(value)) for name, value in said.items()]
+
+
+def _header(value: str) -> bytes:
+    return (value if _IS_PLAIN(value) else quote(value, safe=_PLAIN)).encode()
