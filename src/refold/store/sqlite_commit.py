@@ -37,17 +37,22 @@ def run_at_once(connection: apsw.Connection, transaction: Transaction[T]) -> T:
         connection.execute("ROLLBACK")
 
 
+def commit_one(connection: apsw.Connection, begin: Callable[[], Transaction[Any]]) -> Told:
+    """Run a transaction; what is told here is on the disk."""
+    return attempt(partial(_commit_one, connection, begin))
+
+
 def commit_all(connection: apsw.Connection, begins: Sequence[Callable[[], Transaction[Any]]]) -> list[Told]:
     """Run transactions in their order, each whole or not at all; what is told here is on the disk."""
     if len(begins) == 1:
-        return [attempt(partial(_commit_one, connection, begins[0]))]
+        return [commit_one(connection, begins[0])]
     locked = attempt(partial(connection.execute, "BEGIN IMMEDIATE"))
     if locked.error is not None:
         return [locked] * len(begins)
     together = attempt(partial(_finish_together, connection, begins))
     if together.error is None:
         return list(together.result)
-    return [attempt(partial(_commit_one, connection, begin)) for begin in begins]
+    return [commit_one(connection, begin) for begin in begins]
 
 
 def _commit_one(connection: apsw.Connection, begin: Callable[[], Transaction[T]]) -> T:

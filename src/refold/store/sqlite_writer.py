@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 import apsw
 
 from refold.store.lane import Lane, Told
-from refold.store.sqlite_commit import commit_all
+from refold.store.sqlite_commit import commit_all, commit_one
 from refold.store.sqlite_file import open_writer, patiently, prepare
 from refold.store.transactions import Transaction
 
@@ -54,50 +54,39 @@ class Writer:
 
     async def write(self, begin: Begin) -> Any:
         """Run a transaction, and return when it is on the disk."""
-        self._note(0)
+        self._visitor, self._came_at, self._in_a_row = id(asyncio.current_task()), perf_counter(), 0
         return await self.lane.visit(begin)
 
-    async def write_small(self, begin: Begin) -> Any:
-        """Run one that takes no longer than the disk does: on the spot, where that holds up nobody."""
-        told = self._write_here(begin) if self._is_alone() else None
-        if told is None:
-            return await self.write(begin)
-        if told.error is not None:
-            raise told.error
-        return told.result
-
-    def _is_alone(self) -> bool:
-        """Whether nobody but this visitor was here a moment ago."""
-        return self._visitor == id(asyncio.current_task()) or perf_counter() - self._came_at > ALONE_S
-
-    def _note(self, in_a_row: int) -> None:
-        self._visitor, self._came_at, self._in_a_row = id(asyncio.current_task()), perf_counter(), in_a_row
-
-    def _write_here(self, begin: Begin) -> Told | None:
-        """Run a transaction without a thread, or nothing at all where something stands in the way."""
-        if self._took_s > QUICK_S or self._in_a_row >= MOST_IN_A_ROW or not self.lane.is_empty:
+    def write_here(self, begin: Begin) -> Told | None:
+        """Run a transaction on the spot; None, and nothing is done, where that would hold up anybody."""
+        visitor, now = id(asyncio.current_task()), perf_counter()
+        is_alone = visitor == self._visitor or now - self._came_at > ALONE_S
+        if (
+            not is_alone
+            or self._took_s > QUICK_S
+            or self._in_a_row >= MOST_IN_A_ROW
+            or not self.lane.is_empty
+        ):
             return None
         if not self._turn.acquire(blocking=False):
             return None
         try:
             self._is_patient = False
-            told = self._commit([begin])[0]
+            told = commit_one(self.connection, begin)
         finally:
             self._is_patient = True
             self._turn.release()
         if isinstance(told.error, apsw.BusyError):
             return None
-        self._note(self._in_a_row + 1)
+        self._visitor, self._came_at, self._in_a_row = visitor, perf_counter(), self._in_a_row + 1
+        self._took_s = self._came_at - now
         return told
 
     def _work(self, _: apsw.Connection, begins: Sequence[Begin]) -> list[Told]:
         with self._turn:
-            return self._commit(begins)
-
-    def _commit(self, begins: Sequence[Begin]) -> list[Told]:
-        start = perf_counter()
-        told = commit_all(self.connection, begins)
-        self._took_s = perf_counter() - start
+            start = perf_counter()
+            told = commit_all(self.connection, begins)
+            self._took_s = perf_counter() - start
         return told
 
     def _wait(self, times: int) -> bool:
