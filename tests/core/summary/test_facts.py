@@ -2,7 +2,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refold.core.summary.facts import MAX_PIECES, PORTION, Facts, index_message, term_ids, text_of
+from refold.core.summary.facts import MAX_PIECES, PORTION, SHORT, Facts, index_message, term_ids, text_of
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
 from tests.core.summary.talking import call, facts_of, work
 
@@ -111,28 +111,37 @@ LATER = ("arrive later", user("see src/app.py"), 0)
 STEPS = ("arrive later", "arrive later", "arrive", "ask", "ask about before", "go another way")
 
 
+def eager(messages):
+    """The facts of messages each of which was asked about when it came."""
+    facts = Facts()
+    for seq, message in enumerate(messages):
+        facts = index_message(facts, message, seq)
+        assert len(facts.known.messages) == seq + 1
+    return facts
+
+
 @example([LATER, LATER, ("go another way", FIRST, 1), LATER])
 @example([LATER, LATER, ("ask about before", FIRST, 1), LATER])
 @given(st.lists(st.tuples(st.sampled_from(STEPS), messages_said, st.integers(0, 20)), max_size=25))
 def test_what_is_read_later_is_known_as_what_is_read_on_arrival(steps):
     """Whenever somebody asks, and whichever way a conversation goes on from wherever it was."""
-    line, lazy = [FIRST], facts_of([FIRST])
+    line, lazy = [FIRST], eager([FIRST])
     past = [Facts(), lazy]
     for step, message, at in steps:
         before = 1 + at % len(line)
         match step:
             case "ask":
-                assert known(lazy) == known(facts_of(line))
+                assert known(lazy) == known(eager(line))
             case "ask about before":
-                assert known(past[before]) == known(facts_of(line[:before]))
-                assert past[before].pieces(0, 99) == facts_of(line[:before]).pieces(0, 99)
+                assert known(past[before]) == known(eager(line[:before]))
+                assert past[before].pieces(0, 99) == eager(line[:before]).pieces(0, 99)
             case "go another way":
                 line, past = line[:before], past[: before + 1]
                 lazy = past[before]
             case _:
                 lazy = index_message(lazy, message, len(line), later=step == "arrive later")
                 line, past = [*line, message], [*past, lazy]
-    assert known(lazy) == known(facts_of(line))
+    assert known(lazy) == known(eager(line))
 
 
 def test_a_history_that_comes_at_once_is_read_by_the_time_as_much_was_said_again():
@@ -145,6 +154,18 @@ def test_a_history_that_comes_at_once_is_read_by_the_time_as_much_was_said_again
         facts = index_message(facts, user("and so on"), seq)
         assert len(facts.shared.waiting) == unread + 1 - PORTION
     assert not facts.shared.waiting
+
+
+def test_a_short_conversation_is_not_read_before_somebody_asks():
+    facts = Facts()
+    for seq in range(SHORT):
+        facts = index_message(facts, user(f"see src/file{seq}.py"), seq)
+    assert not facts.shared.messages
+    longer = facts
+    for seq in range(SHORT, 2 * SHORT):
+        longer = index_message(longer, user("and so on"), seq)
+    assert not longer.shared.waiting
+    assert len(facts.pieces(0, SHORT)) == SHORT
 
 
 def test_who_is_interrupted_while_a_message_is_read_can_ask_again(monkeypatch):

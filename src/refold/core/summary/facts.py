@@ -6,7 +6,8 @@ and finding pieces later only adds up numbers.
 
 A history that arrives at once would take as long as a whole conversation of arrivals, and many are never asked about. So its
 messages wait, in their order, and every message that arrives later has two of them read: by the time as many have arrived, all
-are. Whoever asks before has the rest read first. What is known then is the same either way.
+are. Short conversations are asked about even less, and there are many of them: the first messages of any wait as well. Whoever
+asks before has the rest read first. What is known then is the same either way.
 
 A Facts is a value: indexing gives a new one and leaves the old as it was. Facts of one line share their log, as views do;
 looking at an older value, or growing one, copies what it needs. Two threads must not use the same log at once.
@@ -35,6 +36,8 @@ MAX_PIECES = 2_000
 PORTION = 2
 """How many messages are read when one arrives: itself, and one that waits. So what waits gets less, and arriving takes about
 twice as long until nothing does."""
+SHORT = 16
+"""How many messages a conversation has before any is read: of the memory of a short one, two thirds would go to this index."""
 _KNOWN = 0.25
 """A term that was said before promises less: another piece may bring it."""
 _USED = 2.8
@@ -93,7 +96,7 @@ def index_message(facts: Facts, message: Message, seq: int, *, later: bool = Fal
     if log.newest >= seq:
         raise ValueError(f"message {seq} comes after {log.newest}: messages are indexed in order")
     log.waiting.append((seq, message))
-    if not later:
+    if not later and len(log) > SHORT:
         catch_up(log, len(log.messages) + PORTION)
     return Facts(facts.size + 1, log)
 
