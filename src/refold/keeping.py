@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Self
 from uuid import uuid4
@@ -25,19 +26,20 @@ from refold.conversation import Summarise
 from refold.core.stages.shown import handle_of
 from refold.durable import DurableConversation
 from refold.engine.doctor import Finding, examine
-from refold.engine.finding import find_sessions
+from refold.engine.finding import checked, find_sessions
 from refold.engine.journal import Journal
 from refold.engine.meaning import Meaning
-from refold.engine.notes import inherited, read_notes
+from refold.engine.notes import inherited
 from refold.engine.recalling import passage
-from refold.engine.retention import Retention
+from refold.engine.retention import Retention, checked_moment
 from refold.engine.standing import Standing
+from refold.engine.status import standing_in
 from refold.engine.work import LEASE_S, sweep
 from refold.model.errors import ConfigError, Conflict, NotFound
 from refold.model.summary import Summary
 from refold.ports.embedder import Embedder
 from refold.ports.store import Head, Hit, Listed, Session, Store, Written
-from refold.ports.summariser import Summariser
+from refold.ports.summariser import Summariser, SummaryCache
 
 OWNER = "local"
 """Whose conversations these are where nobody says: one person on one machine."""
@@ -62,12 +64,24 @@ class StoredCache:
 
     def __init__(self, store: Store, owner: str, clock: Callable[[], float]) -> None:
         self._store, self._owner, self._clock = store, owner, clock
+        self._asked = set[str]()
 
     async def get(self, key: str) -> Summary | None:
-        return await self._store.cached(self._owner, key)
+        found = await self._store.cached(self._owner, key)
+        if found is None:
+            await self._reserve(key)
+        return found
 
     async def put(self, key: str, summary: Summary) -> None:
+        if key not in self._asked:
+            await self._reserve(key)
+        self._asked.discard(key)
         await self._store.cache(self._owner, key, summary, self._clock())
+
+    async def _reserve(self, key: str) -> None:
+        """Before it is asked for: what is deleted until it comes must not come back with it."""
+        await self._store.reserve(self._owner, key, self._clock())
+        self._asked.add(key)
 
 
 class Engine:
@@ -106,7 +120,7 @@ class Engine:
         Where the extra `search` is installed sessions are found by meaning too, unless `embedder` is another, or None.
 
         Raises:
-            ConfigError: the URL names no store.
+            ConfigError: the URL names no store, or a setting cannot work.
             StoreError: the store cannot be opened.
         """
         from refold.embeddings import installed
@@ -114,14 +128,23 @@ class Engine:
 
         if "embedder" not in settings:
             settings["embedder"] = installed()
-        engine = cls(await open_store(url), **settings)
-        await engine.sweep()
+        store = await open_store(url)
+        try:
+            engine = cls(store, **settings)
+            await engine.sweep()
+        except BaseException:
+            await store.close()
+            raise
         return engine
 
-    @property
-    def cache(self) -> StoredCache:
+    @cached_property
+    def cache(self) -> SummaryCache:
         """What models wrote for any of the owner's conversations: give it to a `ModelSummariser`."""
-        return StoredCache(self.store, self.owner, self._clock)
+        if self._keeps_content:
+            return StoredCache(self.store, self.owner, self._clock)
+        from refold.summarisers.cache import KeptInMemory
+
+        return KeptInMemory()
 
     async def conversation(
         self, name: str, *, model: str = "", branch: str = "", **settings: Any
@@ -129,29 +152,47 @@ class Engine:
         """A conversation by its name; one that is not there yet is begun.
 
         Takes the settings of `refold.Conversation`; those of the engine serve where none are given. The model is the one that is
-        given, else the one it was begun with, else the engine's.
+        given, else the one it was begun with, else the engine's. The format is the one it was begun with.
 
         Raises:
-            ConfigError: the name or a setting cannot work.
+            ConfigError: the name or a setting cannot work, or the format is another one. Nothing is begun then.
             NotFound: it has no such branch.
         """
-        own = {"summariser": self._summariser, "max_spend": self._max_spend}
-        chosen = {**own, **self._settings, **settings}
-        title, wire = chosen.pop("title", ""), chosen.get("format", "chat")
         head = await self._head(name, branch)
         if head is None and branch:
             raise NotFound(
                 f"the conversation has no branch {branch[:80]!r}",
                 hint="leave it out for the one that was begun last",
             )
-        head = head or await self._begin(name, model or self._model, wire, title)
-        chosen["format"] = head.format
-        known = model or head.model or self._model
-        talk = DurableConversation(known, await self._journal(head), holder=self._holder, **chosen)
+        talk = await self._talk(head, model, settings) if head else await self._begun(name, model, settings)
         await talk.load()
         self._opened.add(talk)
         await self._retention.apply_in_passing(self._open_names)
         return talk
+
+    async def _talk(self, head: Head, model: str, settings: dict[str, Any]) -> DurableConversation:
+        """One that is there."""
+        if settings.get("format", head.format) != head.format:
+            raise ConfigError(
+                f"this conversation was begun in the format {head.format!r}",
+                hint="leave the format out, or begin another conversation",
+            )
+        return self._made(await self._journal(head), model or head.model or self._model, settings)
+
+    async def _begun(self, name: str, model: str, settings: dict[str, Any]) -> DurableConversation:
+        """A new one: made before it is begun, so that nothing is kept of one whose settings cannot work."""
+        chosen = {**self._settings, **settings}
+        head, session = self._new_head(name, model or self._model, chosen.get("format", "chat"))
+        journal = Journal(self.store, head, session, self._clock, self._new_id)
+        self._made(journal, head.model, settings)
+        begun = await self._begin(head, session, chosen.get("title", ""))
+        return await self._talk(begun, model, settings)
+
+    def _made(self, journal: Journal, model: str, settings: dict[str, Any]) -> DurableConversation:
+        own = {"summariser": self._summariser, "max_spend": self._max_spend}
+        chosen = {**own, **self._settings, **settings, "format": journal.seen.format}
+        chosen.pop("title", None)
+        return DurableConversation(model, journal, holder=self._holder, **chosen)
 
     @property
     def _open_names(self) -> set[str]:
@@ -190,17 +231,17 @@ class Engine:
 
     async def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
         """The latest conversations first, each with how full it was when it was last written to."""
-        found = await self.store.conversations(self.owner, limit=limit, words=words)
+        found = await self.store.conversations(self.owner, limit=checked(limit), words=words)
         return [await self._with_standing(one) for one in found]
 
     async def _with_standing(self, one: Listed) -> Listed:
         head = await self.store.head(self.owner, one.id, one.branch)
-        known = read_notes(head.notes).standing if head else Standing()
+        known = await standing_in(self.store, head) if head else Standing()
         return structs.replace(one, tokens=known.tokens, limit=known.limit, reason=known.reason)
 
     async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         """The sessions of a conversation, or the latest of all."""
-        return await self.store.sessions(self.owner, name, limit)
+        return await self.store.sessions(self.owner, name, checked(limit))
 
     async def find_sessions(
         self, words: str, *, name: str = "", limit: int = 10, by_meaning: bool = True
@@ -209,14 +250,14 @@ class Engine:
         they were about where there is an embedder. Of one conversation where it is named.
         """
         meaning = self._meaning if by_meaning else Meaning()
-        return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=limit)
+        return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=checked(limit))
 
     async def summaries(self, ids: Sequence[str]) -> list[Written]:
         return await self.store.written(self.owner, ids)
 
     async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[Found]:
         """Messages of every conversation that hold the words, best first."""
-        hits = await self.store.search(self.owner, words, conversation=name, limit=limit)
+        hits = await self.store.search(self.owner, words, conversation=name, limit=checked(limit))
         return [
             Found(
                 hit.conversation, hit.branch, handle_of(hit.seq), await self._passage(hit, words), hit.score
@@ -235,8 +276,12 @@ class Engine:
         return await self.store.delete(self.owner, name)
 
     async def expire(self, before: float) -> int:
-        """Delete what nothing happened in since then."""
-        return await self.store.expire(self.owner, before)
+        """Delete what nothing happened in since then, in seconds since the epoch.
+
+        Raises:
+            ConfigError: this is no moment.
+        """
+        return await self.store.expire(self.owner, checked_moment(before))
 
     async def sweep(self) -> int:
         """End compactions that a program left behind when it died, forget those that it only planned, give vectors to sessions
@@ -278,7 +323,7 @@ class Engine:
             )
         return await self.store.head(self.owner, name, branch)
 
-    async def _begin(self, name: str, model: str, wire: str, title: str) -> Head:
+    def _new_head(self, name: str, model: str, wire: str) -> tuple[Head, Session]:
         # Not by chance: two who begin a conversation at the same moment begin the same one.
         branch = sha256(f"{self.owner}\0{name}".encode()).hexdigest()[:32]
         session = Session(id=self._new_id(), branch=branch, first=0, at=self._clock())
@@ -290,9 +335,12 @@ class Engine:
             format=wire,
             model=model,
         )
+        return head, session
+
+    async def _begin(self, head: Head, session: Session, title: str) -> Head:
         try:
             return await self.store.create(head, session, title=title, at=self._clock())
         except Conflict:
-            if (found := await self._head(name)) is None:
+            if (found := await self._head(head.conversation)) is None:
                 raise
             return found

@@ -15,8 +15,8 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.core.stages.shown import handle_of
 from refold.engine.accounts import session_usage
-from refold.engine.notes import read_notes
 from refold.engine.standing import Standing
+from refold.engine.status import standing_in
 from refold.keeping import Engine
 from refold.model.tokens import Usage
 from refold.ports.store import Call, Listed, Session
@@ -53,7 +53,8 @@ def _note_list(found: Sequence[Listed], limit: int) -> None:
 def sessions(place: Place, name: str, *, branch: str, as_json: bool) -> int:
     async def act(engine: Engine) -> int:
         head = await stored.head_of(engine, name, branch)
-        known, standing = await engine.sessions(name, limit=EVERYTHING), read_notes(head.notes).standing
+        known = await engine.sessions(name, limit=EVERYTHING)
+        standing = await standing_in(engine.store, head)
         own = [one for one in known if not branch or one.branch == head.branch]
         calls = await engine.store.calls(engine.owner, name, EVERYTHING)
         rows = [_row(one, calls, head.next_seq) for one in own]

@@ -6,7 +6,7 @@ meanwhile the batch is refused whole, and the memory is thrown away and read aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from refold.engine.memory import Memory
 from refold.engine.notes import Notes, notes_of, read_notes, restore, write_notes
 from refold.engine.receipts import Change
 from refold.engine.snapshot import Original
+from refold.engine.standing import MOST_SINCE, Standing
 from refold.engine.titles import title_of
 from refold.model.errors import NotFound, StoreError
 from refold.model.message import Message, Reasoning
@@ -54,11 +55,13 @@ class Journal:
         self.meaning = meaning or Meaning()
         self.shown, self.instructions = "", Instructions()
         """The id of the change in effect, and the request that the conversation came in with."""
+        self.raw: frozenset[int] = frozenset()
+        """Messages that are shown as they came though they were shortened when they did: that was taken back."""
         self.model, self.learns = seen.model, ""
         """Whose provider counts here: what is measured is measured by it."""
         self.chains: dict[int, bytes] = {}
         """The hash of the history up to a message, by its number, where a client sends the history anew with every request."""
-        self._kept = read_notes(seen.notes).lasting
+        self._kept, self._standing = read_notes(seen.notes).lasting, Standing()
 
     async def save(self, memory: Memory, calls: Sequence[kept.Call] = (), key: str = "") -> None:
         """Keep all that is new; `key` is what the client calls the first message of it.
@@ -74,13 +77,16 @@ class Journal:
         messages, lasting = tuple(self._messages(memory, key)), noted.lasting
         if not (messages or changes or calls or lasting != self._kept):
             return
+        standing = self._standing.after(messages)
+        is_new = lasting != self._kept or bool(changes or calls) or self._is_news(noted, standing)
         chains = tuple(self.chains[one.seq] for one in messages if one.seq in self.chains)
+        changes = tuple([await self.anew(one) if one.written else one for one in changes])
         batch = Batch(
             at=self.clock(), messages=messages, changes=changes, calls=tuple(calls), chains=chains,
-            notes=write_notes(noted), title=self._title(memory),
+            notes=write_notes(noted) if is_new else None, title=self._title(memory),
         )  # fmt: skip
         await self.commit(batch, secrets)
-        self._kept = lasting
+        self._kept, self._standing = lasting, noted.standing if is_new else standing
         opened = [change.opens for change in changes if change.opens]
         self.session = opened[-1] if opened else self.session
         made = [change.compaction.id for change in changes if change.compaction.kind != "arrival"]
@@ -107,13 +113,14 @@ class Journal:
         await self._check_same(head)
         notes = read_notes(head.notes)
         self.seen, self.session, self._kept = head, session, notes.lasting
+        self._standing = Standing()  # it is noted anew: how full it is may follow from what others added
         if not self.keeps_content and head.next_seq == memory.folded.size:
             return  # memory is all there is
         holders = await self.store.pick(head, notes.secret) if notes.secret else []
         told = [decoder(memory)(one.body) for one in holders if one.body]
         memory.secrecy.restore(notes.sensitive, notes.secret, told)
         latest = await self.store.latest(head, head.next_seq)
-        self.shown = latest.id if latest else ""
+        self.shown, self.raw = latest.id if latest else "", frozenset(await self.store.raw_arrivals(head, 0))
         await self.instructions.load(self.store, head)
         folded = await self.shown_after(memory, latest, head.next_seq)
         restore(memory, structs.replace(folded, settled=notes.settled, declined=notes.declined), notes)
@@ -134,8 +141,15 @@ class Journal:
     async def tell(self, memory: Memory) -> None:
         """Note how full it is, where that was not known before it was done."""
         noted = self.noted(memory)
-        if noted.standing != read_notes(self.seen.notes).standing:
+        if noted.standing != self._standing:
             await self.commit(Batch(at=self.clock(), notes=write_notes(noted)))
+            self._standing = noted.standing
+
+    def _is_news(self, noted: Notes, standing: Standing) -> bool:
+        """Whether there is more to note of a conversation than follows from its messages, or these are many."""
+        if noted.standing != standing or self.model != self.seen.model:
+            return True
+        return standing.size - read_notes(self.seen.notes).standing.size >= MOST_SINCE
 
     def storable(self, written: Written) -> Written:
         """A summary as it may be kept."""
@@ -159,12 +173,16 @@ class Journal:
         """The branch as it was shown when it had `size` messages."""
         return await self.shown_after(memory, await self.store.latest(self.seen, size), size)
 
-    async def shown_after(self, memory: Memory, latest: Compaction | None, size: int) -> Folded:
-        """The branch as it was shown after a change, with the messages since, up to `size`."""
+    async def shown_after(
+        self, memory: Memory, latest: Compaction | None, size: int, raw: Collection[int] | None = None
+    ) -> Folded:
+        """The branch as it was shown after a change, with the messages since, up to `size`; `raw` are those that are shown as
+        they came though they were shortened when they did, where these are not the ones of now.
+        """
         if latest and not latest.shown:
             raise not_kept()
         origin = snapshot.origin_of(latest.shown) if latest else 0
-        originals = await self.originals(memory, origin, max(size, latest.size if latest else 0))
+        originals = await self.originals(memory, origin, max(size, latest.size if latest else 0), raw)
         pinned = frozenset(await self.store.pins(self.seen))
         view = memory.folded.shown
         empty = View(view.dialect, view.counter, view.key, view.continues)
@@ -173,9 +191,11 @@ class Journal:
         folded = structs.replace(Folded.of(empty), pinned=pinned)
         return snapshot.grown(folded, originals)
 
-    async def originals(self, memory: Memory, first: int, last: int) -> list[Original]:
+    async def originals(
+        self, memory: Memory, first: int, last: int, raw: Collection[int] | None = None
+    ) -> list[Original]:
         """Messages of the branch, each with how it was shown on arrival."""
-        raw = frozenset(await self.store.raw_arrivals(self.seen, first))
+        raw = self.raw if raw is None else raw
         found = await self.store.messages(self.seen, first, last)
         decode, secret = decoder(memory), memory.secrecy.numbers
         return [
@@ -240,6 +260,18 @@ class Journal:
         )
         written = Written(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
         return kept.Change(compaction, written, opens)
+
+    async def anew(self, change: kept.Change) -> kept.Change:
+        """A change, by a name of its own: what was in effect once never changes, so that the same work done again is another
+        change although it says the same.
+        """
+        made, which, times = change.compaction, change.compaction.id, 0
+        while (known := await self.store.compaction(self.seen.owner, which)) is not None and known.number:
+            times += 1
+            again = f"{made.recipe}\0{times}"
+            which = self.id_of(made.base, made.cut, again) if made.recipe else self.new_id()
+        written = change.written and structs.replace(change.written, id=which)
+        return structs.replace(change, compaction=structs.replace(made, id=which), written=written)
 
     def child(self, parent: Session, first: int, at: float) -> Session:
         """The session that a compaction opens after another."""

@@ -15,6 +15,7 @@ from refold.core.measure import Meter
 from refold.engine.bill import Bill
 from refold.engine.memory import Memory
 from refold.engine.standing import Standing, standing_of
+from refold.model.errors import Damaged
 
 
 class Notes(Struct, frozen=True):
@@ -47,7 +48,22 @@ class Notes(Struct, frozen=True):
 
 
 def read_notes(notes: bytes) -> Notes:
-    return msgspec.msgpack.decode(notes, type=Notes) if notes else Notes()
+    """
+    Raises:
+        Damaged: these are no notes.
+    """
+    try:
+        return msgspec.msgpack.decode(notes, type=Notes) if notes else Notes()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Damaged("what was noted about a conversation cannot be read") from None
+
+
+def read_standing(notes: bytes) -> Standing:
+    """How full a conversation was; nothing where that cannot be read: whoever lists many is told when they open the one."""
+    try:
+        return read_notes(notes).standing
+    except Damaged:
+        return Standing()
 
 
 def write_notes(notes: Notes) -> bytes:

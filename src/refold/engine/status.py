@@ -12,9 +12,11 @@ from refold.engine.breaker import Breaker
 from refold.engine.hindsight import Difference, rehearse
 from refold.engine.journal import Journal
 from refold.engine.memory import Memory
+from refold.engine.notes import read_standing
 from refold.engine.receipts import Receipt
-from refold.engine.standing import standing_of
+from refold.engine.standing import MOST_SINCE, Standing, standing_of
 from refold.model.message import Message
+from refold.ports.store import Head, Store
 
 
 class Status(Struct, frozen=True):
@@ -66,6 +68,14 @@ async def status_of(journal: Journal, memory: Memory, breaker: Breaker) -> Statu
         is_stopped=breaker.is_open,
         spent=breaker.spent,
     )
+
+
+async def standing_in(store: Store, head: Head) -> Standing:
+    """How full a stored conversation is, without opening it."""
+    noted = read_standing(head.notes)
+    if not 0 <= noted.size < head.next_seq:
+        return noted
+    return noted.after(await store.messages(head, noted.size, limit=MOST_SINCE))
 
 
 def preview_of(memory: Memory, frame: Frame) -> Preview:
