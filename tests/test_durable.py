@@ -335,6 +335,15 @@ async def test_what_may_not_be_kept_is_counted_and_not_kept(store, tmp_path):
         await engine(store).conversation("chat")
 
 
+async def test_a_summary_is_not_kept_where_content_may_not_be(store):
+    secretive, written = engine(store, keeps_content=False), Summary("About a question.", 0, 1, 4)
+    for made, is_stored in ((secretive, False), (engine(store), True)):
+        assert await made.cache.get("key") is None
+        await made.cache.put("key", written)
+        assert await made.cache.get("key") == written, "it is not paid for twice"
+        assert (await store.cached(made.owner, "key") is not None) == is_stored
+
+
 async def test_what_comes_twice_under_one_key_is_there_once(store):
     talk = await engine(store).conversation("chat")
     for _ in range(3):

@@ -70,6 +70,48 @@ async def test_only_sessions_of_the_same_branch_are_resumed(store):
         await fork.resume(first)
 
 
+@pytest.mark.feature("L3")
+async def test_a_fork_goes_on_with_sessions_from_before_it(store):
+    made = engine(store, window=20_000)
+    talk = await made.conversation("chat")
+    await talk.add("The zebra is called Zelda-77.", {"role": "assistant", "content": "A nice name."})
+    await talk.new()
+    for number in range(3):
+        await talk.add(*answer(number))
+        await talk.context()
+    await talk.new()
+    zebra, files, _ = await made.sessions("chat")
+    fork = await made.conversation("chat", branch=await made.fork("chat", files.last - 1))
+    again = await made.conversation(
+        "chat", branch=await made.fork("chat", files.last - 1, branch=fork.branch)
+    )
+    for branch in (fork, again):
+        await branch.add("Something else.", {"role": "assistant", "content": "Yes?"})
+        resumed = await branch.resume(zebra)
+        await branch.add("go on")
+        assert (resumed.carries, resumed.session.target) == ("full", zebra.id)
+        assert "Zelda-77" in str(await branch.context())
+        assert "Something else" not in str(await branch.context())
+        with pytest.raises(NotFound, match="cannot be resumed here"):
+            await branch.resume(files)
+    assert "Zelda-77" in str(await (await engine(store).conversation("chat", branch=again.branch)).context())
+    assert await made.examine("chat") == []
+
+
+async def test_a_fork_sees_a_session_as_it_was_shown_before_what_the_fork_says(store):
+    made = engine(store)
+    talk = await made.conversation("chat")
+    while not (closed := [one for one in await made.sessions("chat") if one.last]):
+        await talk.add(*answer(talk.memory.folded.size // 4))
+        await talk.context()
+    fork = await made.conversation("chat", branch=await made.fork("chat", closed[0].last))
+    await fork.add("OTHERWISE " * 40, {"role": "assistant", "content": "Yes?"})
+    assert (await fork.resume(closed[0])).session.target == closed[0].id
+    await fork.add("go on")
+    assert "OTHERWISE" not in str(await fork.context())
+    assert await made.examine("chat") == []
+
+
 async def test_a_system_prompt_that_was_said_serves_after_a_restart(store):
     for wire in ("chat", "responses"):
         talk = await engine(store, format=wire).conversation(wire)

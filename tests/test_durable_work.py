@@ -115,6 +115,40 @@ async def test_what_another_program_is_writing_is_no_failure():
     await compacting
 
 
+@pytest.mark.feature("L17")
+async def test_two_programs_on_one_conversation_have_one_summary_written_at_a_time():
+    store, models = MemoryStore(), [Paid("ONE"), Paid("TWO")]  # also where they ask different models
+    one, two = [await engine(store, summariser=model).conversation("chat") for model in models]
+    number = await until_asked(one, models[0])
+    await two.add(*answer(number))
+    await two.ready()
+    assert (len(models[0].tasks), models[1].tasks) == (1, [])
+    models[0].may_answer.set()
+    await one.ready()
+    for later in range(number + 1, number + 12):
+        await two.add(*answer(later))
+        await two.ready()
+    assert "ONE 1" in await told(two)
+    assert models[1].tasks == []
+
+
+async def test_who_compacts_waits_for_what_another_program_writes_though_nobody_waited_at_first(monkeypatch):
+    store, slow, model = MemoryStore(), Paid(), Paid()
+    one, two = [await engine(store, summariser=paid).conversation("chat") for paid in (slow, model)]
+    number = await until_asked(one, slow)
+
+    async def answered(_):
+        slow.may_answer.set()
+        await one.ready()
+
+    await two.add(*answer(number))
+    monkeypatch.setattr("refold.engine.work.asyncio.sleep", answered)
+    await two.fold()
+    await two.add("and now?")
+    assert "SUMMARY 1" in await told(two)
+    assert model.tasks == []
+
+
 async def test_who_compacts_first_reads_what_others_have_done():
     store, model = MemoryStore(), Paid()
     one = await filled(store, summariser=Paid())
@@ -170,7 +204,7 @@ async def test_a_summary_of_the_session_before_does_not_stand_in_the_way_of_the_
         await talk.ready()
         number += 1
     await talk.add("and now?")
-    assert "NEW 1" in await told(talk)
+    assert f"NEW {len(model.tasks)}" in await told(talk)
     assert "OLD" not in await told(talk)
     assert await engine(store).examine("chat") == []
 
@@ -354,10 +388,10 @@ async def test_what_arrives_while_everything_ever_said_is_read_stays():
     async def meanwhile():
         await talk.add("late", {"role": "assistant", "content": "too"})
 
-    store.first["raw_arrivals"] = meanwhile
+    store.first["messages"] = meanwhile
     await talk.add("and then?")
     await talk.compact()
-    assert "raw_arrivals" not in store.first
+    assert "messages" not in store.first
     assert model.tasks[-1].first == 0
     await talk.add({"role": "assistant", "content": "last"})
     kept = [one.body for one in await store.messages(talk._journal.seen)]

@@ -30,7 +30,7 @@ from refold.engine.telling import OVERTAKEN, UNFIT, Act
 from refold.model.errors import ContextOverflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement
-from refold.ports.summariser import Summariser
+from refold.ports.summariser import Summariser, SummaryTask
 from refold.ports.upstream import Ask, CountingUpstream, Upstream
 from refold.wire.reply import Reply
 
@@ -46,15 +46,14 @@ ENOUGH = 0.5
 """Of the messages that a compaction would take out now: a summary of so many is used as it is, and no other is paid for."""
 
 
-_held: set[asyncio.Task[None]] = set()
+_held: set[asyncio.Task[Any]] = set()
 """What is being written: a loop does not hold its tasks, and what is paid for must not vanish with a conversation."""
 
 
 class _Asked(Struct, frozen=True):
-    """A summary that is being written, or was and is there: what it follows, and the messages that it covers."""
+    """A summary that is being written, or was and is there: what it follows, and where it ends."""
 
     place: Place
-    first: int
     last: int
 
 
@@ -74,7 +73,7 @@ class Conversation:
         self._summariser = summariser_of(summariser, memory.frame.fixed.dialect, count)
         if self._talk.memory.frame.policy.recipe.strategy == "extractive":
             self._summariser = None
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[Summary | None] | None = None
         self._asked: _Asked | None = None
         self._given_up: Place | None = None
         """Where a summary could not be written."""
@@ -131,13 +130,17 @@ class Conversation:
 
     async def _have_written(self, focus: str) -> None:
         """Wait for the summary that a compaction would take now: the one that is being written, or another one."""
-        request = self._talk.memory.asked_for()
+        request, place = self._talk.memory.asked_for(), self._place
         if self._summariser is None or request is None:
             return
-        if focus or not self._is_asked_for(request):
-            await self._stop_writing()
-            self._begin(self._talk.memory.asked_for() or request, self._summariser, focus)
-        await self.ready()
+        if not focus and self._is_asked_for(request):
+            await self._wait_for_writing()
+            if self._asked is not None or self._has_failed or self._place != place:
+                return
+            # Nobody waited when it was begun, and another program had it in hand.
+        await self._stop_writing()
+        self._begin(self._talk.memory.asked_for() or request, self._summariser, focus)
+        await self._wait_for_writing()
 
     async def undo(self) -> bool:
         """Take back the last thing that was done to the context."""
@@ -179,6 +182,9 @@ class Conversation:
 
     async def ready(self) -> None:
         """Wait until no summary is being written. Who stops waiting does not stop the work: it is paid for; `close` does."""
+        await self._wait_for_writing()
+
+    async def _wait_for_writing(self) -> None:
         while self._writing is not None and not self._writing.done():
             await asyncio.wait({self._writing})
 
@@ -231,9 +237,7 @@ class Conversation:
             self._begin(request, self._summariser)
 
     def _begin(self, request: SummaryRequest, summariser: Summariser, focus: str = "") -> None:
-        self._writing = asyncio.create_task(self._write(request, summariser, focus))
-        _held.add(self._writing)
-        self._writing.add_done_callback(_held.discard)
+        self._writing = held(self._write(request, summariser, focus))
 
     @property
     def _place(self) -> Place:
@@ -251,14 +255,22 @@ class Conversation:
     def _is_asked_for(self, request: SummaryRequest) -> bool:
         """Does what is being written, or is there already, stand for enough of what would leave now?"""
         asked = self._asked
-        if asked is None or asked.place != self._place or not self._talk.memory.suffices(asked.last):
-            return False
-        return ENOUGH * (request.last - asked.first) <= asked.last - asked.first <= request.last - asked.first
+        return asked is not None and asked.place == self._place and self._is_enough(request, asked.last)
+
+    def _is_enough(self, request: SummaryRequest, last: int) -> bool:
+        """Does a summary up to this message stand for enough of what would leave now?"""
+        covered, wanted = last - self._shown_from, request.last - self._shown_from
+        return ENOUGH * wanted <= covered <= wanted and self._talk.memory.suffices(last)
+
+    @property
+    def _shown_from(self) -> int:
+        """Where the next summary begins."""
+        shown = self._talk.memory.folded.summaries
+        return shown[-1].last if shown else 0
 
     def _note_asked(self, last: int) -> _Asked:
         """Note that a summary up to this message is being written, or there, for what is shown now."""
-        shown = self._talk.memory.folded.summaries
-        self._asked = _Asked(self._place, shown[-1].last if shown else 0, last)
+        self._asked = _Asked(self._place, last)
         return self._asked
 
     def _without_model(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
@@ -270,14 +282,14 @@ class Conversation:
 
     def _write(
         self, request: SummaryRequest, summariser: Summariser, focus: str = ""
-    ) -> Coroutine[Any, Any, None]:
+    ) -> Coroutine[Any, Any, Summary | None]:
         """Have one summary written. Whatever goes wrong, the history is there, and a digest needs no model."""
         self._is_skipped = False
         return self._prepare(self._note_asked(request.last), request, summariser, focus)
 
     async def _prepare(
         self, asked: _Asked, request: SummaryRequest, summariser: Summariser, focus: str
-    ) -> None:
+    ) -> Summary | None:
         summary = None
         try:
             if self._place == asked.place:
@@ -290,6 +302,8 @@ class Conversation:
         if summary is not None and is_of_use:
             self._given_up = None
             self._talk.memory.prepare(summary)
+            self._note_asked(summary.last)
+        return summary
 
     async def _written(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
         place = self._place
@@ -299,20 +313,37 @@ class Conversation:
         return summary
 
     async def _answer(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
-        memory, problem = self._talk.memory, UNFIT
+        memory = self._talk.memory
+
+        def task() -> SummaryTask:
+            secrecy, sent = memory.secrecy, memory.last_window
+            return task_of(request, memory.folded, memory.frame, focus=focus, secrecy=secrecy, sent=sent)
+
+        return await self._put(summariser, request, task, is_awaited=self._compacting.locked)
+
+    async def _put(
+        self,
+        summariser: Summariser,
+        request: SummaryRequest,
+        task: Callable[[], SummaryTask],
+        *,
+        is_awaited: Callable[[], bool],
+    ) -> Summary | None:
+        """Put a task to a summariser, and tell what came of it; whether somebody waits for it is asked at its end."""
+        problem = UNFIT
         try:
-            task = task_of(
-                request,
-                memory.folded,
-                memory.frame,
-                focus=focus,
-                secrecy=memory.secrecy,
-                sent=memory.last_window,
-            )
-            summary = await summariser.write(task)
+            summary = await summariser.write(task())
         except Exception as error:  # noqa: BLE001  # somebody else's code: its failure must not stop the conversation
             _log.warning("a summary could not be written: %s", type(error).__name__)
             summary, problem = None, type(error).__name__
-        bill, is_awaited = bill_of(summariser, summary), self._compacting.locked()
-        memory.telling.asked(request, summary, bill, problem, is_awaited=is_awaited)
+        bill, telling = bill_of(summariser, summary), self._talk.memory.telling
+        telling.asked(request, summary, bill, problem, is_awaited=is_awaited())
         return summary
+
+
+def held(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Begin work in the background that does not vanish with whoever began it."""
+    task = asyncio.create_task(work)
+    _held.add(task)
+    task.add_done_callback(_held.discard)
+    return task

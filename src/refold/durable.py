@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from refold.concluding import Concluding
 from refold.core.fold import Folded
 from refold.core.plan import Decision
 from refold.core.policy import Policy
@@ -22,7 +23,6 @@ from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.summary import Summary
 from refold.ports.store import Call, Compaction, Session
-from refold.rerunning import Rerunning
 from refold.wire.plain import plain_message, read_usage
 
 __all__ = ["DurableConversation", "Preview", "Status"]
@@ -30,7 +30,7 @@ __all__ = ["DurableConversation", "Preview", "Status"]
 EVERYTHING = 10**9
 
 
-class DurableConversation(Rerunning):
+class DurableConversation(Concluding):
     """One chat in a store. Made by `refold.Engine`."""
 
     async def add(self, *messages: object, sensitive: bool = False, key: str = "") -> None:
@@ -126,29 +126,35 @@ class DurableConversation(Rerunning):
         return message_tokens(own, await store.messages(seen))
 
     async def new(self) -> Session:
-        """Begin a session that knows nothing of what was said. Nothing is lost: it can be resumed, and recalled."""
+        """Begin a session that knows nothing of what was said. Nothing is lost: it can be resumed, and recalled. What the one
+        before was about is written in the background, where there is a summariser.
+        """
         await self._look_up()
         memory = self._talk.memory
         with memory.telling.act(memory, "new", sessions.NEW) as act:
+            writing = await self._leave()
             opened = await self._stepped(lambda: sessions.begin_new(self._journal, memory))
             act.end("installed")
-        await self._stop_writing()  # what is being written is for the one before
-        return opened
+        self._conclude_later(opened.closed, writing)
+        return opened.session
 
     async def resume(self, session: Session) -> Resumed:
-        """Go on with an earlier session: all of it where it fits, else its summary.
+        """Go on with an earlier session: all of it where it fits, else its summary, which is written now where there is only a
+        digest, and a summariser.
 
         Raises:
-            NotFound: the session is the open one, or was undone.
+            NotFound: the session is the open one, was undone, or ends on another branch.
         """
         await self._look_up()
         memory = self._talk.memory
         with memory.telling.act(memory, "resume", sessions.RESUMED) as act:
+            await self._have_concluded(session)
+            writing = await self._leave()
             opened = await self._stepped(lambda: sessions.resume(self._journal, memory, session))
             act.end("installed")
             if opened.carries == "summary":
                 act.written(memory.folded.summaries[-1])
-        await self._stop_writing()
+        self._conclude_later(opened.closed, writing)
         return opened
 
     async def status(self) -> Status:

@@ -11,12 +11,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from copy import copy
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from refold.compose import dollars_for
 from refold.conversation import Conversation, Place, Summarise
@@ -30,11 +29,11 @@ from refold.engine.hindsight import Sent, note_sent
 from refold.engine.journal import Journal
 from refold.engine.memory import Memory
 from refold.engine.originals import hold_originals
-from refold.engine.work import Asking, Work
+from refold.engine.work import Asking, Outcome, Work, Write, settled
 from refold.model.errors import Conflict, RefoldError, StoreError
 from refold.model.summary import Summary
 from refold.model.window import Window
-from refold.ports.store import Call
+from refold.ports.store import Call, Session
 from refold.ports.summariser import Summariser
 from refold.wire.reading import FIELDS, read
 from refold.wire.request import fixed_of
@@ -70,6 +69,7 @@ class Stepping(Conversation):
         self._one_at_a_time, self._is_behind, self._is_open = asyncio.Lock(), True, False
         self._window: Window | None = None
         self._sent: Sent | None = None
+        self._doubt: _Doubt | None = None
 
     @property
     def id(self) -> str:
@@ -82,6 +82,7 @@ class Stepping(Conversation):
     async def load(self) -> None:
         """Put memory where the store is."""
         memory = self._talk.memory
+        await self._resolve_doubt()
         await learning.load(self._journal, memory, is_first=not self._is_open)
         self._is_behind, self._is_open = False, True
         self._instruct()
@@ -95,28 +96,42 @@ class Stepping(Conversation):
         return await self._kept(act)
 
     async def _kept(
-        self, act: Callable[[], T], calls: Sequence[Call] = (), key: str = "", *, writes: bool = False
+        self,
+        act: Callable[[], T],
+        calls: Sequence[Call] = (),
+        key: str = "",
+        *,
+        writes: bool = False,
+        is_long: bool = False,
     ) -> T:
         """Act, and keep what came of it. An act that `writes` in any case need not ask before whether somebody else has: the
-        store refuses it then.
+        store refuses it then. One that `is_long` is done in a thread, and other conversations go on meanwhile.
         """
         async with self._one_at_a_time:
-            return await self._keep(act, calls, key, writes=writes)
+            return await self._keep(act, calls, key, writes=writes, is_long=is_long)
 
     async def _keep(
-        self, act: Callable[[], T], calls: Sequence[Call] = (), key: str = "", *, writes: bool = False
+        self,
+        act: Callable[[], T],
+        calls: Sequence[Call] = (),
+        key: str = "",
+        *,
+        writes: bool = False,
+        is_long: bool = False,
     ) -> T:
         for _ in range(TRIES):
             await self._catch_up(asks=not writes)
-            put_back = _mark(self._talk.memory)
+            put_back = self._mark()
             with self._talk.memory.telling.held() as tell:
-                result, self._is_behind = act(), True
+                result = await self._apart(act, put_back) if is_long and self._is_alone else act()
+                self._is_behind = True
             try:
                 await self._journal.save(self._talk.memory, calls, key)
             except BaseException as error:
                 put_back()
                 if not isinstance(error, Conflict):
                     raise
+                self._doubt = None
                 if key and await self._has_key(key):
                     return result  # it came twice at the same time
                 continue
@@ -125,6 +140,21 @@ class Stepping(Conversation):
             self._look_at_sent()
             return result
         raise _overrun()
+
+    async def _apart(self, act: Callable[[], T], put_back: Callable[[], None]) -> T:
+        """Act in a thread. Who writes a summary reads memory at any time, so this is for when nobody does. An act whose caller
+        is stopped comes to its end, and nothing comes of it.
+        """
+        self._is_behind = True
+        try:
+            return await settled(asyncio.to_thread(act))
+        except asyncio.CancelledError:
+            put_back()
+            raise
+
+    @property
+    def _is_alone(self) -> bool:
+        return not self._is_writing
 
     async def _has_key(self, key: str) -> bool:
         return await self._journal.store.find_key(self._journal.seen, key) is not None
@@ -137,10 +167,14 @@ class Stepping(Conversation):
     async def _step(self, act: Callable[[], Awaitable[T]]) -> T:
         for _ in range(TRIES):
             await self._catch_up()
-            self._is_behind = True
+            self._is_behind, put_back = True, self._mark()
             try:
                 result = await act()
-            except Conflict:
+            except BaseException as error:
+                put_back()
+                if not isinstance(error, Conflict):
+                    raise
+                self._doubt = None
                 continue
             await self.load()
             # The act is done, whatever comes of this: how full it left the context is noted with the next one, if need be.
@@ -148,6 +182,29 @@ class Stepping(Conversation):
                 await self._journal.tell(self._talk.memory)
             return result
         raise _overrun()
+
+    def _mark(self) -> Callable[[], None]:
+        """How to put memory back as it is now, where an act comes to nothing or has to be done again."""
+        memory, place = self._talk.memory, self._journal.seen.place
+        put_back = _mark(memory)
+
+        def take_back() -> None:
+            self._doubt = _Doubt(place, memory.folded.size, _mark(memory))
+            put_back()
+
+        return take_back
+
+    async def _resolve_doubt(self) -> None:
+        """Was an act kept of which nobody knows? Where nothing that was said is, memory is all there is: the act is done again
+        in it, if the branch has moved by as much.
+        """
+        doubt, seen = self._doubt, self._journal.seen
+        if doubt is not None and not self._journal.keeps_content:
+            head = await self._journal.store.head(seen.owner, seen.conversation, seen.branch)
+            if head is not None and head.place != doubt.place and head.next_seq == doubt.size:
+                doubt.act()
+                self._talk.memory.changes.clear()
+        self._doubt = None
 
     def _look_at_sent(self) -> None:
         """Note what a new window was made of, before anything else happens."""
@@ -203,23 +260,31 @@ class Stepping(Conversation):
                 raise Conflict("the conversation has moved on")
             return await self._answer(request, question, focus)
 
-        asking = Asking(
-            recipe=self._recipe(summariser, focus),
-            write=write,
-            bill=question.bill,
-            price=dollars_for,
-            may_ask=self._breaker.may_ask,
+        asking = structs.replace(
+            self._asking(question, write, self._recipe(summariser, focus)),
             is_wanted=self._compacting.locked(),
+            is_enough=lambda last: self._place == place and self._is_enough(request, last),
         )
-        try:
-            outcome = await self._work.summarise(request, asking)
-        except RefoldError as error:
-            _log.warning("a summary could not be written: %s", type(error).__name__)
-            return None
-        self._breaker.note(outcome)
+        outcome = await self._worked(request, asking)
         if outcome.has_failed:
             self._given_up = place
         return outcome.summary
+
+    def _asking(self, question: Question, write: Write, recipe: str) -> Asking:
+        may_ask = self._breaker.may_ask
+        return Asking(recipe=recipe, write=write, bill=question.bill, price=dollars_for, may_ask=may_ask)
+
+    async def _worked(
+        self, request: SummaryRequest, asking: Asking, session: Session | None = None
+    ) -> Outcome:
+        """What comes of the work; a store that fails is no failure of the model's."""
+        try:
+            outcome = await self._work.summarise(request, asking, session)
+        except RefoldError as error:
+            _log.warning("a summary could not be written: %s", type(error).__name__)
+            return Outcome()
+        self._breaker.note(outcome)
+        return outcome
 
     def _recipe(self, summariser: Summariser, focus: str) -> str:
         """The hash of how a summary is made."""
@@ -233,13 +298,29 @@ class Stepping(Conversation):
             await hold_originals(self._journal, self._talk.memory)
 
 
+class _Doubt(Struct, frozen=True):
+    """An act of which nobody knows whether it was kept: where the branch was before it, how many messages there were after it,
+    and how to put memory where it was then.
+    """
+
+    place: tuple[object, ...]
+    size: int
+    act: Callable[[], None]
+
+
 def _mark(memory: Memory) -> Callable[[], None]:
-    """How to put back what the store knows nothing of, where an act has to be done again."""
-    limits, frame, told = copy(memory.limits), memory.frame, len(memory.receipts)
+    """How to put memory back as it is now; a summary that was written meanwhile is not lost by it."""
+    parts = (memory, memory.limits, memory.secrecy)
+    known = [vars(part).copy() for part in parts]
+    receipts, changes = tuple(memory.receipts), tuple(memory.changes)
 
     def put_back() -> None:
-        memory.limits, memory.frame = limits, frame
-        del memory.receipts[told:]
+        prepared: Summary | None = vars(memory)["_prepared"]
+        for part, state in zip(parts, known, strict=True):
+            vars(part).update(state)
+        memory.receipts[:], memory.changes[:] = receipts, changes
+        if prepared is not None:
+            memory.prepare(prepared)
 
     return put_back
 

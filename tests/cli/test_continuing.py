@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
+
+from refold.keeping import Engine
+from refold.model.tokens import Usage
+from refold.testing import ScriptedUpstream, say
+
+TEXT = (
+    "## Goal\nThe complaint from the harbour office.\n## Progress\n### Done\nThe board was mended.\n"
+    "## Next Steps\nOpen an issue for next_sailing."
+)
 
 
 def begun_anew(kept) -> dict[str, object]:
@@ -54,4 +64,62 @@ def test_the_open_session_is_none_that_could_be_resumed(kept, words):
     assert "hint: " in told.err
     (only,) = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
     assert "no session that can be resumed" in kept("resume", "shifts", only["id"]).err
-    assert kept("resume", "shifts", "  ").code == 2
+
+
+@pytest.mark.feature("L3")
+def test_without_a_session_those_that_can_be_resumed_are_listed_the_latest_first(kept):
+    nothing = kept("resume", "shifts")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert "no earlier session of 'shifts' can be resumed" in nothing.err
+    closed = [begun_anew(kept)["closed"] for _ in range(2)]
+
+    listed = kept("resume", "shifts")
+    assert [line.split()[0] for line in listed.out.splitlines()[1:]] == [one[:8] for one in closed[::-1]]
+    assert "Task #m0: We have a complaint" in listed.out.splitlines()[2]
+    assert "`refold resume shifts ID`" in listed.err
+    told = json.loads(kept("resume", "shifts", "--json").out)
+    assert (told["conversation"], [one["id"] for one in told["sessions"]]) == ("shifts", closed[::-1])
+    assert len(json.loads(kept("sessions", "shifts", "--json").out)["sessions"]) == 3
+
+
+@pytest.mark.feature("L3")
+def test_a_fork_goes_on_with_a_session_from_before_it(kept, store):
+    closed = begun_anew(kept)["closed"]
+
+    async def fork() -> str:
+        async with await Engine.open(f"sqlite://{store}", embedder=None) as engine:
+            return await engine.fork("shifts", 134)
+
+    branch = asyncio.run(fork())
+    assert [one["id"] for one in json.loads(kept("resume", "shifts", "--json").out)["sessions"]] == [closed]
+    done = json.loads(kept("resume", "shifts", "half an hour gap", "--json").out)
+    assert (done["target"], done["carries"]) == (closed, "full")
+    sessions = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
+    assert [one["branch"] for one in sessions if one["target"] == closed] == [branch]
+    assert kept("doctor").code == 0
+
+
+@pytest.mark.feature("L2", "L3")
+def test_a_model_sums_up_what_was_left_and_it_comes_back_by_that(kept):
+    with ScriptedUpstream(otherwise=say(TEXT, usage=Usage(input=9_000, output=90))) as server:
+        model = ("--summarizer", f"gpt-4o-mini@{server.url}/v1")
+        left = kept("new", "shifts", *model)
+        times = len(server.requests)
+        old = json.loads(kept("sessions", "shifts", "--json").out)["sessions"][0]
+        done = kept("resume", "shifts", old["id"], "--window", "12000", *model)
+
+    assert "it was summed up by the model" in left.err
+    assert times == len(server.requests) > 0
+    assert "its summary" in done.out
+    assert (
+        "The board was mended."
+        in json.loads(kept("resume", "shifts", "--json").out)["sessions"][-1]["summary"]
+    )
+    (call,) = json.loads(kept("show", "shifts", "--calls", "--json").out)["calls"]
+    assert (call["kind"], call["session"]) == ("summary", old["id"])
+    assert kept("doctor").code == 0
+
+
+def test_where_the_model_is_not_there_a_session_is_closed_with_a_digest(kept):
+    told = kept("new", "shifts", "--summarizer", "gpt-4o-mini@http://127.0.0.1:9/v1")
+    assert (told.code, "it was closed with a digest" in told.err) == (0, True)

@@ -10,7 +10,7 @@ from refold.engine.work import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, Asking, Outcome
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.store import Compaction
+from refold.ports.store import Compaction, Written
 from tests.engine.test_journal import begun
 
 REQUEST = SummaryRequest(0, 4, (), (), (), 500)
@@ -254,3 +254,56 @@ async def test_what_was_written_for_a_session_that_has_ended_is_let_go():
     journal.session = type(journal.session)(id="later", branch=journal.seen.branch, first=4)
     assert await Work(journal, "b").ready() is None
     assert await states(journal) == ["superseded"]
+
+
+def up_to(last):
+    return SummaryRequest(0, last, (), (), (), 500)
+
+
+async def at_work(journal, holder, last, until=LEASE_S):
+    """Somebody else writes about the open session, up to a message."""
+    request = up_to(last)
+    work = Work(journal, holder)._work(journal.session, request, "recipe", 0)
+    await journal.store.plan("o", work)
+    await journal.store.claim("o", work.id, holder, now=0.0, until=until)
+    return work
+
+
+@pytest.mark.feature("L17")
+async def test_while_somebody_writes_about_a_session_nobody_else_begins_unasked():
+    journal, model = await begun(), Model()
+    await at_work(journal, "a", 4)
+    for last in (4, 6):
+        assert await Work(journal, "b").summarise(up_to(last), asking(model)) == Outcome()
+    assert (model.asked, await states(journal)) == (0, ["running"])
+
+
+@pytest.mark.parametrize(("holder", "until"), [("a", -1.0), ("a", 3 * LEASE_S), ("b", LEASE_S)])
+async def test_who_gave_no_sign_of_life_is_not_waited_for(holder, until):
+    journal, model = await begun(), Model()
+    await at_work(journal, holder, 4, until)
+    assert (await Work(journal, "b").summarise(up_to(6), asking(model))).summary is not None
+
+
+async def test_what_others_have_written_about_a_session_is_used_where_it_is_enough():
+    journal, model = await begun(), Model()
+    await summarise(journal, "a", Model())
+    found = await Work(journal, "b").summarise(up_to(6), asking(model, is_enough=lambda last: last == 4))
+    assert (found.summary.text, found.summary.last, model.asked) == ("what happened", 4, 0)
+    for other in (asking(model), asking(model, "another", is_enough=lambda last: last == 4, is_wanted=True)):
+        assert (await Work(journal, "b").summarise(up_to(6), other)).is_asked
+
+
+async def test_who_waits_for_a_summary_waits_for_one_like_it_and_for_no_other(monkeypatch):
+    journal, model = await begun(), Model()
+    work = await at_work(journal, "a", 4)
+
+    async def answered(_):
+        await journal.store.reply("o", work.id, "a", Written(id=work.id, summary=SUMMARY), None)
+
+    monkeypatch.setattr("refold.engine.work.asyncio.sleep", answered)
+    wanted = {"is_wanted": True, "is_enough": lambda last: last == 4}
+    assert (await Work(journal, "b").summarise(up_to(6), asking(model, **wanted))).summary.last == 4
+    await at_work(journal, "a", 5)
+    assert (await Work(journal, "b").summarise(up_to(6), asking(model, "another", **wanted))).is_asked
+    assert model.asked == 1

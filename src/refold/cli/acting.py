@@ -131,6 +131,7 @@ Examples:
   refold rerun support-42 --summarizer openai:gpt-4o-mini"""
 RESUME_EXAMPLES = """\b
 Examples:
+  refold resume support-42
   refold resume support-42 3f2a91c0
   refold resume support-42 "the refund"
 """
@@ -160,13 +161,21 @@ def rerun(
 
     wish = sizing.Wish(model, window, max_output)
     order = folding.Order(
-        preset=preset, summarizer=summarizer, key_env=key_env, wish=wish, diff=diff, as_json=as_json
+        preset=preset,
+        summarizer=summarizer,
+        key_env=key_env,
+        wish=wish,
+        branch=branch,
+        diff=diff,
+        as_json=as_json,
     )
-    return folding.rerun(Place(store, owner), conv, branch, order)
+    return folding.rerun(Place(store, owner), conv, order)
 
 
 def new(
     conv: Conv,
+    summarizer: Summarizer = "",
+    key_env: KeyEnv = "",
     branch: BranchId = "",
     store: StoreUrl = "",
     owner: Owner = OWNER,
@@ -174,21 +183,29 @@ def new(
 ) -> int:
     """Begin a new session of a conversation, which knows nothing of what was said before.
 
-    The open one is closed with a digest. Nothing is lost: its messages stay, can be searched and recalled, and `refold resume`
-    goes on with it.
+    The open one is closed with a digest, or with what a model writes about it. Nothing is lost: its messages stay, can be searched
+    and recalled, and `refold resume` goes on with it.
     """
     from refold.cli.continuing import new as run
+    from refold.cli.folding import Order
     from refold.cli.stored import Place
 
-    return run(Place(store, owner), conv, branch=branch, as_json=as_json)
+    order = Order(summarizer=summarizer, key_env=key_env, branch=branch, as_json=as_json)
+    return run(Place(store, owner), conv, order)
 
 
 def resume(
     conv: Conv,
     what: Annotated[
         str,
-        typer.Argument(metavar="SESSION|TEXT", help="Its id, or words that were said in it, or about it."),
-    ],
+        typer.Argument(
+            metavar="[SESSION|TEXT]",
+            help="Its id, or words that were said in it, or about it. Without it the latest are listed.",
+            show_default=False,
+        ),
+    ] = "",
+    summarizer: Summarizer = "",
+    key_env: KeyEnv = "",
     model: ModelName = "",
     window: WindowTokens = None,
     max_output: MaxOutput = None,
@@ -200,12 +217,13 @@ def resume(
     """Go on with an earlier session of a conversation: all that it showed where that fits the window, else its summary.
 
     A new session begins with it; the earlier one stays as it is. Given words, it is the session that fits them best. The first
-    letters of an id are enough.
+    letters of an id are enough. With neither, the latest sessions that can be resumed are listed, and nothing is changed.
     """
-    from refold.cli import continuing, sizing
+    from refold.cli import continuing, folding, sizing
     from refold.cli.stored import Place
 
-    order = continuing.Order(wish=sizing.Wish(model, window, max_output), branch=branch, as_json=as_json)
+    wish = sizing.Wish(model, window, max_output)
+    order = folding.Order(summarizer=summarizer, key_env=key_env, wish=wish, branch=branch, as_json=as_json)
     return continuing.resume(Place(store, owner), conv, what, order)
 
 

@@ -16,6 +16,7 @@ from refold.cli import acting, asking, config
 from refold.cli.options import (
     MAX_BODY_BYTES,
     OWNER,
+    BranchId,
     Diff,
     DryRun,
     File,
@@ -168,6 +169,7 @@ def compact(
     focus: Focus = "",
     summarizer: Summarizer = "",
     key_env: KeyEnv = "",
+    branch: BranchId = "",
     store: StoreUrl = "",
     owner: Owner = OWNER,
     as_json: Json = False,
@@ -185,12 +187,12 @@ def compact(
 
     shown: dict[str, Any] = {"preset": preset, "dry_run": dry_run, "diff": diff, "as_json": as_json}
     shown["wish"] = sizing.Wish(model, window, max_output)
-    writer = {"focus": focus, "summarizer": summarizer, "key_env": key_env}
+    kept = {"focus": focus, "summarizer": summarizer, "key_env": key_env, "branch": branch}
     if reading.is_file(what):
-        _check_unused("a stored conversation", **writer)
+        _check_unused("a stored conversation", **kept)
         return _compact_file(what, format_name, max_body_bytes, now=now, target=target, **shown)
     _check_unused("a file", output=target, format=format_name, now=now)
-    return _fold((store, owner), what, **shown, **writer)
+    return _fold((store, owner), what, **shown, **kept)
 
 
 def _compact_file(path: str, format_name: str, max_body_bytes: int, **order: Any) -> int:

@@ -6,43 +6,38 @@ lost by either.
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from refold.cli import output, stored
 from refold.cli.columns import short
+from refold.cli.finding import described, session_table
+from refold.cli.folding import Order, opened
 from refold.cli.output import plain, plural
-from refold.cli.sizing import Wish
 from refold.cli.stored import EVERYTHING, Place
 from refold.core.stages.shown import handle_of
-from refold.engine.sessions import Resumed
+from refold.engine.sessions import Resumed, can_be_resumed, line_of
 from refold.engine.status import Status
 from refold.keeping import Engine
-from refold.model.errors import ConfigError, NotFound
+from refold.model.errors import NotFound
 from refold.ports.store import Head, Session
 
+RECENT = 20
+"""Sessions that are listed: about as many as are seen at once; words find the others."""
 LEAST_ID = 4
 """Letters by which a session is taken to be named: fewer are more likely a word."""
 
 
-class Order(Struct, frozen=True, kw_only=True):
-    """How to open the conversation."""
-
-    wish: Wish = Wish()
-    branch: str = ""
-    as_json: bool = False
-
-
-def new(place: Place, name: str, *, branch: str, as_json: bool) -> int:
+def new(place: Place, name: str, order: Order) -> int:
     async def act(engine: Engine) -> int:
-        head = await stored.head_of(engine, name, branch)
-        talk = await engine.conversation(name, branch=head.branch)
-        opened = await talk.new()
-        if as_json:
+        head = await stored.head_of(engine, name, order.branch)
+        async with opened(engine, head, order) as talk:
+            begun = await talk.new()
+            await talk.ready()  # a command has no background
+        if order.as_json:
             output.write_json(
-                {"conversation": name, "session": opened.id, "first": opened.first, "closed": head.session}
+                {"conversation": name, "session": begun.id, "first": begun.first, "closed": head.session}
             )
             return 0
-        output.write(f"{short(opened.id)}  begins at {handle_of(opened.first)}, with nothing shown\n")
+        output.write(f"{short(begun.id)}  begins at {handle_of(begun.first)}, with nothing shown\n")
+        await _tell_summary(engine, head.session, order)
         output.note(_back(name, head.session))
         return 0
 
@@ -51,20 +46,42 @@ def new(place: Place, name: str, *, branch: str, as_json: bool) -> int:
 
 def resume(place: Place, name: str, what: str, order: Order) -> int:
     if not what.strip():
-        raise ConfigError(
-            "say which session to go on with", hint="give its id, or words that were said in it"
-        )
+        return _list(place, name, order)
 
     async def act(engine: Engine) -> int:
         head = await stored.head_of(engine, name, order.branch)
         target = await _wanted(engine, head, what.strip())
-        sizes = {"window": order.wish.window, "max_output": order.wish.max_output}
-        talk = await engine.conversation(name, branch=head.branch, model=order.wish.model, **sizes)
-        resumed = await talk.resume(target)
-        _tell(head, target, resumed, await talk.status(), as_json=order.as_json)
+        async with opened(engine, head, order) as talk:
+            resumed = await talk.resume(target)
+            await talk.ready()
+            status = await talk.status()
+        _tell(head, target, resumed, status, as_json=order.as_json)
         return 0
 
     return stored.change(place, act)
+
+
+def _list(place: Place, name: str, order: Order) -> int:
+    """The sessions that can be resumed, the latest first."""
+
+    async def act(engine: Engine) -> int:
+        head = await stored.head_of(engine, name, order.branch)
+        latest = (await _able(engine, head))[: -RECENT - 1 : -1]
+        found = await described(engine, [(name, one) for one in latest])
+        if order.as_json:
+            output.write_json({"conversation": name, "sessions": found})
+        elif found:
+            output.write(session_table(found))
+        output.note(_count(name, len(found)))
+        return 0 if found else 1
+
+    return stored.look(place, act)
+
+
+def _count(name: str, number: int) -> str:
+    if not number:
+        return f"no earlier session of {plain(name)!r} can be resumed\nhint: the open one goes on by itself"
+    return f"{plural(number, 'session')}, the latest first\nhint: `refold resume {plain(name)} ID` goes on with one"
 
 
 async def _wanted(engine: Engine, head: Head, what: str) -> Session:
@@ -74,7 +91,7 @@ async def _wanted(engine: Engine, head: Head, what: str) -> Session:
         NotFound: there is none.
     """
     known = await engine.sessions(head.conversation, limit=EVERYTHING)
-    able = {one.id: one for one in known if _can_be_resumed(one, head)}
+    able = {one.id: one for one in await _able(engine, head)}
     if len(what) >= LEAST_ID and any(one.id.startswith(what) for one in known):
         return stored.the_one([*able.values()], what, "session that can be resumed")
     found = await engine.find_sessions(what, name=head.conversation, limit=len(known))
@@ -82,13 +99,24 @@ async def _wanted(engine: Engine, head: Head, what: str) -> Session:
     if not fitting:
         raise NotFound(
             f"no earlier session of {plain(head.conversation)!r} fits {plain(what)!r}",
-            hint="`refold sessions` lists them; the open one goes on by itself",
+            hint=f"`refold resume {plain(head.conversation)}` lists those that can be; the open one goes on by itself",
         )
     return fitting[0]
 
 
-def _can_be_resumed(one: Session, head: Head) -> bool:
-    return one.branch == head.branch and one.state == "live" and one.id != head.session
+async def _tell_summary(engine: Engine, closed: str, order: Order) -> None:
+    """Who has summed up the session that was closed, where somebody was to."""
+    session = await engine.store.session(engine.owner, closed) if order.summarizer else None
+    for one in await engine.summaries([session.summary]) if session else ():
+        is_digest = one.summary.kind != "model"
+        output.note("it was closed with a digest" if is_digest else "it was summed up by the model")
+
+
+async def _able(engine: Engine, head: Head) -> list[Session]:
+    """The sessions that a branch can go on with, those from before it was forked too, oldest first."""
+    line = await line_of(engine.store, head)
+    known = await engine.sessions(head.conversation, limit=EVERYTHING)
+    return [one for one in known if can_be_resumed(one, line)]
 
 
 def _tell(head: Head, target: Session, resumed: Resumed, status: Status, *, as_json: bool) -> None:

@@ -6,40 +6,46 @@ summary, or all that an earlier session showed, is what stands in the window whe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
+
 from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, lead_of
-from refold.core.budget import exact, limit_of, tokens_of
-from refold.core.extractive import summarise
+from refold.core.budget import tokens_of
 from refold.core.fold import Folded
-from refold.core.plan import SummaryRequest
 from refold.core.summary.facts import Facts
 from refold.core.summary.ledger import EMPTY
 from refold.core.view import View
 from refold.engine import snapshot
+from refold.engine.closing import Closed, attach, closed_session, digest_of, room_of
 from refold.engine.journal import Journal, encoder
 from refold.engine.memory import Memory
 from refold.engine.notes import write_notes
 from refold.model.errors import NotFound
 from refold.model.summary import Summary
 from refold.ports import store as kept
-from refold.ports.store import Batch, Carries, Compaction, Session, Written
+from refold.ports.store import Batch, Carries, Compaction, Head, Session, Store, Written
 
-RESUME_SHARE = 0.70
-"""Of the context: a session that takes more comes back as its summary, so that there is room to go on."""
-SUMMARY_TOKENS = 2_048
-"""For the summary of a session that is closed: what a reader takes in at once."""
 NEW, RESUMED = "a new session", "an earlier session goes on"
 
 
+class Opened(Struct, frozen=True):
+    """A session that was opened, and which was closed for it."""
+
+    session: Session
+    closed: str
+
+
 class Resumed(Struct, frozen=True):
-    """The session that was opened, and whether it carries all of the earlier one or its summary."""
+    """The session that was opened, whether it carries all of the earlier one or its summary, and which was closed for it."""
 
     session: Session
     carries: Carries
+    closed: str = ""
 
 
-async def begin_new(journal: Journal, memory: Memory) -> Session:
+async def begin_new(journal: Journal, memory: Memory) -> Opened:
     """Close the session and open one that knows nothing of it. Its messages stay where they are."""
     await _settle(journal, memory)
     return await _open(journal, memory, _cleared(memory.folded), NEW, kind="new", carries="none", target="")
@@ -53,26 +59,57 @@ async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
     """
     await _settle(journal, memory)
     journal.check_content()
-    known = await journal.store.session(journal.seen.owner, target.id)
-    if known is None or known.branch != journal.seen.branch:
+    target = await resumable(journal, target)
+    closed = await closed_session(journal, memory, target)
+    carries: Carries = "full" if fits(memory, closed) else "summary"
+    if carries == "full":
+        folded = _carried_over(closed.shown, memory.folded)
+    else:
+        folded = _led(memory, (await _summary_of(journal, memory, closed)).summary)
+    opened = await _open(journal, memory, folded, RESUMED, kind="resume", carries=carries, target=target.id)
+    return Resumed(opened.session, carries, opened.closed)
+
+
+async def resumable(journal: Journal, wanted: Session) -> Session:
+    """A session as it is now, which the conversation can go on with.
+
+    Raises:
+        NotFound: it cannot.
+    """
+    seen, store = journal.seen, journal.store
+    known = await store.session(seen.owner, wanted.id)
+    if known is None or await store.head(seen.owner, seen.conversation, known.branch) is None:
         raise NotFound(
             "this session is not one of this conversation's", hint="open the conversation it belongs to"
         )
-    if known.state == "undone" or known.id == journal.session.id:
+    if not can_be_resumed(known, await line_of(store, seen)):
         raise NotFound(
-            "this session cannot be resumed", hint="it is open, or was undone; see `refold sessions`"
+            "this session cannot be resumed here",
+            hint="it is open, was undone, or ends on another branch; `refold resume CONV` lists those that can be",
         )
-    target = known
-    last = target.last if target.last is not None else memory.folded.size
-    shown = await _shown_in(journal, memory, target, last)
-    carries: Carries = "full" if shown.tokens <= _room(memory) else "summary"
-    if carries == "full":
-        folded = _carried_over(shown, memory.folded)
-    else:
-        written = await _summary_of(journal, memory, target, shown, last)
-        folded = _led(memory, written.summary)
-    opened = await _open(journal, memory, folded, RESUMED, kind="resume", carries=carries, target=target.id)
-    return Resumed(opened, carries)
+    return known
+
+
+async def line_of(store: Store, head: Head) -> dict[str, int]:
+    """The branches that hold a branch's messages, itself the first, each with the number up to which they are its own."""
+    line, here = {head.branch: head.next_seq}, head
+    while here.base:
+        line[here.base] = min(here.base_seq, line[here.branch])
+        base = await store.head(head.owner, head.conversation, here.base)
+        if base is None:
+            break
+        here = base
+    return line
+
+
+def can_be_resumed(one: Session, line: Mapping[str, int]) -> bool:
+    """Is it closed, in effect, and all of it on the line of a branch?"""
+    return one.state == "live" and one.last is not None and one.last <= line.get(one.branch, -1)
+
+
+def fits(memory: Memory, closed: Closed) -> bool:
+    """Is there room for all that a session showed?"""
+    return closed.shown.tokens <= room_of(memory)
 
 
 async def _settle(journal: Journal, memory: Memory) -> None:
@@ -90,13 +127,13 @@ async def _open(
     kind: kept.SessionKind,
     carries: Carries,
     target: str,
-) -> Session:
+) -> Opened:
     """One batch: the open session ends before the next message, the new one begins there, shown as `folded`.
 
     What the one before was about is summed up, so that it can be found and resumed.
     """
     size, closed = folded.size, journal.session
-    digest = _written(journal, memory, memory.folded, closed, size) if size > closed.first else None
+    digest = digest_of(journal, memory, memory.folded, closed, size) if size > closed.first else None
     session = Session(
         id=journal.new_id(), branch=journal.seen.branch, first=size, kind=kind, carries=carries, target=target,
         at=journal.clock(),
@@ -107,8 +144,8 @@ async def _open(
     await journal.commit(Batch(at=journal.clock(), changes=(change,), notes=notes))
     await journal.load(memory)
     if digest is not None and journal.keeps_content:
-        await _attach(journal, memory, closed, digest)
-    return session
+        await attach_with_vector(journal, memory, closed, digest)
+    return Opened(session, closed.id)
 
 
 def _beginning(
@@ -123,16 +160,6 @@ def _beginning(
     )  # fmt: skip
     new = [structs.replace(one, reserve=()) for one in folded.past[-1:]]
     return kept.Change(change, Written(id=change.id, summary=new[0], at=now) if new else None, session)
-
-
-async def _shown_in(journal: Journal, memory: Memory, target: Session, last: int) -> Folded:
-    """What a session showed at its end."""
-    owner, store = journal.seen.owner, journal.store
-    found = await store.last_change(owner, target.id, ("summarise", "reduce"))
-    folded = await journal.shown_after(memory, found, last)
-    items = folded.items.items
-    within = [item for item in items if item.seq < last]
-    return folded if len(within) == len(items) else folded.show(within)
 
 
 def _cleared(folded: Folded) -> Folded:
@@ -183,39 +210,20 @@ def _led(memory: Memory, summary: Summary) -> Folded:
     return cleared.lead_by((whole,), lead)
 
 
-async def _summary_of(journal: Journal, memory: Memory, target: Session, shown: Folded, last: int) -> Written:
+async def _summary_of(journal: Journal, memory: Memory, closed: Closed) -> Written:
     """The summary of a closed session, written now where it has none, or none that this window has room for."""
-    owner = journal.seen.owner
-    found = await journal.store.written(owner, [target.summary] if target.summary else [])
-    if found and _led(memory, found[0].summary).tokens <= _room(memory):
+    session = closed.session
+    found = await journal.store.written(journal.seen.owner, [session.summary] if session.summary else [])
+    if found and _led(memory, found[0].summary).tokens <= room_of(memory):
         return found[0]
-    written = _written(journal, memory, shown, target, last)
+    written = digest_of(journal, memory, closed.shown, session, closed.request.last)
     if not found:
-        await _attach(journal, memory, target, written)
+        await attach_with_vector(journal, memory, session, written)
     return written
 
 
-async def _attach(journal: Journal, memory: Memory, session: Session, written: Written) -> None:
+async def attach_with_vector(journal: Journal, memory: Memory, session: Session, written: Written) -> None:
     """Give a closed session its summary, and what it was about."""
-    secrets = memory.secrecy.known(memory.folded)
+    secrets = copy(memory.secrecy).known(memory.folded)  # as it is: an act may be going on
     found = await journal.meaning.embed([(session.id, written)], written.at, secrets)
-    await journal.store.attach_summary(journal.seen.owner, session.id, written, *found)
-
-
-def _room(memory: Memory) -> int:
-    """What an earlier session may take of the window."""
-    return max(0, int(exact(RESUME_SHARE) * limit_of(memory.frame.budget)) - memory.frame.cost.total.tokens)
-
-
-def _written(journal: Journal, memory: Memory, shown: Folded, session: Session, last: int) -> Written:
-    """A digest of all that a session showed."""
-    request = SummaryRequest(
-        first=session.first,
-        last=last,
-        items=shown.items.items,
-        kept=(),
-        previous=shown.summaries,
-        max_tokens=min(SUMMARY_TOKENS, _room(memory)),
-    )
-    summary = structs.replace(summarise(request, shown, memory.frame), reserve=())
-    return Written(id=f"closing-{session.id}", summary=summary, at=journal.clock())
+    await attach(journal.store, journal.seen.owner, session, written, *found)

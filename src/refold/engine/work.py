@@ -8,7 +8,8 @@ at once and never asked for again.
                   |            |
                 failed ->  superseded
 
-What failed is past once a model has written for the branch again.
+What failed is past once a model has written for the branch again. What was written for a session that has ended since is let go;
+where it is about all of that session, it is the session's own summary from then on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from refold.core.plan import SummaryRequest
+from refold.engine.closing import let_go
 from refold.engine.journal import Journal
 from refold.model.errors import Conflict, StoreError
 from refold.model.summary import Summary
@@ -68,6 +70,8 @@ class Asking(Struct, frozen=True, kw_only=True):
     may_ask: Callable[[], Awaitable[bool]] | None = None
     is_wanted: bool = False
     """Somebody waits for it: what failed a moment ago is tried again at once."""
+    is_enough: Callable[[int], bool] = lambda _: False
+    """Would a summary up to this message, which somebody else has in hand, do as well?"""
 
 
 class Outcome(Struct, frozen=True):
@@ -87,9 +91,14 @@ class Work:
     def __init__(self, journal: Journal, holder: str, lease_s: float = LEASE_S) -> None:
         self.journal, self.holder, self.lease_s = journal, holder, lease_s
 
-    async def summarise(self, request: SummaryRequest, asking: Asking) -> Outcome:
-        """Have the summary written, unless it is written already or in somebody else's hands."""
-        session, owner = self.journal.session, self.journal.seen.owner  # as they are now: both may move on
+    async def summarise(
+        self, request: SummaryRequest, asking: Asking, session: Session | None = None
+    ) -> Outcome:
+        """Have the summary written, unless it is written already or in somebody else's hands; without a session, that of the
+        open one.
+        """
+        # As they are now: both may move on.
+        session, owner = session or self.journal.session, self.journal.seen.owner
         for attempt in range(ATTEMPTS):
             work = self._work(session, request, asking.recipe, attempt)
             known = await self.journal.store.compaction(owner, work.id)
@@ -108,17 +117,15 @@ class Work:
             if one.base == session.id:
                 written = await self._found(one) if one.state == "summarised" else None
                 found = written if written and (found is None or written.last >= found.last) else found
-            elif one.state != "running":
-                await self.journal.store.give_up(
-                    owner, one.id, one.holder, "superseded", "the conversation went another way"
-                )
+            elif one.state != "running" and (self.holder, one.id) not in _in_hand:
+                await let_go(self.journal.store, owner, one, "the conversation went another way")
         return found
 
     def _work(self, session: Session, request: SummaryRequest, recipe: str, attempt: int) -> Compaction:
         journal, tried = self.journal, f"{recipe}-{attempt}" if attempt else recipe
         return Compaction(
             id=journal.id_of(session.id, request.last, tried),
-            branch=journal.seen.branch,
+            branch=session.branch,
             kind="summarise",
             state="planned",
             base=session.id,
@@ -134,6 +141,8 @@ class Work:
         return known.state == "failed" and not asking.is_wanted and 0 <= age < PAUSE_S
 
     async def _begin(self, work: Compaction, asking: Asking) -> Outcome:
+        if (others := await self._of_others(work, asking)) is not None:
+            return others
         if asking.may_ask is not None and not await asking.may_ask():
             return Outcome()
         planned = await self.journal.store.plan(self.journal.seen.owner, work)
@@ -147,6 +156,28 @@ class Work:
             return await self._do(planned, asking)
         finally:
             _in_hand.discard(key)
+
+    async def _of_others(self, work: Compaction, asking: Asking) -> Outcome | None:
+        """What others write, or have written, about the same session up to another message; None where that is of no use.
+
+        As long as they write nobody else begins unasked, and what they have written serves. Who waits for a summary waits for one
+        that is made as theirs would be, and for no other.
+        """
+        known = await self.journal.store.unfinished(self.journal.seen.owner, work.branch)
+        for one in [one for one in known if one.base == work.base and one.id != work.id]:
+            is_made_alike = one.recipe == asking.recipe or not asking.is_wanted
+            serves = is_made_alike and asking.is_enough(one.cut)
+            if self._is_at_work(one) and (serves or not asking.is_wanted):
+                return Outcome(await self._waited_for(one, asking))
+            if serves and (found := await self._found(one)) is not None:
+                return Outcome(found)
+        return None
+
+    def _is_at_work(self, one: Compaction) -> bool:
+        """Does anybody give signs of life?"""
+        now = self.journal.clock()
+        is_held = one.state == "running" and one.until > now and not is_from_later(one, now, self.lease_s)
+        return is_held and (one.holder != self.holder or (one.holder, one.id) in _in_hand)
 
     async def _do(self, planned: Compaction, asking: Asking) -> Outcome:
         try:
@@ -276,11 +307,11 @@ async def sweep(store: Store, owner: str, now: float) -> int:
     swept = 0
     for one in await store.unfinished(owner):
         is_left = one.state == "running" and (one.until < now or is_from_later(one, now))
-        if not (is_left or one.state == "planned"):
+        if one.state == "running" and not is_left:
             continue
         session = await store.session(owner, one.base)
         if session is None or session.last is not None:
-            swept += await store.give_up(owner, one.id, one.holder, "superseded", LEFT)
+            swept += await let_go(store, owner, one, LEFT)
         elif is_left:
             swept += await store.give_up(owner, one.id, one.holder, "planned", LEFT)
     return swept
