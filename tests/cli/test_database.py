@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 
 import apsw
 
@@ -36,7 +37,7 @@ def test_only_one_owner_s(kept, tmp_path):
     path = tmp_path / "eve.jsonl"
     exported = kept("db", "export", str(path), "--owner", "eve", "--json")
 
-    assert json.loads(exported.out) == {"exported": 1, "path": str(path)}
+    assert json.loads(exported.out) == {"exported": 1, "path": str(path), "left_out": []}
     assert b"ferry" not in path.read_bytes()
     assert path.stat().st_mode & 0o077 == 0
 
@@ -60,10 +61,40 @@ def test_an_archive_that_is_cut_short_leaves_nothing_half_done(kept, tmp_path):
     told = kept("db", "import", str(path), "--store", other)
 
     assert told.code == 2
-    assert "the archive does not fit together" in told.err
-    assert [line.split()[0] for line in kept("conversations", "--store", other).out.splitlines()[1:]] == [
-        "ferry"
-    ]
+    assert "the archive is cut short" in told.err
+    assert names(kept, other) == ["ferry"]
+
+
+def names(refold, url: str) -> list[str]:
+    return [line.split()[0] for line in refold("conversations", "--store", url).out.splitlines()[1:]]
+
+
+def test_what_is_damaged_is_left_out_of_an_export_and_what_is_not_whole_of_an_import(kept, store, tmp_path):
+    path, other = tmp_path / "all.jsonl", f"sqlite://{tmp_path / 'other.db'}"
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, DAMAGES["I-10"])
+    exported = kept("db", "export", str(path))
+    assert (exported.code, exported.err) == (
+        1,
+        "'shifts' was left out: a stored summary cannot be read\nexported 1 conversation\n",
+    )
+    told = kept("db", "import", str(path), "--store", other)
+
+    assert (told.code, told.err) == (
+        1,
+        "'shifts' was left out: the archive does not fit together\nimported 1 conversation\n",
+    )
+    assert names(kept, other) == ["ferry"]
+    again = json.loads(kept("db", "import", str(path), "--store", other, "--json").out)
+    assert again == {"imported": 0, "skipped": ["ferry"], "left_out": ["shifts"]}
+
+
+def test_on_a_terminal_each_conversation_is_counted_once(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    told = kept("db", "export", str(tmp_path / "all.jsonl")).err
+
+    assert told.count("exported 1 conversations\x1b[K") == told.count("exported 2 conversations\x1b[K") == 1
+    assert told.count("\r") == 3
 
 
 def test_what_is_no_archive_is_refused(kept, tmp_path):

@@ -16,6 +16,7 @@ DAMAGES = {
     "I-5": "UPDATE branch SET session = 'elsewhere'",
     "I-6": "DELETE FROM summary",
     "I-9": "UPDATE compaction SET state = 'running', until = 1",
+    "I-10": "UPDATE summary SET body = x'7b22'",
 }
 
 
@@ -62,3 +63,24 @@ def test_looking_does_not_end_what_is_stuck(kept, store):
 
     assert kept("doctor").out == kept("doctor").out
     assert "I-9" in kept("doctor").out
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE summary SET body = x'22ff22'",
+        "UPDATE branch SET notes = x'c1'",
+        "UPDATE compaction SET shown = x'00ff'",
+        "DELETE FROM session",
+    ],
+)
+def test_what_is_damaged_ends_no_command_without_a_word_and_no_other_conversation(kept, store, statement):
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, statement)
+
+    assert kept("doctor").code == 1
+    assert kept("conversations").code == 0
+    for told in (kept("recall", "shifts", "#m1"), kept("diff", "shifts")):
+        assert told.code in {0, 2}
+        assert "refold doctor" in told.err or told.code == 0
+    assert kept("import", "examples/support-chat.anthropic.json", "--as", "new").code == 0

@@ -26,6 +26,12 @@ def test_people_see_the_conversation_and_the_passages(kept):
     assert "1 message\nhint: `refold recall" in shown.err
 
 
+def test_what_is_found_in_another_spelling_is_shown(kept):
+    for words in ("FERRY", "the", "Leave?"):
+        assert "  #m0 user: When does the ferry leave?\n" in kept("search", words, "--in", "ferry").out
+        assert kept("recall", "ferry", words).out == "#m0 user: When does the ferry leave?\n"
+
+
 @pytest.mark.feature("L16")
 def test_sessions_are_found_by_words_and_by_meaning(kept):
     kept("compact", "shifts", "--window", "12000")

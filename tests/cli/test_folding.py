@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
+from refold.keeping import Engine
 from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream, say
 
@@ -132,6 +134,20 @@ def test_mistakes_are_told_and_nothing_is_done(kept, args, words):
     assert kept("diff", "shifts", "--list").out == ""
 
 
+def test_another_branch_than_the_newest_is_compacted_where_it_is_named(kept, store):
+    async def fork() -> str:
+        async with await Engine.open(f"sqlite://{store}", embedder=None) as engine:
+            return await engine.fork("shifts", 10)
+
+    main = json.loads(kept("sessions", "shifts", "--json").out)["sessions"][0]["branch"]
+    fork_id = asyncio.run(fork())
+    (made,) = json.loads(kept("compact", "shifts", *SMALL, "--branch", main[:8], "--json").out)["compactions"]
+    assert made in kept("diff", "shifts", "--list", "--branch", main, "--json").out
+    assert kept("diff", "shifts", "--list", "--branch", fork_id).out == ""
+    assert "there is no branch 'nowhere'" in kept("compact", "shifts", "--branch", "nowhere").err
+    assert kept("doctor").code == 0
+
+
 def test_a_model_writes_the_summary_and_is_told_what_matters(kept, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-test-1234567890")
     with ScriptedUpstream(
@@ -181,7 +197,7 @@ def test_without_a_compaction_there_is_nothing_to_do_again(kept):
 
 def test_a_model_that_fails_leaves_the_compaction_as_it_was(kept):
     kept("compact", "shifts", *SMALL)
-    before = kept("diff", "shifts", "--json").out
+    before = json.loads(kept("diff", "shifts", "--json").out)
     with ScriptedUpstream(otherwise=say("I'm sorry, but I can't help with that.")) as server:
         told = kept("rerun", "shifts", *SMALL, "--summarizer", f"gpt-4o-mini@{server.url}/v1")
         assert server.requests
@@ -190,5 +206,17 @@ def test_a_model_that_fails_leaves_the_compaction_as_it_was(kept):
     assert told.err.splitlines()[-2].startswith(
         "error: no summary could be had, and the compaction is as it was"
     )
-    assert kept("diff", "shifts", "--json").out == before
+    after = json.loads(kept("diff", "shifts", "--json").out)
+    assert {**after, "compactions": []} == {**before, "compactions": []}, "by another id: it was made again"
     assert kept("doctor").code == 0
+
+
+@pytest.mark.parametrize("command", ["diff", "rerun"])
+def test_where_there_is_nothing_to_show_json_says_so_too(kept, command):
+    told = kept(command, "shifts", "--json")
+    found = json.loads(told.out)
+
+    assert told.code == 1
+    assert (found["compactions"], found["receipts"]) == ([], [])
+    assert found["before"] == found["after"] > 0
+    assert {one["state"] for one in found["changes"]} == {"kept"}

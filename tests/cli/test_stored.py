@@ -134,12 +134,13 @@ def test_help_teaches_with_an_example(refold, command):
 
 @pytest.mark.feature("X2")
 def test_old_conversations_go_when_it_is_set_for_how_long_they_are_kept(kept, store, monkeypatch):
-    async def age(days):
+    async def begin_long_ago(days):
         made = await Engine.open(f"sqlite://{store}", clock=lambda: time.time() - days * 86_400)
         async with made as engine:
+            await engine.delete("shifts")
             await (await engine.conversation("shifts")).add("Long ago.")
 
-    asyncio.run(age(40))
+    asyncio.run(begin_long_ago(40))
     assert kept("new", "ferry").code == 0
     assert "shifts" in kept("conversations").out, "nothing is deleted that nobody asked to have deleted"
     monkeypatch.setenv("REFOLD_STORE_KEEP_DAYS", "30")
@@ -147,7 +148,7 @@ def test_old_conversations_go_when_it_is_set_for_how_long_they_are_kept(kept, st
     told = kept("new", "ferry")
     assert "deleted 1 conversation that nothing happened in for 30 days (REFOLD_STORE_KEEP_DAYS)" in told.err
     assert "shifts" not in kept("conversations").out
-    asyncio.run(age(40))
+    asyncio.run(begin_long_ago(40))
     assert kept("new", "shifts").code == 0, "what a command names is used, and not of long ago"
     assert "shifts" in kept("conversations").out
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from refold.engine.archive import pack, unpack
 from refold.keeping import Engine
-from refold.model.errors import StoreError
+from refold.model.errors import Damaged, StoreError
 from refold.store.memory import MemoryStore
 from refold.store.place import open_store
 from tests.embedder import Subjects
@@ -102,15 +104,136 @@ async def test_an_archive_without_its_end_is_said_to_be_cut_short():
 
 
 @pytest.mark.parametrize("at", [2, 4, 9])
-async def test_a_conversation_that_is_not_whole_is_taken_out_again(at):
+async def test_a_conversation_that_is_not_whole_is_left_out_and_the_others_are_not(at):
     store = MemoryStore()
-    await long(engine(store), turns=3)
-    lines = await packed(store)
-    other = MemoryStore()
+    made = engine(store)
+    await long(made, "later", turns=1)
+    await long(made, turns=3)  # the one that was used last comes first
+    lines, other = await packed(store), MemoryStore()
+    found = [one async for one in unpack(other, lines[:at] + lines[at + 1 :])]
 
-    with pytest.raises(StoreError, match="does not fit together"):
-        await moved(lines[:at] + lines[at + 1 :], other)
-    assert await other.conversations("local") == []
+    assert [(one.name, one.is_new) for one in found] == [("chat", False), ("later", True)]
+    assert [one.fault for one in found] == ["the archive does not fit together", ""]
+    assert [one.id for one in await other.conversations("local")] == ["later"]
+    assert await engine(other).examine("later") == []
+
+
+@pytest.mark.parametrize("at, left", [(1, "later"), (4, "later"), (-4, "chat")])
+async def test_a_line_that_cannot_be_read_costs_its_conversation_only_and_is_told(at, left):
+    store = MemoryStore()
+    await long(engine(store), "later", turns=1)
+    await long(engine(store), turns=3)
+    lines, other = await packed(store), MemoryStore()
+    lines[at] = b'{"type": "mess'
+    faults = list[str]()
+    with pytest.raises(StoreError) if at == 1 else nullcontext() as told:
+        faults += [one.fault async for one in unpack(other, lines) if one.fault]
+
+    assert [one.id for one in await other.conversations("local")] == [left]
+    assert "cannot be read" in (str(told.value) if told else faults[0])
+
+
+async def test_an_archive_of_another_version_is_refused():
+    with pytest.raises(StoreError, match="another version"):
+        await moved([b'{"type":"refold","version":1}\n', b'{"type":"end","conversations":0}\n'])
+
+
+async def test_a_conversation_that_somebody_began_meanwhile_is_left_alone():
+    store, other = MemoryStore(), MemoryStore()
+    await long(engine(store), turns=3)
+    lines, create = await packed(store), other.create
+
+    async def late(*args, **kwargs):
+        other.create = create
+        await long(engine(other), turns=1)
+        return await create(*args, **kwargs)
+
+    other.create = late
+    assert [bool(one.fault) async for one in unpack(other, lines)] == [True]
+    assert (await other.head("local", "chat")).next_seq == 4
+    assert await engine(other).examine("chat") == []
+
+
+def unreadable(store: MemoryStore) -> None:
+    async def written(owner, ids):
+        if ids:
+            raise Damaged
+        return []
+
+    store.written = written
+
+
+def gone(store: MemoryStore) -> None:
+    read = store.messages
+
+    async def messages(head, *args):
+        if head.conversation == "chat":
+            await store.delete(head.owner, head.conversation)
+        return await read(head, *args)
+
+    store.messages = messages
+
+
+def missing(store: MemoryStore) -> None:
+    del store._shelves["local"].messages[next(reversed(store._shelves["local"].heads))][2]
+
+
+@pytest.mark.parametrize(
+    "harm, told",
+    [
+        (unreadable, "What is stored cannot be read."),
+        (gone, "it was deleted while it was read"),
+        (missing, "message 2 is missing"),
+    ],
+)
+async def test_of_what_cannot_be_read_the_export_tells_and_goes_on(harm, told):
+    store, faults = MemoryStore(), list[tuple[str, str]]()
+    await long(engine(store), "later", turns=1)
+    await long(engine(store), turns=30)
+    harm(store)
+    lines = [
+        line
+        async for line in pack(store, ["local"], lambda _, name, error: faults.append((name, error.message)))
+    ]
+
+    assert faults == [("chat", told)]
+    other = MemoryStore()
+    assert [(one.name, one.is_new) async for one in unpack(other, lines)] == [
+        ("chat", False),
+        ("later", True),
+    ]
+    assert [one.id for one in await other.conversations("local")] == ["later"]
+
+
+async def test_without_anybody_to_tell_the_export_ends_at_what_cannot_be_read():
+    store = MemoryStore()
+    await long(engine(store), turns=30)
+    missing(store)
+    with pytest.raises(Damaged, match="message 2 is missing"):
+        await packed(store)
+
+
+async def test_the_branch_that_was_begun_last_is_so_in_the_other_store_too():
+    store = MemoryStore()
+    made = engine(store, window=100_000)
+    base = (await made.conversation("chat")).branch
+    await (await made.conversation("chat")).add(*answer(1))
+    first = await made.fork("chat", 2, branch=base)
+    await store.pin(await store.head("local", "chat", base), 1, on=True)
+    await made.fork("chat", 2, branch=first)
+    last = await made.fork("chat", 4, branch=base)
+    await (await made.conversation("chat")).add("where I am now")
+    lines = await packed(store)
+    other = await moved(lines)
+
+    assert (await other.head("local", "chat")).branch == last
+    assert await packed(other) == lines
+    assert [await other.pins(one) for one in (await other.outline("local", "chat")).heads] == [
+        [1],
+        [],
+        [],
+        [1],
+    ]
 
 
 class Stop(BaseException):
@@ -145,19 +268,18 @@ async def steps(made: Engine, name: str, letters: str) -> None:
             await talk._kept(lambda cut=cut: talk.memory.compact(cut=cut))
 
 
-@pytest.mark.parametrize(
-    "letters",
-    [
-        "aaaa1a2auu1a3",
-        "aaa1u1u1u1",
-        "aaaa1a2uu1a2uu1a3",
-        "aaa1a2u3uau1a2",
-        "aaaa1a2uua3",
-        "aaaaa1a2a3uuu1a2a3uuu1a2a3",
-    ],
-)
+DONE_ANEW = [
+    "aaaa1a2auu1a3",
+    "aaa1u1u1u1",
+    "aaaa1a2uu1a2uu1a3",
+    "aaa1a2u3uau1a2",
+    "aaaa1a2uua3",
+    "aaaaa1a2a3uuu1a2a3uuu1a2a3",
+]
+
+
+@pytest.mark.parametrize("letters", DONE_ANEW)
 async def test_what_was_undone_and_done_anew_can_be_brought_elsewhere(letters):
-    """What is done again under the same id takes the row of the first time, whose session is left without one."""
     store = MemoryStore()
     made = engine(store, window=100_000)
     await steps(made, "chat", letters)
@@ -171,6 +293,30 @@ async def test_what_was_undone_and_done_anew_can_be_brought_elsewhere(letters):
     assert (await (await again.conversation("chat")).status()) == (
         await (await made.conversation("chat")).status()
     )
+
+
+def as_earlier_versions_did(store: MemoryStore) -> None:
+    """What was done again took the row of the first time, whose session is left without one."""
+    shelf = store._shelves["local"]
+    latest = {(row.base, row.cut): which for which, row in shelf.compactions.items()}
+    shelf.compactions = {which: shelf.compactions[which] for which in latest.values()}
+    shelf.summaries = {which: shelf.summaries[which] for which in latest.values()}
+
+
+@pytest.mark.parametrize("letters", DONE_ANEW)
+async def test_what_an_earlier_version_did_anew_under_the_same_name_can_be_brought_elsewhere(letters):
+    store = MemoryStore()
+    made = engine(store, window=100_000)
+    await steps(made, "chat", letters)
+    as_earlier_versions_did(store)
+    other = await moved(await packed(store))
+
+    again = engine(other, window=100_000)
+    assert await again.examine("chat") == []
+    talks = [await one.conversation("chat") for one in (made, again)]
+    assert await talks[1].status() == await talks[0].status()
+    lives = [[one for one in await each.sessions("chat") if one.state == "live"] for each in (made, again)]
+    assert lives[1] == lives[0]
 
 
 async def test_a_fork_is_brought_elsewhere_as_it_is_shown_though_its_base_was_done_anew():

@@ -11,7 +11,7 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
@@ -87,39 +87,50 @@ def take_out(url: str, path: str, owner: str, *, as_json: bool) -> int:
 
     async def act(store: Store) -> int:
         owners = [owner] if owner else await store.owners()
-        count = 0
+        count, faults = 0, list[tuple[str, str]]()
         with _new_file(path) as file:
-            async for line in pack(store, owners):
+            async for line in pack(
+                store, owners, lambda _, name, error: faults.append((name, error.message))
+            ):
                 file.write(line)
-                count += line.startswith(b'{"type":"conversation"')
-                _progress(f"exported {count:,} conversations")
+                if line.startswith(b'{"type":"conversation"'):
+                    count += 1
+                    _progress(f"exported {count:,} conversations")
         _progress("")
-        return _tell(
-            {"exported": count, "path": path},
-            f"exported {plural(count, 'conversation')}",
-            as_json=as_json and path != STDIN,
-        )
+        _tell_faults(faults)
+        whole = count - len(faults)
+        document = {"exported": whole, "path": path, "left_out": [name for name, _ in faults]}
+        _tell(document, f"exported {plural(whole, 'conversation')}", as_json=as_json and path != STDIN)
+        return 1 if faults else 0
 
     return _with_store(url, act)
 
 
 def bring_in(url: str, path: str, *, as_json: bool) -> int:
     async def act(store: Store) -> int:
-        added, left = 0, list[str]()
+        added, left, faults = 0, list[str](), list[tuple[str, str]]()
         with _open(path) as file:
             async for one in unpack(store, file):
                 added += one.is_new
-                left += [] if one.is_new else [one.name]
+                if one.fault:
+                    faults.append((one.name, one.fault))
+                elif not one.is_new:
+                    left.append(one.name)
                 _progress(f"imported {added:,} conversations")
         _progress("")
         for name in left:
             output.note(f"{plain(name)!r} is there already and stays as it is")
-        _tell(
-            {"imported": added, "skipped": left}, f"imported {plural(added, 'conversation')}", as_json=as_json
-        )
-        return 1 if left else 0
+        _tell_faults(faults)
+        document = {"imported": added, "skipped": left, "left_out": [name for name, _ in faults]}
+        _tell(document, f"imported {plural(added, 'conversation')}", as_json=as_json)
+        return 1 if left or faults else 0
 
     return _with_store(url, act, begins=True)
+
+
+def _tell_faults(faults: Sequence[tuple[str, str]]) -> None:
+    for name, fault in faults:
+        output.note(f"{plain(name)!r} was left out: {plain(fault)}")
 
 
 def _with_store(url: str, act: Callable[[Store], Awaitable[int]], *, begins: bool = False) -> int:

@@ -65,18 +65,18 @@ def search_sessions(
         if name:
             await stored.head_of(engine, name)
         pairs = await engine.find_sessions(words, name=name, limit=limit, by_meaning=by_meaning)
-        found = await _described(engine, pairs)
+        found = await described(engine, pairs)
         if as_json:
             output.write_json({"words": words, "sessions": found})
         elif found:
-            output.write(_session_table(found))
+            output.write(session_table(found))
         output.note(_count_sessions(found))
         return 0 if found else 1
 
     return stored.look(place, act)
 
 
-async def _described(engine: Engine, pairs: list[tuple[str, Session]]) -> list[FoundSession]:
+async def described(engine: Engine, pairs: list[tuple[str, Session]]) -> list[FoundSession]:
     ids = [one.summary for _, one in pairs if one.summary]
     texts = {one.id: one.summary.text for one in await engine.summaries(ids)}
     return [
@@ -119,7 +119,7 @@ def _check_words(words: str) -> None:
         raise ConfigError("there is nothing to search for", hint="give some words that were said")
 
 
-def _session_table(found: list[FoundSession]) -> str:
+def session_table(found: list[FoundSession]) -> str:
     head = ("session", "conversation", "state", "from", "begun", "about")
     rows = [
         (short(one.id), plain(one.conversation), one.state, handle_of(one.first), when(one.at), _about(one))

@@ -33,13 +33,14 @@ _NUMBERS = frozenset({"before", "after", "messages"})
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """How to compact a stored conversation."""
+    """How to open a stored conversation, and how to compact it."""
 
     focus: str = ""
     summarizer: str = ""
     key_env: str = ""
     preset: str = "refold"
     wish: Wish = Wish()
+    branch: str = ""
     dry_run: bool = False
     diff: bool = False
     as_json: bool = False
@@ -69,8 +70,8 @@ def compact(place: Place, name: str, order: Order) -> int:
         )
 
     async def act(engine: Engine) -> int:
-        head = await _found(engine, name)
-        async with _opened(engine, head, order) as talk:
+        head = await _found(engine, name, order.branch)
+        async with opened(engine, head, order) as talk:
             if order.dry_run:
                 found, made = await _rehearsed(talk)
             else:
@@ -83,15 +84,16 @@ def compact(place: Place, name: str, order: Order) -> int:
     return stored.look(place, act) if order.dry_run else stored.change(place, act)
 
 
-async def _found(engine: Engine, name: str) -> Head:
+async def _found(engine: Engine, name: str, branch: str) -> Head:
     try:
-        return await stored.head_of(engine, name)
+        newest = await stored.head_of(engine, name)
     except NotFound as error:
         raise NotFound(f"there is no file and no conversation {plain(name)!r}", hint=error.hint) from None
+    return await stored.head_of(engine, name, branch) if branch else newest
 
 
 @asynccontextmanager
-async def _opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[DurableConversation]:
+async def opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[DurableConversation]:
     """The conversation with the settings that were asked for, and the model that writes its summaries, if any."""
     model = order.wish.model or head.model
     sizes: dict[str, Any] = {
@@ -136,22 +138,22 @@ async def _in_effect(engine: Engine, head: Head) -> list[Compaction]:
     return sorted((one for one in changes if one.state == "installed"), key=lambda one: one.number)
 
 
-def rerun(place: Place, name: str, branch: str, order: Order) -> int:
+def rerun(place: Place, name: str, order: Order) -> int:
     preset_named(order.preset)
 
     async def act(engine: Engine) -> int:
-        head = await stored.head_of(engine, name, branch)
-        async with _opened(engine, head, order) as talk:
+        head = await stored.head_of(engine, name, order.branch)
+        async with opened(engine, head, order) as talk:
             found, made = await _done(engine, head, talk, talk.rerun)
             limit = (await talk.status()).limit
+        story = Story(name, found, limit, order.diff, tuple(one.id for one in made))
+        if made or order.as_json:
+            _tell(story, as_json=order.as_json)
         if not made:
             output.note(
                 "no compaction of the open session can be done again\nhint: `refold compact` makes one; see `refold sessions`"
             )
-            return 1
-        story = Story(name, found, limit, order.diff, tuple(one.id for one in made))
-        _tell(story, as_json=order.as_json)
-        return 0
+        return 0 if made else 1
 
     return stored.change(place, act)
 
@@ -185,17 +187,24 @@ def diff(place: Place, name: str, which: str, *, branch: str, lists: bool, as_js
         if lists:
             return _list(name, made, as_json=as_json)
         wanted = _wanted(made, which)
-        if wanted is None:
-            output.note(
-                "nothing was done to this conversation yet\nhint: `refold compact CONV --dry-run --diff` shows what would be"
-            )
-            return 1
         talk = await engine.conversation(name, branch=head.branch)
+        if wanted is None:
+            return await _tell_nothing(talk, name, as_json=as_json)
         found = await talk.difference(wanted)
         _tell(Story(name, found, 0, with_listing=True, compactions=(wanted.id,)), as_json=as_json)
         return 0
 
     return stored.look(place, act)
+
+
+async def _tell_nothing(talk: DurableConversation, name: str, *, as_json: bool) -> int:
+    if as_json:
+        unchanged = (await talk.preview()).difference.before
+        _tell(Story(name, Difference(unchanged, unchanged), 0, with_listing=True), as_json=True)
+    output.note(
+        "nothing was done to this conversation yet\nhint: `refold compact CONV --dry-run --diff` shows what would be"
+    )
+    return 1
 
 
 def _wanted(made: Sequence[Compaction], which: str) -> Compaction | None:

@@ -9,29 +9,37 @@ What stays behind can be made again: the cache of paid summaries, what was learn
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
 
 from refold.engine.instructions import inlined
 from refold.engine.journal import said
-from refold.engine.notes import Notes
-from refold.engine.rebuild import PAGE, Branch, Fork, Rebuild, broken
+from refold.engine.notes import read_notes
+from refold.engine.rebuild import PAGE, Branch, Rebuild, broken
 from refold.model.dialect import DIALECTS
-from refold.model.errors import StoreError, WireError
+from refold.model.errors import Damaged, NotFound, StoreError, WireError
 from refold.ports.store import (
+    Call,
     Change,
+    Compaction,
     Head,
     Inherited,
     Listed,
+    Outline,
     Store,
     Stored,
 )
 from refold.wire.message import decode_message
 
-VERSION = 1
+VERSION = 2
 EVERYTHING = 10**9
+
+T = TypeVar("T")
+Skip: TypeAlias = Callable[[str, str, StoreError], None]
+"""Is told of an owner's conversation that is not in the archive, and why."""
 
 
 class Begin(Struct, frozen=True, tag="refold"):
@@ -64,76 +72,100 @@ _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(Line).decode
 
 
-async def pack(store: Store, owners: Iterable[str]) -> AsyncIterator[bytes]:
-    """A store, line by line."""
+async def pack(store: Store, owners: Iterable[str], skip: Skip | None = None) -> AsyncIterator[bytes]:
+    """A store, line by line, each conversation as it was when it was its turn.
+
+    Of one that cannot be read, or was deleted meanwhile, `skip` is told; what is in the archive of it is not whole, and nobody
+    takes it in. Without `skip` it ends there.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
     count = 0
     yield _line(Begin())
     for owner in owners:
         for listed in await store.conversations(owner, limit=EVERYTHING):
-            heads = await _heads(store, owner, listed.id)
-            yield _line(Conversation(owner, listed, len(heads)))
-            for head in heads:
-                forks = [await _fork(store, one) for one in heads if one.base == head.branch]
-                whole = structs.replace(await inlined(store, head), revision=0)
-                yield _line(await _branch(store, whole, tuple(forks)))
-                async for one in _own_messages(store, head):
-                    yield _line(_written_down(one))
-            count += 1
+            try:
+                async for line in _conversation(store, owner, listed):
+                    count += isinstance(line, Conversation)
+                    yield _line(line)
+            except (Damaged, NotFound) as fault:
+                if skip is None:
+                    raise
+                skip(owner, listed.id, fault)
     yield _line(End(count))
 
 
-async def _heads(store: Store, owner: str, name: str) -> list[Head]:
-    """The branches in the order in which they were begun: a base before what was forked from it."""
-    known = dict.fromkeys(one.branch for one in await store.sessions(owner, name, EVERYTHING))
-    found = [await store.head(owner, name, branch) for branch in known]
-    return [head for head in found if head is not None]
+async def _conversation(store: Store, owner: str, listed: Listed) -> AsyncIterator[Line]:
+    # Calls come before what they speak of is read, so that all of that is there.
+    calls = await store.calls(owner, listed.id, EVERYTHING)
+    outline = await store.outline(owner, listed.id)
+    if not outline.heads:
+        return  # it was deleted before it was its turn
+    yield Conversation(owner, listed, len(outline.heads))
+    for head in outline.heads:
+        yield await _branch(store, head, outline, calls)
+        async for one in _own_messages(store, head):
+            yield _written_down(one)
 
 
-async def _fork(store: Store, head: Head) -> Fork:
-    sessions = await store.sessions(head.owner, head.conversation, EVERYTHING)
-    first = next(one for one in sessions if one.branch == head.branch)
-    rows = await store.compactions(head.owner, head.branch, EVERYTHING)
-    begun = [row.id for row in rows if row.session == first.id]
-    shown = await store.compaction(head.owner, begun[0]) if begun else None
-    written = await store.written(head.owner, begun)
-    raw = [seq for seq in await store.raw_arrivals(head, 0) if seq < head.base_seq]
-    change = Change(shown, written[0] if written else None) if shown else None
-    return Fork(structs.replace(head, revision=0), first, Inherited(change, tuple(raw)))
-
-
-async def _branch(store: Store, head: Head, forks: tuple[Fork, ...]) -> Branch:
-    sessions = await store.sessions(head.owner, head.conversation, EVERYTHING)
-    own = tuple(one for one in sessions if one.branch == head.branch)
-    rows = await store.compactions(head.owner, head.branch, EVERYTHING)
-    took_effect = [one for one in rows if one.number and one.state in ("installed", "undone")]
-    made = [
-        one for one in took_effect if one.session != own[0].id
-    ]  # what a fork began with comes with its base
-    changes = [
-        found
-        for one in sorted(made, key=lambda one: one.number)
-        if (found := await store.compaction(head.owner, one.id)) is not None
-    ]
+async def _branch(store: Store, head: Head, outline: Outline, calls: Iterable[Call]) -> Branch:
+    own = tuple(one for one in outline.sessions if one.branch == head.branch)
+    rows = [one for one in outline.changes if one.branch == head.branch]
+    if not own:
+        raise Damaged("a branch has no session")
+    begun = [one for one in rows if not one.number or one.session == own[0].id]
+    made = [one for one in rows if one.number and one.session != own[0].id]
+    changes = [await _whole(store, head, one) for one in sorted(made, key=lambda one: one.number)]
     ids = [one.id for one in changes] + [one.summary for one in own if one.summary]
-    calls = await store.calls(head.owner, head.conversation, EVERYTHING)
     return Branch(
-        head,
+        structs.replace(await inlined(store, head), revision=0),
         own,
         tuple(changes),
         tuple(await store.written(head.owner, [*dict.fromkeys(ids)])),
         tuple(call for call in calls if call.branch == head.branch),
-        tuple(await store.pins(head)),
-        forks,
+        tuple(seq for seq in await store.pins(head) if seq < head.next_seq),
         tuple(await store.embeddings(head.owner, [one.id for one in own])),
+        await _inherited(store, head, begun),
     )
 
 
+async def _inherited(store: Store, head: Head, rows: Sequence[Compaction]) -> Inherited:
+    """What a fork took over from its base, given all but the changes that were made to it."""
+    raw = [one.cut for one in rows if one.kind == "arrival" and one.state == "undone" and not one.number]
+    shown = [await _whole(store, head, one) for one in rows if one.number]
+    written = await store.written(head.owner, [one.id for one in shown])
+    change = Change(shown[0], written[0] if written else None) if shown else None
+    return Inherited(change, tuple(sorted(raw)))
+
+
+async def _whole(store: Store, head: Head, change: Compaction) -> Compaction:
+    """A change with what was shown after it."""
+    found = await store.compaction(head.owner, change.id)
+    if found is None:
+        raise _gone()
+    return structs.replace(change, shown=found.shown)
+
+
 async def _own_messages(store: Store, head: Head) -> AsyncIterator[Stored]:
-    first = head.base_seq
-    while page := await store.messages(head, first, head.next_seq, PAGE):
+    expected = head.base_seq
+    while page := await store.messages(head, expected, head.next_seq, PAGE):
         for one in page:
+            if one.seq != expected:
+                raise await _missing(store, head, expected)
             yield one
-        first = page[-1].seq + 1
+            expected += 1
+    if expected < head.next_seq:
+        raise await _missing(store, head, expected)
+
+
+async def _missing(store: Store, head: Head, seq: int) -> StoreError:
+    is_there = await store.head(head.owner, head.conversation, head.branch) is not None
+    return Damaged(f"message {seq} is missing") if is_there else _gone()
+
+
+def _gone() -> NotFound:
+    return NotFound("it was deleted while it was read")
 
 
 def _written_down(one: Stored) -> Said:
@@ -155,72 +187,106 @@ class Unpacked(Struct, frozen=True):
     name: str
     is_new: bool
     """False where there was one of this name: it stays as it is."""
+    fault: str = ""
+    """Why nothing of it was put in, where it cannot be."""
 
 
 async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[Unpacked]:
-    """Put an archive into a store, a conversation at a time; one that cannot be put in whole is taken out again.
+    """Put an archive into a store, a conversation at a time; one that cannot be put in whole is left out.
 
     Raises:
-        StoreError: this is no archive, it is cut short, or it does not fit together.
+        StoreError: this is no archive, or it is cut short.
     """
-    reading = _read(lines)
-    if not isinstance(begin := next(reading, None), Begin) or begin.version != VERSION:
+    reading, count = _Reading(lines), 0
+    _check_begin(reading)
+    while isinstance(reading.line, Conversation):
+        line, count = reading.take(Conversation), count + 1
+        is_new, fault = await store.head(line.owner, line.listed.id) is None, ""
+        if is_new:
+            try:
+                await _take(store, line, reading)
+            except StoreError as error:
+                fault = error.message
+        reading.skip()
+        yield Unpacked(line.owner, line.listed.id, is_new and not fault, fault)
+    if not isinstance(reading.line, End):
+        raise StoreError("the archive is cut short", hint="export it again; what is whole was put in")
+    if count < reading.line.conversations:
+        raise StoreError(
+            "there are lines in the archive that cannot be read",
+            hint="export it again; what is whole was put in",
+        )
+
+
+def _check_begin(reading: _Reading) -> None:
+    if isinstance(reading.line, StoreError):
+        raise reading.line
+    if not isinstance(reading.line, Begin):
         raise StoreError("this is no archive of conversations", hint="`refold db export` makes one")
-    for line in reading:
-        if isinstance(line, End):
-            return
-        if not isinstance(line, Conversation):
-            raise broken()
-        is_new = await store.head(line.owner, line.listed.id) is None
-        await _take(store if is_new else None, line, reading)
-        yield Unpacked(line.owner, line.listed.id, is_new)
-    raise StoreError("the archive is cut short", hint="export it again; what is whole was put in")
+    if reading.line.version != VERSION:
+        raise StoreError("this archive was made by another version of Refold", hint="export it again")
+    reading.skip()
 
 
-async def _take(store: Store | None, line: Conversation, reading: Iterator[Line]) -> None:
+async def _take(store: Store, line: Conversation, reading: _Reading) -> None:
+    begun = ""
     try:
         for _ in range(line.branches):
-            branch = _next_branch(reading)
-            messages = _messages(branch, reading)
-            if store is None:
-                for _skipped in messages:
-                    pass
-            else:
-                await Rebuild(store, branch, line.listed, messages).run()
+            branch = reading.take(Branch)
+            begun = begun or (branch.sessions[0].id if branch.sessions else "")
+            await Rebuild(store, branch, line.listed, _messages(branch, reading)).run()
     except BaseException:
-        if store is not None:
+        # Only what was begun here: somebody else may have begun a conversation of this name.
+        if begun and await store.session(line.owner, begun) is not None:
             await store.delete(line.owner, line.listed.id)
         raise
 
 
-def _next_branch(reading: Iterator[Line]) -> Branch:
-    branch = next(reading, None)
-    if not isinstance(branch, Branch):
-        raise broken()
-    return branch
-
-
-def _messages(branch: Branch, reading: Iterator[Line]) -> Iterator[Stored]:
+def _messages(branch: Branch, reading: _Reading) -> Iterator[Stored]:
     head = branch.head
-    notes = msgspec.msgpack.decode(head.notes, type=Notes) if head.notes else Notes()
+    sensitive = frozenset(read_notes(head.notes).sensitive)
     for seq in range(head.base_seq, head.next_seq):
-        line = next(reading, None)
-        if not isinstance(line, Said) or line.stored.seq != seq:
+        line = reading.take(Said)
+        if line.stored.seq != seq:
             raise broken()
         one = line.stored if line.body is None else structs.replace(line.stored, body=line.body.encode())
-        yield structs.replace(one, text="" if seq in notes.sensitive else _words(one))
+        yield structs.replace(one, text="" if seq in sensitive else _words(one))
 
 
 def _words(one: Stored) -> str:
     try:
         return said(decode_message(one.body, DIALECTS[one.format])) if one.body else ""  # type: ignore[index]
-    except WireError:
+    except (WireError, KeyError):
         return ""  # damaged before it was exported: the bytes are kept as they are
 
 
-def _read(lines: Iterable[bytes]) -> Iterator[Line]:
-    for number, line in enumerate(lines, 1):
+class _Reading:
+    """The lines of an archive, with the next one in sight."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = enumerate(lines, 1)
+        self.line: Line | StoreError | None = None
+        """None where there are no more, an error where it cannot be read."""
+        self._advance()
+
+    def take(self, kind: type[T]) -> T:
+        """The next line, which has to be of a kind."""
+        if isinstance(self.line, StoreError):
+            raise self.line
+        if not isinstance(self.line, kind):
+            raise broken()
+        line = self.line
+        self._advance()
+        return line
+
+    def skip(self) -> None:
+        """Leave what is left of a conversation."""
+        while not isinstance(self.line, Conversation | End | None):
+            self._advance()
+
+    def _advance(self) -> None:
+        number, line = next(self._lines, (0, b""))
         try:
-            yield _DECODE(line)
+            self.line = _DECODE(line) if number else None
         except msgspec.MsgspecError:
-            raise StoreError(f"line {number} of the archive cannot be read", hint="export it again") from None
+            self.line = StoreError(f"line {number} of the archive cannot be read", hint="export it again")

@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from msgspec import structs
 
 from refold.core.summary.redact import redact, values_of
+from refold.model.errors import Damaged
 from refold.model.message import user
 from refold.ports.embedder import Embedder
 from refold.ports.store import Batch, Embedding, Store, Written
@@ -93,10 +94,18 @@ class Meaning:
         lacking = await store.unembedded(owner, self.name, MOST_AT_ONCE) if self._embedder else []
         for first in range(0, len(lacking), PAGE):
             page = lacking[first : first + PAGE]
-            known = {one.id: one for one in await store.written(owner, [row.summary for row in page])}
+            known = {one.id: one for one in await _readable(store, owner, [row.summary for row in page])}
             closed = [(row.id, known[row.summary]) for row in page if row.summary in known]
             embeddings = await self.embed(closed, at)
             if closed and not embeddings:
                 break
             done += await store.embed(owner, embeddings)
         return done
+
+
+async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[Written]:
+    """Summaries by id. One that is damaged is left out: others can be found all the same, and the doctor tells of it."""
+    try:
+        return await store.written(owner, ids)
+    except Damaged:
+        return [] if len(ids) == 1 else [one for each in ids for one in await _readable(store, owner, [each])]

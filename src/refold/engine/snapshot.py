@@ -18,7 +18,7 @@ from refold.core.summary.carry import Carried, carry, restore
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import Ledger
 from refold.core.view import View
-from refold.model.errors import StoreError
+from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message, Role, Text
 from refold.model.summary import Summary
 
@@ -143,7 +143,7 @@ def _shown(state: _State, known: Sequence[Original], decode: Decode) -> Iterator
 def grown(folded: Folded, originals: Iterable[Original]) -> Folded:
     """A branch with more originals, each shown as it was when it arrived."""
     for one in originals:
-        taken = folded.hold(one.message) if one.is_secret else folded.take(one.message)
+        taken = folded.hold(one.message) if one.is_secret else folded.take(one.message, later=True)
         folded = taken.display(one.shown)
     return folded
 
@@ -151,10 +151,8 @@ def grown(folded: Folded, originals: Iterable[Original]) -> Folded:
 def _read(snapshot: bytes) -> _State:
     try:
         state = msgspec.msgpack.decode(snapshot, type=_State)
-    except msgspec.MsgspecError as error:
-        raise StoreError(
-            "what was shown of the conversation cannot be read", hint="run `refold doctor`"
-        ) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Damaged("what was shown of the conversation cannot be read") from None
     if state.version != VERSION:
         raise StoreError(f"it was written by another version ({state.version})", hint="update Refold")
     return state
@@ -197,5 +195,5 @@ def _led(lead: _Lead) -> Lead:
 def _facts(state: _State, known: Sequence[Original]) -> Facts:
     facts = restore(state.carried)
     for one in known:
-        facts = facts if one.is_secret else index_message(facts, one.message, one.number)
+        facts = facts if one.is_secret else index_message(facts, one.message, one.number, later=True)
     return facts

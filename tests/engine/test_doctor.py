@@ -1,0 +1,110 @@
+"""What the doctor says about damage, and about a store that is in use. What it has to find after a crash is in tests/durability."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from refold.engine.doctor import RULES
+from refold.model.errors import Damaged, StoreError
+from refold.store.memory import MemoryStore
+from refold.store.shelf import Shelf
+from tests.test_durable import engine, long
+
+
+async def lived(store: MemoryStore) -> Shelf:
+    """A conversation with summaries, of a compaction and of a session that was closed, and a fork of it."""
+    made = engine(store)
+    talk = await long(made)
+    await talk.new()
+    await made.fork("chat", 8)
+    return store._shelves["local"]
+
+
+def alter(rows: dict, **fields: object) -> None:
+    for which, row in rows.items():
+        rows[which] = structs.replace(row, **fields)
+
+
+def lose_sessions(shelf: Shelf) -> None:
+    main = next(iter(shelf.heads))
+    shelf.sessions = {which: row for which, row in shelf.sessions.items() if row.branch != main}
+
+
+def lose_count(shelf: Shelf) -> None:
+    main, *_ = shelf.heads.values()
+    shelf.heads[main.branch] = structs.replace(main, next_seq=main.next_seq - 1)
+
+
+def lose_closing(shelf: Shelf) -> None:
+    shelf.summaries = {which: row for which, row in shelf.summaries.items() if which in shelf.compactions}
+
+
+DAMAGES = {
+    "the branch has no session": ("I-1", lose_sessions),
+    "messages were counted, and message": ("I-3", lose_count),
+    "it is in a format that is not known": ("I-10", lambda shelf: alter(shelf.heads, format="klingon")),
+    "what was noted about a conversation cannot be read": (
+        "I-10",
+        lambda shelf: alter(shelf.heads, notes=b"\xc1"),
+    ),
+    "what was shown after the compaction": (
+        "I-10",
+        lambda shelf: alter(shelf.compactions, shown=b"\xa1\xff"),
+    ),
+    "the summary of the session": ("I-10", lose_closing),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+async def test_damage_that_keeps_a_conversation_from_being_used_is_found(what):
+    store = MemoryStore()
+    shelf = await lived(store)
+    assert await engine(store).examine("chat") == []
+    rule, harm = DAMAGES[what]
+    harm(shelf)
+    found = await engine(store).examine("chat")
+
+    assert {(one.rule, what in one.what) for one in found if one.rule == rule} == {(rule, True)}
+    assert all(one.rule in RULES for one in found)
+
+
+async def test_a_summary_that_cannot_be_read_is_found_and_the_others_are_looked_at():
+    store = MemoryStore()
+    shelf = await lived(store)
+    written, bad = store.written, next(iter(shelf.summaries))
+
+    async def damaged(owner, ids):
+        if bad in ids:
+            raise Damaged
+        return await written(owner, ids)
+
+    store.written = damaged
+    assert [(one.rule, one.what) for one in await engine(store).examine("chat")] == [
+        ("I-10", f"the summary {bad} cannot be read")
+    ]
+
+
+@pytest.mark.parametrize("notes", [b"\xc1", b"\xa1\xff", b"\x93\x01"])
+async def test_notes_that_cannot_be_read_are_told_when_a_conversation_is_opened_and_spoil_no_list(notes):
+    store = MemoryStore()
+    shelf = await lived(store)
+    alter(shelf.heads, notes=notes)
+
+    with pytest.raises(StoreError, match="noted about a conversation") as told:
+        await engine(store).conversation("chat")
+    assert "refold doctor" in told.value.hint
+    assert [(one.id, one.tokens) for one in await engine(store).conversations()] == [("chat", 0)]
+
+
+async def test_nothing_is_missing_of_a_conversation_that_is_deleted_meanwhile():
+    store = MemoryStore()
+    await lived(store)
+    read = store.messages
+
+    async def messages(head, *args):
+        await store.delete(head.owner, head.conversation)
+        return await read(head, *args)
+
+    store.messages = messages
+    assert await engine(store).examine("chat") == []
