@@ -1,10 +1,15 @@
 """Stored conversations without `await`: the same engine, in a script and in a notebook that has a loop running."""
 
 import asyncio
+import inspect
+import threading
 
 import pytest
 
-from refold import sync
+from refold import blocking, sync
+from refold.core.presets import PRESETS
+from refold.durable import DurableConversation
+from refold.keeping import Engine
 from refold.model.errors import ConfigError, NotFound
 
 
@@ -56,3 +61,49 @@ async def test_it_works_where_a_loop_is_running_already():
 def test_a_store_that_cannot_be_opened_leaves_no_thread_behind():
     with pytest.raises(ConfigError):
         sync.Engine("ftp://nowhere")
+
+
+def faces(*classes):
+    """What can be asked of each, and with what; `open` is how an engine without `await` is made."""
+    return [
+        {
+            name: [*inspect.signature(found).parameters.items()] if callable(found) else []
+            for name, found in inspect.getmembers(face)
+            if not name.startswith("_") and name != "open"
+        }
+        for face in classes
+    ]
+
+
+def test_what_can_be_asked_with_await_can_be_asked_without():
+    talk, blocking_talk = faces(DurableConversation, blocking.Talk)
+    assert blocking_talk == talk
+    engine, blocking_engine = faces(Engine, blocking.Engine)
+    assert blocking_engine == {**engine, "owner": [], "store": []}
+
+
+def test_a_script_sees_what_left_what_was_done_and_what_each_message_takes():
+    with sync.Engine("memory:", window=2_000, max_output=100) as engine:
+        talk = engine.conversation("chat")
+        for number in range(30):
+            talk.add(f"question {number}, " + "please look " * 20, {"role": "assistant", "content": "done"})
+        talk.add("and now?")
+        sent = talk.context()
+        talk.record({"prompt_tokens": 500, "completion_tokens": 4})
+        (call,) = engine.store.calls(engine.owner, talk.id)
+        assert talk.as_sent(call) == sent
+        *_, change = engine.store.compactions(engine.owner, talk.branch)
+        found = talk.difference(change)
+        assert (found.before.tokens, found.after.tokens) == (change.before, change.after)
+        assert len(talk.accounts()) == 61
+        assert talk.preview(preset=PRESETS["llms"]).difference.receipts
+        branch = engine.fork("chat", 2, branch=talk.branch)
+        assert engine.conversation("chat", branch=branch).status().messages == 2
+        assert engine.expire(0.0) == 0
+
+
+def test_an_engine_whose_settings_cannot_work_leaves_no_thread_behind(tmp_path):
+    known = threading.active_count()
+    with pytest.raises(ConfigError):
+        sync.Engine(f"sqlite:///{tmp_path}/talks.db", keep_days=-1)
+    assert threading.active_count() == known

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from refold.engine.work import LEASE_S
 from refold.keeping import Engine
-from refold.model.errors import ConfigError, Conflict, NotFound
+from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports.store import Batch, Compaction
 from refold.store.memory import MemoryStore
@@ -33,6 +33,55 @@ async def test_a_branch_that_is_not_there_is_said_to_be_so_and_nothing_is_writte
     with pytest.raises(NotFound):
         await made.conversation("another", branch="typo")
     assert [one.id for one in await made.conversations()] == ["chat"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"preset": "nope"},
+        {"window": -5},
+        {"window": 1_000, "max_output": 10**9},
+        {"format": "klingon"},
+        {"system": 5},
+        {"sensitive": ["("]},
+    ],
+    ids=str,
+)
+async def test_of_a_conversation_whose_settings_cannot_work_nothing_is_kept(wrong):
+    made = Engine(MemoryStore())
+    with pytest.raises(RefoldError):
+        await made.conversation("chat", **wrong)
+    assert await made.conversations() == []
+    talk = await made.conversation("chat", title="It works")
+    await talk.add("hello")
+    assert [one.title for one in await made.conversations()] == ["It works"]
+
+
+async def test_a_conversation_stays_in_the_format_that_it_was_begun_in():
+    store = MemoryStore()
+    await (await Engine(store).conversation("chat")).add("hello")
+    with pytest.raises(ConfigError, match="chat") as caught:
+        await Engine(store).conversation("chat", format="anthropic")
+    assert caught.value.hint
+    for settings in ({}, {"format": "chat"}):
+        talk = await Engine(store, format="anthropic").conversation("chat", **settings)
+        assert (await talk.context())["messages"] == [{"role": "user", "content": "hello"}]
+    other = await Engine(store, format="anthropic").conversation("other")
+    assert other._journal.seen.format == "anthropic"
+
+
+async def test_two_who_begin_a_conversation_at_once_begin_the_same_one():
+    store, create = MemoryStore(), MemoryStore.create
+
+    async def second(*args, **settings):
+        store.create = lambda *args, **settings: create(store, *args, **settings)
+        await (await Engine(store).conversation("chat")).add("I was first.")
+        return await store.create(*args, **settings)
+
+    store.create = second
+    talk = await Engine(store).conversation("chat")
+    await talk.add("And I second.")
+    assert [one["content"] for one in (await talk.context())["messages"]] == ["I was first.", "And I second."]
 
 
 async def test_the_engine_s_model_serves_where_no_other_is_known():

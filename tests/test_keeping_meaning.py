@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from refold.embeddings import installed
-from refold.engine.sessions import RESUME_SHARE
+from refold.engine.closing import RESUME_SHARE
 from refold.keeping import Engine
 from refold.ports.store import Batch
 from refold.store.memory import MemoryStore

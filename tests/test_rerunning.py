@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from refold.core.presets import PRESETS
 from refold.engine.archive import pack, unpack
@@ -172,6 +173,43 @@ async def test_where_somebody_has_compacted_meanwhile_theirs_stays():
         await again
     assert "THEIRS 1" in await told(talk)
     assert await engine(store).examine("chat") == []
+
+
+@pytest.mark.feature("X14")
+@pytest.mark.parametrize("place", PLACES)
+async def test_what_was_in_effect_stays_what_it_was_and_is_not_paid_for_twice(place, tmp_path):
+    store, model = await opened(place, tmp_path), Paid()
+    talk = await filled(store, summariser=model)
+    await talk.compact()
+    (first,) = await changes(store)
+    known, text = await store.compaction("local", first.id), await store.written("local", [first.id])
+    for _ in range(3):
+        assert await talk.undo()
+        await talk.compact()
+    (again,) = await changes(store)
+    assert len(model.tasks) == 1
+    assert again.id != first.id
+    assert [one.summary.text for one in await store.written("local", [again.id])] == ["SUMMARY 1"]
+    assert await store.written("local", [first.id]) == text
+    assert await store.compaction("local", first.id) == structs.replace(known, state="undone")
+    assert await engine(store).examine("chat") == []
+    await store.close()
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_digest_for_another_window_leaves_the_one_before_it(place, tmp_path):
+    store = await opened(place, tmp_path)
+    talk = await filled(store, turns=60)
+    await talk.compact()
+    (first,) = await changes(store)
+    (text,) = await store.written("local", [first.id])
+    small = await engine(store, window=3_000, max_output=100).conversation("chat")
+    assert await small.rerun()
+    (again,) = [one for one in await changes(store) if one.kind == "summarise"]
+    (other,) = await store.written("local", [again.id])
+    assert other.summary.text != text.summary.text
+    assert await store.written("local", [first.id]) == [text]
+    await store.close()
 
 
 async def test_where_there_is_nothing_to_do_again_nothing_is_done():

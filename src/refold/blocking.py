@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
 from refold import keeping
 from refold.conversation import Summarise
 from refold.core.policy import Policy
 from refold.durable import DurableConversation, Preview, Status
+from refold.engine.accounts import MessageTokens
 from refold.engine.bill import Bill
 from refold.engine.doctor import Finding
+from refold.engine.hindsight import Difference
 from refold.engine.memory import Memory
 from refold.engine.receipts import Receipt
 from refold.engine.sessions import Resumed
 from refold.keeping import Found
 from refold.model.tokens import Measurement
-from refold.ports.store import Listed, Session
-from refold.ports.summariser import Summariser
+from refold.ports.store import Call, Compaction, Listed, Session, Store, Written
+from refold.ports.summariser import Summariser, SummaryCache
+from refold.ports.upstream import CountingUpstream, Upstream
+from refold.wire.reply import Reply
 
 T = TypeVar("T")
 
@@ -40,9 +44,21 @@ class _Thread:
         return asyncio.run_coroutine_threadsafe(act, self._loop).result()
 
     def close(self) -> None:
+        self.run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class _Store:
+    """A store, every act of which is waited for; see `refold.ports.store.Store`."""
+
+    def __init__(self, store: Store, thread: _Thread) -> None:
+        self._store, self._run = store, thread.run
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        act = getattr(self._store, name)
+        return lambda *args, **settings: self._run(act(*args, **settings))
 
 
 class Talk:
@@ -50,6 +66,17 @@ class Talk:
 
     def __init__(self, talk: DurableConversation, thread: _Thread) -> None:
         self._talk, self._run = talk, thread.run
+
+    @property
+    def id(self) -> str:
+        return self._talk.id
+
+    @property
+    def branch(self) -> str:
+        return self._talk.branch
+
+    def load(self) -> None:
+        self._run(self._talk.load())
 
     def add(self, *messages: object, sensitive: bool = False, key: str = "") -> None:
         self._run(self._talk.add(*messages, sensitive=sensitive, key=key))
@@ -60,11 +87,23 @@ class Talk:
     def record(self, usage: object) -> None:
         self._run(self._talk.record(usage))
 
+    def count(self, upstream: CountingUpstream) -> int | None:
+        return self._run(self._talk.count(upstream))
+
+    def ask(self, upstream: Upstream, *, max_output: int | None = None) -> Reply:
+        return self._run(self._talk.ask(upstream, max_output=max_output))
+
+    def came_with(self, fields: bytes) -> None:
+        self._run(self._talk.came_with(fields))
+
     def compact(self, *, focus: str = "") -> dict[str, Any]:
         return self._run(self._talk.compact(focus=focus))
 
-    def preview(self) -> Preview:
-        return self._run(self._talk.preview())
+    def fold(self, *, focus: str = "") -> None:
+        self._run(self._talk.fold(focus=focus))
+
+    def preview(self, *, preset: Policy | None = None) -> Preview:
+        return self._run(self._talk.preview(preset=preset))
 
     def undo(self) -> bool:
         return self._run(self._talk.undo())
@@ -88,6 +127,21 @@ class Talk:
 
     def status(self) -> Status:
         return self._run(self._talk.status())
+
+    def accounts(self) -> list[MessageTokens]:
+        return self._run(self._talk.accounts())
+
+    def difference(self, change: Compaction) -> Difference:
+        return self._run(self._talk.difference(change))
+
+    def as_sent(self, call: Call) -> dict[str, Any]:
+        return self._run(self._talk.as_sent(call))
+
+    def ready(self) -> None:
+        self._run(self._talk.ready())
+
+    def close(self) -> None:
+        self._run(self._talk.close())
 
     @property
     def memory(self) -> Memory:
@@ -118,8 +172,22 @@ class Engine:
             self._thread.close()
             raise
 
-    def conversation(self, name: str, **settings: Any) -> Talk:
-        return Talk(self._thread.run(self._engine.conversation(name, **settings)), self._thread)
+    @property
+    def owner(self) -> str:
+        return self._engine.owner
+
+    @property
+    def store(self) -> Any:
+        """What an engine does not ask for by itself, such as `store.calls(owner, name)`."""
+        return _Store(self._engine.store, self._thread)
+
+    @property
+    def cache(self) -> SummaryCache:
+        return self._engine.cache
+
+    def conversation(self, name: str, *, model: str = "", branch: str = "", **settings: Any) -> Talk:
+        opened = self._engine.conversation(name, model=model, branch=branch, **settings)
+        return Talk(self._thread.run(opened), self._thread)
 
     def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
         return self._thread.run(self._engine.conversations(limit=limit, words=words))
@@ -133,14 +201,26 @@ class Engine:
         found = self._engine.find_sessions(words, name=name, limit=limit, by_meaning=by_meaning)
         return self._thread.run(found)
 
+    def summaries(self, ids: Sequence[str]) -> list[Written]:
+        return self._thread.run(self._engine.summaries(ids))
+
     def search(self, words: str, *, name: str = "", limit: int = 20) -> list[Found]:
         return self._thread.run(self._engine.search(words, name=name, limit=limit))
 
-    def fork(self, name: str, at: int) -> str:
-        return self._thread.run(self._engine.fork(name, at))
+    def fork(self, name: str, at: int, *, branch: str = "") -> str:
+        return self._thread.run(self._engine.fork(name, at, branch=branch))
 
     def delete(self, name: str = "") -> int:
         return self._thread.run(self._engine.delete(name))
+
+    def expire(self, before: float) -> int:
+        return self._thread.run(self._engine.expire(before))
+
+    def sweep(self) -> int:
+        return self._thread.run(self._engine.sweep())
+
+    def retain(self) -> int:
+        return self._thread.run(self._engine.retain())
 
     def examine(self, name: str) -> list[Finding]:
         return self._thread.run(self._engine.examine(name))

@@ -214,9 +214,10 @@ class Script(RuleBasedStateMachine):
     def attach(self, head: Head, back: int) -> None:
         sessions = self.ask(lambda store: store.sessions(head.owner, head.conversation))
         if sessions:
-            which, late = sessions[-1 - back % len(sessions)].id, written(self._name("w"), "Late.")
-            near = embedding(which, late.id, back, self.steps)
-            self.ask(lambda store: store.attach_summary(head.owner, which, late, near if back % 2 else None))
+            chosen, late = sessions[-1 - back % len(sessions)], written(self._name("w"), "Late.")
+            which, near = chosen.id, embedding(chosen.id, late.id, back, self.steps) if back % 2 else None
+            known = chosen.summary if back % 3 == 0 else ""
+            self.ask(lambda store: store.attach_summary(head.owner, which, late, near, replaces=known))
 
     def delete(self, head: Head, place: int) -> None:
         acts: dict[int, Question] = {

@@ -140,7 +140,7 @@ def test_links_between_pages_lead_somewhere(page):
 def test_the_doctor_s_rules_are_told_as_they_are():
     page = (ROOT / "docs" / "stored-conversations.md").read_text(encoding="utf-8")
 
-    assert re.findall(r"^\| (I-\d) \| (.*) \|$", page, re.MULTILINE) == [*RULES.items()]
+    assert re.findall(r"^\| (I-\d+) \| (.*) \|$", page, re.MULTILINE) == [*RULES.items()]
 
 
 def error_classes() -> list[type[errors.RefoldError]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refold.engine.finding import merged
+from refold.model.errors import ConfigError
 from refold.ports.store import Session
 from refold.store.memory import MemoryStore
 from tests.embedder import Subjects
@@ -74,3 +75,17 @@ async def test_another_embedder_s_vectors_are_not_compared():
     other.name = "other"
 
     assert await engine(store, embedder=other).find_sessions("vessel") == []
+
+
+@pytest.mark.parametrize("ask", ["conversations", "sessions", "search", "find_sessions"])
+async def test_a_limit_means_the_same_whatever_the_store(store, ask):
+    made = engine(store)
+    await told(made, "talk", "storm at sea", "the storm is over")
+    words = ["storm"] if ask in {"search", "find_sessions"} else []
+    look = getattr(made, ask)
+    assert await look(*words, limit=0) == []
+    assert await look(*words, limit=10**30) == await look(*words, limit=50) != []
+    for limit in (-1, 1.5, None):
+        with pytest.raises(ConfigError, match="a limit is a whole number") as caught:
+            await look(*words, limit=limit)
+        assert caught.value.hint

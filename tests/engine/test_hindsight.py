@@ -83,6 +83,65 @@ async def test_before_and_after_of_every_change_meet(store):
         assert (found.before.tokens, found.after.tokens) == (one.before, one.after)
 
 
+async def test_a_call_tells_what_left_also_when_its_compaction_was_done_again_since(store):
+    talk = await long(engine(store), turns=20)
+    await talk.add("and now?")
+    await talk.compact()
+    sent = await talk.context()
+    await talk.record(USAGE)
+    (call,) = await store.calls("local", "chat")
+    await talk.add({"role": "assistant", "content": "this"}, "and then?")
+    other = await engine(store, window=2_000, max_output=100).conversation("chat")
+
+    assert await other.rerun()
+    assert await talk.undo()
+    await talk.compact()
+    assert await talk.as_sent(call) == sent
+    assert await engine(store).examine("chat") == []
+
+
+async def test_a_call_tells_what_left_also_when_a_shortening_was_taken_back_since(store):
+    talk = await engine(store).conversation("chat")
+    await talk.add(*answer(0), *answer(1, size=20_000)[:3])
+    sent = [await talk.context()]
+    await talk.record(USAGE)
+    assert await talk.undo()
+    sent.append(await talk.context())
+    await talk.record(USAGE)
+    assert len(json.dumps(sent[1])) > len(json.dumps(sent[0]))
+
+    calls = await store.calls("local", "chat")
+    assert [await talk.as_sent(call) for call in calls] == sent
+    fresh = await engine(store).conversation("chat")
+    assert [await fresh.as_sent(call) for call in calls] == sent
+
+
+async def test_before_a_change_what_was_shortened_was_short_though_that_was_taken_back_since(store):
+    talk = await engine(store, window=8_000).conversation("chat")
+    await talk.add(*answer(0), *answer(1, size=20_000), *answer(2))
+    await talk.fold()
+    branch = talk.branch
+    assert [one.kind for one in await store.compactions("local", branch)] == ["arrival", "summarise"]
+    assert await talk.undo()
+    assert await talk.undo()
+
+    (_, change) = await store.compactions("local", branch)
+    found = await talk.difference(change)
+    assert (found.before.tokens, found.after.tokens) == (change.before, change.after)
+
+
+async def test_what_a_fork_begins_with_was_done_on_its_base(store):
+    talk = await long(engine(store), turns=60)
+    branch = await engine(store).fork("chat", talk.memory.folded.size)
+    await engine(store).fork("chat", talk.memory.folded.size, branch=branch)
+    fork = await engine(store).conversation("chat")
+
+    (change,) = await store.compactions("local", fork.branch)
+    found = await fork.difference(change)
+    assert (found.before.tokens, found.after.tokens) == (change.before, change.after)
+    assert found.before.summaries
+
+
 async def test_the_request_that_a_conversation_came_in_with_serves_until_another_is_given(store):
     talk = await engine(store).conversation("chat")
     await talk.came_with(json.dumps(FIELDS).encode())

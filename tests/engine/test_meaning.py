@@ -9,6 +9,7 @@ import pytest
 
 from refold.engine import meaning
 from refold.keeping import Engine
+from refold.model.errors import Damaged
 from refold.store.memory import MemoryStore
 from tests.embedder import Failing, Subjects, vector_of
 from tests.test_durable import answer, engine, long
@@ -170,3 +171,19 @@ async def test_a_summary_is_embedded_once_though_another_process_was_first():
     assert len(await closed(engine(store))) == 1
     assert others == [], "it was tried twice"
     assert len(embedder.read) == 1
+
+
+async def test_a_summary_that_is_damaged_keeps_no_other_from_its_vector_and_no_program_from_opening():
+    store = MemoryStore()
+    await long(engine(store), turns=60)
+    bad, *others = await closed(engine(store))
+    written = store.written
+
+    async def damaged(owner, ids):
+        if bad.summary in ids:
+            raise Damaged
+        return await written(owner, ids)
+
+    store.written = damaged
+    assert await engine(store, embedder=Subjects()).sweep() == len(others) > 0
+    assert [one.id for one in await store.unembedded("local", "subjects")] == [bad.id]

@@ -115,3 +115,13 @@ def test_a_time_that_cannot_be_is_refused(days):
     with pytest.raises(ConfigError) as caught:
         Engine(MemoryStore(), keep_days=days)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("moment", [float("nan"), float("inf"), float("-inf")])
+async def test_before_no_moment_nothing_is_deleted(moment):
+    store = MemoryStore()
+    await (await Engine(store).conversation("chat")).add("hello")
+    with pytest.raises(ConfigError) as caught:
+        await Engine(store).expire(moment)
+    assert caught.value.hint
+    assert await names(store) == {"chat"}

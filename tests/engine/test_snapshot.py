@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from refold.core.extractive import summarise
 from refold.core.presets import PRESETS
 from refold.core.view import View
 from refold.engine import snapshot
@@ -78,3 +79,26 @@ def test_what_a_later_version_wrote_is_not_guessed_at():
     state = msgspec.msgpack.decode(written(talk_of("opal", 1)))
     with pytest.raises(StoreError, match="another version"):
         snapshot.origin_of(msgspec.msgpack.encode({**state, "version": 99}))
+
+
+def history(preset, *, at_once):
+    """A conversation far below every threshold, whose window then gets much smaller."""
+    talk = memory(preset, window=10**6, summarise=summarise)
+    talk.add(*(message for number in range(40) for message in agent_turn(number)), at_once=at_once)
+    talk.frame = memory(preset).frame
+    return talk
+
+
+@pytest.mark.parametrize("preset", ["refold", "opal"])
+def test_of_a_history_that_came_at_once_nothing_is_lost_before_it_is_read(preset):
+    heard, told = history(preset, at_once=False), history(preset, at_once=True)
+    told.restore(read(told, written(told)))
+    assert told.folded.facts.shared.waiting
+    window, other = heard.compact(), told.compact()
+    assert window.summaries
+    assert (other.summaries, other.messages) == (window.summaries, window.messages)
+    assert told.search("src/f7.py") == heard.search("src/f7.py") != ""
+    again = read(told, written(told))
+    assert [piece.text for piece in again.facts.log.pieces] == [
+        piece.text for piece in read(heard, written(heard)).facts.log.pieces
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refold.engine.meaning import Meaning
+from refold.model.errors import ConfigError
 from refold.ports.store import Session, Store
 
 SHORTEST_ID = 6
@@ -21,6 +22,8 @@ DAMPING = 10
 """How slowly a share shrinks with its place: the best of 24 ways to merge, with static vectors, 1,070 questions and 182 sessions. The
 right one is then among the first ten for 91 % of questions that the choice was not made on, and for 83 % by words alone; it is the
 first a little less often."""
+MOST = 1 << 31
+"""Entries of a list, which no list reaches: databases cannot count as far as Python."""
 
 Named = tuple[str, Session]
 
@@ -69,3 +72,14 @@ def merged(*lists: Sequence[Named]) -> list[Named]:
 
 def _is_id(words: str) -> bool:
     return len(words) >= SHORTEST_ID and words.isalnum()
+
+
+def checked(limit: object) -> int:
+    """How many of a list are wanted, as every store understands it.
+
+    Raises:
+        ConfigError: it is no number of entries.
+    """
+    if not isinstance(limit, int) or limit < 0:
+        raise ConfigError("a limit is a whole number, 0 or more", hint="leave it out for the usual one")
+    return min(limit, MOST)

@@ -6,6 +6,7 @@ together again from the change that was in effect and the messages that were the
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import msgspec
@@ -27,6 +28,7 @@ from refold.model.window import Window
 from refold.ports.store import Call, Compaction
 
 EVERYTHING = 10**9
+NOTHING_RAW: frozenset[int] = frozenset()
 
 
 class Sent(Struct, frozen=True):
@@ -40,6 +42,8 @@ class Sent(Struct, frozen=True):
     """What was shown, where it was for this call only."""
     marks: tuple[Edit, ...] = ()
     """The cache breakpoints that were set."""
+    raw: tuple[int, ...] = ()
+    """Messages since the change that were shown as they came though they were shortened when they did."""
 
 
 class Difference(Struct, frozen=True):
@@ -55,7 +59,8 @@ def note_sent(journal: Journal, memory: Memory) -> Sent:
     sent, shown = memory.sent, memory.folded
     is_usual = sent.shown is shown.shown and sent.lead is shown.lead
     only = b"" if is_usual else snapshot.write(sent, encoder(memory))
-    return Sent(sent.size, journal.shown, only, memory.last_marks)
+    raw = tuple(sorted(number for number in journal.raw if number >= shown.base))
+    return Sent(sent.size, journal.shown, only, memory.last_marks, raw)
 
 
 def noted_call(journal: Journal, memory: Memory, usage: Usage, sent: Sent | None) -> Call:
@@ -82,7 +87,7 @@ async def sent_with(journal: Journal, memory: Memory, call: Call) -> Window:
     """
     sent = _read(call)
     change = _once(sent) if sent.only else await _in_effect(journal, sent)
-    folded = await journal.shown_after(memory, change, sent.size)
+    folded = await journal.shown_after(memory, change, sent.size, sent.raw)
     return assemble(memory.frame.fixed, folded.shown.messages(), folded.lead)
 
 
@@ -99,7 +104,7 @@ async def difference(journal: Journal, memory: Memory, change: Compaction) -> Di
             hint="it never took effect, or shortened a message as it came: `refold recall` gives the original",
         )
     after = await journal.shown_after(memory, found, found.size)
-    before = await _before(journal, memory, found)
+    before = await _before(journal, memory, await _made(journal, found))
     summary = after.summaries[-1] if found.kind == "summarise" and after.summaries else None
     edits = msgspec.json.decode(found.edits, type=tuple[Edit, ...]) if found.edits else ()
     decision: Decision = "summarise" if summary else "reduce"
@@ -120,23 +125,44 @@ def rehearse(memory: Memory, frame: Frame) -> tuple[Difference, Window]:
     return Difference(memory.folded, after, tuple(trial.receipts)), window
 
 
+async def _made(journal: Journal, change: Compaction) -> Compaction:
+    """A change as it was made: what a fork begins with is the copy of one of another branch."""
+    store, owner = journal.store, journal.seen.owner
+    session = await store.session(owner, change.base)
+    if session is None or session.branch == change.branch:
+        return change
+    made = await store.compactions(owner, session.branch, EVERYTHING)
+    return next((one for one in made if one.number and _trace(one) == _trace(change)), change)
+
+
+def _trace(change: Compaction) -> tuple[object, ...]:
+    """What a copy has of the one that it was made of."""
+    return change.base, change.cut, change.size, change.before, change.after, change.at
+
+
 async def _before(journal: Journal, memory: Memory, change: Compaction) -> Folded:
     """What was shown before a change: that of the same session before it.
 
-    One that was undone may have been so before or after; the size that the change noted tells.
+    One that was undone may have been so before or after, and so may one that shortened a message as it came; the size that the
+    change noted tells.
     """
     newest: Folded | None = None
+    async for one in _candidates(journal, change):
+        for raw in (journal.raw, NOTHING_RAW) if journal.raw else (journal.raw,):
+            folded = await journal.shown_after(memory, one, change.size, raw)
+            if folded.tokens == change.before:
+                return folded
+            newest = newest or folded
+    return newest or memory.folded
+
+
+async def _candidates(journal: Journal, change: Compaction) -> AsyncIterator[Compaction | None]:
+    """What may have been in effect when a change was made, the likeliest first; None for nothing."""
+    store, seen = journal.store, journal.seen
     for one in reversed(await _earlier(journal, change)):
-        found = await journal.store.compaction(journal.seen.owner, one.id)
-        folded = await journal.shown_after(memory, found, change.size)
-        if folded.tokens == change.before:
-            return folded
-        newest = newest or folded
-    seen = journal.seen
-    base = await journal.store.latest(seen, seen.base_seq) if seen.base else None
-    is_shared = base is not None and base.branch != seen.branch
-    plain = await journal.shown_after(memory, base if is_shared else None, change.size)
-    return plain if newest is None or plain.tokens == change.before else newest
+        yield await store.compaction(seen.owner, one.id)
+    base = await store.latest(seen, seen.base_seq) if seen.base else None
+    yield base if base is not None and base.branch != seen.branch else None
 
 
 async def _earlier(journal: Journal, change: Compaction) -> list[Compaction]:

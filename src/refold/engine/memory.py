@@ -85,7 +85,7 @@ class Memory:
     def add(self, *messages: Message, sensitive: bool = False, at_once: bool = False) -> None:
         """Take in what was said; what is sensitive stays out of every summary.
 
-        Of a history that comes `at_once` only the end is acted on: nobody was asked between the others.
+        Of a history that comes `at_once` only the end is acted on: nobody was asked between the others. These are indexed later.
         """
         replies = (at for at, one in enumerate(messages) if one.role == "assistant")
         last = max(replies, default=len(messages) - 1) if at_once else 0
@@ -94,7 +94,7 @@ class Memory:
                 self.answered()
             elif message.role == "user":
                 self.limits.turn()
-            self._show_next(self.secrecy.take(self.folded, message, is_marked=sensitive))
+            self._show_next(self.secrecy.take(self.folded, message, is_marked=sensitive, later=at < last))
             if at >= last:
                 self._look_around(message)
 

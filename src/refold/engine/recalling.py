@@ -2,12 +2,17 @@
 
 One idea: a handle names a place in the branch for good. What is held answers at once; what is not is read by its number. Words
 are looked up by the store, and the messages it finds are told as a search always tells them: the passages that fit, with handles.
+A store compares words more loosely than passages are chosen, and what it found is never passed over for that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import itemgetter
+
 from refold.core.estimate import CharacterEstimate
 from refold.core.stages.shown import part_of
+from refold.core.summary.alike import excerpt, holds, knows
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.search import find
 from refold.engine.journal import Journal, decoder
@@ -17,11 +22,14 @@ from refold.model.dialect import DIALECTS
 from refold.model.errors import NotFound
 from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.ports.store import Head, Store, Stored
+from refold.model.tokens import TokenCounter
+from refold.ports.store import Stored
 from refold.wire.message import decode_message
 
 MOST_HITS = 40
 """Messages that are read for a search: passages of more than these never fit where anybody would read them."""
+LEAST_EXCERPT = 40
+"""Tokens that must be left for one more message: a handle with a line of text."""
 
 
 async def recall(journal: Journal, memory: Memory, handle: str) -> Message | Summary:
@@ -52,35 +60,44 @@ async def recall(journal: Journal, memory: Memory, handle: str) -> Message | Sum
 async def search(journal: Journal, memory: Memory, query: str, *, max_tokens: int) -> str:
     """Passages of everything ever said in the conversation that fit the words, each with its handle."""
     store, head = journal.store, journal.seen
-    hits = await store.search(head.owner, query, conversation=head.conversation, limit=MOST_HITS)
+    found = await store.search(
+        head.owner, query, conversation=head.conversation, branch=head, limit=MOST_HITS
+    )
     # A model asks by a call that waits for its result: it would find its own question first.
-    said = [hit for hit in hits if hit.seq < memory.folded.asking]
-    numbers = sorted({hit.seq for hit in said if await _is_here(store, head, hit.branch, hit.seq)})
-    facts, decode = Facts(), decoder(memory)
-    for one in await store.pick(head, numbers):
-        facts = index_message(facts, decode(one.body), one.seq) if one.body else facts
+    numbers = [hit.seq for hit in found if hit.seq < memory.folded.asking]
+    decode = decoder(memory)
+    said = {one.seq: decode(one.body) for one in await store.pick(head, numbers) if one.body}
+    # Where nothing holds all of the words a store takes any, and every text has an `of`.
+    ranked = [(seq, said[seq]) for seq in numbers if seq in said and holds(said[seq], query)]
     window, counter = memory.frame.budget.window, memory.folded.shown.counter
-    found = find(facts, query, budget=max_tokens, window=window, counter=counter) if facts.size else ""
-    return found or memory.search(query, max_tokens=max_tokens)
+    told = _tell(ranked, query, budget=max_tokens, window=window, counter=counter)
+    return told or memory.search(query, max_tokens=max_tokens)
 
 
 def passage(stored: Stored, query: str, *, max_tokens: int) -> str:
     """What one stored message says about the words; empty where its content was not kept."""
     if not stored.body:
         return ""
-    message = decode_message(stored.body, DIALECTS[stored.format])  # type: ignore[index]
-    facts = index_message(Facts(), message, stored.seq)
-    return find(facts, query, budget=max_tokens, window=max_tokens, counter=CharacterEstimate())
+    said = [(stored.seq, decode_message(stored.body, DIALECTS[stored.format]))]  # type: ignore[index]
+    return _tell(said, query, budget=max_tokens, window=max_tokens, counter=CharacterEstimate())
 
 
-async def _is_here(store: Store, head: Head, branch: str, seq: int) -> bool:
-    """Is a message of another branch one that this branch shares?"""
-    if branch == head.branch:
-        return True
-    if not head.base or seq >= head.base_seq:
-        return False
-    base = await store.head(head.owner, head.conversation, head.base)
-    return base is not None and await _is_here(store, base, branch, seq)
+def _tell(
+    said: Sequence[tuple[int, Message]], query: str, *, budget: int, window: int, counter: TokenCounter
+) -> str:
+    """What messages that were found say, best first: passages that match as they are spelled, then of the others while there
+    is room.
+    """
+    facts = Facts()
+    for seq, message in sorted(said, key=itemgetter(0)):
+        facts = index_message(facts, message, seq)
+    known = knows(facts, query)
+    found = find(facts, query, budget=budget, window=window, counter=counter) if known else ""
+    if not found:
+        return excerpt(facts, said, query, budget=budget, counter=counter)
+    others, left = [one for one in said if one[0] not in known], budget - counter.text(f"{found}\n")
+    rest = excerpt(facts, others, query, budget=left, counter=counter) if left >= LEAST_EXCERPT else ""
+    return f"{found}\n{rest}" if rest else found
 
 
 async def _summary(journal: Journal, memory: Memory, place: Place) -> Summary:

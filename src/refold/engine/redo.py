@@ -1,7 +1,7 @@
 """Take a compaction back and, where nothing better comes of it, put it back as it was.
 
 One idea: what a change shows is stored whole, and so is its summary. To have it again takes no model and no plan: everything
-that was taken back is installed once more, in its order, in one transaction.
+that was taken back is done once more as it was, in its order, in one transaction. What was taken back stays what it was.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ async def put_back(journal: Journal, memory: Memory, taken: Taken) -> None:
     changes, base = list[Change](), journal.session.id
     for one in reversed(taken.changes):
         opens = journal.child(journal.session, one.cut, journal.clock()) if one.session else None
-        changes.append(Change(structs.replace(one, base=base), written.get(one.id), opens))
+        again = Change(structs.replace(one, base=base), written.get(one.id), opens)
+        changes.append(await journal.anew(again))
         base = opens.id if opens else base
     notes = structs.replace(journal.noted(memory), settled=taken.settled, declined=taken.declined)
     await journal.commit(Batch(at=journal.clock(), changes=tuple(changes), notes=write_notes(notes)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from math import inf
+from math import inf, isfinite
 
 from refold.model.errors import ConfigError, StoreError
 from refold.ports.store import Store
@@ -59,3 +59,13 @@ def checked_days(days: float) -> float:
             hint="give a number above 0, or none at all to keep them for ever",
         )
     return days
+
+
+def checked_moment(moment: float) -> float:
+    """
+    Raises:
+        ConfigError: this is no moment, and nobody can say what happened before it.
+    """
+    if not isfinite(moment):
+        raise ConfigError(f"{moment:g} is no moment", hint="give it in seconds since the epoch")
+    return moment

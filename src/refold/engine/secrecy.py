@@ -35,10 +35,10 @@ class Secrecy:
         self._known: frozenset[str] = frozenset()
         self._searched = 0
 
-    def take(self, folded: Folded, message: Message, *, is_marked: bool) -> Folded:
-        """One more original; a sensitive one is neither indexed nor put into the ledger."""
+    def take(self, folded: Folded, message: Message, *, is_marked: bool, later: bool = False) -> Folded:
+        """One more original; a sensitive one is neither indexed nor put into the ledger, another one maybe `later`."""
         if not is_marked and not self.matches(message):
-            return folded.take(message)
+            return folded.take(message, later=later)
         self.numbers |= {folded.size}
         return folded.hold(message)
 

@@ -123,13 +123,13 @@ def check_json(body: bytes, *, max_bytes: int = MAX_BODY_BYTES, max_depth: int =
 def check_new(
     body: bytes,
     fields: Mapping[str, Raw],
-    key: str,
+    history: str,
     known: int,
     *,
     max_bytes: int = MAX_BODY_BYTES,
     max_depth: int = MAX_DEPTH,
 ) -> None:
-    """As `check_json`, for a body that was read into its fields: of the list under `key`, the first `known` bytes are items that
+    """As `check_json`, for a body that was read into its fields: of the list under `history`, the first `known` bytes are items that
     were looked at with an earlier request.
 
     Raises:
@@ -141,8 +141,8 @@ def check_new(
         check_json(body, max_bytes=max_bytes, max_depth=max_depth)
         return
     check_body(body, max_bytes)
-    others = b",".join(bytes(raw) for name, raw in fields.items() if name != key)
-    check_json(b"{" + others + b",[" + bytes(memoryview(fields[key])[known:]) + b"}", max_depth=max_depth)
+    others = b",".join(bytes(raw) for name, raw in fields.items() if name != history)
+    check_json(b"{" + others + b",[" + bytes(memoryview(fields[history])[known:]) + b"}", max_depth=max_depth)
 
 
 def _outside_strings(body: bytes) -> Iterator[bytes]:

@@ -150,7 +150,9 @@ async def test_a_gateway_that_is_killed_in_a_stream_and_in_a_compaction_loses_no
 async def test_a_gateway_that_is_killed_again_and_again_loses_nothing(tmp_path, capsys):
     seed = random.SystemRandom().randrange(1 << 30)
     async with campaign(tmp_path, seed) as held:
-        plan = [lambda at=at: held.die_at(at, held.chance.randint(1, 4)) for at in failpoints(alone=False) * 2]
+        plan = [
+            lambda at=at: held.die_at(at, held.chance.randint(1, 4)) for at in failpoints(alone=False) * 2
+        ]
         plan += [held.die_somewhere] * 40 + [held.die_in_a_stream] * 10 + [held.die_in_a_summary] * 10
         held.chance.shuffle(plan)
         for kill in plan:
