@@ -220,6 +220,31 @@ BARE = {
 }
 
 
+def slow_down(flush_ms: float) -> None:
+    """Let every trip to the disk take longer, for every connection to SQLite from now on."""
+    import apsw
+
+    usual = apsw.vfs_names()[0]
+
+    class SlowFile(apsw.VFSFile):
+        def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name for it
+            super().xSync(flags)
+            time.sleep(flush_ms / 1_000)
+
+    class Slow(apsw.VFS):
+        def __init__(self) -> None:
+            super().__init__("slow", usual, makedefault=True)
+
+        def xOpen(self, name, flags) -> SlowFile:  # noqa: N802
+            return SlowFile(usual, name, flags)
+
+    SLOW.append(Slow())
+
+
+SLOW: list = []
+"""Held, since it is gone when nobody does."""
+
+
 async def loaded(store, conversations: int, appends: int = 3_000) -> dict[str, float]:
     """Messages kept a second, where so many conversations wait for nothing else."""
     body = json.dumps({"role": "user", "content": Writer(5).prose(700)}).encode()
@@ -386,7 +411,12 @@ def main() -> None:
     parser.add_argument("--store", action="append", choices=["sqlite", "postgres"])
     parser.add_argument("--size", action="append", type=int)
     parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument(
+        "--flush-ms", type=float, default=0.0, help="as if the disk took so much longer (SQLite only)"
+    )
     asked = parser.parse_args()
+    if asked.flush_ms:
+        slow_down(asked.flush_ms)
 
     def report(text: str) -> None:
         print(f"\r{text:<70}", end="", file=sys.stderr, flush=True)
