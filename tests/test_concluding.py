@@ -37,6 +37,23 @@ def store():
     return MemoryStore()
 
 
+async def test_who_needs_no_summary_does_not_wait_for_one(store):
+    """A session that fits, and one that has its summary, come back at once while the model writes about another."""
+    model = Paid()
+    talk = await filled(store, turns=20, summariser=model, window=100_000)
+    model.stop()
+    await talk.new()
+    await model.is_asked.wait()
+    assert (await talk.resume(await first_session(talk))).carries == "full"
+    model.may_answer.set()
+    await talk.ready()
+    model.stop()
+    await talk.new()
+    await talk.resume(await first_session(talk))
+    model.may_answer.set()
+    await talk.ready()
+
+
 @pytest.mark.feature("L2")
 async def test_a_session_that_is_left_is_summed_up_in_the_background(store):
     model = Paid()

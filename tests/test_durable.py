@@ -344,6 +344,17 @@ async def test_a_summary_is_not_kept_where_content_may_not_be(store):
         assert (await store.cached(made.owner, "key") is not None) == is_stored
 
 
+async def test_a_summary_that_two_asked_for_does_not_come_back_when_all_is_deleted(store):
+    made, written = engine(store), Summary("About a question.", 0, 1, 4)
+    for _ in range(2):
+        assert await made.cache.get("key") is None
+    await made.cache.put("key", written)
+    await made.delete()
+    await made.cache.put("key", written)
+
+    assert await store.cached(made.owner, "key") is None
+
+
 async def test_what_comes_twice_under_one_key_is_there_once(store):
     talk = await engine(store).conversation("chat")
     for _ in range(3):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
@@ -82,6 +83,13 @@ class Concluding(Rerunning):
         not stop the work.
         """
         if self._summariser is None or not self._journal.keeps_content:
+            return
+        closed: Closed | None = None
+        with suppress(RefoldError):
+            closed = await self._unconcluded(session.id, is_awaited=True)
+        if (
+            closed is None
+        ):  # looked at before the turn comes: who needs no summary does not wait for another's
             return
         task = held(self._conclude(session.id, self._summariser, is_awaited=True))
         self._in_background(task)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -64,7 +65,7 @@ class StoredCache:
 
     def __init__(self, store: Store, owner: str, clock: Callable[[], float]) -> None:
         self._store, self._owner, self._clock = store, owner, clock
-        self._asked = set[str]()
+        self._asked = Counter[str]()
 
     async def get(self, key: str) -> Summary | None:
         found = await self._store.cached(self._owner, key)
@@ -73,15 +74,15 @@ class StoredCache:
         return found
 
     async def put(self, key: str, summary: Summary) -> None:
-        if key not in self._asked:
+        if not self._asked[key]:
             await self._reserve(key)
-        self._asked.discard(key)
+        self._asked -= Counter([key])
         await self._store.cache(self._owner, key, summary, self._clock())
 
     async def _reserve(self, key: str) -> None:
         """Before it is asked for: what is deleted until it comes must not come back with it."""
         await self._store.reserve(self._owner, key, self._clock())
-        self._asked.add(key)
+        self._asked[key] += 1
 
 
 class Engine:

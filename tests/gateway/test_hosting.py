@@ -14,7 +14,9 @@ from refold.gateway import hosting, table
 from refold.gateway.hosted import HostedConversation
 from refold.gateway.incoming import read_incoming
 from refold.gateway.lines import read_line
+from refold.gateway.watching import Outcome
 from refold.model.dialect import CHAT
+from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 
@@ -232,6 +234,55 @@ async def test_nothing_comes_of_a_long_history_whose_request_is_stopped(gate, mo
         await taking
 
     assert len(await texts(gate, await ask(gate, long))) == 9
+
+
+def came(*texts: str):
+    body = msgspec.json.encode({"model": "gpt-5", "messages": say(*texts)})
+    return read_incoming("/v1/chat/completions", {}, body)
+
+
+async def test_an_answer_that_comes_while_the_next_request_is_taken_in_tells_nothing_of_that(
+    gate, monkeypatch
+):
+    host, long = await gate.gateway.host("local"), "word " * 3_000
+    terms = host.terms("gpt-5", "chat", window=None)
+    first = await host.take(came(long), terms)
+    monkeypatch.setattr(hosting, "LONG", 100)
+    waiting, talk = Waiting(monkeypatch), first.live.talk
+    second = asyncio.create_task(host.take(came(long, "Fine.", long), terms))
+    await asyncio.to_thread(waiting.has_begun.wait)
+    outcome = Outcome(Usage(input=3_010, output=3), b"{}", is_answered=True, is_whole=True)
+    answer = asyncio.create_task(talk.answered(first.made, outcome, "call"))
+    await asyncio.sleep(0)
+    waiting.may_end.set()
+    await asyncio.gather(second, answer)
+
+    assert talk.memory.meter.anchor is None
+    assert talk.memory.calibration.ratio == 1.0
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_who_stops_while_a_long_history_is_taken_in_hears_of_no_compaction(gate, monkeypatch, times):
+    host, heard = await gate.gateway.host("local"), []
+    terms = host.terms("gpt-5", "chat", window=8_000)
+    talk = (await host.take(came("Hello there"), terms)).live.talk
+    talk.memory.telling.listener = heard.append
+    monkeypatch.setattr(hosting, "LONG", 100)
+    waiting = Waiting(monkeypatch)
+    long = (f"word{number} " * 300 for number in range(30))
+    taking = asyncio.create_task(host.take(came("Hello there", *long), terms))
+    await asyncio.to_thread(waiting.has_begun.wait)
+    for _ in range(times):
+        taking.cancel()
+        await asyncio.sleep(0)
+        assert talk._one_at_a_time.locked(), "the thread is not done"
+    waiting.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+
+    assert heard == []
+    assert (await gate.store.head("local", talk.id, talk.branch)).next_seq == 1
+    assert talk.memory.folded.size == 1
 
 
 async def test_another_model_goes_on_with_the_same_branch(gate):

@@ -14,7 +14,7 @@ from refold.engine.memory import Memory
 from refold.engine.moments import limit_on, pressure_on
 from refold.ports.store import Stored
 
-MOST_SINCE = 64
+MOST_SINCE = 16
 """Messages after which it is noted anew: so many are read to tell how full a conversation is."""
 
 

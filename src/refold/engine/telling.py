@@ -127,7 +127,9 @@ class Telling:
 
     @contextmanager
     def held(self) -> Iterator[Callable[[], None]]:
-        """Hold back what is told inside; what is given tells it, once it counts. An act that fails is told at once."""
+        """Hold back what is told inside; what is given tells it, once it counts. An act that fails is told at once; one that is
+        stopped never was.
+        """
         held = self._held = list[tuple[Act | None, Event]]()
 
         def release() -> None:
@@ -136,7 +138,7 @@ class Telling:
 
         try:
             yield release
-        except BaseException:
+        except Exception:
             release()
             raise
         finally:

@@ -290,7 +290,9 @@ async def settled(act: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
+        while not task.done():
+            with suppress(asyncio.CancelledError):  # stopped once is stopped: the act has to end first
+                await asyncio.wait({task})
         raise
 
 

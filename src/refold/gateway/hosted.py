@@ -193,14 +193,16 @@ class HostedConversation(DurableConversation):
         memory = self._talk.memory
         noted = noted_call(self._journal, memory, outcome.usage or Usage(), made.note)
         call: Call = structs.replace(noted, id=call_id, reply=outcome.reply)
-        before = memory.calibration.ratio, memory.limits.stated
-        is_last = memory.sent is made.sent and outcome.is_answered
-        await self._kept(lambda: self._heard(outcome.usage) if is_last else None, [call], writes=True)
-        if is_last:
+        if (before := await self._kept(lambda: self._heard(made, outcome), [call], writes=True)) is not None:
             await keep_learnt(self._journal, memory, before)
 
-    def _heard(self, usage: Usage | None) -> None:
+    def _heard(self, made: Made, outcome: Outcome) -> tuple[float, int | None] | None:
+        """Take in what came of the last request, and say what was known before; an earlier one's tells nothing of this window."""
         memory = self._talk.memory
+        if memory.sent is not made.sent or not outcome.is_answered:
+            return None
+        before = memory.calibration.ratio, memory.limits.stated
         memory.answered()
-        if usage is not None:
-            memory.record(usage)
+        if outcome.usage is not None:
+            memory.record(outcome.usage)
+        return before

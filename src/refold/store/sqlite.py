@@ -34,8 +34,8 @@ MERGED_PAGES = 200
 """Pages of the index that are written anew at a time: some milliseconds, so that nobody waits long for their turn."""
 WORDS_TOGETHER = 64
 """Messages that the index takes up at a time: it costs as much for one as for some dozens."""
-MOST_WORDS = 512
-"""Messages that it takes up in one transaction: some tens of milliseconds, in which others wait to write."""
+MOST_WORDS, MOST_BYTES = 512, 262_144
+"""Messages that it takes up in one transaction, and bytes: some tens of milliseconds, in which others wait to write."""
 SMALL_BYTES = 32_768
 """What a commit may hold to be small: copying it takes less time than the disk does."""
 
@@ -113,7 +113,7 @@ class SqliteStore(SqlStore):
     def __init__(self, driver: SqliteDriver) -> None:
         super().__init__(driver)
         self._file = driver
-        self._said = 0
+        self._said = WORDS_TOGETHER - 1  # the first message looks for what earlier programs left
         self._indexing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -152,7 +152,7 @@ class SqliteStore(SqlStore):
     async def search(
         self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
     ) -> list[Hit]:
-        if await self._file.read(_is_behind):
+        if await self._file.read(_is_behind, 0):
             await self._catch_up()
         return await super().search(owner, query, conversation=conversation, branch=branch, limit=limit)
 
@@ -183,7 +183,8 @@ class SqliteStore(SqlStore):
         """Have the index take up what waits. Where it cannot now, a search will see to it, and say why."""
         try:
             with suppress(StoreError):
-                await self._catch_up()
+                if await self._file.read(_is_behind, WORDS_TOGETHER - 1):
+                    await self._catch_up()
         finally:
             self._indexing = None
 
@@ -208,14 +209,15 @@ def _is_small(batch: Batch) -> bool:
     return said + beside + len(batch.notes or b"") <= SMALL_BYTES
 
 
-def _is_behind() -> Transaction[bool]:
-    return bool((yield "has_unindexed", {}))
+def _is_behind(by: int) -> Transaction[bool]:
+    """Whether more than so many texts wait for the index."""
+    return bool((yield "has_unindexed", {"more_than": by}))
 
 
 def _index_some() -> Transaction[bool]:
     """Take up some of what waits; is there more?"""
-    yield "index_words", {"limit": MOST_WORDS}
-    return bool((yield "has_unindexed", {}))
+    yield "index_words", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
+    return (yield from _is_behind(0))
 
 
 def _merge(pages: int) -> Transaction[bool]:

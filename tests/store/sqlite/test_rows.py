@@ -9,7 +9,7 @@ import pytest
 
 from refold.model.errors import StoreError
 from refold.ports.store import Batch
-from refold.store.sqlite import WORDS_TOGETHER, SqliteStore
+from refold.store.sqlite import MOST_BYTES, WORDS_TOGETHER, SqliteStore
 from refold.store.words import scope
 from tests.contract.talks import (
     ANNA,
@@ -82,6 +82,32 @@ async def test_an_index_that_cannot_be_written_is_no_matter_for_whoever_appends(
     writer_of(store).create_scalar_function("spaced", lambda said: said.decode(), 1)
 
     assert [hit.seq for hit in await store.search(ANNA, "number70")] == [70]
+
+
+async def test_what_short_programs_left_for_the_index_is_taken_up_by_the_next(tmp_path):
+    for number in range(5):
+        store = await SqliteStore.open(tmp_path / "short.db")
+        head = await store.head(ANNA, "talk") or await begin(store)
+        await say(store, head, *(f"boat {number}" for _ in range(20)))
+        await store.close()
+
+    store = await SqliteStore.open(tmp_path / "short.db")
+    await say(store, await store.head(ANNA, "talk"), "one more")
+    await store.close()
+    opened = apsw.Connection(str(tmp_path / "short.db"))
+    assert opened.execute("SELECT count(*) FROM unindexed").fetchall()[0][0] < WORDS_TOGETHER
+    opened.close()
+
+
+async def test_long_texts_go_to_the_index_a_few_at_a_time(store):
+    commits, head = [], await begin(store)
+    head = await say(store, head, *("boat " * (MOST_BYTES // 5 + 1) for _ in range(3)))
+    writer_of(store).set_commit_hook(lambda: bool(commits.append(1)))
+    hits = await store.search(ANNA, "boat")
+    writer_of(store).set_commit_hook(None)
+
+    assert len(hits) == 3
+    assert len(commits) == 3, "each of them is as much as may go at once"
 
 
 async def test_texts_that_waited_before_the_program_was_upgraded_are_found(store, tmp_path):
