@@ -13,7 +13,7 @@ from refold import Engine
 def test_the_latest_conversation_comes_first_with_its_sizes(kept):
     head, ferry, shifts = kept("conversations").out.splitlines()
 
-    assert head.split()[:4] == ["name", "messages", "sessions", "changes"]
+    assert head.split()[:4] == ["name", "messages", "sessions", "compactions"]
     assert ferry.split()[:4] == ["ferry", "2", "1", "0"]
     assert ferry.endswith("Timetable")
     assert shifts.split()[:2] == ["shifts", "134"]

@@ -24,7 +24,9 @@ from refold.ports.store import Call, Listed, Session
 SESSION_HEAD = (
     *("session", "kind", "state", "from", "messages", "calls", "read", "written", "$", "begun", "carries"),
 )
-_NUMBERS = frozenset({"messages", "sessions", "changes", "full", "tokens", "read", "written", "calls", "$"})
+_NUMBERS = frozenset(
+    {"messages", "sessions", "compactions", "full", "tokens", "read", "written", "calls", "$"}
+)
 
 
 def conversations(place: Place, words: str, *, limit: int, as_json: bool) -> int:
@@ -120,7 +122,10 @@ def _none(place: Place, words: str) -> str:
 
 
 def _conversation_table(found: Sequence[Listed]) -> str:
-    head = ("name", "messages", "sessions", "changes", "full", "read", "written", "$", "last used", "title")
+    head = (
+        *("name", "messages", "sessions", "compactions", "full"),
+        *("read", "written", "$", "last used", "title"),
+    )
     return align(head, [_cells(one) for one in found], _NUMBERS)
 
 
