@@ -7,8 +7,6 @@ import pytest
 from refold.core.presets import PRESETS
 from refold.keeping import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
-from refold.model.summary import Summary
-from refold.model.tokens import Usage
 from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore
 
@@ -335,26 +333,6 @@ async def test_what_may_not_be_kept_is_counted_and_not_kept(store, tmp_path):
         await engine(store).conversation("chat")
 
 
-async def test_a_summary_is_not_kept_where_content_may_not_be(store):
-    secretive, written = engine(store, keeps_content=False), Summary("About a question.", 0, 1, 4)
-    for made, is_stored in ((secretive, False), (engine(store), True)):
-        assert await made.cache.get("key") is None
-        await made.cache.put("key", written)
-        assert await made.cache.get("key") == written, "it is not paid for twice"
-        assert (await store.cached(made.owner, "key") is not None) == is_stored
-
-
-async def test_a_summary_that_two_asked_for_does_not_come_back_when_all_is_deleted(store):
-    made, written = engine(store), Summary("About a question.", 0, 1, 4)
-    for _ in range(2):
-        assert await made.cache.get("key") is None
-    await made.cache.put("key", written)
-    await made.delete()
-    await made.cache.put("key", written)
-
-    assert await store.cached(made.owner, "key") is None
-
-
 async def test_what_comes_twice_under_one_key_is_there_once(store):
     talk = await engine(store).conversation("chat")
     for _ in range(3):
@@ -392,17 +370,3 @@ async def test_reported_counts_are_kept_for_each_message(store):
     again = await engine(store, window=100_000).conversation("chat")
     found = [(one.tokens, one.source) for one in await again.accounts()]
     assert found[1:] == [(7, "reported"), (13, "derived"), (9, "reported")]
-
-
-@pytest.mark.feature("X14")
-async def test_a_summary_that_one_program_paid_for_is_found_by_the_next(tmp_path):
-    url, summary = (
-        f"sqlite:///{tmp_path}/talks.db",
-        Summary("what happened", 0, 4, 10, "model", usage=Usage(input=9)),
-    )
-    async with await Engine.open(url) as first:
-        await first.cache.put("key", summary)
-    async with await Engine.open(url) as second, await Engine.open(url, owner="another") as other:
-        assert await second.cache.get("key") == summary
-        assert await second.cache.get("no key") is None
-        assert await other.cache.get("key") is None

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from refold.core.presets import PRESETS
 from refold.engine.breaker import MAX_FAILURES
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
@@ -312,38 +311,6 @@ async def test_two_who_compact_at_once_have_one_summary():
     assert "SUMMARY 1" in str(first)
     assert await rows(talk) == ["installed"]
     assert len(model.tasks) == 1
-
-
-@pytest.mark.feature("N10")
-async def test_a_compaction_is_run_again_by_a_model():
-    store, model, other = MemoryStore(), Paid(), Paid("OTHER")
-    talk = await filled(store, summariser=model)
-    await talk.compact()
-    (span,) = [(task.first, task.last) for task in model.tasks]
-    assert await talk.rerun(preset=PRESETS["opal"])
-    assert "SUMMARY 2" in await told(talk)
-    assert await talk.rerun(summariser=other)
-    assert "OTHER 1" in await told(talk)
-    assert {(task.first, task.last) for task in (*model.tasks, *other.tasks)} == {span}
-    assert await engine(store).examine("chat") == []
-
-
-async def test_while_a_compaction_is_run_again_everything_else_waits():
-    store, model, slow = MemoryStore(), Paid(), Paid("SLOW")
-    talk = await filled(store, summariser=model)
-    await talk.compact()
-    slow.stop()
-    again = asyncio.create_task(talk.rerun(summariser=slow))
-    await slow.is_asked.wait()
-    adding = asyncio.create_task(talk.add({"role": "assistant", "content": "late"}))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not adding.done()
-    slow.may_answer.set()
-    assert await again
-    await adding
-    await talk.add("go on")
-    assert "SLOW 1" in await told(talk)
 
 
 @pytest.mark.feature("C3")

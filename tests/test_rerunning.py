@@ -248,3 +248,35 @@ async def test_all_that_was_done_since_is_put_back_with_it(place, tmp_path):
         assert await fresh.context() == before
         assert await engine(kept).examine("chat") == []
     await store.close()
+
+
+@pytest.mark.feature("N10")
+async def test_a_compaction_is_run_again_by_a_model():
+    store, model, other = MemoryStore(), Paid(), Paid("OTHER")
+    talk = await filled(store, summariser=model)
+    await talk.compact()
+    (span,) = [(task.first, task.last) for task in model.tasks]
+    assert await talk.rerun(preset=PRESETS["opal"])
+    assert "SUMMARY 2" in await told(talk)
+    assert await talk.rerun(summariser=other)
+    assert "OTHER 1" in await told(talk)
+    assert {(task.first, task.last) for task in (*model.tasks, *other.tasks)} == {span}
+    assert await engine(store).examine("chat") == []
+
+
+async def test_while_a_compaction_is_run_again_everything_else_waits():
+    store, model, slow = MemoryStore(), Paid(), Paid("SLOW")
+    talk = await filled(store, summariser=model)
+    await talk.compact()
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    adding = asyncio.create_task(talk.add({"role": "assistant", "content": "late"}))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not adding.done()
+    slow.may_answer.set()
+    assert await again
+    await adding
+    await talk.add("go on")
+    assert "SLOW 1" in await told(talk)
