@@ -57,6 +57,11 @@ def engine(store):
     return Engine(store, window=WINDOW, max_output=500)
 
 
+def spelt(text: str) -> bytes:
+    """A message of a user as it is kept."""
+    return json.dumps({"role": "user", "content": text}).encode()
+
+
 async def grown(store, name: str, size: int, *, report) -> object:
     """A conversation with so many stored messages, the last of them said in a session that goes on."""
     from msgspec import structs
@@ -66,11 +71,11 @@ async def grown(store, name: str, size: int, *, report) -> object:
     made = engine(store)
     talk = await made.conversation(name)
     writer, journal, memory = Writer(7, 0.3), talk._journal, talk._talk.memory
-    bodies = [json.dumps({"role": "user", "content": writer.prose(220)}).encode() for _ in range(997)]
+    bodies = [spelt(writer.prose(220)) for _ in range(997)]
     while journal.seen.next_seq < size:
         first = journal.seen.next_seq
         rows = tuple(
-            Stored(seq=n, role="user", format="chat", body=bodies[n % 997], text="", tokens=20)
+            Stored(seq=n, role="user", format="chat", body=bodies[n % 997], is_findable=False, tokens=20)
             for n in range(first, min(size, first + BULK))
         )
         await journal.commit(Batch(at=0.0, messages=rows))
@@ -113,7 +118,7 @@ async def appended(kind: str, store, place) -> dict[str, dict]:
     takes half the time, so that what is not the disk counts twice as much. A bare insert into SQLite holds up its event loop; the
     one that does not is measured as well.
     """
-    body = json.dumps({"role": "user", "content": Writer(3).prose(700)}).encode()
+    body = spelt(Writer(3).prose(700))
     async with AsyncExitStack() as bare:
         acts = {"append_ms": await kept(store, "append", body)}
         for name, insert in BARE[kind].items():
@@ -143,11 +148,10 @@ async def kept(store, name: str, body: bytes):
     head = await store.create(
         Head(owner="bench", conversation=name, branch=name, session=session.id), session
     )
-    text = body.decode()
 
     async def keep() -> None:
         nonlocal head
-        row = Stored(seq=head.next_seq, role="user", format="chat", body=body, text=text, tokens=9)
+        row = Stored(seq=head.next_seq, role="user", format="chat", body=body, tokens=9)
         head = await store.commit(head, Batch(at=time.time(), messages=(row,)))
 
     return keep
@@ -155,7 +159,7 @@ async def kept(store, name: str, body: bytes):
 
 async def loaded(store, conversations: int, appends: int = 3_000) -> dict[str, float]:
     """Messages kept a second, where so many conversations wait for nothing else."""
-    body = json.dumps({"role": "user", "content": Writer(5).prose(700)}).encode()
+    body = spelt(Writer(5).prose(700))
     name = f"load-{conversations}-{time.monotonic_ns()}"
     talks = [await kept(store, f"{name}-{number}", body) for number in range(conversations)]
     times: list[float] = []
@@ -225,7 +229,7 @@ async def searched(store, messages: int = 100_000, queries: int = 60, *, report)
     while head.next_seq < messages:
         texts = [writer.prose(220) for _ in range(min(BULK, messages - head.next_seq))]
         rows = tuple(
-            Stored(seq=seq, role="user", format="chat", body=text.encode(), text=text, tokens=9)
+            Stored(seq=seq, role="user", format="chat", body=spelt(text), tokens=9)
             for seq, text in enumerate(texts, head.next_seq)
         )
         head = await store.commit(head, Batch(at=0.0, messages=rows))

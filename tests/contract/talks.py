@@ -49,7 +49,6 @@ def message(seq: int, text: str, *, role: str = "user", key: str = "", tokens: i
         role=role,
         format="chat",
         body=body,
-        text=text,
         key=key,
         tokens=tokens or len(text),
         at=float(seq),

@@ -83,17 +83,24 @@ async def test_what_is_not_there_is_not_found(store):
         await say(store, structs.replace(head, conversation="other"), "hello")
 
 
-async def test_messages_come_back_as_they_were_given_but_for_the_text_of_search(store):
+async def test_messages_come_back_as_they_were_given_but_for_whether_they_are_found(store):
     head = await begin(store)
     given = (
         Stored(
-            seq=0, role="user", format="chat", body=b'{"a":"\xc3\xa9"}', text="é", key="k", tokens=3, at=1.5
+            seq=0,
+            role="user",
+            format="chat",
+            body=b'{"a":"\xc3\xa9"}',
+            is_findable=False,
+            key="k",
+            tokens=3,
+            at=1.5,
         ),
         Stored(seq=1, role="tool", format="anthropic", body=b"", shown=b"[]", at=2.5),
     )
     await store.commit(head, Batch(at=2.0, messages=given))
 
-    assert await store.messages(head) == [structs.replace(given[0], text=""), given[1]]
+    assert await store.messages(head) == [structs.replace(given[0], is_findable=True), given[1]]
 
 
 @pytest.mark.parametrize(

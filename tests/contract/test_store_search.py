@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from refold.ports.store import Batch, Head, Store
 from refold.store.words import CONSIDERED
-from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, message, new_head, say
+from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, message, new_head, read, say
 
 
 async def found(store: Store, query: str, conversation: str = "", owner: str = ANNA) -> set[tuple[str, int]]:
@@ -194,6 +195,16 @@ async def test_what_was_deleted_is_not_found(store):
     assert await found(store, "storm") == {("other", 0)}
     await say(store, await begin(store), "calm")
     assert await found(store, "storm") == {("other", 0)}
+
+
+async def test_a_message_that_is_to_be_found_by_nobody_is_kept_all_the_same(store):
+    head = await begin(store)
+    hidden = structs.replace(message(0, "storm"), is_findable=False)
+    head = await store.commit(head, Batch(at=1.0, messages=(hidden, message(1, "storm"))))
+    head = await store.commit(head, Batch(at=1.0, messages=(structs.replace(hidden, seq=2),)))
+
+    assert await seqs(store, "storm") == [1]
+    assert await read(store, head) == ["storm"] * 3
 
 
 async def test_a_message_without_text_is_not_found(store):

@@ -54,9 +54,9 @@ class Power:
         self.folder, self.on_write, self.lock = f"{folder}{os.sep}", on_write, threading.RLock()
         self.files: dict[str, Written] = {}
 
-    def file(self, name: str) -> Written | None:
-        """What is known about a file; the shared memory of readers is no file that a disk keeps."""
-        if not name.startswith(self.folder) or name.endswith("-shm"):
+    def file(self, name: str | None) -> Written | None:
+        """What is known about a file; shared memory of readers and files without a name are none that a disk keeps."""
+        if name is None or not name.startswith(self.folder) or name.endswith("-shm"):
             return None
         return self.files.setdefault(name, Written(name))
 

@@ -15,7 +15,13 @@ STORE = Path(refold.store.__file__).parent
 FILES = sorted((STORE / "sql").glob("*.sql"))
 OF_NOBODY = {"list_migrations", "has_migrations", "add_migration", "begin_migrating", "settle_connection"}
 """Statements about the database itself."""
-OF_ANYBODY = {"find_key_owner": "the owner is the answer", "has_keys": "it tells of no owner's rows"}
+OF_ANYBODY = {
+    "find_key_owner": "the owner is the answer",
+    "has_keys": "it tells of no owner's rows",
+    "has_unindexed": "likewise",
+    "list_unindexed": "one index holds the words of all, each with a mark of its owner",
+    "note_indexed": "likewise",
+}
 
 
 def body_of(path: Path) -> str:

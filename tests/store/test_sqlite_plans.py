@@ -10,8 +10,9 @@ import pytest
 from refold.ports.store import Batch, Head
 from refold.store import beginning, committing, embedding, listing, purging, reading, working
 from refold.store.queries import load, statements
+from refold.store.rows import of_message
 from refold.store.sqlite_commit import run
-from refold.store.sqlite_file import _spaced, _worth, as_said
+from refold.store.sqlite_file import _worth
 from tests.contract.talks import ANNA, first_session, message, new_head
 
 WHOLE_TABLES = {
@@ -20,7 +21,7 @@ WHOLE_TABLES = {
     "has_migrations": "a schema is a short list",
     "has_unindexed": "the first row will do",
     "has_keys": "likewise",
-    "index_words": "all that waits is taken up",
+    "list_unindexed": "all that waits is taken up",
 }
 SUMMARY = '{"text": "", "first": 0, "last": 0, "tokens": 0}'
 UNORDERED = {
@@ -28,6 +29,7 @@ UNORDERED = {
     "find_summary": "the few that ever had one number are sorted",
     "search_messages": "the best of those that match are sorted",
     "find_chains": "the few that hold one of the hashes are sorted",
+    "list_unindexed": "the few that are taken up at a time are added up",
 }
 
 
@@ -36,7 +38,6 @@ def connection():
     opened = apsw.Connection(":memory:")
     opened.pragma("foreign_keys", True)
     opened.register_fts5_function("worth", _worth)
-    opened.create_scalar_function("spaced", _spaced, 1)
     opened.execute(load("sqlite")["begin_migrating"])
     for name, script in load("sqlite").items():
         if name.startswith("migrations/"):
@@ -92,17 +93,18 @@ def fill(connection: apsw.Connection, head: Head, size: int) -> Head:
     place = {"owner": head.owner, "branch": head.branch, "size": size}
     connection.execute(
         """WITH RECURSIVE number (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM number WHERE n + 1 < :size)
-        INSERT INTO message (owner, branch, seq, role, format, body, digest, tokens, key, at)
-        SELECT :owner, :branch, n, 'user', 'chat', x'00', x'00', 1, 'k' || n, 0 FROM number""",
+        INSERT INTO message (id, role, format, tokens, is_findable, body, digest, key, at)
+        SELECT (ordinal << 32) + n, 'user', 'chat', 1, 1, x'00', x'00', 'k' || n, 0
+        FROM branch CROSS JOIN number WHERE owner = :owner AND id = :branch""",
         place,
     )
     connection.execute(
         """INSERT INTO compaction (
             owner, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
             before, after, edits, shown, holder, until, attempts, error, at
-        ) SELECT owner, branch || seq, branch, seq / 100 + 1, 'reduce', 'installed', branch || '/s0', '', 0, seq, '', '', '',
+        ) SELECT :owner, :branch || seq, :branch, seq / 100 + 1, 'reduce', 'installed', :branch || '/s0', '', 0, seq, '', '', '',
             0, 0, x'', x'', '', 0, 0, '', 0
-        FROM message WHERE branch = :branch AND seq % 100 = 0""",
+        FROM message WHERE branch = (SELECT ordinal FROM branch WHERE owner = :owner AND id = :branch) AND seq % 100 = 0""",
         place,
     )
     for table, columns, values in (
@@ -135,7 +137,7 @@ def questions(head: Head, size: int) -> dict[str, object]:
         "failures": lambda: working.failures(ANNA, head.branch),
         "search": lambda: listing.search("sqlite", ANNA, "harbour nowhere", "", 20),
         "append": lambda: committing.commit(
-            head, Batch(at=1.0, messages=(message(size, "a few words to find"),)), as_said
+            head, Batch(at=1.0, messages=(message(size, "a few words to find"),)), of_message
         ),
     }
 
@@ -162,7 +164,8 @@ def test_deleting_takes_the_same_work_whatever_else_is_there(connection):
         small = new_head(f"small{others}")
         head = run(connection, beginning.create(small, first_session(small), "", 1.0))
         run(
-            connection, committing.commit(head, Batch(at=1.0, messages=(message(0, "a few words"),)), as_said)
+            connection,
+            committing.commit(head, Batch(at=1.0, messages=(message(0, "a few words"),)), of_message),
         )
         taken.append(work(connection, purging.delete(ANNA, small.conversation)))
 

@@ -16,11 +16,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.engine.instructions import inlined
-from refold.engine.journal import said
 from refold.engine.notes import read_notes
 from refold.engine.rebuild import PAGE, Branch, Rebuild, broken
-from refold.model.dialect import DIALECTS
-from refold.model.errors import Damaged, NotFound, StoreError, WireError
+from refold.model.errors import Damaged, NotFound, StoreError
 from refold.ports.store import (
     Call,
     Change,
@@ -32,7 +30,6 @@ from refold.ports.store import (
     Store,
     Stored,
 )
-from refold.wire.message import decode_message
 
 VERSION = 2
 EVERYTHING = 10**9
@@ -250,14 +247,7 @@ def _messages(branch: Branch, reading: _Reading) -> Iterator[Stored]:
         if line.stored.seq != seq:
             raise broken()
         one = line.stored if line.body is None else structs.replace(line.stored, body=line.body.encode())
-        yield structs.replace(one, text="" if seq in sensitive else _words(one))
-
-
-def _words(one: Stored) -> str:
-    try:
-        return said(decode_message(one.body, DIALECTS[one.format])) if one.body else ""  # type: ignore[index]
-    except (WireError, KeyError):
-        return ""  # damaged before it was exported: the bytes are kept as they are
+        yield structs.replace(one, is_findable=seq not in sensitive)
 
 
 class _Reading:

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import structs
 
 from refold.core.fold import Folded
-from refold.core.summary.facts import text_of
 from refold.core.view import View
 from refold.engine import snapshot
 from refold.engine.instructions import Instructions
@@ -26,7 +25,6 @@ from refold.engine.snapshot import Original
 from refold.engine.standing import MOST_SINCE, Standing
 from refold.engine.titles import title_of
 from refold.model.errors import NotFound, StoreError
-from refold.model.message import Message, Reasoning
 from refold.model.summary import Summary
 from refold.ports import store as kept
 from refold.ports.store import Batch, Compaction, Head, Session, Store, Stored, Written
@@ -219,7 +217,7 @@ class Journal:
                 role=entry.message.role,
                 format=self.seen.format,
                 body=encode(entry.message),
-                text="" if is_secret else said(entry.message),
+                is_findable=not is_secret,
                 shown=encode(shown.message) if shown else None,
                 tokens=entry.tokens,
                 key=key if number == self.seen.next_seq else "",
@@ -299,7 +297,7 @@ class Journal:
 
 def emptied(batch: Batch) -> Batch:
     """A batch that says what happened, how much of it and when, and nothing of what was said."""
-    messages = (structs.replace(one, body=b"", text="", shown=None) for one in batch.messages)
+    messages = (structs.replace(one, body=b"", shown=None) for one in batch.messages)
     return structs.replace(
         batch,
         title="",
@@ -319,11 +317,6 @@ def _emptied(change: kept.Change) -> kept.Change:
 def _blank(written: Written) -> Written:
     summary = structs.replace(written.summary, text="", carried="", read=(), modified=())
     return structs.replace(written, summary=summary, carry=b"")
-
-
-def said(message: Message) -> str:
-    """What search finds of a message."""
-    return "\n".join(text_of(part) for part in message.parts if not isinstance(part, Reasoning))
 
 
 def kept_nothing(conversation: str) -> StoreError:

@@ -61,8 +61,8 @@ class Stored(Struct, frozen=True, kw_only=True):
     format: str
     body: bytes
     """The message as JSON of its format; empty where nothing that was said may be kept."""
-    text: str = ""
-    """What search finds; it is not given back."""
+    is_findable: bool = True
+    """Whether search finds it by its words; this is not given back."""
     shown: bytes | None = None
     """The message as it was shown when it arrived, where that was shorter."""
     tokens: int = 0

@@ -7,7 +7,7 @@ to the branch until the transaction ends, so messages, ranges and compactions fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from msgspec import structs
 
@@ -20,11 +20,13 @@ from refold.store.failpoints import reach
 from refold.store.reading import find_key
 from refold.store.transactions import Parameters, Transaction
 
+Spell: TypeAlias = Callable[[Head, Stored], Parameters]
+
 _NOTHING = Batch(at=0.0)
 
 
-def commit(seen: Head, batch: Batch, spell: Callable[[str], object]) -> Transaction[Head]:
-    """Take a batch in; `spell` says in what form a text goes to the index."""
+def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
+    """Take a batch in; `spell` says what a database is given of a message."""
     check_numbers(seen, batch.messages)
     head = yield from _swap(seen, batch)
     reach("commit.after_lock")
@@ -52,7 +54,11 @@ def commit(seen: Head, batch: Batch, spell: Callable[[str], object]) -> Transact
 
 def check_numbers(seen: Head, messages: tuple[Stored, ...]) -> None:
     if any(message.seq != seq for seq, message in enumerate(messages, seen.next_seq)):
-        raise StoreError("Messages of a batch must be numbered without a gap.")
+        raise out_of_order()
+
+
+def out_of_order() -> StoreError:
+    return StoreError("Messages of a batch must be numbered without a gap.")
 
 
 def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
@@ -108,13 +114,13 @@ def _naming(head: Head, title: str) -> Parameters:
     return {**name, "folded": rows.folded(head.conversation, title)}
 
 
-def _append(head: Head, messages: tuple[Stored, ...], spell: Callable[[str], object]) -> Transaction[None]:
+def _append(head: Head, messages: tuple[Stored, ...], spell: Spell) -> Transaction[None]:
     # An index keeps keys apart within a branch; those of messages that a fork shares are looked up.
     for message in messages if head.base else ():
         if message.key and (yield from find_key(head, message.key)) is not None:
             raise Conflict("A message with this key is there already.")
     if messages:
-        yield "add_message", [rows.of_message(head, message, spell) for message in messages]
+        yield "add_message", [spell(head, message) for message in messages]
 
 
 def _install(head: Head, change: Change, at: float) -> Transaction[Head]:

@@ -6,7 +6,6 @@ saw it, appends to what it moved and commits by itself: one trip to the server i
 
 from __future__ import annotations
 
-from refold.core.words import spaced
 from refold.ports.store import Batch, Head
 from refold.store import rows
 from refold.store.committing import check_numbers, is_only_said, refuse, swapping
@@ -21,7 +20,7 @@ def plain(seen: Head, batch: Batch) -> Parameters | None:
     if not is_only_said(seen, batch):
         return None
     check_numbers(seen, batch.messages)
-    said = rows.of_message(seen, batch.messages[0], spaced)
+    said = rows.with_words(seen, batch.messages[0])
     words = str(said["words"]).split()
     if len(words) > PART:
         return None

@@ -5,12 +5,12 @@ One idea: a row has its columns in the order in which its statement names them, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha256
 
 import msgspec
 from msgspec import structs
 
+from refold.core.words import spaced
 from refold.model.errors import Damaged
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -27,7 +27,7 @@ from refold.ports.store import (
     Written,
 )
 from refold.store.transactions import Parameters, Row
-from refold.store.words import scope
+from refold.store.words import said, scope
 
 _SUMMARY = msgspec.json.Decoder(Summary)
 _HEAD = (
@@ -137,7 +137,7 @@ def of_branch(head: Head) -> Parameters:
     }
 
 
-def of_message(head: Head, message: Stored, spell: Callable[[str], object]) -> Parameters:
+def of_message(head: Head, message: Stored) -> Parameters:
     return {
         "owner": head.owner,
         "branch": head.branch,
@@ -150,9 +150,14 @@ def of_message(head: Head, message: Stored, spell: Callable[[str], object]) -> P
         "tokens": message.tokens,
         "key": message.key,
         "at": message.at,
-        "scope": scope(head.owner, head.conversation),
-        "words": spell(message.text),
+        "is_findable": message.is_findable,
     }
+
+
+def with_words(head: Head, message: Stored) -> Parameters:
+    """A message together with what the index takes up of it."""
+    words = spaced(said(message.format, message.body)) if message.is_findable else ""
+    return {**of_message(head, message), "scope": scope(head.owner, head.conversation), "words": words}
 
 
 def of_blob(head: Head, body: bytes) -> Parameters:

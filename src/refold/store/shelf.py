@@ -34,6 +34,7 @@ from refold.ports.store import (
 )
 from refold.store.forking import copied, taken_back
 from refold.store.scan import prepare
+from refold.store.words import said
 
 HAS_ENDED = ("installed", "failed", "superseded", "undone")
 EVERYTHING = 1 << 62
@@ -270,8 +271,10 @@ class Draft:
 
     def lay_down(self, at: float, title: str = "") -> Head:
         shelf, head = self._shelf, self.head
-        shelf.messages[head.branch] += [structs.replace(message, text="") for message in self._messages]
-        shelf.texts[head.branch] += [prepare(message.text) for message in self._messages]
+        shelf.messages[head.branch] += [
+            structs.replace(message, is_findable=True) for message in self._messages
+        ]
+        shelf.texts[head.branch] += [_searched(message) for message in self._messages]
         shelf.keys |= {(head.branch, message.key): message.seq for message in self._messages if message.key}
         shelf.sessions.update(self._sessions.maps[0])
         shelf.embeddings.pop(self._reopened, None)
@@ -381,3 +384,8 @@ def _has_live_child(sessions: Mapping[str, Session], session: Session) -> bool:
         other.kind == "compaction" and other.state == "live" and other.parent == session.parent
         for other in sessions.values()
     )
+
+
+def _searched(message: Stored) -> str:
+    """A message as it is searched."""
+    return prepare(said(message.format, message.body) if message.is_findable else "")

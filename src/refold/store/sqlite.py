@@ -7,7 +7,7 @@ own and wait for nobody.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,27 +15,29 @@ from typing import Any, TypeAlias
 
 import apsw
 
+from refold.core.words import spaced
 from refold.model.errors import StoreError
 from refold.ports.store import Batch, Head, Hit
-from refold.store import committing, migrate
+from refold.store import committing, migrate, rows
 from refold.store.lane import Lane, Told, attempt
 from refold.store.sqlite_append import append, plain
 from refold.store.sqlite_commit import run, run_at_once
 from refold.store.sqlite_copy import copy_to, find_faults
 from refold.store.sqlite_errors import in_our_words
-from refold.store.sqlite_file import as_said, empty_log, open_reader
-from refold.store.sqlite_writer import Begin, join, leave
+from refold.store.sqlite_file import empty_log, open_reader
+from refold.store.sqlite_writer import join, leave
 from refold.store.sqlstore import SqlStore
 from refold.store.transactions import Dialect, P, T, Transaction
+from refold.store.words import said, scope
 
 READERS = 4
 """Threads that read: a long search leaves others free, and an idle one costs next to nothing."""
 MERGED_PAGES = 200
 """Pages of the index that are written anew at a time: some milliseconds, so that nobody waits long for their turn."""
-WORDS_TOGETHER = 64
-"""Messages that the index takes up at a time: it costs as much for one as for some dozens."""
-MOST_WORDS, MOST_BYTES = 512, 262_144
-"""Messages that it takes up in one transaction, and bytes: some tens of milliseconds, in which others wait to write."""
+WORDS_TOGETHER = 256
+"""Messages after which the index takes up what is new: it costs as much for one as for some dozens."""
+MOST_WORDS, MOST_BYTES = 128, 262_144
+"""Messages that it takes up in one transaction, and bytes: some milliseconds, in which others wait to write."""
 SMALL_BYTES = 32_768
 """What a commit may hold to be small: copying it takes less time than the disk does."""
 
@@ -62,45 +64,38 @@ class SqliteDriver:
         return await self.look(lambda connection: run_at_once(connection, begin(*args, **kwargs)))
 
     async def write(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        transaction: Begin = partial(begin, *args, **kwargs)
-        return await self._visit(self._writer.write(transaction))
+        return await self.do(lambda cursor: run(cursor, begin(*args, **kwargs)))
 
-    async def write_small(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Write what takes no longer than the disk does: on the spot, where that holds up nobody."""
-        transaction: Begin = partial(begin, *args, **kwargs)
-        told = None if self._is_closed else self._writer.write_here(transaction)
-        if told is None:
-            return await self._visit(self._writer.write(transaction))
-        return self._result(told)  # type: ignore[no-any-return]
+    async def do(self, job: Callable[[apsw.Cursor], T], visitor: str = "", *, is_small: bool = False) -> T:
+        """Do something in a transaction that writes; what is small on the spot, where that holds up nobody."""
+        if self._is_closed:
+            raise closed()
+        try:
+            return await self._writer.write(job, visitor, is_small=is_small)  # type: ignore[no-any-return]
+        except (apsw.Error, UnicodeEncodeError) as error:
+            raise in_our_words(error, self.path) from error
 
     async def look(self, job: Callable[[apsw.Connection], T]) -> T:
         """Do something with a connection that only reads."""
-        return await self._visit(self._readers.visit(job))
+        if self._is_closed:
+            raise closed()
+        try:
+            return await self._readers.visit(job)  # type: ignore[no-any-return]
+        except (apsw.Error, UnicodeEncodeError) as error:
+            raise in_our_words(error, self.path) from error
 
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             await asyncio.to_thread(self._close)
 
-    async def _visit(self, visit: Coroutine[Any, Any, T]) -> T:
-        if self._is_closed:
-            visit.close()
-            raise StoreError("The store is closed.", hint="open it again")
-        try:
-            return await visit
-        except (apsw.Error, UnicodeEncodeError) as error:
-            raise in_our_words(error, self.path) from error
-
-    def _result(self, told: Told) -> Any:
-        if told.error is None:
-            return told.result
-        if isinstance(told.error, (apsw.Error, UnicodeEncodeError)):
-            raise in_our_words(told.error, self.path) from told.error
-        raise told.error
-
     def _close(self) -> None:
         self._readers.close()
         leave(self._writer)
+
+
+def closed() -> StoreError:
+    return StoreError("The store is closed.", hint="open it again")
 
 
 def _read_one(connection: apsw.Connection, jobs: Sequence[Read]) -> list[Told]:
@@ -113,8 +108,11 @@ class SqliteStore(SqlStore):
     def __init__(self, driver: SqliteDriver) -> None:
         super().__init__(driver)
         self._file = driver
-        self._said = WORDS_TOGETHER - 1  # the first message looks for what earlier programs left
+        # The first message looks for what earlier programs left, which is taken up if it is enough.
+        self._said = self._left = WORDS_TOGETHER - 1
         self._indexing: asyncio.Task[None] | None = None
+        self._noted = ("", ""), 0.0
+        """The session of which it was noted last when its conversation was used, and that."""
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
@@ -133,15 +131,26 @@ class SqliteStore(SqlStore):
         return cls(driver)
 
     async def _commit(self, seen: Head, batch: Batch) -> Head:
-        write = self._file.write_small if _is_small(batch) else self._file.write
         if (asked := plain(seen, batch)) is not None:
-            head = await write(append, seen, asked)
+            place, noted_at = self._noted
+            # The time in the database never goes back, so within a second of what is noted there is nothing to ask for.
+            at = batch.at if place != (seen.owner, seen.session) or batch.at >= noted_at + 1 else None
+            is_small = len(batch.messages[0].body) <= SMALL_BYTES
+            head, is_noted = await self._file.do(
+                partial(append, seen, asked, at), seen.branch, is_small=is_small
+            )
+            if is_noted:
+                self._noted = (seen.owner, seen.session), batch.at
         else:
-            head = await write(committing.commit, seen, batch, as_said)
+            head = await self._file.do(
+                lambda cursor: run(cursor, committing.commit(seen, batch, rows.of_message)),
+                seen.branch,
+                is_small=_is_small(batch),
+            )
         self._said += len(batch.messages)
         if self._said >= WORDS_TOGETHER and self._indexing is None:
-            self._said = 0
-            self._indexing = asyncio.create_task(self._index())
+            self._indexing = asyncio.create_task(self._index(more_than=self._left))
+            self._said = self._left = 0
         return head
 
     async def close(self) -> None:
@@ -179,11 +188,11 @@ class SqliteStore(SqlStore):
         """What is wrong with the file: its structure, its references, and messages that are no longer what they were."""
         return await self._file.look(lambda _: find_faults(self._file.path))
 
-    async def _index(self) -> None:
+    async def _index(self, more_than: int) -> None:
         """Have the index take up what waits. Where it cannot now, a search will see to it, and say why."""
         try:
             with suppress(StoreError):
-                if await self._file.read(_is_behind, WORDS_TOGETHER - 1):
+                if await self._file.read(_is_behind, more_than):
                     await self._catch_up()
         finally:
             self._indexing = None
@@ -204,19 +213,27 @@ def _is_small(batch: Batch) -> bool:
     """Whether a commit is messages and notes as they are said, and no more work than that."""
     if batch.changes or batch.embeddings or batch.undoes:
         return False
-    said = sum(len(one.body) + len(one.text) for one in batch.messages)
+    said = sum(len(one.body) for one in batch.messages)
     beside = sum(len(call.reply) + len(call.receipt) for call in batch.calls) + sum(map(len, batch.blobs))
     return said + beside + len(batch.notes or b"") <= SMALL_BYTES
 
 
 def _is_behind(by: int) -> Transaction[bool]:
-    """Whether more than so many texts wait for the index."""
+    """Whether more than so many messages wait for the index."""
     return bool((yield "has_unindexed", {"more_than": by}))
 
 
 def _index_some() -> Transaction[bool]:
     """Take up some of what waits; is there more?"""
-    yield "index_words", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
+    found = yield "list_unindexed", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
+    spelt = [
+        {"id": which, "scope": scope(owner, conversation), "words": words}
+        for owner, conversation, which, wire, body in found
+        if (words := spaced(said(wire, body)))
+    ]
+    yield "index_words", spelt
+    # The last of each branch: they come in the order of their branches.
+    yield "note_indexed", list({row[2] >> 32: {"id": row[2]} for row in found}.values())
     return (yield from _is_behind(0))
 
 

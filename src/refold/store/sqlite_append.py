@@ -1,38 +1,51 @@
 """Append a message to a branch with one script.
 
 One idea: what is only said changes nothing about its branch, so its row is looked at and not written, and all that is asked of
-the database is asked at once.
+the database is asked at once. Every message takes this way, and the disk takes a tenth of a millisecond: so values are given in
+their order, which is found much sooner than by name.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
+from typing import TypeAlias
+
+import apsw
 from msgspec import structs
 
 from refold.ports.store import Batch, Head
-from refold.store import rows
-from refold.store.committing import check_numbers, is_only_said, refuse
+from refold.store.committing import is_only_said, out_of_order, refuse
 from refold.store.failpoints import reach
-from refold.store.sqlite_file import as_said
-from refold.store.transactions import Parameters, Transaction
+from refold.store.queries import load
+from refold.store.sqlite_commit import run
+
+Asked: TypeAlias = tuple[object, ...]
 
 
-def plain(seen: Head, batch: Batch) -> Parameters | None:
+def plain(seen: Head, batch: Batch) -> Asked | None:
     """What the script is given; None where there is more in a batch than a message, or more to be done about it."""
-    if not is_only_said(seen, batch) or batch.notes is not None or batch.model is not None:
+    if batch.notes is not None or batch.model is not None or not is_only_said(seen, batch):
         return None
-    check_numbers(seen, batch.messages)
-    return {
-        **rows.of_message(seen, batch.messages[0], as_said),
-        "conversation": seen.conversation,
-        "seen_epoch": seen.epoch,
-        "seen_revision": seen.revision,
-        "seen_session": seen.session,
-        "committed_at": batch.at,
-    }
+    said = batch.messages[0]
+    if said.seq != seen.next_seq:
+        raise out_of_order()
+    return (
+        said.seq, seen.owner, seen.branch, seen.conversation, seen.epoch, seen.revision, seen.session,
+        said.role, said.format, said.tokens, said.is_findable, said.body, sha256(said.body).digest(),
+        said.shown, said.key, said.at,
+        said.seq, said.is_findable,
+    )  # fmt: skip
 
 
-def append(seen: Head, asked: Parameters) -> Transaction[Head]:
-    if not (yield "append_message", asked):
-        yield from refuse(seen)
+def append(seen: Head, asked: Asked, at: float | None, cursor: apsw.Cursor) -> tuple[Head, bool]:
+    """Run the script. With a time, note when the conversation was last used; was that another second?"""
+    statements, is_noted = load("sqlite"), False
+    try:
+        cursor.execute(statements["append_message"], asked)
+    except apsw.ConstraintError:
+        run(cursor, refuse(seen))
+    if at is not None:
+        place = {"at": at, "owner": seen.owner, "conversation": seen.conversation}
+        is_noted = bool(cursor.execute(statements["touch_conversation"], place).fetchall())
     reach("append.before_commit")
-    return structs.replace(seen, next_seq=seen.next_seq + 1)
+    return structs.replace(seen, next_seq=seen.next_seq + 1), is_noted

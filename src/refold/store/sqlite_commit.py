@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import apsw
 
@@ -17,13 +17,18 @@ from refold.store.lane import Told, attempt
 from refold.store.queries import load
 from refold.store.transactions import Row, Step, T, Transaction
 
+Handle: TypeAlias = apsw.Connection | apsw.Cursor
+"""What statements are given to. A cursor that is kept saves making one for every statement."""
+Job: TypeAlias = Callable[[apsw.Cursor], Any]
+"""What is done inside of a transaction."""
 
-def run(connection: apsw.Connection, transaction: Transaction[T]) -> T:
+
+def run(handle: Handle, transaction: Transaction[T]) -> T:
     """Give a transaction the rows it asks for, to its end."""
     try:
         step = next(transaction)
         while True:
-            step = transaction.send(_ask(connection, step))
+            step = transaction.send(_ask(handle, step))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
 
@@ -37,71 +42,49 @@ def run_at_once(connection: apsw.Connection, transaction: Transaction[T]) -> T:
         connection.execute("ROLLBACK")
 
 
-def commit_one(connection: apsw.Connection, begin: Callable[[], Transaction[Any]]) -> Told:
-    """Run a transaction; what is told here is on the disk."""
-    return attempt(partial(_commit_one, connection, begin))
-
-
-def commit_all(connection: apsw.Connection, begins: Sequence[Callable[[], Transaction[Any]]]) -> list[Told]:
-    """Run transactions in their order, each whole or not at all; what is told here is on the disk."""
-    if len(begins) == 1:
-        return [commit_one(connection, begins[0])]
-    locked = attempt(partial(connection.execute, "BEGIN IMMEDIATE"))
-    if locked.error is not None:
-        return [locked] * len(begins)
-    together = attempt(partial(_finish_together, connection, begins))
-    if together.error is None:
-        return list(together.result)
-    return [commit_one(connection, begin) for begin in begins]
-
-
-def _commit_one(connection: apsw.Connection, begin: Callable[[], Transaction[T]]) -> T:
-    connection.execute("BEGIN IMMEDIATE")
-    return _finish(connection, begin)
-
-
-def _finish(connection: apsw.Connection, begin: Callable[[], Transaction[T]]) -> T:
+def commit(cursor: apsw.Cursor, job: Callable[[apsw.Cursor], T]) -> T:
+    """Do a job; what came of it is on the disk."""
+    cursor.execute("BEGIN IMMEDIATE")
     try:
-        result = run(connection, begin())
-        connection.execute("COMMIT")
+        result = job(cursor)
+        cursor.execute("COMMIT")
     except BaseException:
-        _roll_back(connection)
+        # A full disk makes SQLite roll back by itself, and then there is nothing left to roll back.
+        if cursor.connection.in_transaction:
+            cursor.execute("ROLLBACK")
         raise
     return result
 
 
-def _finish_together(
-    connection: apsw.Connection, begins: Sequence[Callable[[], Transaction[Any]]]
-) -> list[Told]:
-    try:
-        told = [_run_apart(connection, begin) for begin in begins]
-        connection.execute("COMMIT")
-    except BaseException:
-        _roll_back(connection)
-        raise
-    return told
+def commit_all(cursor: apsw.Cursor, jobs: Sequence[Job]) -> list[Told]:
+    """Do jobs in their order, each whole or not at all; what is told here is on the disk."""
+    if len(jobs) > 1:
+        together = attempt(partial(commit, cursor, partial(_do_all, jobs=jobs)))
+        if together.error is None:
+            return list(together.result)
+        if isinstance(together.error, apsw.BusyError):
+            return [together] * len(jobs)
+    return [attempt(partial(commit, cursor, job)) for job in jobs]
 
 
-def _run_apart(connection: apsw.Connection, begin: Callable[[], Transaction[Any]]) -> Told:
-    """Run one of several; what it did is taken back if it fails."""
-    connection.execute("SAVEPOINT apart")
-    told = attempt(lambda: run(connection, begin()))
+def _do_all(cursor: apsw.Cursor, jobs: Sequence[Job]) -> list[Told]:
+    return [_do_apart(cursor, job) for job in jobs]
+
+
+def _do_apart(cursor: apsw.Cursor, job: Job) -> Told:
+    """Do one of several; what it did is taken back if it fails."""
+    cursor.execute("SAVEPOINT apart")
+    told = attempt(partial(job, cursor))
     if told.error is not None:
         # Raises where everything was rolled back already: then there is no savepoint to go back to.
-        connection.execute("ROLLBACK TO apart")
-    connection.execute("RELEASE apart")
+        cursor.execute("ROLLBACK TO apart")
+    cursor.execute("RELEASE apart")
     return told
 
 
-def _roll_back(connection: apsw.Connection) -> None:
-    # A full disk makes SQLite roll back by itself, and then there is nothing left to roll back.
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-
-
-def _ask(connection: apsw.Connection, step: Step) -> list[Row]:
+def _ask(handle: Handle, step: Step) -> list[Row]:
     name, parameters = step
     statement = load("sqlite")[name]
     if isinstance(parameters, dict):  # several times as quick as to ask for a mapping
-        return connection.execute(statement, parameters).fetchall()
-    return [row for each in parameters for row in connection.execute(statement, each)]
+        return handle.execute(statement, parameters).fetchall()
+    return [row for each in parameters for row in handle.execute(statement, each)]

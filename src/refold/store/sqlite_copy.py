@@ -70,9 +70,14 @@ def _references(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _messages(connection: apsw.Connection) -> Iterator[str]:
-    messages = connection.execute("SELECT owner, branch, seq, body, digest FROM message ORDER BY id")
+    messages = connection.execute(
+        """SELECT branch.owner, branch.id, message.seq, message.body, message.digest
+        FROM message LEFT JOIN branch ON branch.ordinal = message.branch ORDER BY message.id"""
+    )
     for owner, branch, seq, body, digest in messages:
-        if sha256(body).digest() != digest:
+        if branch is None:
+            yield f"message {seq} is of a branch that is not there"
+        elif sha256(body).digest() != digest:
             yield f"message {seq} of branch {branch} of owner {owner} is not what it was when it came"
 
 

@@ -13,12 +13,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from random import uniform
-from typing import Any
 
 import apsw
 from msgspec import json
 
-from refold.core.words import spaced
 from refold.model.errors import StoreError
 from refold.store.migrate import missing
 from refold.store.network import network_filesystem
@@ -67,7 +65,6 @@ def open_writer(path: Path, wait: Callable[[int], bool]) -> apsw.Connection:
         connection.set_busy_handler(wait)
         _check_owner(connection, path)
         _settle(connection, path)
-        connection.create_scalar_function("spaced", _spaced, 1, deterministic=True)
     except apsw.Error as error:
         raise in_our_words(error, path) from error
     return connection
@@ -184,16 +181,6 @@ def _set_wal(connection: apsw.Connection) -> str:
             if not wait(times):
                 raise
     raise AssertionError
-
-
-def as_said(text: str) -> bytes:
-    """A text as it waits for the index."""
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _spaced(*said: Any) -> str:
-    """A text as it goes into the index, asked by SQLite for each that waits."""
-    return spaced(said[0].decode("utf-8", "surrogatepass"))
 
 
 def _worth(found: apsw.FTS5ExtensionApi, /, *given: object) -> float:

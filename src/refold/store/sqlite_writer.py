@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import apsw
 
 from refold.store.lane import Lane, Told
-from refold.store.sqlite_commit import commit_all, commit_one
+from refold.store.sqlite_commit import Job, commit, commit_all
 from refold.store.sqlite_file import open_writer, patiently, prepare
-from refold.store.transactions import Transaction
 
 MOST_TOGETHER = 64
 """Transactions that go to the disk together: they take about as long as the disk itself does."""
@@ -35,8 +34,6 @@ ALONE_S = 0.001
 MOST_IN_A_ROW = 16
 """Writes on the spot before the others in the event loop have their turn: some milliseconds."""
 
-Begin: TypeAlias = Callable[[], Transaction[Any]]
-
 
 class Writer:
     """The queue of a file, and the connection behind it."""
@@ -46,46 +43,44 @@ class Writer:
         self._patience, self._is_patient = patiently(), True
         # Opened here and not in the thread: what is wrong with the file is said to whoever opens it.
         self.connection = open_writer(path, self._wait)
+        self.cursor = self.connection.cursor()
         self._turn = threading.Lock()
-        self.lane: Lane[apsw.Connection, Begin] = Lane(
+        self.lane: Lane[apsw.Connection, Job] = Lane(
             lambda: self.connection, apsw.Connection.close, self._work, threads=1, most=MOST_TOGETHER
         )
-        self._took_s, self._came_at, self._visitor, self._in_a_row = inf, -inf, 0, 0
+        self._took_s, self._came_at, self._visitor, self._in_a_row = inf, -inf, "", 0
 
-    async def write(self, begin: Begin) -> Any:
-        """Run a transaction, and return when it is on the disk."""
-        self._visitor, self._came_at, self._in_a_row = id(asyncio.current_task()), perf_counter(), 0
-        return await self.lane.visit(begin)
+    async def write(self, job: Job, visitor: str = "", *, is_small: bool = False) -> Any:
+        """Do a job in a transaction, and return when it is on the disk. One visitor does one thing after the other."""
+        if is_small:
+            if self._in_a_row >= MOST_IN_A_ROW:
+                self._in_a_row = 0
+                await asyncio.sleep(0)
+            now = perf_counter()
+            is_alone = visitor == self._visitor or now - self._came_at > ALONE_S
+            if is_alone and self._took_s <= QUICK_S and self.lane.is_empty and self._turn.acquire(False):
+                try:
+                    return self._write_here(job, visitor, now)
+                except apsw.BusyError:
+                    pass  # another program writes, which takes longer than a quick disk does: the thread waits for it
+        self._visitor, self._came_at, self._in_a_row = visitor, perf_counter(), 0
+        return await self.lane.visit(job)
 
-    def write_here(self, begin: Begin) -> Told | None:
-        """Run a transaction on the spot; None, and nothing is done, where that would hold up anybody."""
-        visitor, now = id(asyncio.current_task()), perf_counter()
-        is_alone = visitor == self._visitor or now - self._came_at > ALONE_S
-        if (
-            not is_alone
-            or self._took_s > QUICK_S
-            or self._in_a_row >= MOST_IN_A_ROW
-            or not self.lane.is_empty
-        ):
-            return None
-        if not self._turn.acquire(blocking=False):
-            return None
+    def _write_here(self, job: Job, visitor: str, now: float) -> Any:
+        self._is_patient = False
         try:
-            self._is_patient = False
-            told = commit_one(self.connection, begin)
+            result = commit(self.cursor, job)
         finally:
             self._is_patient = True
             self._turn.release()
-        if isinstance(told.error, apsw.BusyError):
-            return None
         self._visitor, self._came_at, self._in_a_row = visitor, perf_counter(), self._in_a_row + 1
         self._took_s = self._came_at - now
-        return told
+        return result
 
-    def _work(self, _: apsw.Connection, begins: Sequence[Begin]) -> list[Told]:
+    def _work(self, _: apsw.Connection, jobs: Sequence[Job]) -> list[Told]:
         with self._turn:
             start = perf_counter()
-            told = commit_all(self.connection, begins)
+            told = commit_all(self.cursor, jobs)
             self._took_s = perf_counter() - start
         return told
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.core.words import spaced
 from refold.model.summary import Summary
 from refold.ports.store import (
     Batch,
@@ -38,6 +37,7 @@ from refold.store import (
     listing,
     purging,
     reading,
+    rows,
     working,
 )
 from refold.store.failpoints import reach
@@ -76,7 +76,7 @@ class SqlStore:
         return head
 
     async def _commit(self, seen: Head, batch: Batch) -> Head:
-        return await self._write(committing.commit, seen, batch, spaced)
+        return await self._write(committing.commit, seen, batch, rows.with_words)
 
     async def messages(
         self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None

@@ -15,8 +15,13 @@ from functools import lru_cache
 from hashlib import sha256
 from math import log as ln
 
+from refold.core.summary.facts import text_of
 from refold.core.words import Phrase
+from refold.model.dialect import DIALECTS
+from refold.model.errors import WireError
+from refold.model.message import Reasoning
 from refold.store.transactions import Dialect
+from refold.wire.message import decode_message
 
 CONSIDERED = 2_000
 """Messages that are ranked, the newest of those that match: more of them say that the words tell nothing apart."""
@@ -49,6 +54,15 @@ def spell_query(dialect: Dialect, wanted: Sequence[Phrase], *, every: bool) -> s
     if dialect == "sqlite":
         return (" AND " if every else " OR ").join(f'"{" ".join(phrase)}"' for phrase in wanted)
     return (" & " if every else " | ").join(f"({' <-> '.join(phrase)})" for phrase in wanted)
+
+
+def said(wire: str, body: bytes) -> str:
+    """What search finds of a message: all but thoughts, and nothing where it was not kept or cannot be read any more."""
+    try:
+        message = decode_message(body, DIALECTS[wire])  # type: ignore[index]
+    except (WireError, KeyError):
+        return ""
+    return "\n".join(text_of(part) for part in message.parts if not isinstance(part, Reasoning))
 
 
 @lru_cache(maxsize=1_024)

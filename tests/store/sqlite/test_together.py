@@ -79,7 +79,7 @@ async def test_whoever_is_told_of_success_finds_it_on_the_disk(store):
 
     async def say_and_look(head: Head) -> list[tuple[int]]:
         await say(store, head, "hello")
-        return other.execute("SELECT count(*) FROM message WHERE branch = ?", (head.branch,)).fetchall()
+        return other.execute("SELECT next_seq FROM head WHERE id = ?", (head.branch,)).fetchall()
 
     found = await asyncio.gather(*map(say_and_look, heads))
     other.close()

@@ -106,8 +106,9 @@ async def test_others_have_their_turn_while_somebody_writes_without_a_pause(stor
     assert places[1:].count("there") == 1
 
 
-async def test_the_event_loop_does_not_wait_for_another_program(store, places):
+async def test_the_event_loop_does_not_wait_for_another_program(store, places, clock):
     head = await begin(store)
+    clock.now += 2 * ALONE_S
     head = await say(store, head, "one")
     with held_up(store):
         waiting = asyncio.create_task(say(store, head, "two"))

@@ -1,4 +1,7 @@
--- Append a message, and put what it says where the index takes it up, many at a time.
-INSERT INTO message (owner, branch, seq, role, format, body, digest, shown, tokens, key, at)
-VALUES (:owner, :branch, :seq, :role, :format, :body, :digest, :shown, :tokens, :key, :at);
-INSERT INTO unindexed (id, scope, text) SELECT last_insert_rowid(), :scope, :words WHERE length(:words) > 0
+-- Append a message, and note that the index has not taken it up.
+INSERT INTO message (id, role, format, tokens, is_findable, body, digest, shown, key, at)
+VALUES (
+    coalesce((SELECT (ordinal << 32) + :seq FROM branch WHERE owner = :owner AND id = :branch), -1),
+    :role, :format, :tokens, :is_findable, :body, :digest, :shown, :key, :at
+);
+INSERT INTO waiting (branch, seq) SELECT last_insert_rowid() >> 32, :seq WHERE :is_findable ON CONFLICT DO NOTHING

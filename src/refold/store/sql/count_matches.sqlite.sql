@@ -1,6 +1,8 @@
 -- How many messages match, counted no further than it matters. Without a line every branch will do.
 WITH line AS MATERIALIZED (
-    SELECT value ->> 0 AS branch, value ->> 1 AS stop FROM json_each(:line) AS link
+    SELECT branch.ordinal AS branch, link.value ->> 1 AS stop
+    FROM json_each(:line) AS link
+    CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
 )
 SELECT count(*)
 FROM (
@@ -8,10 +10,7 @@ FROM (
     FROM words
     WHERE words MATCH :match AND (
         :line = '[]' OR EXISTS (
-            SELECT 1
-            FROM message
-            CROSS JOIN line ON line.branch = message.branch AND message.seq < line.stop
-            WHERE message.id = words.rowid
+            SELECT 1 FROM line WHERE line.branch = words.rowid >> 32 AND words.rowid & 4294967295 < line.stop
         )
     )
     LIMIT :considered

@@ -1,2 +1,5 @@
--- Are there more texts than so many, whoever their owner is, that the index has not taken up?
-SELECT 1 FROM unindexed LIMIT 1 OFFSET :more_than
+-- Are there more messages than so many, whoever their owner is, that the index has not taken up?
+SELECT 1
+FROM waiting
+CROSS JOIN message ON message.id >= (waiting.branch << 32) + waiting.seq AND message.id < (waiting.branch + 1) << 32
+LIMIT 1 OFFSET :more_than
