@@ -7,8 +7,10 @@ import json
 import sys
 
 import apsw
+import pytest
 
 from tests.cli.test_doctor import DAMAGES, damage
+from tests.contract.postgres import get_server, make_database
 
 
 def lines_of(refold, url: str) -> list[str]:
@@ -151,3 +153,24 @@ def test_a_store_of_a_newer_version_is_left_alone(kept, store):
 
     assert told.code == 2
     assert "newer Refold" in told.err
+
+
+def test_a_file_is_written_anew_without_what_was_deleted(kept, store):
+    kept("delete", "shifts")
+    done = json.loads(kept("db", "vacuum", "--json").out)
+
+    assert done["bytes_after"] <= done["bytes_before"]
+    assert done["bytes_after"] == store.stat().st_size
+    assert kept("db", "vacuum").err.startswith("the file was written anew: ")
+    assert kept("db", "check").code == 0
+
+
+@pytest.mark.parametrize("command", [["check"], ["backup", "copy.db"], ["vacuum"]], ids=lambda one: one[0])
+def test_a_server_does_for_itself_what_a_file_needs_done(refold, pytestconfig, command):
+    url = make_database(get_server(pytestconfig), "served")
+    assert refold("db", "upgrade", "--store", url).code == 0
+    refused = refold("db", *command, "--store", url)
+
+    assert refused.code == 2
+    assert "by its server" in refused.err
+    assert "hint: " in refused.err

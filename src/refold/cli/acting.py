@@ -47,10 +47,11 @@ def declare(app: typer.Typer) -> None:
     app.command(epilog=RESUME_EXAMPLES)(resume)
     app.command(epilog="Example: refold delete support-42")(delete)
     app.command(epilog="Example: refold expire --older-than 90d --dry-run")(expire)
-    db = typer.Typer(help="The store as a whole: upgrade, check, copy, move.", rich_markup_mode=None)
+    db = typer.Typer(help="The store as a whole: upgrade, check, copy, move, clean.", rich_markup_mode=None)
     db.command("upgrade", epilog="Example: refold db upgrade --store sqlite://chats.db")(upgrade)
     db.command("check", epilog="Example: refold db check")(check)
     db.command("backup", epilog="Example: refold db backup chats-backup.db")(backup)
+    db.command("vacuum", epilog="Example: refold db vacuum")(vacuum)
     db.command("export", epilog="Example: refold db export chats.jsonl.gz")(export_all)
     db.command(
         "import", epilog="Example: refold db import chats.jsonl.gz --store postgresql://localhost/chats"
@@ -287,6 +288,16 @@ def backup(path: Path, store: StoreUrl = "", as_json: Json = False) -> int:
     from refold.cli.database import backup as run
 
     return run(store, path, as_json=as_json)
+
+
+def vacuum(store: StoreUrl = "", as_json: Json = False) -> int:
+    """Write an SQLite file anew, without the room and the remains of what was deleted; others wait to write meanwhile.
+
+    Up to 64 MB deleting does so itself.
+    """
+    from refold.cli.database import vacuum as run
+
+    return run(store, as_json=as_json)
 
 
 def export_all(

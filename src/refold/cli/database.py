@@ -39,6 +39,13 @@ class Copied(Protocol):
     async def backup(self, path: Path) -> None: ...
 
 
+@runtime_checkable
+class Rewritten(Protocol):
+    """A store that can write itself anew."""
+
+    async def vacuum(self) -> tuple[int, int]: ...
+
+
 def upgrade(url: str, *, as_json: bool) -> int:
     async def act(store: Store) -> int:
         count = sum(
@@ -78,6 +85,19 @@ def backup(url: str, path: str, *, as_json: bool) -> int:
             )
         await store.backup(Path(path))
         return _tell({"backup": path}, f"a copy is in {plain(path)}", as_json=as_json)
+
+    return _with_store(url, act)
+
+
+def vacuum(url: str, *, as_json: bool) -> int:
+    async def act(store: Store) -> int:
+        if not isinstance(store, Rewritten):
+            raise ConfigError(
+                "this kind of store is cleaned up by its server", hint="PostgreSQL does so by itself"
+            )
+        before, after = await store.vacuum()
+        words = f"the file was written anew: {before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now"
+        return _tell({"bytes_before": before, "bytes_after": after}, words, as_json=as_json)
 
     return _with_store(url, act)
 

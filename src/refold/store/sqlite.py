@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +25,7 @@ from refold.store.sqlite_append import append, plain
 from refold.store.sqlite_commit import run, run_at_once
 from refold.store.sqlite_copy import copy_to, find_faults
 from refold.store.sqlite_errors import in_our_words
-from refold.store.sqlite_file import empty_log, open_reader
+from refold.store.sqlite_file import open_reader, wipe
 from refold.store.sqlite_writer import join, leave
 from refold.store.sqlstore import SqlStore
 from refold.store.transactions import Dialect, P, T, Transaction
@@ -40,6 +41,8 @@ MOST_WORDS, MOST_BYTES = 128, 262_144
 """Messages that it takes up in one transaction, and bytes: some milliseconds, in which others wait to write."""
 SMALL_BYTES = 32_768
 """What a commit may hold to be small: copying it takes less time than the disk does."""
+MOST_WIPED = 64_000_000
+"""The largest file, in bytes, that is written anew whenever something is deleted: it takes less than a second."""
 
 Read: TypeAlias = Callable[[apsw.Connection], Any]
 
@@ -184,6 +187,19 @@ class SqliteStore(SqlStore):
         """
         await self._file.look(partial(copy_to, path))
 
+    async def vacuum(self) -> tuple[int, int]:
+        """Write the file anew, however large it is, without what its pages still hold of things deleted.
+
+        Returns its size before and after, in bytes. Whoever writes has to wait meanwhile.
+
+        Raises:
+            StoreError: others are in the way.
+        """
+        before = self._file.path.stat().st_size
+        if not await self._file.look(lambda _: wipe(self._file.path, inf)):
+            raise StoreError("Other programs are in the way.", hint="close them, or try again")
+        return before, self._file.path.stat().st_size
+
     async def check(self) -> list[str]:
         """What is wrong with the file: its structure, its references, and messages that are no longer what they were."""
         return await self._file.look(lambda _: find_faults(self._file.path))
@@ -202,11 +218,11 @@ class SqliteStore(SqlStore):
             pass
 
     async def _wipe(self) -> None:
-        """Bring what was deleted out of the index of words and out of the log, in steps that let others write between."""
+        """Bring what was deleted out of the index of words, in steps that let others write between, out of the file and its log."""
         pages = -MERGED_PAGES
         while await self._file.write(_merge, pages):
             pages = MERGED_PAGES
-        await self._file.look(lambda _: empty_log(self._file.path))
+        await self._file.look(lambda _: wipe(self._file.path, MOST_WIPED))  # or the next time
 
 
 def _is_small(batch: Batch) -> bool:

@@ -78,18 +78,26 @@ def open_reader(path: Path) -> apsw.Connection:
     return connection
 
 
-def empty_log(path: Path) -> None:
-    """Bring all of the log into the file and make it empty; where a reader is in the way, the next time will do."""
+def wipe(path: Path, most_bytes: float) -> bool:
+    """Write a file anew if it is no larger than that, and empty its log; were others not in the way?
+
+    What is deleted is overwritten where it was. But a row that SQLite has moved to another page leaves its bytes behind in the unused
+    part of the first one, and only a file that is written anew is free of them.
+    """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(READER_PATIENCE_MS)
     try:
-        # A connection that has read nothing yet knows of no log.
-        connection.pragma("schema_version")
+        # Read first: a connection that has read nothing yet knows of no log.
+        if connection.pragma("page_count") * connection.pragma("page_size") <= most_bytes:
+            connection.pragma("synchronous", "FULL")
+            connection.pragma("temp_store", "MEMORY")  # nothing of it into a folder for everybody
+            connection.execute("VACUUM")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.BusyError:
-        pass
+        return False
     finally:
         connection.close()
+    return True
 
 
 def check_version(version: str) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
+from refold.model.errors import StoreError
 from refold.ports.store import Batch
+from refold.store import sqlite, sqlite_file
 from tests.contract.talks import (
     ANNA,
     BORIS,
@@ -19,6 +23,7 @@ from tests.contract.talks import (
     summary,
 )
 from tests.store.sqlite.inside import writer_of
+from tests.store.sqlite.test_together import held_up
 
 
 def bytes_on_disk(folder: Path) -> bytes:
@@ -68,3 +73,40 @@ async def test_deleting_an_owner_leaves_nothing_of_them(store, tmp_path):
     assert len(tables) >= 10
     for table in tables:
         assert not list(writer_of(store).execute(f"SELECT 1 FROM {table} WHERE owner = ?", (ANNA,))), table
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+async def test_rows_that_were_moved_to_other_pages_leave_nothing_behind(store, tmp_path, seed):
+    chance, heads = random.Random(seed), [await begin(store, f"talk{number}") for number in range(6)]
+    for _ in range(120):
+        for number in chance.sample(range(6), 6):
+            said = f"kraken{number} " * chance.choice([5, 20, 40, 60, 90, 100])
+            heads[number] = await say(store, heads[number], said)
+
+    for number in chance.sample(range(6), 5):
+        await store.delete(ANNA, f"talk{number}")
+        assert f"kraken{number} ".encode() not in bytes_on_disk(tmp_path)
+    assert await store.check() == []
+
+
+async def test_a_large_file_is_written_anew_when_it_is_asked_for(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "MOST_WIPED", 0)
+    for number in range(30):
+        await say(store, await begin(store, f"talk{number}"), "kraken " * 2_000)
+    for number in range(29):
+        await store.delete(ANNA, f"talk{number}")
+
+    before, after = await store.vacuum()
+    assert after < before / 2
+    head = await store.head(ANNA, "talk29")
+    assert await read(store, head) == ["kraken " * 2_000]
+    assert [hit.seq for hit in await store.search(ANNA, "kraken")] == [0]
+    await say(store, head, "and on")
+    assert await store.check() == []
+
+
+async def test_a_file_that_others_keep_busy_is_not_said_to_be_written_anew(store, monkeypatch):
+    monkeypatch.setattr(sqlite_file, "READER_PATIENCE_MS", 20)
+    await say(store, await begin(store), "kraken")
+    with held_up(store), pytest.raises(StoreError, match="in the way"):
+        await store.vacuum()
