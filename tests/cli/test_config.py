@@ -163,3 +163,30 @@ def test_every_command_is_documented_and_explains_itself(refold, command):
     assert f"`config {command}" in told
     assert f"Example: refold config {command}" in out
     assert not [option for option in options_in(out) if option not in told]
+
+
+def test_commands_use_the_store_of_the_gateway(refold, place, tmp_path, monkeypatch):
+    mine, theirs, other = (f"sqlite://{tmp_path / name}" for name in ("mine.db", "theirs.db", "other.db"))
+    (tmp_path / "config" / "refold").mkdir(parents=True)
+    (tmp_path / "config" / "refold" / "config.toml").write_text(f'[store]\nurl = "{mine}"\n')
+    made = json.loads(refold("keys", "create", "laptop", "--json").out)
+    assert refold("keys", "list", "--json", "--store", mine).out.count(made["id"]) == 1
+    assert refold("keys", "list").err == ""
+
+    path = place / "refold.toml"
+    path.write_text(f'[store]\nurl = "{theirs}"\n[no-section]\nkey = 1\n')
+    assert refold("db", "upgrade").err.startswith(f"the store is the one that {path} names\n")
+    assert (tmp_path / "theirs.db").exists()
+    monkeypatch.setenv("REFOLD_STORE_URL", mine)
+    assert made["id"] in refold("keys", "list", "--json").out
+    monkeypatch.setenv("REFOLD_STORE", other)
+    assert refold("db", "upgrade").code == 0
+    assert (tmp_path / "other.db").exists()
+
+
+def test_a_settings_file_that_cannot_be_read_is_named(refold, place):
+    (place / "refold.toml").write_text("[store\n")
+    refused = refold("conversations")
+
+    assert refused.code == 2
+    assert str(place / "refold.toml") in refused.err

@@ -11,10 +11,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import structs
+
 from refold.cli import output
 from refold.cli.output import plain, plural
 from refold.config.files import PROJECT_FILE, file_layer, file_layers, user_file
-from refold.config.layers import Layer, environment_layer
+from refold.config.layers import RANKS, Layer, environment_layer
 from refold.config.resolving import faults, resolve
 from refold.config.schema import schema as schema_of
 from refold.config.writing import commented, told, tree_of
@@ -59,6 +61,22 @@ def check(file: str, *, as_json: bool) -> int:
         read = ", ".join(plain(layer.path) for layer in layers if layer.path) or "the environment"
         output.note(f"{plural(len(found), 'fault') if found else 'no faults'} in {read}")
     return 1 if found else 0
+
+
+def store_url() -> str:
+    """The store that the settings of this place name; empty where they name none.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    name = "store.url"
+    saying = [layer for layer in _layers() if layer.values.get(name)]
+    if not saying:
+        return ""
+    layer = max(saying, key=lambda one: RANKS.index(one.source))
+    if layer.source == "project":  # it came with the project: say so before anything goes there
+        output.note(f"the store is the one that {plain(layer.path)} names")
+    return resolve([structs.replace(layer, values={name: layer.values[name]})]).settings.store.url
 
 
 def _layers() -> list[Layer]:

@@ -54,13 +54,23 @@ MaxBody: TypeAlias = Annotated[
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 
+
+def _settled(url: str) -> str:
+    """The store that was named, or the one that the gateway uses here."""
+    from refold.cli.configuring import store_url
+
+    return url or store_url()
+
+
 StoreUrl: TypeAlias = Annotated[
     str,
     typer.Option(
         "--store",
         metavar="URL",
         envvar="REFOLD_STORE",
-        help="sqlite:///path, sqlite://relative/path or postgresql://... Default: a file in your data folder.",
+        callback=_settled,
+        help="sqlite:///path, sqlite://relative/path or postgresql://... Default: the setting store.url, else a file in "
+        "your data folder.",
         show_default=False,
     ),
 ]
