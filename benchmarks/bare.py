@@ -56,7 +56,9 @@ async def _bare_postgres(uri: str, body: bytes):
     import psycopg
 
     async with await psycopg.AsyncConnection.connect(uri) as db:
-        await db.execute("create table bare (id bigserial primary key, branch text, seq bigint, body bytea)")
+        await db.execute(
+            "create table if not exists bare (id bigserial primary key, branch text, seq bigint, body bytea)"
+        )
         await db.commit()
         number = 0
 

@@ -43,6 +43,25 @@ async def test_a_conversation_is_listed_with_what_it_holds(store):
     ]
 
 
+async def test_when_a_conversation_was_used_is_known_to_the_second_and_never_goes_back(store):
+    async def used(name: str = "talk") -> float:
+        return next(one.updated_at for one in await store.conversations(ANNA) if one.id == name)
+
+    head, other = await begin(store, at=10.0), await begin(store, "other", at=10.0)
+    noted = []
+    for at in (10.4, 11.2, 11.9, 12.2, 12.7, 112.0, 50.0, 112.9, 113.0):
+        head = await say(store, head, "hello", at=at)
+        other = await say(store, other, "hello", at=at + 1_000)
+        noted.append(await used())
+    assert noted == [10.0, 11.2, 11.2, 12.2, 12.2, 112.0, 112.0, 112.0, 113.0]
+    assert await used("other") == 1_113.0
+
+    await store.delete(ANNA, "talk")
+    head = await begin(store, at=20.0)
+    await say(store, head, "begun anew, with the clock set back", at=21.5)
+    assert await used() == 21.5
+
+
 async def test_what_is_no_summary_is_no_compaction(store):
     head = await say(store, await begin(store), *"abcd")
     head = await store.commit(head, Batch(at=2.0, changes=(reduce(head),)))

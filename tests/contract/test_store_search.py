@@ -187,6 +187,18 @@ async def test_other_branches_leave_room_for_what_a_branch_has(store):
         assert sorted(hit.seq for hit in hits) == expected
 
 
+async def test_of_too_many_that_match_the_newest_are_looked_at_wherever_they_were_said(store):
+    old = await say(store, await begin(store), "calm")
+    new = await begin(store, "new")
+    crowd = [message(seq, "a storm and some more words") for seq in range(CONSIDERED + 12)]
+    await store.commit(new, Batch(at=1.0, messages=tuple(crowd)))
+    assert len(await store.search(ANNA, "storm", limit=5)) == 5
+    await say(store, old, "storm")
+
+    best = (await store.search(ANNA, "storm", limit=5))[0]
+    assert (best.conversation, best.seq) == ("talk", 1)
+
+
 async def test_what_was_deleted_is_not_found(store):
     await say(store, await begin(store), "storm")
     await say(store, await begin(store, "other"), "storm")

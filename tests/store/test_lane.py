@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from refold.store.lane import Lane, Told, attempt
+from refold.store.lane import Ended, Lane, Told, attempt
 
 
 def one_by_one(connection, jobs):
@@ -129,3 +129,14 @@ def test_an_event_loop_that_ended_meanwhile_is_no_trouble():
 
     assert asyncio.run(lane.visit(lambda _: "still there")) == "still there"
     lane.close()
+
+
+async def test_who_comes_after_the_end_is_told_so_and_does_not_wait(made):
+    lane, _, _ = made
+    await lane.visit(lambda _: 1)
+    assert lane.is_free
+    lane.close()
+
+    assert not lane.is_free
+    with pytest.raises(Ended):
+        await lane.visit(lambda _: 2)

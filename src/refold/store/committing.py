@@ -22,8 +22,6 @@ from refold.store.transactions import Parameters, Transaction
 
 Spell: TypeAlias = Callable[[Head, Stored], Parameters]
 
-_NOTHING = Batch(at=0.0)
-
 
 def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
     """Take a batch in; `spell` says what a database is given of a message."""
@@ -68,9 +66,12 @@ def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
 
 def is_only_said(seen: Head, batch: Batch) -> bool:
     """Whether a batch is one message, perhaps with notes, that needs nothing looked up elsewhere."""
-    if len(batch.messages) != 1 or (batch.messages[0].key and seen.base):
+    more = (
+        batch.changes or batch.undoes or batch.calls or batch.embeddings or batch.chains or batch.blobs or batch.title
+    )  # fmt: skip
+    if more or batch.opens is not None or len(batch.messages) != 1:
         return False
-    return structs.replace(batch, at=0.0, messages=(), notes=None, model=None) == _NOTHING
+    return not (seen.base and batch.messages[0].key)
 
 
 def swapping(seen: Head, batch: Batch) -> Parameters:

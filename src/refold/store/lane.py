@@ -19,6 +19,10 @@ C = TypeVar("C")
 J = TypeVar("J")
 
 
+class Ended(Exception):
+    """A lane was closed before a job came to it."""
+
+
 class Told(NamedTuple):
     """What came of a job: a result, or an error."""
 
@@ -60,26 +64,36 @@ class Lane(Generic[C, J]):
     ) -> None:
         self._connect, self._leave, self._work, self._most = connect, leave, work, most
         self._entries: SimpleQueue[_Entry[J] | None] = SimpleQueue()
+        self._is_closed, self._door = False, threading.Lock()
         # Daemons: a program that forgets to close a store must still be able to end.
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
         for thread in self._threads:
             thread.start()
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no job waits; one may be under way."""
-        return self._entries.empty()
+    def is_free(self) -> bool:
+        """Whether no job waits, and one that came would be done; one may be under way."""
+        return self._entries.empty() and not self._is_closed
 
     async def visit(self, job: J) -> Any:
+        """
+        Raises:
+            Ended: nobody is there any more to do the job.
+        """
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
-        self._entries.put(_Entry(job, loop, outcome))
+        with self._door:
+            if self._is_closed:
+                raise Ended
+            self._entries.put(_Entry(job, loop, outcome))
         return await outcome
 
     def close(self) -> None:
         """Finish what is in the queue, and end."""
-        for _ in self._threads:
-            self._entries.put(None)
+        with self._door:
+            self._is_closed = True
+            for _ in self._threads:
+                self._entries.put(None)
         for thread in self._threads:
             thread.join()
 

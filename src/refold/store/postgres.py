@@ -23,7 +23,7 @@ from refold.store import migrate, purging
 from refold.store.postgres_append import append, plain
 from refold.store.postgres_errors import in_our_words, lost, unknown_outcome, unreachable
 from refold.store.queries import load
-from refold.store.sqlstore import SqlStore
+from refold.store.sqlstore import SqlStore, committed
 from refold.store.transactions import Dialect, P, Row, Step, T, Transaction
 
 OLDEST = 13_00_00
@@ -259,10 +259,10 @@ class PostgresStore(SqlStore):
             # Another began it at this moment; by now it is there to be found.
             return await super().create(head, session, title=title, at=at)
 
-    async def _commit(self, seen: Head, batch: Batch) -> Head:
+    async def commit(self, seen: Head, batch: Batch) -> Head:
         if (asked := plain(seen, batch)) is not None:
-            return await self._database.write_at_once(append, seen, asked)
-        return await super()._commit(seen, batch)
+            return committed(await self._database.write_at_once(append, seen, asked))
+        return await super().commit(seen, batch)
 
     async def delete(self, owner: str, conversation: str = "") -> int:
         return await self._database.write_at_length(purging.delete, owner, conversation)

@@ -20,14 +20,14 @@ from refold.core.words import spaced
 from refold.model.errors import StoreError
 from refold.ports.store import Batch, Head, Hit
 from refold.store import committing, migrate, rows
-from refold.store.lane import Lane, Told, attempt
+from refold.store.lane import Ended, Lane, Told, attempt
 from refold.store.sqlite_append import append, plain
 from refold.store.sqlite_commit import run, run_at_once
 from refold.store.sqlite_copy import copy_to, find_faults
 from refold.store.sqlite_errors import in_our_words
 from refold.store.sqlite_file import open_reader, wipe
 from refold.store.sqlite_writer import join, leave
-from refold.store.sqlstore import SqlStore
+from refold.store.sqlstore import SqlStore, committed
 from refold.store.transactions import Dialect, P, T, Transaction
 from refold.store.words import said, scope
 
@@ -41,6 +41,8 @@ MOST_WORDS, MOST_BYTES = 128, 262_144
 """Messages that it takes up in one transaction, and bytes: some milliseconds, in which others wait to write."""
 SMALL_BYTES = 32_768
 """What a commit may hold to be small: copying it takes less time than the disk does."""
+MOST_NOTED = 1_000
+"""Sessions of which it is remembered when they were used: more are not in use within a second."""
 MOST_WIPED = 64_000_000
 """The largest file, in bytes, that is written anew whenever something is deleted: it takes less than a second."""
 
@@ -70,13 +72,26 @@ class SqliteDriver:
         return await self.do(lambda cursor: run(cursor, begin(*args, **kwargs)))
 
     async def do(self, job: Callable[[apsw.Cursor], T], visitor: str = "", *, is_small: bool = False) -> T:
-        """Do something in a transaction that writes; what is small on the spot, where that holds up nobody."""
+        """Do something in a transaction that writes; who has done much on the spot makes room for others before going on there."""
+        if is_small and self._writer.makes_room():
+            await asyncio.sleep(0)
+            if (done := self.do_here(job, visitor)) is not None:
+                return done
         if self._is_closed:
             raise closed()
         try:
-            return await self._writer.write(job, visitor, is_small=is_small)  # type: ignore[no-any-return]
+            return await self._writer.write(job, visitor)  # type: ignore[no-any-return]
+        except (apsw.Error, UnicodeEncodeError, Ended) as error:
+            raise self._told(error) from error
+
+    def do_here(self, job: Callable[[apsw.Cursor], T], visitor: str) -> T | None:
+        """Do something small in a transaction on the spot; None, and nothing is done, where that would hold up anybody."""
+        if self._is_closed:
+            raise closed()
+        try:
+            return self._writer.write_here(job, visitor)  # type: ignore[no-any-return]
         except (apsw.Error, UnicodeEncodeError) as error:
-            raise in_our_words(error, self.path) from error
+            raise self._told(error) from error
 
     async def look(self, job: Callable[[apsw.Connection], T]) -> T:
         """Do something with a connection that only reads."""
@@ -84,13 +99,19 @@ class SqliteDriver:
             raise closed()
         try:
             return await self._readers.visit(job)  # type: ignore[no-any-return]
-        except (apsw.Error, UnicodeEncodeError) as error:
-            raise in_our_words(error, self.path) from error
+        except (apsw.Error, UnicodeEncodeError, Ended) as error:
+            raise self._told(error) from error
 
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             await asyncio.to_thread(self._close)
+
+    def _told(self, error: apsw.Error | UnicodeEncodeError | Ended) -> StoreError:
+        # Who was on the way to a thread or a connection while the store was closed finds neither.
+        if self._is_closed or isinstance(error, Ended):
+            return closed()
+        return in_our_words(error, self.path)
 
     def _close(self) -> None:
         self._readers.close()
@@ -114,8 +135,8 @@ class SqliteStore(SqlStore):
         # The first message looks for what earlier programs left, which is taken up if it is enough.
         self._said = self._left = WORDS_TOGETHER - 1
         self._indexing: asyncio.Task[None] | None = None
-        self._noted = ("", ""), 0.0
-        """The session of which it was noted last when its conversation was used, and that."""
+        self._noted: dict[tuple[str, str], float] = {}
+        """When the conversation of a session was last used, as it was noted."""
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
@@ -133,28 +154,28 @@ class SqliteStore(SqlStore):
             raise
         return cls(driver)
 
-    async def _commit(self, seen: Head, batch: Batch) -> Head:
-        if (asked := plain(seen, batch)) is not None:
-            place, noted_at = self._noted
-            # The time in the database never goes back, so within a second of what is noted there is nothing to ask for.
-            at = batch.at if place != (seen.owner, seen.session) or batch.at >= noted_at + 1 else None
-            is_small = len(batch.messages[0].body) <= SMALL_BYTES
-            head, is_noted = await self._file.do(
-                partial(append, seen, asked, at), seen.branch, is_small=is_small
-            )
-            if is_noted:
-                self._noted = (seen.owner, seen.session), batch.at
+    async def commit(self, seen: Head, batch: Batch) -> Head:
+        if (asked := plain(seen, batch)) is None:
+            job: Callable[[apsw.Cursor], tuple[Head, bool]] = partial(_take_in, seen, batch)
+            is_small = _is_small(batch)
         else:
-            head = await self._file.do(
-                lambda cursor: run(cursor, committing.commit(seen, batch, rows.of_message)),
-                seen.branch,
-                is_small=_is_small(batch),
-            )
+            # The time in the database never goes back: within a second of what is noted there is nothing to ask for.
+            noted_at = self._noted.get((seen.owner, seen.session), -inf)
+            job = partial(append, seen, asked, batch.at if batch.at >= noted_at + 1 else None)
+            is_small = len(batch.messages[0].body) <= SMALL_BYTES
+        done = self._file.do_here(job, seen.branch) if is_small else None
+        if done is None:
+            done = await self._file.do(job, seen.branch, is_small=is_small)
+        head, is_noted = done
+        if is_noted:
+            if len(self._noted) >= MOST_NOTED:
+                self._noted.clear()
+            self._noted[seen.owner, seen.session] = batch.at
         self._said += len(batch.messages)
         if self._said >= WORDS_TOGETHER and self._indexing is None:
             self._indexing = asyncio.create_task(self._index(more_than=self._left))
             self._said = self._left = 0
-        return head
+        return committed(head)
 
     async def close(self) -> None:
         if self._indexing is not None:
@@ -193,11 +214,11 @@ class SqliteStore(SqlStore):
         Returns its size before and after, in bytes. Whoever writes has to wait meanwhile.
 
         Raises:
-            StoreError: others are in the way.
+            StoreError: others are in the way, or there is no room for it.
         """
         before = self._file.path.stat().st_size
-        if not await self._file.look(lambda _: wipe(self._file.path, inf)):
-            raise StoreError("Other programs are in the way.", hint="close them, or try again")
+        if error := await self._file.look(lambda _: wipe(self._file.path)):
+            raise in_our_words(error, self._file.path)
         return before, self._file.path.stat().st_size
 
     async def check(self) -> list[str]:
@@ -218,11 +239,17 @@ class SqliteStore(SqlStore):
             pass
 
     async def _wipe(self) -> None:
-        """Bring what was deleted out of the index of words, in steps that let others write between, out of the file and its log."""
+        """Bring what was deleted out of the index of words, in steps that let others write between, and out of the file and its log."""
+        self._noted.clear()
         pages = -MERGED_PAGES
         while await self._file.write(_merge, pages):
             pages = MERGED_PAGES
-        await self._file.look(lambda _: wipe(self._file.path, MOST_WIPED))  # or the next time
+        # It is deleted: where the file cannot be written anew now, the next time will do.
+        await self._file.look(lambda _: wipe(self._file.path, most_bytes=MOST_WIPED))
+
+
+def _take_in(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bool]:
+    return run(cursor, committing.commit(seen, batch, rows.of_message)), False
 
 
 def _is_small(batch: Batch) -> bool:
@@ -242,6 +269,8 @@ def _is_behind(by: int) -> Transaction[bool]:
 def _index_some() -> Transaction[bool]:
     """Take up some of what waits; is there more?"""
     found = yield "list_unindexed", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
+    if not found:
+        return False
     spelt = [
         {"id": which, "scope": scope(owner, conversation), "words": words}
         for owner, conversation, which, wire, body in found

@@ -51,7 +51,7 @@ def commit(cursor: apsw.Cursor, job: Callable[[apsw.Cursor], T]) -> T:
     except BaseException:
         # A full disk makes SQLite roll back by itself, and then there is nothing left to roll back.
         if cursor.connection.in_transaction:
-            cursor.execute("ROLLBACK")
+            cursor.connection.execute("ROLLBACK")  # the cursor itself may be in the middle of a script
         raise
     return result
 

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from random import uniform
 
@@ -31,6 +32,8 @@ PATIENCE_S = 60.0
 """How long a writer waits for another program: far longer than any transaction of ours, short enough to be told of a hang."""
 READER_PATIENCE_MS = 5_000
 """Readers meet a lock only while a file is recovered after a crash."""
+MOST_IN_MEMORY = 64_000_000
+"""The largest file, in bytes, of which there is a second copy in memory while it is written anew; others have it in a file for a while."""
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -78,26 +81,30 @@ def open_reader(path: Path) -> apsw.Connection:
     return connection
 
 
-def wipe(path: Path, most_bytes: float) -> bool:
-    """Write a file anew if it is no larger than that, and empty its log; were others not in the way?
+def wipe(path: Path, most_bytes: float = inf) -> apsw.Error | None:
+    """Write a file anew if it is no larger than that, and empty its log; what was in the way, if anything.
 
     What is deleted is overwritten where it was. But a row that SQLite has moved to another page leaves its bytes behind in the unused
     part of the first one, and only a file that is written anew is free of them.
     """
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection, failed = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE), None
     connection.set_busy_timeout(READER_PATIENCE_MS)
+    # A connection that has read nothing yet knows of no log.
+    size = connection.pragma("page_count") * connection.pragma("page_size")
+    connection.pragma("synchronous", "FULL")
+    if size <= MOST_IN_MEMORY:
+        connection.pragma("temp_store", "MEMORY")  # nothing of it into another folder
     try:
-        # Read first: a connection that has read nothing yet knows of no log.
-        if connection.pragma("page_count") * connection.pragma("page_size") <= most_bytes:
-            connection.pragma("synchronous", "FULL")
-            connection.pragma("temp_store", "MEMORY")  # nothing of it into a folder for everybody
+        if size <= most_bytes:
             connection.execute("VACUUM")
+    except (apsw.BusyError, apsw.FullError) as error:
+        failed = error
+    try:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.BusyError:
-        return False
-    finally:
-        connection.close()
-    return True
+    except (apsw.BusyError, apsw.FullError) as error:
+        failed = failed or error
+    connection.close()
+    return failed
 
 
 def check_version(version: str) -> None:

@@ -11,7 +11,6 @@ as well, or the disk or another program takes its time, the queue is better, and
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Sequence
 from math import inf
@@ -40,53 +39,70 @@ class Writer:
 
     def __init__(self, path: Path, key: tuple[int, int]) -> None:
         self.key, self.stores = key, 0
-        self._patience, self._is_patient = patiently(), True
+        self._patience, self._thread = patiently(), threading.get_ident()
         # Opened here and not in the thread: what is wrong with the file is said to whoever opens it.
         self.connection = open_writer(path, self._wait)
         self.cursor = self.connection.cursor()
+        """Kept, since making one takes longer than many a statement; after an error there is another."""
         self._turn = threading.Lock()
         self.lane: Lane[apsw.Connection, Job] = Lane(
-            lambda: self.connection, apsw.Connection.close, self._work, threads=1, most=MOST_TOGETHER
+            lambda: self.connection, self._close, self._work, threads=1, most=MOST_TOGETHER
         )
         self._took_s, self._came_at, self._visitor, self._in_a_row = inf, -inf, "", 0
 
-    async def write(self, job: Job, visitor: str = "", *, is_small: bool = False) -> Any:
+    async def write(self, job: Job, visitor: str = "") -> Any:
         """Do a job in a transaction, and return when it is on the disk. One visitor does one thing after the other."""
-        if is_small:
-            if self._in_a_row >= MOST_IN_A_ROW:
-                self._in_a_row = 0
-                await asyncio.sleep(0)
-            now = perf_counter()
-            is_alone = visitor == self._visitor or now - self._came_at > ALONE_S
-            if is_alone and self._took_s <= QUICK_S and self.lane.is_empty and self._turn.acquire(False):
-                try:
-                    return self._write_here(job, visitor, now)
-                except apsw.BusyError:
-                    pass  # another program writes, which takes longer than a quick disk does: the thread waits for it
         self._visitor, self._came_at, self._in_a_row = visitor, perf_counter(), 0
         return await self.lane.visit(job)
 
-    def _write_here(self, job: Job, visitor: str, now: float) -> Any:
-        self._is_patient = False
+    def makes_room(self) -> bool:
+        """Whether so much was written on the spot that others must have their turn; from now on it counts anew."""
+        is_much = self._in_a_row >= MOST_IN_A_ROW
+        if is_much:
+            self._in_a_row = 0
+        return is_much
+
+    def write_here(self, job: Job, visitor: str) -> Any:
+        """Likewise, on the spot; None, and nothing is done, where that would hold up anybody."""
+        now = perf_counter()
+        if (
+            self._took_s > QUICK_S
+            or self._in_a_row >= MOST_IN_A_ROW
+            or (visitor != self._visitor and now - self._came_at <= ALONE_S)
+            or not self.lane.is_free
+            or not self._turn.acquire(False)
+        ):
+            return None
         try:
             result = commit(self.cursor, job)
+        except apsw.BusyError:
+            return None  # another program writes, which takes longer than a quick disk does: the thread waits for it
+        except BaseException:
+            self.cursor = self.connection.cursor()
+            raise
         finally:
-            self._is_patient = True
             self._turn.release()
         self._visitor, self._came_at, self._in_a_row = visitor, perf_counter(), self._in_a_row + 1
         self._took_s = self._came_at - now
         return result
 
     def _work(self, _: apsw.Connection, jobs: Sequence[Job]) -> list[Told]:
+        self._thread = threading.get_ident()
         with self._turn:
             start = perf_counter()
             told = commit_all(self.cursor, jobs)
+            if any(one.error for one in told):
+                self.cursor = self.connection.cursor()
             self._took_s = perf_counter() - start
         return told
 
+    def _close(self, connection: apsw.Connection) -> None:
+        with self._turn:
+            connection.close()
+
     def _wait(self, times: int) -> bool:
-        """Wait for another program that writes, unless the event loop would wait with us."""
-        return self._is_patient and self._patience(times)
+        """Wait for another program that writes, in the writer's own thread: elsewhere an event loop would wait with us."""
+        return threading.get_ident() == self._thread and self._patience(times)
 
 
 _writers: Final[dict[tuple[int, int], Writer]] = {}

@@ -44,6 +44,12 @@ from refold.store.failpoints import reach
 from refold.store.transactions import Driver
 
 
+def committed(head: Head) -> Head:
+    """Where a branch is, once that is on the disk."""
+    reach("commit.after_commit")
+    return head
+
+
 class SqlStore:
     """Conversations in a database."""
 
@@ -71,12 +77,7 @@ class SqlStore:
         return await self._driver.read_at_once(reading.outline, owner, conversation)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        head = await self._commit(seen, batch)
-        reach("commit.after_commit")
-        return head
-
-    async def _commit(self, seen: Head, batch: Batch) -> Head:
-        return await self._write(committing.commit, seen, batch, rows.with_words)
+        return committed(await self._write(committing.commit, seen, batch, rows.with_words))
 
     async def messages(
         self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None

@@ -108,5 +108,5 @@ async def test_a_large_file_is_written_anew_when_it_is_asked_for(store, tmp_path
 async def test_a_file_that_others_keep_busy_is_not_said_to_be_written_anew(store, monkeypatch):
     monkeypatch.setattr(sqlite_file, "READER_PATIENCE_MS", 20)
     await say(store, await begin(store), "kraken")
-    with held_up(store), pytest.raises(StoreError, match="in the way"):
+    with held_up(store), pytest.raises(StoreError, match="locked"):
         await store.vacuum()

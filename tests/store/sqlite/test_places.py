@@ -14,7 +14,7 @@ from refold.store import queries
 from refold.store.sqlite import SqliteStore
 from refold.store.sqlite_append import plain
 from refold.store.words import scope
-from tests.contract.talks import ANNA, begin, first_session, message, new_head, read, say
+from tests.contract.talks import ANNA, BORIS, begin, first_session, message, new_head, read, say
 from tests.store.sqlite.inside import writer_of
 
 BEFORE = "0009_place"
@@ -130,12 +130,14 @@ async def test_branches_that_are_written_to_in_turns_are_read_each_by_itself(sto
     assert await store.check() == []
 
 
-async def test_a_message_whose_branch_is_gone_is_a_fault(store):
+async def test_a_message_whose_branch_is_gone_is_a_fault_and_in_nobody_s_way(store):
     await say(store, await begin(store), "a", "b")
     connection = writer_of(store)
     connection.execute("DROP TRIGGER branch_takes_its_messages")
     await store.delete(ANNA, "talk")
+    await say(store, await begin(store, "other", BORIS), "a storm")
 
+    assert [hit.seq for hit in await store.search(BORIS, "storm")] == [0]
     assert [fault for fault in await store.check() if "branch that is not there" in fault] == [
         f"message {seq} is of a branch that is not there" for seq in (0, 1)
     ]

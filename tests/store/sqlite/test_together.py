@@ -86,6 +86,17 @@ async def test_whoever_is_told_of_success_finds_it_on_the_disk(store):
     assert found == [[(1,)]] * MANY
 
 
+async def test_all_who_wait_for_another_program_give_up_together(store, monkeypatch):
+    """Each by itself would wait as long again."""
+    heads, waits = [await begin(store, f"talk{number}") for number in range(MANY)], []
+    monkeypatch.setattr(store._file._writer, "_patience", lambda times: bool(waits.append(times)))
+    with held_up(store):
+        found = await asyncio.gather(*(say(store, head, "hello") for head in heads), return_exceptions=True)
+
+    assert {type(one) for one in found} == {StoreError}
+    assert len(waits) <= 4
+
+
 async def test_where_the_commit_fails_nobody_is_told_of_success(store):
     heads = [await begin(store, f"talk{number}") for number in range(5)]
     writer_of(store).set_commit_hook(lambda: True)  # every commit is turned into an error

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from refold.model.errors import StoreError
 from refold.store import sqlite_writer
 from refold.store.sqlite import SMALL_BYTES, SqliteStore
 from refold.store.sqlite_writer import ALONE_S, MOST_IN_A_ROW, QUICK_S
@@ -91,7 +92,8 @@ async def test_a_disk_that_takes_its_time_holds_up_its_own_thread_only(store, pl
 
 
 async def test_others_have_their_turn_while_somebody_writes_without_a_pause(store, places):
-    head, turns = await begin(store), []
+    head, turns = await say(store, await begin(store), "hello"), []
+    places.clear()
 
     async def wait_for_a_turn() -> None:
         turns.append(len(places))
@@ -99,11 +101,25 @@ async def test_others_have_their_turn_while_somebody_writes_without_a_pause(stor
     waiting = asyncio.create_task(wait_for_a_turn())
     for _ in range(MOST_IN_A_ROW + 2):
         head = await say(store, head, "hello")
-    await waiting
 
-    assert len(turns) == 1
-    assert turns[0] <= MOST_IN_A_ROW + 2
-    assert places[1:].count("there") == 1
+    assert waiting.done()
+    assert turns == [MOST_IN_A_ROW]
+    assert set(places) == {"here"}, "they make room and go on where they were"
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+async def test_who_makes_room_while_the_store_is_closed_is_told_so(tmp_path, clock, is_quick):
+    store = await SqliteStore.open(tmp_path / "closing.db")
+    head = await say(store, await begin(store), "hello")
+    writer = store._file._writer
+    writer._in_a_row, writer._took_s = MOST_IN_A_ROW, 0.0 if is_quick else 2 * QUICK_S
+    saying = asyncio.create_task(say(store, head, "late"))
+    await asyncio.sleep(0)  # it makes room for others
+    store._file._is_closed = True
+    store._file._close()
+
+    with pytest.raises(StoreError, match="closed"):
+        await asyncio.wait_for(saying, 5)
 
 
 async def test_the_event_loop_does_not_wait_for_another_program(store, places, clock):

@@ -10,7 +10,10 @@ FROM (
     FROM words
     WHERE words MATCH :match AND (
         :line = '[]' OR EXISTS (
-            SELECT 1 FROM line WHERE line.branch = words.rowid >> 32 AND words.rowid & 4294967295 < line.stop
+            SELECT 1
+            FROM indexed
+            CROSS JOIN line ON line.branch = indexed.message >> 32 AND indexed.message & 4294967295 < line.stop
+            WHERE indexed.id = words.rowid
         )
     )
     LIMIT :considered

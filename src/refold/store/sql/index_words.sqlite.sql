@@ -1,2 +1,3 @@
 -- Take the words of a message, whoever its owner is, into the index.
-INSERT INTO words (rowid, scope, text) VALUES (:id, :scope, :words)
+INSERT INTO indexed (message) VALUES (:id);
+INSERT INTO words (rowid, scope, text) VALUES (last_insert_rowid(), :scope, :words)

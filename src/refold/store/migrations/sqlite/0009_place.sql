@@ -29,6 +29,16 @@ SELECT
 FROM branch
 JOIN message ON message.owner = branch.owner AND message.branch = branch.id
 ORDER BY branch.ordinal, message.seq;
+-- Which message a row of the index is about, in the order in which they were taken up: the newest come last.
+CREATE TABLE indexed (
+    id INTEGER PRIMARY KEY,
+    message INTEGER NOT NULL UNIQUE
+) STRICT;
+INSERT INTO indexed (id, message)
+SELECT words_docsize.id, (branch.ordinal << 32) + message.seq
+FROM words_docsize
+CROSS JOIN message ON message.id = words_docsize.id
+CROSS JOIN branch ON branch.owner = message.owner AND branch.id = message.branch;
 DROP TABLE message;
 ALTER TABLE placed RENAME TO message;
 CREATE UNIQUE INDEX message_key ON message (branch, key) WHERE key <> '';
@@ -38,12 +48,11 @@ CREATE TABLE waiting (
     branch INTEGER PRIMARY KEY,
     seq INTEGER NOT NULL
 ) STRICT;
-INSERT INTO waiting (branch, seq) SELECT branch, min(seq) FROM message WHERE is_findable GROUP BY branch;
+INSERT INTO waiting (branch, seq)
+SELECT branch, min(seq) FROM message
+WHERE is_findable AND NOT EXISTS (SELECT 1 FROM indexed WHERE indexed.message = message.id)
+GROUP BY branch;
 DROP TABLE unindexed;
-DROP TABLE words;
-CREATE VIRTUAL TABLE words USING fts5 (
-    scope, text, content = '', contentless_delete = 1, tokenize = "unicode61 remove_diacritics 0 categories 'L* N* M* Co'"
-);
 
 -- A branch is as long as the number of its last message says: a row less to write for every message, and no second truth.
 CREATE VIEW head AS
@@ -79,7 +88,8 @@ BEGIN
 END;
 CREATE TRIGGER message_words_go AFTER DELETE ON message
 BEGIN
-    DELETE FROM words WHERE rowid = OLD.id;
+    DELETE FROM words WHERE rowid = (SELECT id FROM indexed WHERE message = OLD.id);
+    DELETE FROM indexed WHERE message = OLD.id;
 END;
 CREATE TRIGGER branch_takes_its_messages AFTER DELETE ON branch
 BEGIN
