@@ -14,6 +14,7 @@ from refold.store.queries import _spell, load, migrations, statements
 STORE = Path(refold.store.__file__).parent
 FILES = sorted((STORE / "sql").glob("*.sql"))
 OF_NOBODY = {"list_migrations", "has_migrations", "add_migration", "begin_migrating", "settle_connection"}
+OF_NOBODY |= {"note_deletion", "last_deletion", "forget_deletions"}
 """Statements about the database itself."""
 OF_ANYBODY = {
     "find_key_owner": "the owner is the answer",

@@ -7,6 +7,7 @@ own and wait for nobody.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,7 +20,7 @@ import apsw
 from refold.core.words import spaced
 from refold.model.errors import StoreError
 from refold.ports.store import Batch, Head, Hit
-from refold.store import committing, migrate, rows
+from refold.store import committing, migrate, purging, rows
 from refold.store.lane import Ended, Lane, Told, attempt
 from refold.store.sqlite_append import append, plain
 from refold.store.sqlite_commit import run, run_at_once
@@ -31,6 +32,8 @@ from refold.store.sqlstore import SqlStore, committed
 from refold.store.transactions import Dialect, P, T, Transaction
 from refold.store.words import said, scope
 
+_log = logging.getLogger("refold")
+
 READERS = 4
 """Threads that read: a long search leaves others free, and an idle one costs next to nothing."""
 MERGED_PAGES = 200
@@ -41,6 +44,8 @@ MOST_WORDS, MOST_BYTES = 128, 262_144
 """Messages that it takes up in one transaction, and bytes: some milliseconds, in which others wait to write."""
 SMALL_BYTES = 32_768
 """What a commit may hold to be small: copying it takes less time than the disk does."""
+PATIENCE_MS = 5_000
+"""How long a deletion waits for others to let the file be cleared."""
 MOST_NOTED = 1_000
 """Sessions of which it is remembered when they were used: more are not in use within a second."""
 MOST_WIPED = 64_000_000
@@ -190,12 +195,12 @@ class SqliteStore(SqlStore):
         return await super().search(owner, query, conversation=conversation, branch=branch, limit=limit)
 
     async def delete(self, owner: str, conversation: str = "") -> int:
-        deleted = await super().delete(owner, conversation)
+        deleted = await self._write(_noting, purging.delete, owner, conversation)
         await self._wipe()
         return deleted
 
     async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
-        deleted = await super().expire(owner, before, keep)
+        deleted = await self._write(_noting, purging.expire, owner, before, keep)
         if deleted:  # it is asked every hour, and the whole index would be written anew for nothing
             await self._wipe()
         return deleted
@@ -217,7 +222,7 @@ class SqliteStore(SqlStore):
             StoreError: others are in the way, or there is no room for it.
         """
         before = self._file.path.stat().st_size
-        if error := await self._file.look(lambda _: wipe(self._file.path)):
+        if error := await self._clear(inf, PATIENCE_MS):
             raise in_our_words(error, self._file.path)
         return before, self._file.path.stat().st_size
 
@@ -226,11 +231,15 @@ class SqliteStore(SqlStore):
         return await self._file.look(lambda _: find_faults(self._file.path))
 
     async def _index(self, more_than: int) -> None:
-        """Have the index take up what waits. Where it cannot now, a search will see to it, and say why."""
+        """Have the index take up what waits, and end what a deletion left. Where it cannot now, a search will see to the one, and the
+        next time to the other.
+        """
         try:
             with suppress(StoreError):
                 if await self._file.read(_is_behind, more_than):
                     await self._catch_up()
+                if await self._file.read(_last_deletion):
+                    await self._clear(MOST_WIPED, 0)
         finally:
             self._indexing = None
 
@@ -239,13 +248,25 @@ class SqliteStore(SqlStore):
             pass
 
     async def _wipe(self) -> None:
-        """Bring what was deleted out of the index of words, in steps that let others write between, and out of the file and its log."""
+        """Bring what was deleted out of memory and out of the file."""
         self._noted.clear()
-        pages = -MERGED_PAGES
+        if await self._clear(MOST_WIPED, PATIENCE_MS):
+            _log.warning(
+                "others use the database: what was deleted is overwritten in its file when they are done"
+            )
+
+    async def _clear(self, most_bytes: float, patience_ms: int) -> apsw.Error | None:
+        """Bring what was deleted out of the index of words, in steps that let others write between, and out of the file and its log.
+
+        It was noted together with the deletion, so whoever is stopped in the middle has left it to the next.
+        """
+        last, pages = await self._file.read(_last_deletion), -MERGED_PAGES
         while await self._file.write(_merge, pages):
             pages = MERGED_PAGES
-        # It is deleted: where the file cannot be written anew now, the next time will do.
-        await self._file.look(lambda _: wipe(self._file.path, most_bytes=MOST_WIPED))
+        failed = await self._file.look(lambda _: wipe(self._file.path, most_bytes, patience_ms))
+        if last and failed is None:
+            await self._file.write(_forget_deletions, last)
+        return failed
 
 
 def _take_in(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bool]:
@@ -259,6 +280,21 @@ def _is_small(batch: Batch) -> bool:
     said = sum(len(one.body) for one in batch.messages)
     beside = sum(len(call.reply) + len(call.receipt) for call in batch.calls) + sum(map(len, batch.blobs))
     return said + beside + len(batch.notes or b"") <= SMALL_BYTES
+
+
+def _noting(begin: Callable[P, Transaction[int]], *args: P.args, **kwargs: P.kwargs) -> Transaction[int]:
+    """Delete, and note in the same transaction that the file is to be cleared of it."""
+    if deleted := (yield from begin(*args, **kwargs)):
+        yield "note_deletion", {}
+    return deleted
+
+
+def _last_deletion() -> Transaction[int]:
+    return (yield "last_deletion", {})[0][0] or 0
+
+
+def _forget_deletions(number: int) -> Transaction[None]:
+    yield "forget_deletions", {"number": number}
 
 
 def _is_behind(by: int) -> Transaction[bool]:

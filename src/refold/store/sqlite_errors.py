@@ -40,7 +40,11 @@ _REASONS: tuple[tuple[type[apsw.Error], str, str], ...] = (
         "see that the disk is healthy, and try again",
     ),
     (apsw.TooBigError, "A message is larger than the database can hold", "send media by reference instead"),
-    (apsw.SQLError, "The database does not have the tables of this program", "run `refold db upgrade`"),
+    (
+        apsw.SQLError,
+        "The database does not have the tables of this program",
+        "start the program again: a newer one may have brought the database up to date meanwhile",
+    ),
 )
 
 

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from math import inf
 from pathlib import Path
 from random import uniform
 
@@ -81,14 +80,14 @@ def open_reader(path: Path) -> apsw.Connection:
     return connection
 
 
-def wipe(path: Path, most_bytes: float = inf) -> apsw.Error | None:
+def wipe(path: Path, most_bytes: float, patience_ms: int) -> apsw.Error | None:
     """Write a file anew if it is no larger than that, and empty its log; what was in the way, if anything.
 
     What is deleted is overwritten where it was. But a row that SQLite has moved to another page leaves its bytes behind in the unused
     part of the first one, and only a file that is written anew is free of them.
     """
     connection, failed = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE), None
-    connection.set_busy_timeout(READER_PATIENCE_MS)
+    connection.set_busy_timeout(patience_ms)
     # A connection that has read nothing yet knows of no log.
     size = connection.pragma("page_count") * connection.pragma("page_size")
     connection.pragma("synchronous", "FULL")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 from msgspec import structs
 
 from refold.model.errors import StoreError
 from refold.ports.store import Batch
-from refold.store import sqlite, sqlite_file
+from refold.store import sqlite
+from refold.store.sqlite import WORDS_TOGETHER, SqliteStore
 from tests.contract.talks import (
     ANNA,
     BORIS,
@@ -23,7 +28,6 @@ from tests.contract.talks import (
     summary,
 )
 from tests.store.sqlite.inside import writer_of
-from tests.store.sqlite.test_together import held_up
 
 
 def bytes_on_disk(folder: Path) -> bytes:
@@ -105,8 +109,69 @@ async def test_a_large_file_is_written_anew_when_it_is_asked_for(store, tmp_path
     assert await store.check() == []
 
 
-async def test_a_file_that_others_keep_busy_is_not_said_to_be_written_anew(store, monkeypatch):
-    monkeypatch.setattr(sqlite_file, "READER_PATIENCE_MS", 20)
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Another program reads, so that the log cannot be emptied."""
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM message").fetchall()
+    yield
+    other.close()
+
+
+async def indexed(store: SqliteStore) -> None:
+    if store._indexing:
+        await asyncio.wait({store._indexing})
+
+
+async def test_a_file_that_others_keep_busy_is_not_said_to_be_written_anew(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "PATIENCE_MS", 20)
     await say(store, await begin(store), "kraken")
-    with held_up(store), pytest.raises(StoreError, match="locked"):
+    with reading(tmp_path / "a.db"), pytest.raises(StoreError, match="locked"):
         await store.vacuum()
+
+
+@pytest.mark.parametrize("ends", ["vacuum", "a message", "a deletion"])
+async def test_what_a_program_that_was_stopped_has_left_is_cleared_by_the_next(
+    store, tmp_path, monkeypatch, ends
+):
+    await say(store, await begin(store, "kraken"), "the kraken " * 900)
+    await say(store, await begin(store), "walrus")
+    await store.search(ANNA, "kraken")
+    monkeypatch.setattr(SqliteStore, "_wipe", stopped)
+    with pytest.raises(asyncio.CancelledError):
+        await store.delete(ANNA, "kraken")
+    monkeypatch.undo()
+    await store.close()
+    assert b"kraken" in bytes_on_disk(tmp_path), "its words are in the index still"
+
+    later = await SqliteStore.open(tmp_path / "a.db")
+    if ends == "vacuum":
+        await later.vacuum()
+    elif ends == "a message":
+        await say(later, await later.head(ANNA, "talk"), "and on")
+        await indexed(later)
+    else:
+        await later.delete(ANNA, "talk")
+    assert b"kraken" not in bytes_on_disk(tmp_path)
+    assert writer_of(later).execute("SELECT * FROM deletion").fetchall() == []
+    await later.close()
+
+
+async def stopped(_: SqliteStore) -> None:
+    raise asyncio.CancelledError
+
+
+async def test_what_others_still_read_is_cleared_when_they_are_done(store, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(sqlite, "PATIENCE_MS", 20)
+    await say(store, await begin(store, "kraken"), "the kraken " * 900)
+    head = await say(store, await begin(store), "walrus")
+    with reading(tmp_path / "a.db"):
+        assert await store.delete(ANNA, "kraken") == 1
+    assert "overwritten in its file when they are done" in caplog.text
+    assert b"kraken" in bytes_on_disk(tmp_path)
+    await indexed(store)
+
+    await say(store, head, *(f"walrus {number}" for number in range(WORDS_TOGETHER)))
+    await indexed(store)
+    assert b"kraken" not in bytes_on_disk(tmp_path)

@@ -54,6 +54,11 @@ WHERE is_findable AND NOT EXISTS (SELECT 1 FROM indexed WHERE indexed.message = 
 GROUP BY branch;
 DROP TABLE unindexed;
 
+-- Deletions of which something may still be in the file.
+CREATE TABLE deletion (
+    number INTEGER PRIMARY KEY
+) STRICT;
+
 -- A branch is as long as the number of its last message says: a row less to write for every message, and no second truth.
 CREATE VIEW head AS
 SELECT

@@ -1,0 +1,2 @@
+-- The last deletion of which something may still be in the file.
+SELECT max(number) FROM deletion
