@@ -250,9 +250,10 @@ class SqliteStore(SqlStore):
     async def _wipe(self) -> None:
         """Bring what was deleted out of memory and out of the file."""
         self._noted.clear()
-        if await self._clear(MOST_WIPED, PATIENCE_MS):
+        if failed := await self._clear(MOST_WIPED, PATIENCE_MS):
             _log.warning(
-                "others use the database: what was deleted is overwritten in its file when they are done"
+                "it is deleted, and some of it is still in the file (%s): the next program that deletes or says something clears it",
+                type(failed).__name__,
             )
 
     async def _clear(self, most_bytes: float, patience_ms: int) -> apsw.Error | None:
