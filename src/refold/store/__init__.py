@@ -18,13 +18,15 @@ The design in one page:
     words.py            the words of a text, the same for every store and for the query
     sqlite.py           the SQLite driver: one writer per file (sqlite_writer.py, lane.py), commits that share a disk write
                         (sqlite_commit.py), a message kept by one script (sqlite_append.py), files refused before they are
-                        touched (sqlite_file.py, network.py), backup and check (sqlite_copy.py), errors (sqlite_errors.py)
+                        touched (sqlite_file.py, network.py), what waits for the index and what was deleted
+                        (sqlite_upkeep.py), backup and check (sqlite_copy.py), errors (sqlite_errors.py)
     postgres.py         the PostgreSQL driver, a message kept in one statement (postgres_append.py), and errors
                         (postgres_errors.py)
     failpoints.py       named places where the durability tests kill the process
 
 Messages are appended and never changed: triggers refuse it, and refuse to delete one while its branch is there. A branch goes
-only when its conversation is gone, so a purge deletes conversations by name and the rest follows by foreign key. A message's
+only when its conversation is gone, so a purge deletes conversations by name and the rest follows by foreign key; in SQLite messages
+follow by a trigger, since they know their branch by their place alone: its ordinal and their number are their key. A message's
 session is the range that holds its number; no row is moved for it. All writers of a branch meet at its row: the first statement
 of a commit goes on only if its session, `next_seq`, `epoch` and `revision` are what the writer saw, and nobody else moves it
 until the commit. In SQLite, where one writes at a time anyway, `next_seq` is the number after the last message; in PostgreSQL it

@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from refold.core.words import spaced
 from refold.model.errors import StoreError
 from refold.ports.store import Batch, Head, Hit
-from refold.store import committing, migrate, purging, rows
+from refold.store import committing, migrate, rows
+from refold.store import sqlite_upkeep as upkeep
 from refold.store.lane import Ended, Lane, Told, attempt
 from refold.store.sqlite_append import append, plain
 from refold.store.sqlite_commit import run, run_at_once
@@ -30,7 +30,6 @@ from refold.store.sqlite_file import open_reader, wipe
 from refold.store.sqlite_writer import join, leave
 from refold.store.sqlstore import SqlStore, committed
 from refold.store.transactions import Dialect, P, T, Transaction
-from refold.store.words import said, scope
 
 _log = logging.getLogger("refold")
 
@@ -40,8 +39,6 @@ MERGED_PAGES = 200
 """Pages of the index that are written anew at a time: some milliseconds, so that nobody waits long for their turn."""
 WORDS_TOGETHER = 256
 """Messages after which the index takes up what is new: it costs as much for one as for some dozens."""
-MOST_WORDS, MOST_BYTES = 128, 262_144
-"""Messages that it takes up in one transaction, and bytes: some milliseconds, in which others wait to write."""
 SMALL_BYTES = 32_768
 """What a commit may hold to be small: copying it takes less time than the disk does."""
 PATIENCE_MS = 5_000
@@ -190,17 +187,18 @@ class SqliteStore(SqlStore):
     async def search(
         self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
     ) -> list[Hit]:
-        if await self._file.read(_is_behind, 0):
+        if await self._file.read(upkeep.is_behind, 0):
             await self._catch_up()
         return await super().search(owner, query, conversation=conversation, branch=branch, limit=limit)
 
     async def delete(self, owner: str, conversation: str = "") -> int:
-        deleted = await self._write(_noting, purging.delete, owner, conversation)
-        await self._wipe()
+        deleted = await self._write(upkeep.delete, owner, conversation)
+        if deleted or not conversation:  # an owner has more than conversations
+            await self._wipe()
         return deleted
 
     async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
-        deleted = await self._write(_noting, purging.expire, owner, before, keep)
+        deleted = await self._write(upkeep.expire, owner, before, keep)
         if deleted:  # it is asked every hour, and the whole index would be written anew for nothing
             await self._wipe()
         return deleted
@@ -236,15 +234,15 @@ class SqliteStore(SqlStore):
         """
         try:
             with suppress(StoreError):
-                if await self._file.read(_is_behind, more_than):
+                if await self._file.read(upkeep.is_behind, more_than):
                     await self._catch_up()
-                if await self._file.read(_last_deletion):
+                if await self._file.read(upkeep.last_deletion):
                     await self._clear(MOST_WIPED, 0)
         finally:
             self._indexing = None
 
     async def _catch_up(self) -> None:
-        while await self._file.write(_index_some):
+        while await self._file.write(upkeep.index_some):
             pass
 
     async def _wipe(self) -> None:
@@ -261,12 +259,12 @@ class SqliteStore(SqlStore):
 
         It was noted together with the deletion, so whoever is stopped in the middle has left it to the next.
         """
-        last, pages = await self._file.read(_last_deletion), -MERGED_PAGES
-        while await self._file.write(_merge, pages):
+        last, pages = await self._file.read(upkeep.last_deletion), -MERGED_PAGES
+        while await self._file.write(upkeep.merge, pages):
             pages = MERGED_PAGES
         failed = await self._file.look(lambda _: wipe(self._file.path, most_bytes, patience_ms))
         if last and failed is None:
-            await self._file.write(_forget_deletions, last)
+            await self._file.write(upkeep.forget_deletions, last)
         return failed
 
 
@@ -281,48 +279,3 @@ def _is_small(batch: Batch) -> bool:
     said = sum(len(one.body) for one in batch.messages)
     beside = sum(len(call.reply) + len(call.receipt) for call in batch.calls) + sum(map(len, batch.blobs))
     return said + beside + len(batch.notes or b"") <= SMALL_BYTES
-
-
-def _noting(begin: Callable[P, Transaction[int]], *args: P.args, **kwargs: P.kwargs) -> Transaction[int]:
-    """Delete, and note in the same transaction that the file is to be cleared of it."""
-    if deleted := (yield from begin(*args, **kwargs)):
-        yield "note_deletion", {}
-    return deleted
-
-
-def _last_deletion() -> Transaction[int]:
-    return (yield "last_deletion", {})[0][0] or 0
-
-
-def _forget_deletions(number: int) -> Transaction[None]:
-    yield "forget_deletions", {"number": number}
-
-
-def _is_behind(by: int) -> Transaction[bool]:
-    """Whether more than so many messages wait for the index."""
-    return bool((yield "has_unindexed", {"more_than": by}))
-
-
-def _index_some() -> Transaction[bool]:
-    """Take up some of what waits; is there more?"""
-    found = yield "list_unindexed", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
-    if not found:
-        return False
-    spelt = [
-        {"id": which, "scope": scope(owner, conversation), "words": words}
-        for owner, conversation, which, wire, body in found
-        if (words := spaced(said(wire, body)))
-    ]
-    yield "index_words", spelt
-    # The last of each branch: they come in the order of their branches.
-    yield "note_indexed", list({row[2] >> 32: {"id": row[2]} for row in found}.values())
-    return (yield from _is_behind(0))
-
-
-def _merge(pages: int) -> Transaction[bool]:
-    """Write some pages of the index anew, without what was deleted; is there more to do?"""
-    before = yield "count_changes", {}
-    yield "merge_words", {"pages": pages}
-    after = yield "count_changes", {}
-    # As SQLite documents it: fewer than two changes say that nothing was left to merge.
-    return bool(after[0][0] - before[0][0] >= 2)

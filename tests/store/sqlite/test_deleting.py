@@ -131,6 +131,15 @@ async def test_a_file_that_others_keep_busy_is_not_said_to_be_written_anew(store
         await store.vacuum()
 
 
+async def test_a_file_from_which_nothing_was_deleted_is_left_alone(store, monkeypatch):
+    monkeypatch.setattr(SqliteStore, "_wipe", stopped)
+    await say(store, await begin(store), "walrus")
+
+    assert await store.delete(ANNA, "kraken") == 0
+    assert await store.expire(ANNA, 0.0) == 0
+    assert writer_of(store).execute("SELECT * FROM deletion").fetchall() == []
+
+
 @pytest.mark.parametrize("ends", ["vacuum", "a message", "a deletion"])
 async def test_what_a_program_that_was_stopped_has_left_is_cleared_by_the_next(
     store, tmp_path, monkeypatch, ends

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from refold.model.errors import StoreError
 from refold.ports.store import Batch
-from refold.store.sqlite import MOST_BYTES, WORDS_TOGETHER, SqliteStore
+from refold.store.sqlite import WORDS_TOGETHER, SqliteStore
+from refold.store.sqlite_upkeep import MOST_BYTES
 from tests.contract.talks import (
     ANNA,
     begin,
