@@ -91,6 +91,50 @@ def test_what_is_damaged_is_left_out_of_an_export_and_what_is_not_whole_of_an_im
     assert again == {"imported": 0, "skipped": ["ferry"], "left_out": ["shifts"]}
 
 
+def test_a_message_that_was_changed_is_left_out_of_an_export_and_never_gets_a_new_digest(
+    kept, store, tmp_path
+):
+    path, other = tmp_path / "all.jsonl", f"sqlite://{tmp_path / 'other.db'}"
+    damage(store, "UPDATE message SET body = CAST(replace(CAST(body AS TEXT), 'At noon', 'At nine') AS BLOB)")
+    exported = kept("db", "export", str(path))
+
+    assert (exported.code, exported.err) == (
+        1,
+        "'ferry' was left out: the bytes of message 1 have changed\nexported 1 conversation\n",
+    )
+    assert b"At nine" not in path.read_bytes()
+    assert kept("db", "import", str(path), "--store", other).code == 1
+    assert names(kept, other) == ["shifts"]
+    assert kept("doctor", "--store", other).code == 0
+
+
+@pytest.mark.parametrize(
+    "part, instead, told",
+    [
+        ('"body":"{', '"body":"x{', "message 0 cannot be read"),
+        ('"format":"chat"', '"format":"klingon"', "message 0 is in a format that is not known"),
+        ('"tokens":', '"tokens":18446744073709551616', "line 4 of the archive cannot be read"),
+    ],
+    ids=["body", "format", "number"],
+)
+def test_what_could_not_be_read_again_is_left_out_of_an_import(kept, tmp_path, part, instead, told):
+    path, other = tmp_path / "all.jsonl", f"sqlite://{tmp_path / 'other.db'}"
+    kept("db", "export", str(path))
+    lines = path.read_text().splitlines(keepends=True)
+    assert '"role":"user"' in lines[3]
+    assert part in lines[3]
+    lines[3] = lines[3].replace(part, instead, 1)
+    path.write_text("".join(lines))
+    imported = kept("db", "import", str(path), "--store", other)
+
+    assert (imported.code, imported.err) == (
+        1,
+        f"'ferry' was left out: {told}\nimported 1 conversation\n",
+    )
+    assert names(kept, other) == ["shifts"]
+    assert kept("doctor", "--store", other).code == 0
+
+
 def test_on_a_terminal_each_conversation_is_counted_once(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     told = kept("db", "export", str(tmp_path / "all.jsonl")).err

@@ -57,6 +57,21 @@ def test_damage_is_found_and_explained(kept, store, rule, statement):
     assert all(one["means"] == RULES[one["rule"]] for one in found)
 
 
+@pytest.mark.parametrize(
+    "fields, what",
+    [
+        ("body = x'78'", "message 7 cannot be read"),
+        ("format = 'klingon'", "message 7 is in a format that is not known"),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_named(kept, store, fields, what):
+    damage(store, f"UPDATE message SET {fields} WHERE seq = 7")
+    looked = kept("doctor")
+
+    assert looked.code == 1
+    assert f": I-10: {what}\n  rule: {RULES['I-10']}\n  hint: restore it from a backup\n" in looked.out
+
+
 def test_looking_does_not_end_what_is_stuck(kept, store):
     kept("compact", "shifts", "--window", "12000")
     damage(store, DAMAGES["I-9"])

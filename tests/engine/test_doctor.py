@@ -85,6 +85,37 @@ async def test_a_summary_that_cannot_be_read_is_found_and_the_others_are_looked_
     ]
 
 
+UNREADABLE = {
+    "body": ({"body": b"x"}, "message 5 cannot be read"),
+    "no text": ({"body": b"\xff"}, "message 5 cannot be read"),
+    "shown": ({"shown": b""}, "message 5 cannot be read"),
+    "format": ({"format": "klingon"}, "message 5 is in a format that is not known"),
+    "other format": ({"format": "responses"}, "message 5 is not in the format of its conversation"),
+}
+
+
+@pytest.mark.parametrize("fields, what", UNREADABLE.values(), ids=UNREADABLE)
+async def test_a_message_that_cannot_be_read_is_found_by_its_number_and_once(fields, what):
+    store = MemoryStore()
+    shelf = await lived(store)
+    main, fork = shelf.heads.values()
+    assert fork.base_seq > 5  # it shares the message
+    rows = shelf.messages[main.branch]
+    rows[5] = structs.replace(rows[5], **fields)
+
+    assert [(one.rule, one.branch, one.what) for one in await engine(store).examine("chat")] == [
+        ("I-10", main.branch, what)
+    ]
+
+
+async def test_of_messages_that_were_stored_without_content_nothing_is_missing():
+    store = MemoryStore()
+    made = engine(store, keeps_content=False)
+    await (await made.conversation("chat")).add("a", {"role": "assistant", "content": "b"})
+
+    assert await made.examine("chat") == []
+
+
 @pytest.mark.parametrize("notes", [b"\xc1", b"\xa1\xff", b"\x93\x01"])
 async def test_notes_that_cannot_be_read_are_told_when_a_conversation_is_opened_and_spoil_no_list(notes):
     store = MemoryStore()

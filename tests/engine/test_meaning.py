@@ -77,6 +77,21 @@ async def test_nobody_waits_long_for_a_vector(monkeypatch, caplog):
     assert "TimeoutError" in caplog.text
 
 
+async def test_who_reads_the_log_learns_what_it_means_and_what_happens_next(caplog):
+    made = engine(MemoryStore(), embedder=Failing())
+    talk = await made.conversation("chat")
+    await talk.add("Where is the ship?", {"role": "assistant", "content": "In the harbour."})
+    await talk.new()
+    assert await made.find_sessions("harbour")
+    closing, looking = [one.getMessage() for one in caplog.records]
+
+    assert closing == (
+        "sessions without a vector: 1 (RuntimeError). They are found by their words meanwhile, and get one when a program opens"
+        " the store the next time"
+    )
+    assert looking == "this search goes by words and not by meaning (RuntimeError). The next one tries again"
+
+
 class Short(Subjects):
     async def embed(self, texts):
         return (await super().embed(texts))[1:]

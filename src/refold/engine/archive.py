@@ -10,11 +10,13 @@ What stays behind can be made again: the cache of paid summaries, what was learn
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
 
+from refold.engine.doctor import read_stored
 from refold.engine.instructions import inlined
 from refold.engine.notes import read_notes
 from refold.engine.rebuild import PAGE, Branch, Rebuild, broken
@@ -33,6 +35,8 @@ from refold.ports.store import (
 
 VERSION = 2
 EVERYTHING = 10**9
+LARGEST = 2**53
+"""No number in an archive is larger: databases hold more, so that they can add up a thousand of these."""
 
 T = TypeVar("T")
 Skip: TypeAlias = Callable[[str, str, StoreError], None]
@@ -145,11 +149,16 @@ async def _whole(store: Store, head: Head, change: Compaction) -> Compaction:
 
 
 async def _own_messages(store: Store, head: Head) -> AsyncIterator[Stored]:
+    """The messages of a branch, each as it came and of a kind that can be read again elsewhere."""
+    for seq in await store.damaged(head):
+        # In another store they would be taken for what was said.
+        raise Damaged(f"the bytes of message {seq} have changed")
     expected = head.base_seq
     while page := await store.messages(head, expected, head.next_seq, PAGE):
         for one in page:
             if one.seq != expected:
                 raise await _missing(store, head, expected)
+            read_stored(one, head)
             yield one
             expected += 1
     if expected < head.next_seq:
@@ -247,6 +256,7 @@ def _messages(branch: Branch, reading: _Reading) -> Iterator[Stored]:
         if line.stored.seq != seq:
             raise broken()
         one = line.stored if line.body is None else structs.replace(line.stored, body=line.body.encode())
+        read_stored(one, head)
         yield structs.replace(one, is_findable=seq not in sensitive)
 
 
@@ -276,7 +286,20 @@ class _Reading:
 
     def _advance(self) -> None:
         number, line = next(self._lines, (0, b""))
-        try:
-            self.line = _DECODE(line) if number else None
-        except msgspec.MsgspecError:
-            self.line = StoreError(f"line {number} of the archive cannot be read", hint="export it again")
+        self.line = _read(line, number) if number else None
+
+
+def _read(line: bytes, number: int) -> Line | StoreError:
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        found: Line = _DECODE(line)
+        if _fits(found):
+            return found
+    return StoreError(f"line {number} of the archive cannot be read", hint="export it again")
+
+
+def _fits(value: object) -> bool:
+    """Could every database hold the numbers in it?"""
+    if isinstance(value, int):
+        return abs(value) <= LARGEST
+    parts = structs.astuple(value) if isinstance(value, Struct) else value
+    return not isinstance(parts, tuple) or all(map(_fits, parts))

@@ -7,7 +7,7 @@ something, and for a user who asks.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from refold.engine.snapshot import summaries_in
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError, WireError
 from refold.model.message import Message
-from refold.ports.store import Compaction, Head, Outline, Session, Store
+from refold.ports.store import Compaction, Head, Outline, Session, Store, Stored
 from refold.wire.message import decode_message
 
 PAGE = 1_000
@@ -126,16 +126,19 @@ def _partition(case: _Case) -> Iterator[Finding]:
 
 
 async def _messages(store: Store, case: _Case) -> list[Finding]:
-    """I-3 and I-8, in one reading."""
+    """I-3, I-8 and I-10, in one reading."""
     head, found = case.head, list[Finding]()
     pairs, expected = _Pairs([one.first for one in case.live if one.kind == "compaction"]), 0
-    decode = _decoder(head)
     while page := await store.messages(head, expected, head.next_seq, PAGE):
         for one in page:
             if one.seq != expected:
                 found.append(case.finding("I-3", f"message {expected} is missing"))
             expected = one.seq + 1
-            pairs.look(one.seq, decode(one.body))
+            said = _said(one, head)
+            if not isinstance(said, Damaged):
+                pairs.look(one.seq, said)
+            elif one.seq >= head.base_seq:  # what is the base's is told about the base
+                found.append(case.finding("I-10", said.message, RESTORE))
     if expected != head.next_seq:
         found.append(case.finding("I-3", f"{head.next_seq} messages were counted, {expected} are there"))
     found += [one async for one in _uncounted(store, case)]
@@ -152,16 +155,32 @@ async def _uncounted(store: Store, case: _Case) -> AsyncIterator[Finding]:
             yield case.finding("I-3", f"{now.next_seq} messages were counted, and message {one.seq} is there")
 
 
-def _decoder(head: Head) -> Callable[[bytes], Message | None]:
-    dialect = DIALECTS.get(head.format)  # type: ignore[call-overload]
+def _said(one: Stored, head: Head) -> Message | Damaged | None:
+    if head.format not in DIALECTS:
+        return None  # that is told of the branch, not of each of its messages
+    try:
+        return read_stored(one, head)
+    except Damaged as error:
+        return error
 
-    def decode(body: bytes) -> Message | None:
-        try:
-            return decode_message(body, dialect) if body and dialect else None
-        except WireError:
-            return None  # whether the bytes are those that were stored is checked apart
 
-    return decode
+def read_stored(one: Stored, head: Head) -> Message | None:
+    """What a message of a branch says; None where nothing of it was kept.
+
+    Raises:
+        Damaged: it cannot be read, or what was shown of it cannot.
+    """
+    dialect = DIALECTS.get(one.format)  # type: ignore[call-overload]
+    if dialect is None:
+        raise Damaged(f"message {one.seq} is in a format that is not known")
+    if one.format != head.format:
+        raise Damaged(f"message {one.seq} is not in the format of its conversation")
+    try:
+        if one.shown is not None:
+            decode_message(one.shown, dialect)
+        return decode_message(one.body, dialect) if one.body else None
+    except WireError:
+        raise Damaged(f"message {one.seq} cannot be read") from None
 
 
 class _Pairs:
