@@ -2,6 +2,9 @@
 
 import asyncio
 import inspect
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -107,3 +110,38 @@ def test_an_engine_whose_settings_cannot_work_leaves_no_thread_behind(tmp_path):
     with pytest.raises(ConfigError):
         sync.Engine(f"sqlite:///{tmp_path}/talks.db", keep_days=-1)
     assert threading.active_count() == known
+
+
+FORKED = """
+import os, signal, sys
+from refold import sync
+from refold.model.errors import ConfigError
+
+with sync.Engine("memory:") as engine:
+    talk = engine.conversation("chat")
+    if child := os.fork():
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        talk.add("Still here?")
+        sys.exit(code)
+    signal.alarm(20)  # it must not outlive a test that fails
+    for act in (talk.context, engine.conversations, lambda: engine.store.owners()):
+        try:
+            act()
+        except ConfigError as error:
+            print(error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is nothing to fork with")
+def test_an_engine_from_before_a_fork_says_so_instead_of_waiting_for_a_thread_that_is_not_there():
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore:.*fork:DeprecationWarning", "-c", FORKED],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("this engine was opened in another process") == 3
+    assert done.stdout.count("hint: open one in the new process") == 3

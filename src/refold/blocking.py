@@ -7,6 +7,7 @@ loop running already, can wait for every act as for any other function.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
@@ -23,6 +24,7 @@ from refold.engine.memory import Memory
 from refold.engine.receipts import Receipt
 from refold.engine.sessions import Resumed
 from refold.keeping import Found
+from refold.model.errors import ConfigError
 from refold.model.tokens import Measurement
 from refold.ports.store import Call, Compaction, Listed, Session, Store, Written
 from refold.ports.summariser import Summariser, SummaryCache
@@ -33,14 +35,29 @@ T = TypeVar("T")
 
 
 class _Thread:
-    """A loop in the background, until it is closed."""
+    """A loop in the background, until it is closed, for the process that began it: no fork has its threads."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="refold", daemon=True)
         self._thread.start()
 
+    @property
+    def is_here(self) -> bool:
+        return self._process == os.getpid()
+
     def run(self, act: Coroutine[Any, Any, T]) -> T:
+        """
+        Raises:
+            ConfigError: it runs in another process, of which this one is a fork.
+        """
+        if not self.is_here:
+            act.close()
+            raise ConfigError(
+                "this engine was opened in another process, before a fork",
+                hint="open one in the new process and none before it is forked, or have multiprocessing start it by `spawn`",
+            )
         return asyncio.run_coroutine_threadsafe(act, self._loop).result()
 
     def close(self) -> None:
@@ -226,6 +243,8 @@ class Engine:
         return self._thread.run(self._engine.examine(name))
 
     def close(self) -> None:
+        if not self._thread.is_here:
+            return  # it is the other process's, which goes on with it
         self._thread.run(self._engine.close())
         self._thread.close()
 

@@ -233,7 +233,7 @@ class TestOutput:
         code, out, err = refold("compact", str(AGENT), "--window", "8000", "--output", str(target))
 
         assert (code, out) == (2, "")
-        assert err == f"error: {target} cannot be written: No such file or directory\n"
+        assert err.startswith(f"error: {target} cannot be written: No such file or directory\nhint: ")
 
 
 class TestDiff:

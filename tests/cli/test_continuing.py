@@ -10,6 +10,7 @@ import pytest
 from refold.keeping import Engine
 from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream, say
+from tests.embedder import Subjects
 
 TEXT = (
     "## Goal\nThe complaint from the harbour office.\n## Progress\n### Done\nThe board was mended.\n"
@@ -64,6 +65,70 @@ def test_the_open_session_is_none_that_could_be_resumed(kept, words):
     assert "hint: " in told.err
     (only,) = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
     assert "no session that can be resumed" in kept("resume", "shifts", only["id"]).err
+
+
+def wrong(which: str) -> str:
+    """An id that differs in its last letter."""
+    return which[:7] + ("d" if which[7] == "c" else "c")
+
+
+@pytest.mark.parametrize("spelled", [wrong, lambda which: which[:8] + "x", lambda _: "facade"])
+def test_an_id_that_is_none_changes_nothing_and_those_that_there_are_are_listed(kept, spelled):
+    closed = [begun_anew(kept)["closed"] for _ in range(2)]
+    before = kept("sessions", "shifts", "--json").out
+    what = spelled(closed[0])
+    told = kept("resume", "shifts", what)
+
+    assert (told.code, told.out) == (2, "")
+    assert f"no session of 'shifts' has an id that begins with '{what}', and nobody said it" in told.err
+    assert f"hint: those that can be resumed: {closed[1][:8]}, {closed[0][:8]};" in told.err
+    assert kept("sessions", "shifts", "--json").out == before
+
+
+def test_an_id_where_nothing_can_be_resumed_says_so(kept):
+    told = kept("resume", "shifts", "0123456789abcdef")
+
+    assert told.code == 2
+    assert "hint: no earlier one can be resumed" in told.err
+
+
+@pytest.mark.parametrize("words", ["qwrtzpsdf", "zzzznothing", "zzzznothing xylophone"])
+def test_words_that_nobody_said_change_nothing(kept, words):
+    begun_anew(kept)
+    before = kept("sessions", "shifts", "--json").out
+    told = kept("resume", "shifts", words)
+
+    assert (told.code, told.out) == (2, "")
+    assert f"no earlier session of 'shifts' fits '{words}': nobody said that there" in told.err
+    assert "hint: " in told.err
+    assert kept("sessions", "shifts", "--json").out == before
+
+
+def test_what_is_only_close_in_meaning_is_offered_and_not_taken(kept, monkeypatch):
+    monkeypatch.setattr("refold.cli.stored.installed", Subjects)
+    closed = begun_anew(kept)["closed"]
+    told = kept("resume", "shifts", "ships")
+
+    assert (told.code, told.out) == (2, "")
+    assert (
+        f"hint: closest in meaning is {closed[:8]}; `refold resume shifts {closed[:8]}` goes on with it"
+        in told.err
+    )
+    assert kept("search", "--sessions", "ships", "--in", "shifts").out.splitlines()[1].startswith(closed[:8])
+    assert kept("resume", "shifts", closed[:8]).code == 0
+
+
+@pytest.mark.feature("L3")
+def test_words_that_were_said_go_before_what_is_closer_in_meaning(kept, monkeypatch, tmp_path):
+    monkeypatch.setattr("refold.cli.stored.installed", Subjects)
+    begun_anew(kept)
+    more = tmp_path / "more.json"
+    more.write_text('[{"role": "user", "content": "facade"}, {"role": "assistant", "content": "I see."}]')
+    assert kept("import", str(more), "--as", "shifts", "--append").code == 0
+    closed = begun_anew(kept)["closed"]
+
+    for words in ("facade", "ships facade"):
+        assert json.loads(kept("resume", "shifts", words, "--json").out)["target"] == closed
 
 
 @pytest.mark.feature("L3")

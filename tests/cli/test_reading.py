@@ -90,3 +90,41 @@ def test_formats_have_names():
     assert find_dialect("responses") is RESPONSES
     with pytest.raises(ConfigError, match="use one of: chat, responses, anthropic"):
         find_dialect("Chat")
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (b"", "a list of messages"),
+        (b" \n", "a list of messages"),
+        (b"\xe9t\xe9", "text in UTF-8"),
+        (b"\xff\xfe[\x00]\x00", "iconv -f UTF-16 -t UTF-8"),
+        (b"\x1f\x8b\x08\x00", "gunzip"),
+        (b"[1, 2, 3]", "objects with a role"),
+        (b'{"messages": 7}', "objects with a role"),
+        (b'"text"', "objects with a role"),
+        (b'{"messages": [', "cut short"),
+        (b"Dear Sir or Madam", "mend the JSON"),
+        (b'{"role": "user", "content": "a"}\nhello\n', "mend the JSON"),
+        (b'{"role": "user", "content": "a"}\n{"role": "us\n', "cut short"),
+    ],
+)
+def test_whatever_is_wrong_with_a_file_there_is_a_hint(data, hint):
+    with pytest.raises(WireError) as caught:
+        decode(data, "a.json", limit=LIMIT)
+
+    assert hint in caught.value.hint
+
+
+def test_a_hint_that_knows_better_stays():
+    with pytest.raises(WireError) as caught:
+        decode(b"{}", "a.json", limit=LIMIT)
+
+    assert caught.value.hint == "give a request body, a list of messages, or one message per line"
+
+
+def test_what_may_not_be_read_has_a_hint(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        read_bytes(f"{tmp_path}/a\0b", limit=LIMIT)
+
+    assert caught.value.hint

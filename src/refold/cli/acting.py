@@ -201,7 +201,7 @@ def resume(
         str,
         typer.Argument(
             metavar="[SESSION|TEXT]",
-            help="Its id, or words that were said in it, or about it. Without it the latest are listed.",
+            help="Its id, or words that were said in it. Without it the latest are listed.",
             show_default=False,
         ),
     ] = "",
@@ -217,8 +217,9 @@ def resume(
 ) -> int:
     """Go on with an earlier session of a conversation: all that it showed where that fits the window, else its summary.
 
-    A new session begins with it; the earlier one stays as it is. Given words, it is the session that fits them best. The first
-    letters of an id are enough. With neither, the latest sessions that can be resumed are listed, and nothing is changed.
+    A new session begins with it; the earlier one stays as it is. Given words, it is the session that fits them best of those in
+    which they were said; where nobody said any, nothing is changed. The first letters of an id are enough. With neither, the
+    latest sessions that can be resumed are listed, and nothing is changed.
     """
     from refold.cli import continuing, folding, sizing
     from refold.cli.stored import Place

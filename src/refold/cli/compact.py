@@ -296,4 +296,7 @@ def _save(body: bytes, target: str) -> None:
         Path(target).write_bytes(body)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a path"
-        raise ConfigError(f"{output.plain(target)} cannot be written: {reason}") from error
+        raise ConfigError(
+            f"{output.plain(target)} cannot be written: {reason}",
+            hint="see that its folder is there, can be written and has room",
+        ) from error

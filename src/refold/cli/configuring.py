@@ -31,7 +31,10 @@ def init(*, for_user: bool, force: bool) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path.resolve(), commented())
     except OSError as error:
-        raise ConfigError(f"{plain(str(path))} cannot be written: {error.strerror}") from None
+        raise ConfigError(
+            f"{plain(str(path))} cannot be written: {error.strerror}",
+            hint="see that its folder can be written and has room",
+        ) from None
     output.write(f"{plain(str(path))}\n")
     return 0
 

@@ -1,10 +1,14 @@
 """`refold new` and `refold resume`: begin anew, or go on with an earlier session.
 
 One idea: a session is never reopened. Both commands close the open one and open another, and say how to get back, since nothing is
-lost by either.
+lost by either. What is gone on with was named or spoken of: what is only close in meaning is offered, and never taken.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from refold.cli import output, stored
 from refold.cli.columns import short
@@ -23,6 +27,7 @@ RECENT = 20
 """Sessions that are listed: about as many as are seen at once; words find the others."""
 LEAST_ID = 4
 """Letters by which a session is taken to be named: fewer are more likely a word."""
+_LIKE_AN_ID = re.compile(r"[0-9a-f]{6}\S*", re.IGNORECASE)
 
 
 def new(place: Place, name: str, order: Order) -> int:
@@ -85,7 +90,7 @@ def _count(name: str, number: int) -> str:
 
 
 async def _wanted(engine: Engine, head: Head, what: str) -> Session:
-    """The session that is named, or else the one that the words fit best, among those that can be resumed.
+    """The session that is named, or else the one that fits best of those in which the words were said, if it can be resumed.
 
     Raises:
         NotFound: there is none.
@@ -95,13 +100,36 @@ async def _wanted(engine: Engine, head: Head, what: str) -> Session:
     if len(what) >= LEAST_ID and any(one.id.startswith(what) for one in known):
         return stored.the_one([*able.values()], what, "session that can be resumed")
     found = await engine.find_sessions(what, name=head.conversation, limit=len(known))
-    fitting = [able[one.id] for _, one in found if one.id in able]
-    if not fitting:
-        raise NotFound(
-            f"no earlier session of {plain(head.conversation)!r} fits {plain(what)!r}",
-            hint=f"`refold resume {plain(head.conversation)}` lists those that can be; the open one goes on by itself",
-        )
-    return fitting[0]
+    near = [one.id for _, one in found if one.id in able]
+    found = await engine.find_sessions(what, name=head.conversation, limit=len(known), by_meaning=False)
+    said = {one.id for _, one in found}
+    for which in near:
+        if which in said:
+            return able[which]
+    if not said and _LIKE_AN_ID.fullmatch(what):
+        raise _no_id(head.conversation, what, reversed(able))
+    raise _unsaid(head.conversation, what, near)
+
+
+def _no_id(name: str, what: str, able: Iterable[str]) -> NotFound:
+    """Nothing is called so; `able` are the ids of those that can be resumed."""
+    ids = ", ".join(short(which) for which in islice(able, RECENT))
+    tells = f"those that can be resumed: {ids}; `refold resume {plain(name)}` tells more of them"
+    return NotFound(
+        f"no session of {plain(name)!r} has an id that begins with {plain(what)!r}, and nobody said it",
+        hint=tells if ids else "no earlier one can be resumed; the open one goes on by itself",
+    )
+
+
+def _unsaid(name: str, what: str, near: Sequence[str]) -> NotFound:
+    """Nobody spoke of it; `near` are the ids of sessions that were about something like it, the closest first."""
+    which = short(near[0]) if near else ""
+    offered = f"closest in meaning is {which}; `refold resume {plain(name)} {which}` goes on with it"
+    lists = f"`refold resume {plain(name)}` lists those that can be; the open one goes on by itself"
+    return NotFound(
+        f"no earlier session of {plain(name)!r} fits {plain(what)!r}: nobody said that there",
+        hint=offered if near else lists,
+    )
 
 
 async def _tell_summary(engine: Engine, closed: str, order: Order) -> None:

@@ -20,9 +20,13 @@ from refold.cli import output, stored
 from refold.cli.output import plain, plural
 from refold.cli.reading import STDIN
 from refold.engine.archive import pack, unpack
-from refold.model.errors import ConfigError
+from refold.model.errors import ConfigError, StoreError
 from refold.ports.store import Store
 from refold.store.place import open_store
+
+DAMAGE = frozenset({"CorruptError", "NotADBError"})
+"""What SQLite calls a file that is not what it was. By name: the module that has the errors is an extra."""
+RESTORE = "hint: put a backup in its place, such as one that `refold db backup` has made"
 
 
 @runtime_checkable
@@ -66,15 +70,26 @@ def check(url: str, *, as_json: bool) -> int:
             raise ConfigError(
                 "this kind of store is checked by its server", hint="`refold doctor` looks at what it holds"
             )
-        found = await store.check()
-        if as_json:
-            output.write_json({"faults": found})
-        else:
-            output.write("".join(f"{plain(one)}\n" for one in found))
-            output.note(f"{plural(len(found), 'fault')}" if found else "no faults")
-        return 1 if found else 0
+        return _list_faults(await store.check(), as_json=as_json)
 
-    return _with_store(url, act)
+    try:
+        return _with_store(url, act)
+    except StoreError as error:
+        if type(error.__cause__).__name__ not in DAMAGE:
+            raise
+        # It cannot even be opened: that is what was to be found out.
+        return _list_faults([error.message], as_json=as_json)
+
+
+def _list_faults(found: Sequence[str], *, as_json: bool) -> int:
+    if as_json:
+        output.write_json({"faults": found})
+    else:
+        output.write("".join(f"{plain(one)}\n" for one in found))
+        output.note(plural(len(found), "fault") if found else "no faults")
+    if found:
+        output.note(RESTORE)
+    return 1 if found else 0
 
 
 def backup(url: str, path: str, *, as_json: bool) -> int:
@@ -185,7 +200,10 @@ def _new_file(path: str) -> Iterator[BinaryIO]:
             yield file
         partial.rename(target)
     except OSError as error:
-        raise ConfigError(f"{plain(path)} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"{plain(path)} cannot be written: {error.strerror}",
+            hint="see that its folder is there, can be written and has room",
+        ) from error
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)

@@ -63,7 +63,7 @@ def read_features(root: Path) -> tuple[Feature, ...]:
         table = tomllib.loads((root / "features.toml").read_text(encoding="utf-8"))
         entries = msgspec.convert(table, dict[str, _Entry])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ConfigError(f"features.toml cannot be read: {error}") from error
+        raise ConfigError(f"features.toml cannot be read: {error}", hint="mend the file there") from error
     proofs = find_proofs(root)
     return tuple(
         Feature(key, entry.title, entry.done, entry.closes, proofs.get(key, ()))

@@ -134,7 +134,9 @@ def guarded() -> Iterator[None]:
         sys.exit(CLOSED_PIPE)
     except OSError as error:
         _discard_stdout()
-        raise ConfigError(f"the output cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"the output cannot be written: {error.strerror}", hint="see that there is room where it goes"
+        ) from error
 
 
 def _discard_stdout() -> None:

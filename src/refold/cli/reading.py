@@ -1,6 +1,6 @@
 """Get a transcript in: from a file or stdin, never more than the limit.
 
-One idea: whatever cannot be read ends in one typed error that names the file and, inside of it, the place.
+One idea: whatever cannot be read ends in one typed error that names the file and, inside of it, the place, with what to do about it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from refold.model.errors import BodyTooLarge, ConfigError, WireError
 from refold.wire import Request, decode_transcript
 
 STDIN = "-"
+_KINDS = "give a request body, a list of messages, one message per line, or the log of an agent"
+_PACKED = b"\x1f\x8b"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_bytes(path: str, *, limit: int) -> bytes:
@@ -52,7 +55,32 @@ def decode(data: bytes, path: str, *, format_name: str = "", limit: int) -> Requ
     try:
         return decode_transcript(data, dialect, max_body_bytes=limit)
     except WireError as error:
-        raise type(error)(f"{shown_name(path)}: {error.message}", hint=error.hint) from None
+        hint = error.hint or hint_for(data, error.message)
+        raise type(error)(f"{shown_name(path)}: {error.message}", hint=hint) from None
+
+
+def hint_for(data: bytes, message: str) -> str:
+    """What to do about data that is no conversation, where the message alone does not say it."""
+    if data.startswith(_PACKED):
+        return "unpack it first: gunzip -c FILE | refold ... -"
+    if not _is_text(data):
+        named = "UTF-16" if data.startswith(_UTF16) else "LATIN1"
+        return f"a transcript is text in UTF-8; another encoding is turned into it by: iconv -f {named} -t UTF-8 FILE"
+    if not data.strip():
+        return _KINDS
+    if "truncated" in message:
+        return "it is cut short: copy or write it again, whole"
+    if "malformed" in message:
+        return f"mend the JSON there, if it is meant to be some; {_KINDS}"
+    return f"messages are objects with a role; {_KINDS}, and name its format with --format"
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def find_dialect(name: str) -> Dialect | None:
@@ -93,4 +121,6 @@ def _unreadable(path: str, error: OSError | ValueError) -> ConfigError:
     if isinstance(error, IsADirectoryError):
         return ConfigError(f"{name} is a directory", hint="give the path of one transcript")
     reason = error.strerror if isinstance(error, OSError) else "not a path"
-    return ConfigError(f"{name} cannot be read: {reason}")
+    return ConfigError(
+        f"{name} cannot be read: {reason}", hint="give the path of a transcript that you may read"
+    )

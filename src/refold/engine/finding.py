@@ -50,11 +50,11 @@ async def _told(store: Store, owner: str, words: str, name: str) -> list[Named]:
 
 async def _near(store: Store, owner: str, meaning: Meaning, words: str, name: str) -> list[Named]:
     """Closed sessions whose summaries mean something like it."""
-    vectors = await meaning.vectors([words])
-    if not vectors:
+    vector = await meaning.sought(words)
+    if not vector:
         return []
     return await store.nearest(
-        owner, meaning.name, vectors[0], conversation=name, limit=NEAREST, least=meaning.least
+        owner, meaning.name, vector, conversation=name, limit=NEAREST, least=meaning.least
     )
 
 

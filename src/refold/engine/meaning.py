@@ -29,6 +29,11 @@ MOST_AT_ONCE = 128
 PAGE = 32
 """Texts of one question: few enough for every provider."""
 NOTHING: frozenset[str] = frozenset()
+_CLOSED = (
+    "sessions without a vector: %d (%s). They are found by their words meanwhile, and get one when a program opens"
+    " the store the next time"
+)
+_SOUGHT = "this search goes by words and not by meaning (%s). The next one tries again"
 
 
 class Meaning:
@@ -66,25 +71,36 @@ class Meaning:
         if self._embedder is None or not closing:
             return ()
         texts = [written.summary.text for _, written in closing]
-        vectors = await self.vectors([redact(text, known={*known, *values_of(user(text))}) for text in texts])
+        try:
+            vectors = await self._vectors(
+                [redact(text, known={*known, *values_of(user(text))}) for text in texts]
+            )
+        except Exception as error:  # noqa: BLE001 - whatever an embedder may raise, the conversation goes on
+            _log.warning(_CLOSED, len(texts), type(error).__name__)
+            return ()
         return tuple(
             Embedding(session=session, summary=written.id, name=self.name, vector=vector, at=at)
             for (session, written), vector in zip(closing, vectors, strict=False)
         )
 
-    async def vectors(self, texts: list[str]) -> list[bytes]:
-        """A vector for each of the texts, or nothing."""
-        if self._embedder is None or not texts:
-            return []
-        if texts != self._last[0]:
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    found = await self._embedder.embed(texts)
-                if len(found) != len(texts):
-                    raise ValueError  # noqa: TRY301 - as if it had failed
-            except Exception as error:  # noqa: BLE001 - whatever an embedder may raise, the conversation goes on
-                _log.warning("no vectors for %d summaries: %s", len(texts), type(error).__name__)
-                return []
+    async def sought(self, words: str) -> bytes:
+        """The vector of what somebody looks for; empty where there is none to be had."""
+        if self._embedder is None:
+            return b""
+        try:
+            (vector,) = await self._vectors([words])
+        except Exception as error:  # noqa: BLE001 - words find something all the same
+            _log.warning(_SOUGHT, type(error).__name__)
+            return b""
+        return vector
+
+    async def _vectors(self, texts: list[str]) -> list[bytes]:
+        """A vector for each of the texts."""
+        if self._embedder is not None and texts != self._last[0]:
+            async with asyncio.timeout(PATIENCE_S):
+                found = await self._embedder.embed(texts)
+            if len(found) != len(texts):
+                raise ValueError  # as if it had failed
             self._last = texts, found
         return self._last[1]
 
