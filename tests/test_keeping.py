@@ -296,3 +296,11 @@ async def test_a_found_message_is_told_with_its_handle():
     (found,) = await made.search("zebras")
     assert (found.conversation, found.handle) == ("chat", "#m0")
     assert re.search("zebras", found.text)
+
+
+@pytest.mark.parametrize("name", ["", " ", "\t", "   "])
+async def test_a_conversation_has_a_name_that_can_be_seen(name):
+    with pytest.raises(ConfigError, match="name of a conversation") as refused:
+        await Engine(MemoryStore()).conversation(name)
+
+    assert "not only spaces" in refused.value.hint

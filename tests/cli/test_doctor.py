@@ -99,3 +99,17 @@ def test_what_is_damaged_ends_no_command_without_a_word_and_no_other_conversatio
         assert told.code in {0, 2}
         assert "refold doctor" in told.err or told.code == 0
     assert kept("import", "examples/support-chat.anthropic.json", "--as", "new").code == 0
+
+
+@pytest.mark.parametrize("fields", ["body = x'78'", "format = 'klingon'"])
+def test_whoever_comes_to_a_message_that_cannot_be_read_is_told_which_it_is_and_what_to_do(
+    kept, store, fields
+):
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, f"UPDATE message SET {fields} WHERE seq = 7")
+
+    for command in (["show"], ["show", "--json"], ["export"], ["recall", "#m7"]):
+        told = kept(command[0], "shifts", *command[1:])
+        assert told.code == 2
+        assert told.err.startswith("error: message 7 ")
+        assert "hint: run `refold doctor`" in told.err

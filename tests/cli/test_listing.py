@@ -8,6 +8,7 @@ import json
 import pytest
 
 from refold import Engine
+from refold.cli.columns import when
 
 
 def test_the_latest_conversation_comes_first_with_its_sizes(kept):
@@ -103,3 +104,9 @@ def test_a_conversation_is_listed_by_its_first_question_where_it_has_no_title(ke
 
     assert table[1].endswith("  We have a complaint from the harbour office in Vik. On th...")
     assert [line.split()[0] for line in kept("conversations", "complaint").out.splitlines()[1:]] == ["shifts"]
+
+
+@pytest.mark.parametrize("at", [0.0, 1e12, 1e300, -1e300, float("inf"), float("nan")])
+def test_a_time_that_cannot_be_is_a_dash(at):
+    assert when(at) == "-"
+    assert when(1_700_000_000.0).startswith("2023-11-1")

@@ -29,8 +29,11 @@ def _line(row: Sequence[str], widths: Sequence[int], is_number: Sequence[bool]) 
 
 
 def when(at: float) -> str:
-    """A time on the clock of whoever reads it; a dash where none is known."""
-    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M") if at else "-"
+    """A time on the clock of whoever reads it; a dash where none is known, or none that could be."""
+    try:
+        return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M") if at else "-"
+    except (OverflowError, OSError, ValueError):
+        return "-"  # no calendar goes so far
 
 
 def short(which: str) -> str:

@@ -16,12 +16,12 @@ from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.core.stages.shown import handle_of
+from refold.engine.doctor import read_stored
 from refold.keeping import Engine
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, NotFound
 from refold.model.message import Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from refold.ports.store import Call, Head, Stored
-from refold.wire.message import decode_message
 from refold.wire.plain import read_message
 
 PAGE = 500
@@ -64,11 +64,11 @@ async def _show_said(engine: Engine, head: Head, order: Order) -> int:
         first, last = session.first, head.next_seq if session.last is None else session.last
     pages = _pages(engine, head, first, last)
     if order.as_json:
-        found = [_document(one) async for page in pages for one in page]
+        found = [_document(one, head) async for page in pages for one in page]
         output.write_json({"conversation": head.conversation, "format": head.format, "messages": found})
         return 0
     async for page in pages:
-        output.write("".join(_entry(one) for one in page))
+        output.write("".join(_entry(one, head) for one in page))
     output.note(f"{plural(max(0, last - first), 'message')}; `refold recall` gives one of them by its handle")
     return 0
 
@@ -79,23 +79,24 @@ async def _pages(engine: Engine, head: Head, first: int, last: int) -> AsyncIter
         first = page[-1].seq + 1
 
 
-def _document(one: Stored) -> dict[str, object]:
+def _document(one: Stored, head: Head) -> dict[str, object]:
+    message = read_stored(one, head)
     return {
         "seq": one.seq,
         "handle": handle_of(one.seq),
         "role": one.role,
         "tokens": one.tokens,
         "at": one.at,
-        "message": msgspec.json.decode(one.body) if one.body else None,
+        "message": None if message is None else msgspec.json.decode(one.body),
     }
 
 
-def _entry(one: Stored) -> str:
-    head = f"{handle_of(one.seq)}  {one.role}  {plural(one.tokens, 'token')}  {when(one.at)}"
-    if not one.body:
-        return f"{head}\n{INDENT}[the content was not kept]\n\n"
-    message = decode_message(one.body, DIALECTS[one.format])  # type: ignore[index]
-    return f"{head}\n{told(message)}\n"
+def _entry(one: Stored, head: Head) -> str:
+    message = read_stored(one, head)
+    about = f"{handle_of(one.seq)}  {one.role}  {plural(one.tokens, 'token')}  {when(one.at)}"
+    if message is None:
+        return f"{about}\n{INDENT}[the content was not kept]\n\n"
+    return f"{about}\n{told(message)}\n"
 
 
 def told(message: Message) -> str:

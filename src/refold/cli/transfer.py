@@ -16,6 +16,7 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import Place
 from refold.cli.telling import PAGE
 from refold.core.pairs import repair
+from refold.engine.doctor import read_stored
 from refold.engine.instructions import fields_of
 from refold.keeping import Engine
 from refold.model.dialect import DIALECTS, Dialect
@@ -151,7 +152,7 @@ async def _bodies(engine: Engine, head: Head) -> AsyncIterator[bytes]:
     first = 0
     while page := await engine.store.messages(head, first, head.next_seq, PAGE):
         for one in page:
-            if not one.body:
+            if read_stored(one, head) is None:
                 raise StoreError(
                     "what was said in this conversation was not kept", hint="it was stored without content"
                 )

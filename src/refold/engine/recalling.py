@@ -15,6 +15,7 @@ from refold.core.stages.shown import part_of
 from refold.core.summary.alike import excerpt, holds, knows
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.search import find
+from refold.engine.doctor import read_stored
 from refold.engine.journal import Journal, decoder
 from refold.engine.lookup import Place, place_of, retrieve
 from refold.engine.memory import Memory
@@ -37,6 +38,7 @@ async def recall(journal: Journal, memory: Memory, handle: str) -> Message | Sum
 
     Raises:
         NotFound: there is no such original.
+        Damaged: it cannot be read.
     """
     place = place_of(handle)
     if place.kind == "s":
@@ -44,11 +46,11 @@ async def recall(journal: Journal, memory: Memory, handle: str) -> Message | Sum
     if place.number >= memory.folded.origin:
         return retrieve(handle, memory.folded)
     found = await journal.store.pick(journal.seen, [place.number])
-    if not found or not found[0].body:
+    message = read_stored(found[0], journal.seen) if found else None
+    if message is None:
         raise NotFound(
             f"message {place.number} is not kept", hint="it was stored without content, or deleted"
         )
-    message = decoder(memory)(found[0].body)
     if place.part is None:
         return message
     part = part_of(message, place.part)

@@ -8,11 +8,13 @@ job whose asker went away before its turn came is left out; one that has begun i
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -47,6 +49,19 @@ def attempt(job: Callable[[], T]) -> Told:
         return Told(error=error)
 
 
+_lanes: WeakSet[Lane[Any, Any]] = WeakSet()
+
+
+def _end_all() -> None:
+    """In a process that was forked none of the threads is there: whoever comes is told so, and waits for nobody."""
+    for lane in _lanes:
+        lane.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_end_all)
+
+
 class Lane(Generic[C, J]):
     """A queue and its threads. `connect` is called in each of them when it has its first job, `leave` when it ends.
 
@@ -65,6 +80,7 @@ class Lane(Generic[C, J]):
         self._connect, self._leave, self._work, self._most = connect, leave, work, most
         self._entries: SimpleQueue[_Entry[J] | None] = SimpleQueue()
         self._is_closed, self._door = False, threading.Lock()
+        _lanes.add(self)
         # Daemons: a program that forgets to close a store must still be able to end.
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
         for thread in self._threads:
@@ -87,6 +103,10 @@ class Lane(Generic[C, J]):
                 raise Ended
             self._entries.put(_Entry(job, loop, outcome))
         return await outcome
+
+    def abandon(self) -> None:
+        """End without a word to the threads, which are not there."""
+        self._is_closed, self._door = True, threading.Lock()
 
     def close(self) -> None:
         """Finish what is in the queue, and end."""

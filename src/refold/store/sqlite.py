@@ -180,8 +180,9 @@ class SqliteStore(SqlStore):
         return committed(head)
 
     async def close(self) -> None:
-        if self._indexing is not None:
-            await asyncio.wait({self._indexing})
+        indexing = self._indexing
+        if indexing is not None and indexing.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({indexing})
         await super().close()
 
     async def search(

@@ -11,6 +11,7 @@ as well, or the disk or another program takes its time, the queue is better, and
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from math import inf
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 import apsw
 
+from refold.model.errors import StoreError
 from refold.store.lane import Lane, Told
 from refold.store.sqlite_commit import Job, commit, commit_all
 from refold.store.sqlite_file import open_writer, patiently, prepare
@@ -38,7 +40,7 @@ class Writer:
     """The queue of a file, and the connection behind it."""
 
     def __init__(self, path: Path, key: tuple[int, int]) -> None:
-        self.key, self.stores = key, 0
+        self.key, self.stores, self.process = key, 0, os.getpid()
         self._patience, self._thread = patiently(), threading.get_ident()
         # Opened here and not in the thread: what is wrong with the file is said to whoever opens it.
         self.connection = open_writer(path, self._wait)
@@ -110,18 +112,30 @@ _writers_lock: Final = threading.Lock()
 
 
 def join(path: Path) -> Writer:
-    """The writer of a file: the one that is there, or a new one."""
+    """The writer of a file: the one that is there, or a new one.
+
+    Raises:
+        StoreError: it cannot be opened, or was open when this process was forked.
+    """
     prepare(path)
     with _writers_lock:
         status = path.stat()
         key = (status.st_dev, status.st_ino)
         writer = _writers.get(key) or Writer(path, key)
+        if writer.process != os.getpid():
+            # SQLite takes the locks of the process before for its own, and they are not: what is written would be lost.
+            raise StoreError(
+                f"The database was open when this process was forked: {path}",
+                hint="open it after forking only, or start processes by spawn",
+            )
         _writers[key] = writer
         writer.stores += 1
         return writer
 
 
 def leave(writer: Writer) -> None:
+    if writer.process != os.getpid():
+        return
     with _writers_lock:
         writer.stores -= 1
         if not writer.stores:

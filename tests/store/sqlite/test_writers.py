@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import PIPE
 
@@ -211,3 +212,56 @@ async def test_one_open_store_serves_several_event_loops(store):
     head = await asyncio.to_thread(lambda: asyncio.run(say(store, head, "from another loop")))
 
     assert await read(store, head) == ["from another loop"]
+
+
+FORKER = """
+import asyncio, os, sys
+from pathlib import Path
+from refold.model.errors import StoreError
+from refold.store.sqlite import SqliteStore
+from tests.contract.talks import ANNA, begin, read, say
+
+async def tried(act):
+    try:
+        await asyncio.wait_for(act, 10)
+        return "done"
+    except StoreError as error:
+        return error.message.split(":")[0]
+
+async def child(store, head, path):
+    told = [await tried(say(store, head, "lost")), await tried(store.search(ANNA, "hello"))]
+    told.append(await tried(SqliteStore.open(path)))
+    await store.close()
+    other = await SqliteStore.open(path.with_name("other.db"))
+    await say(other, await begin(other), "of its own")
+    await other.close()
+    return told
+
+async def main(path):
+    store = await SqliteStore.open(path)
+    head = await say(store, await begin(store), "hello")
+    return store, head
+
+path = Path(sys.argv[1])
+loop = asyncio.new_event_loop()
+store, head = loop.run_until_complete(main(path))
+if not os.fork():
+    print(*asyncio.new_event_loop().run_until_complete(child(store, head, path)), sep="; ", flush=True)
+    os._exit(0)
+os.wait()
+head = loop.run_until_complete(say(store, head, "and on"))
+print(*loop.run_until_complete(read(store, head)), sep="; ", flush=True)
+loop.run_until_complete(store.close())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+async def test_a_process_that_was_forked_is_told_that_the_file_is_another_s(tmp_path):
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FORKER, str(tmp_path / "a.db"), stdout=PIPE
+    )
+    out, _ = await asyncio.wait_for(running.communicate(), 60)
+
+    closed, forked = "The store is closed.", "The database was open when this process was forked"
+    assert out.decode().splitlines() == [f"{closed}; {closed}; {forked}", "hello; and on"]
+    assert (tmp_path / "other.db").exists()
