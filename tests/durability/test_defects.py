@@ -78,20 +78,20 @@ def numbers_from_a_sequence(patch: pytest.MonkeyPatch, store: SqliteStore) -> No
 
 def switch_in_two_commits(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     """The session is closed, and the power fails before the next one is opened."""
-    commit = SqlStore.commit
+    commit = SqliteStore.commit
 
     def close(head: Head, first: int) -> Transaction[None]:
         closing = {"owner": head.owner, "id": head.session, "last": first, "at": 0.0, "summary": ""}
         yield "close_session", closing
 
-    async def torn(self: SqlStore, seen: Head, batch: Batch) -> Head:
+    async def torn(self: SqliteStore, seen: Head, batch: Batch) -> Head:
         opened = [change.opens for change in batch.changes if change.opens]
         if not opened:
             return await commit(self, seen, batch)
         await self._write(close, seen, opened[0].first)
         raise PowerFailure
 
-    patch.setattr(SqlStore, "commit", torn)
+    patch.setattr(SqliteStore, "commit", torn)
 
 
 def tail_from_a_snapshot(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
