@@ -16,6 +16,7 @@ NAMES = (
         "commit.after_embeddings",
         "commit.after_commit",
         "append.before_commit",
+        "here.before_commit",
         "claim.before_commit",
         "claim.after_commit",
         "reply.before_commit",

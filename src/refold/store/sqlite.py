@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import apsw
+from msgspec import structs
 
 from refold.model.errors import StoreError
 from refold.ports.store import Batch, Head, Hit
 from refold.store import committing, migrate, rows
 from refold.store import sqlite_upkeep as upkeep
 from refold.store.lane import Ended, Lane, Told, attempt
-from refold.store.sqlite_append import append, plain
-from refold.store.sqlite_commit import run, run_at_once
+from refold.store.queries import load
+from refold.store.sqlite_append import Asked, append, plain
+from refold.store.sqlite_commit import Job, run, run_at_once
 from refold.store.sqlite_copy import copy_to, find_faults
 from refold.store.sqlite_errors import in_our_words
 from refold.store.sqlite_file import open_reader, wipe
-from refold.store.sqlite_writer import join, leave
+from refold.store.sqlite_writer import Script, join, leave
 from refold.store.sqlstore import SqlStore, committed
 from refold.store.transactions import Dialect, P, T, Transaction
 
@@ -63,6 +65,8 @@ class SqliteDriver:
             partial(open_reader, self.path), apsw.Connection.close, _read_one, threads=READERS, most=1
         )
         self._is_closed = False
+        self.here: Callable[[Job | Script, str], Any] = self._writer.write_here
+        """Do something small in a transaction on the spot; None, and nothing is done, where that would hold up anybody."""
 
     async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.look(lambda connection: run(connection, begin(*args, **kwargs)))
@@ -74,25 +78,19 @@ class SqliteDriver:
         return await self.do(lambda cursor: run(cursor, begin(*args, **kwargs)))
 
     async def do(self, job: Callable[[apsw.Cursor], T], visitor: str = "", *, is_small: bool = False) -> T:
-        """Do something in a transaction that writes; who has done much on the spot makes room for others before going on there."""
-        if is_small and self._writer.makes_room():
-            await asyncio.sleep(0)
-            if (done := self.do_here(job, visitor)) is not None:
-                return done
-        if self._is_closed:
-            raise closed()
+        """Do something in a transaction that writes: what is small on the spot, where that holds up nobody. Who has done much there
+        makes room for others before going on.
+        """
         try:
+            if is_small:
+                if self._writer.makes_room():
+                    await asyncio.sleep(0)
+                if (done := self.here(job, visitor)) is not None:
+                    return done  # type: ignore[no-any-return]
+            if self._is_closed:
+                raise closed()
             return await self._writer.write(job, visitor)  # type: ignore[no-any-return]
         except (apsw.Error, UnicodeEncodeError, Ended) as error:
-            raise self._told(error) from error
-
-    def do_here(self, job: Callable[[apsw.Cursor], T], visitor: str) -> T | None:
-        """Do something small in a transaction on the spot; None, and nothing is done, where that would hold up anybody."""
-        if self._is_closed:
-            raise closed()
-        try:
-            return self._writer.write_here(job, visitor)  # type: ignore[no-any-return]
-        except (apsw.Error, UnicodeEncodeError) as error:
             raise self._told(error) from error
 
     async def look(self, job: Callable[[apsw.Connection], T]) -> T:
@@ -106,7 +104,7 @@ class SqliteDriver:
 
     async def close(self) -> None:
         if not self._is_closed:
-            self._is_closed = True
+            self._is_closed, self.here = True, _nowhere
             await asyncio.to_thread(self._close)
 
     def _told(self, error: apsw.Error | UnicodeEncodeError | Ended) -> StoreError:
@@ -124,6 +122,10 @@ def closed() -> StoreError:
     return StoreError("The store is closed.", hint="open it again")
 
 
+def _nowhere(_: Job | Script, __: str) -> None:
+    raise closed()
+
+
 def _read_one(connection: apsw.Connection, jobs: Sequence[Read]) -> list[Told]:
     return [attempt(partial(job, connection)) for job in jobs]
 
@@ -133,7 +135,7 @@ class SqliteStore(SqlStore):
 
     def __init__(self, driver: SqliteDriver) -> None:
         super().__init__(driver)
-        self._file = driver
+        self._file, self._statements = driver, load("sqlite")
         # The first message looks for what earlier programs left, which is taken up if it is enough.
         self._said = self._left = WORDS_TOGETHER - 1
         self._indexing: asyncio.Task[None] | None = None
@@ -157,27 +159,34 @@ class SqliteStore(SqlStore):
         return cls(driver)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        if (asked := plain(seen, batch)) is None:
-            job: Callable[[apsw.Cursor], tuple[Head, bool]] = partial(_take_in, seen, batch)
-            is_small = _is_small(batch)
+        asked, kept = plain(seen, batch), None
+        # The time in the database never goes back: within a second of what is noted there is nothing but the message to write.
+        if asked is not None and batch.at < self._noted.get((seen.owner, seen.session), -inf) + 1:
+            try:  # noqa: SIM105 - making an object for it takes longer than the rest
+                kept = self._file.here((self._statements["append_message"], asked), seen.branch)
+            except apsw.Error:
+                pass  # why not is found out on the long way
+        if kept is None:
+            head = await self._take_in(seen, batch, asked)
         else:
-            # The time in the database never goes back: within a second of what is noted there is nothing to ask for.
-            noted_at = self._noted.get((seen.owner, seen.session), -inf)
-            job = partial(append, seen, asked, batch.at if batch.at >= noted_at + 1 else None)
-            is_small = len(batch.messages[0].body) <= SMALL_BYTES
-        done = self._file.do_here(job, seen.branch) if is_small else None
-        if done is None:
-            done = await self._file.do(job, seen.branch, is_small=is_small)
-        head, is_noted = done
-        if is_noted:
-            if len(self._noted) >= MOST_NOTED:
-                self._noted.clear()
-            self._noted[seen.owner, seen.session] = batch.at
+            head = structs.replace(seen, next_seq=seen.next_seq + 1)
         self._said += len(batch.messages)
         if self._said >= WORDS_TOGETHER and self._indexing is None:
             self._indexing = asyncio.create_task(self._index(more_than=self._left))
             self._said = self._left = 0
         return committed(head)
+
+    async def _take_in(self, seen: Head, batch: Batch, asked: Asked | None) -> Head:
+        if asked is None:
+            job: Callable[[apsw.Cursor], tuple[Head, bool]] = partial(_take_whole, seen, batch)
+        else:
+            job = partial(append, seen, asked, batch.at)
+        head, is_noted = await self._file.do(job, seen.branch, is_small=_is_small(batch))
+        if is_noted:
+            if len(self._noted) >= MOST_NOTED:
+                self._noted.clear()
+            self._noted[seen.owner, seen.session] = batch.at
+        return head
 
     async def close(self) -> None:
         indexing = self._indexing
@@ -269,7 +278,7 @@ class SqliteStore(SqlStore):
         return failed
 
 
-def _take_in(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bool]:
+def _take_whole(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bool]:
     return run(cursor, committing.commit(seen, batch, rows.of_message)), False
 
 

@@ -37,15 +37,13 @@ def plain(seen: Head, batch: Batch) -> Asked | None:
     )  # fmt: skip
 
 
-def append(seen: Head, asked: Asked, at: float | None, cursor: apsw.Cursor) -> tuple[Head, bool]:
-    """Run the script. With a time, note when the conversation was last used; was that another second?"""
-    statements, is_noted = load("sqlite"), False
+def append(seen: Head, asked: Asked, at: float, cursor: apsw.Cursor) -> tuple[Head, bool]:
+    """Run the script, and note when the conversation was last used; was that another second?"""
     try:
-        cursor.execute(statements["append_message"], asked)
+        cursor.execute(load("sqlite")["append_message"], asked)
     except apsw.ConstraintError:
         run(cursor, refuse(seen))
-    if at is not None:
-        place = {"at": at, "owner": seen.owner, "conversation": seen.conversation}
-        is_noted = bool(cursor.execute(statements["touch_conversation"], place).fetchall())
+    place = {"at": at, "owner": seen.owner, "conversation": seen.conversation}
+    is_noted = cursor.execute(load("sqlite")["touch_conversation"], place).fetchall()
     reach("append.before_commit")
-    return structs.replace(seen, next_seq=seen.next_seq + 1), is_noted
+    return structs.replace(seen, next_seq=seen.next_seq + 1), bool(is_noted)

@@ -49,11 +49,15 @@ def commit(cursor: apsw.Cursor, job: Callable[[apsw.Cursor], T]) -> T:
         result = job(cursor)
         cursor.execute("COMMIT")
     except BaseException:
-        # A full disk makes SQLite roll back by itself, and then there is nothing left to roll back.
-        if cursor.connection.in_transaction:
-            cursor.connection.execute("ROLLBACK")  # the cursor itself may be in the middle of a script
+        roll_back(cursor.connection)  # the cursor itself may be in the middle of a script
         raise
     return result
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    # A full disk makes SQLite roll back by itself, and then there is nothing left to roll back.
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
 
 
 def commit_all(cursor: apsw.Cursor, jobs: Sequence[Job]) -> list[Told]:
