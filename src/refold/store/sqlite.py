@@ -164,8 +164,8 @@ class SqliteStore(SqlStore):
         if asked is not None and batch.at < self._noted.get((seen.owner, seen.session), -inf) + 1:
             try:  # noqa: SIM105 - making an object for it takes longer than the rest
                 kept = self._file.here((self._statements["append_message"], asked), seen.branch)
-            except apsw.Error:
-                pass  # why not is found out on the long way
+            except (apsw.Error, UnicodeEncodeError):
+                pass  # nothing was kept: the long way comes upon the same, and says what it is
         if kept is None:
             head = await self._take_in(seen, batch, asked)
         else:

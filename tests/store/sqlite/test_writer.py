@@ -7,12 +7,14 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 
-from refold.model.errors import StoreError
+from refold.model.errors import Conflict, StoreError
+from refold.ports.store import Batch
 from refold.store import sqlite_writer
 from refold.store.sqlite import SMALL_BYTES, SqliteStore
 from refold.store.sqlite_writer import ALONE_S, MOST_IN_A_ROW, QUICK_S
-from tests.contract.talks import begin, read, say
+from tests.contract.talks import begin, message, read, say
 from tests.store.sqlite.inside import writer_of
 from tests.store.sqlite.test_together import held_up
 
@@ -134,3 +136,42 @@ async def test_the_event_loop_does_not_wait_for_another_program(store, places, c
 
     assert places == ["there", "here", "there"]
     assert await read(store, head) == ["one", "two"]
+
+
+async def test_what_is_refused_on_the_spot_is_told_as_everywhere_else(store, places, clock):
+    head = await begin(store)
+    clock.now += 2 * ALONE_S
+    seen = head = await say(store, head, "one")
+    head = await say(store, head, "two")
+    with pytest.raises(Conflict):
+        await say(store, seen, "behind")
+    nameless = structs.replace(message(head.next_seq, "three"), key="half a pair: \ud83d")
+    with pytest.raises(StoreError, match="no text"):
+        await store.commit(head, Batch(at=2.0, messages=(nameless,)))
+    head = await say(store, head, "three")
+
+    assert set(places[1:]) == {"here"}, "and whoever comes next is not held up by it"
+    assert await read(store, head) == ["one", "two", "three"]
+
+
+async def test_a_disk_that_is_full_on_the_spot_is_told_and_nothing_is_kept_twice(store, places, clock):
+    head = await begin(store)
+    clock.now += 2 * ALONE_S
+    head = await say(store, head, "one")
+    connection = writer_of(store)
+    ((pages,),) = connection.execute("PRAGMA page_count")
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    async def fill() -> None:
+        nonlocal head
+        for _ in range(200):
+            head = await say(store, head, "x" * 900)
+
+    with pytest.raises(StoreError, match="no room"):
+        await fill()
+    connection.execute(f"PRAGMA max_page_count = {2 * pages + 1_000}")
+    kept = head.next_seq
+    head = await say(store, head, "again")
+
+    assert head.next_seq == kept + 1
+    assert [one.seq for one in await store.messages(head)] == [*range(kept + 1)]
