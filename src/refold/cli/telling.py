@@ -16,7 +16,7 @@ from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.core.stages.shown import handle_of
-from refold.engine.doctor import read_stored
+from refold.engine.stored import read_stored
 from refold.keeping import Engine
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, NotFound

@@ -16,8 +16,8 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import Place
 from refold.cli.telling import PAGE
 from refold.core.pairs import repair
-from refold.engine.doctor import read_stored
 from refold.engine.instructions import fields_of
+from refold.engine.stored import read_stored
 from refold.keeping import Engine
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, StoreError

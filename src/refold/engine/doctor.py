@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from refold.engine.notes import read_notes
 from refold.engine.snapshot import summaries_in
+from refold.engine.stored import read_stored
 from refold.model.dialect import DIALECTS
-from refold.model.errors import Damaged, StoreError, WireError
+from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message
 from refold.ports.store import Compaction, Head, Outline, Session, Store, Stored
-from refold.wire.message import decode_message
 
 PAGE = 1_000
 """Messages that are read at once: a long conversation is looked over without being held."""
@@ -162,25 +162,6 @@ def _said(one: Stored, head: Head) -> Message | Damaged | None:
         return read_stored(one, head)
     except Damaged as error:
         return error
-
-
-def read_stored(one: Stored, head: Head) -> Message | None:
-    """What a message of a branch says; None where nothing of it was kept.
-
-    Raises:
-        Damaged: it cannot be read, or what was shown of it cannot.
-    """
-    dialect = DIALECTS.get(one.format)  # type: ignore[call-overload]
-    if dialect is None:
-        raise Damaged(f"message {one.seq} is in a format that is not known")
-    if one.format != head.format:
-        raise Damaged(f"message {one.seq} is not in the format of its conversation")
-    try:
-        if one.shown is not None:
-            decode_message(one.shown, dialect)
-        return decode_message(one.body, dialect) if one.body else None
-    except WireError:
-        raise Damaged(f"message {one.seq} cannot be read") from None
 
 
 class _Pairs:

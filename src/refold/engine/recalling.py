@@ -15,10 +15,10 @@ from refold.core.stages.shown import part_of
 from refold.core.summary.alike import excerpt, holds, knows
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.search import find
-from refold.engine.doctor import read_stored
 from refold.engine.journal import Journal, decoder
 from refold.engine.lookup import Place, place_of, retrieve
 from refold.engine.memory import Memory
+from refold.engine.stored import read_stored
 from refold.model.dialect import DIALECTS
 from refold.model.errors import NotFound
 from refold.model.message import Message

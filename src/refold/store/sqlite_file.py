@@ -86,24 +86,32 @@ def wipe(path: Path, most_bytes: float, patience_ms: int) -> apsw.Error | None:
     What is deleted is overwritten where it was. But a row that SQLite has moved to another page leaves its bytes behind in the unused
     part of the first one, and only a file that is written anew is free of them.
     """
-    connection, failed = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE), None
-    connection.set_busy_timeout(patience_ms)
-    # A connection that has read nothing yet knows of no log.
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(patience_ms)
+        failed = _write_anew(connection, most_bytes)
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.BusyError, apsw.FullError) as error:
+            return failed or error
+        return failed
+    finally:
+        connection.close()
+
+
+def _write_anew(connection: apsw.Connection, most_bytes: float) -> apsw.Error | None:
+    # Asked first: a connection that has read nothing yet knows of no log.
     size = connection.pragma("page_count") * connection.pragma("page_size")
+    if size > most_bytes:
+        return None
     connection.pragma("synchronous", "FULL")
     if size <= MOST_IN_MEMORY:
         connection.pragma("temp_store", "MEMORY")  # nothing of it into another folder
     try:
-        if size <= most_bytes:
-            connection.execute("VACUUM")
+        connection.execute("VACUUM")
     except (apsw.BusyError, apsw.FullError) as error:
-        failed = error
-    try:
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except (apsw.BusyError, apsw.FullError) as error:
-        failed = failed or error
-    connection.close()
-    return failed
+        return error
+    return None
 
 
 def check_version(version: str) -> None:
