@@ -28,10 +28,10 @@ def named(headers=None, **fields):
         ({"session_id": SESSION}, {}, SESSION),
         ({"x-session-id": "ses_1234"}, {}, "ses_1234"),
         ({"x-opencode-session": "ses_1234"}, {}, "ses_1234"),
-        ({}, {"prompt_cache_key": SESSION}, SESSION),
-        ({}, {"metadata": {"user_id": f"user_ab12_account__session_{SESSION}"}}, SESSION),
         ({}, {"metadata": {"session_id": SESSION}}, SESSION),
-        ({}, {"prompt_cache_key": "my-app"}, ""),
+        ({}, {"metadata": {"conversation_id": SESSION, "user_id": OTHER}}, SESSION),
+        ({}, {"metadata": {"thread_id": f"{OTHER}/2"}}, ""),
+        ({}, {"prompt_cache_key": SESSION}, ""),
         ({}, {"metadata": {"user_id": "alice"}}, ""),
         ({}, {"metadata": "none", "prompt_cache_key": 7}, ""),
         ({}, {}, ""),
@@ -39,10 +39,6 @@ def named(headers=None, **fields):
 )
 def test_what_names_one_conversation_is_taken_for_its_name(headers, fields, name):
     assert named(headers, **fields) == name
-
-
-def test_of_two_ids_in_one_text_the_last_is_the_sessions():
-    assert named(metadata={"user_id": f"user_{OTHER}_session_{SESSION}"}) == SESSION
 
 
 def test_a_name_that_is_too_long_or_cannot_be_printed_is_known_by_its_hash():

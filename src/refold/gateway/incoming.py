@@ -3,6 +3,10 @@
 One idea: nothing is required of a client. Whatever names a conversation is taken in the order in which it can be trusted to
 mean one, and where nothing does, the history itself says which it is. `X-Refold-*` headers are the client's own wishes; they
 never leave the gateway.
+
+Only fields that stand for one conversation name it. `metadata.user_id`, `user` and `safety_identifier` stand for a person and
+`prompt_cache_key` for a prompt that many conversations begin with, so none of them does. The exception is Claude Code: it writes
+its session into `metadata.user_id`.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from msgspec import DecodeError, Raw, Struct
+from msgspec import DecodeError, Meta, Raw, Struct
 from msgspec.json import Decoder
 
 from refold.model.dialect import DIALECTS, Dialect
@@ -44,13 +48,34 @@ MOST_OUTPUT = 10**9
 """Tokens that a client may let a model write, to be believed: a thousand times what any writes."""
 OWN = "x-refold"
 
-_UNIQUE = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}", re.IGNORECASE)
+_UNIQUE = re.compile(
+    r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}", re.IGNORECASE | re.ASCII
+)
 """A UUID or a ULID: what stands for one conversation, unlike a word that an application uses for all of them."""
+_METADATA_KEYS = ("session_id", "conversation_id", "thread_id")
+"""Fields of `metadata` that are called after a conversation."""
+_DEVICE, _UUID = "[0-9a-fA-F]{64}", "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+_CLAUDE_CODE = re.compile(f"user_{_DEVICE}_account_(?:{_UUID})?_session_({_UUID})")
+"""`metadata.user_id` of Claude Code before 2.1.78."""
 _NUMBER = re.compile("[0-9]{1,9}")
 """Longer ones are no windows, and Python itself refuses to read the longest."""
 _CONTINUES = ("previous_response_id", "conversation")
 _FLAG, _COUNT = Decoder(bool), Decoder(float)
 _OUTPUTS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+
+
+class _ClaudeCodeUser(Struct, frozen=True):
+    """`metadata.user_id` of Claude Code since 2.1.78: an object, written as JSON into that text.
+
+    Users can have it write more fields (`CLAUDE_CODE_EXTRA_METADATA`); they are passed over.
+    """
+
+    device_id: Annotated[str, Meta(pattern=rf"\A{_DEVICE}\Z")]
+    account_uuid: Annotated[str, Meta(pattern=rf"\A(?:{_UUID})?\Z")]
+    session_id: Annotated[str, Meta(pattern=rf"\A{_UUID}\Z")]
+
+
+_CLAUDE_CODE_USER = Decoder(_ClaudeCodeUser)
 
 
 class Wishes(Struct, frozen=True):
@@ -134,23 +159,31 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
 
 
 def name_of(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:
-    """What the client calls its conversation: by our own header, by its agent's, or by what it tells the provider."""
+    """What the client calls its conversation: by our own header, by its agent's, or in the body's `metadata`."""
     said = headers.get("x-refold-conversation", "").strip()
     if said:
         return _as_name(said)
     agents = next((headers[name].strip() for name in SESSION_HEADERS if headers.get(name, "").strip()), "")
-    return _as_name(agents or _told(fields))
+    return _as_name(agents or _named_in_metadata(fields))
 
 
-def _told(fields: Mapping[str, Raw]) -> str:
-    """What the body says of the conversation, where that stands for one and not for a whole application."""
+def _named_in_metadata(fields: Mapping[str, Raw]) -> str:
+    """The id of a session, conversation or thread in `metadata`, where it is a UUID or ULID and nothing more."""
     metadata = _fields(fields.get("metadata", NULL))
-    told = (
-        _word(fields, "prompt_cache_key"),
-        *(_word(metadata, key) for key in ("session_id", "conversation_id", "thread_id", "user_id")),
-    )
-    unique = (_UNIQUE.findall(text) for text in told if text)
-    return next((found[-1] for found in unique if found), "")
+    told = (_word(metadata, key) for key in _METADATA_KEYS)
+    named = next((text for text in told if _UNIQUE.fullmatch(text)), "")
+    return named or _claude_code_session(_word(metadata, "user_id"))
+
+
+def _claude_code_session(user_id: str) -> str:
+    """The session in a `metadata.user_id` that has exactly the form of Claude Code's; empty for any other."""
+    if not user_id.startswith("{"):
+        found = _CLAUDE_CODE.fullmatch(user_id)
+        return found[1] if found else ""
+    try:
+        return _CLAUDE_CODE_USER.decode(user_id).session_id
+    except (DecodeError, UnicodeError, RecursionError):
+        return ""
 
 
 def _as_name(said: str) -> str:
