@@ -224,6 +224,7 @@ class Script(RuleBasedStateMachine):
             1: lambda store: store.delete(head.owner),
             4: lambda store: store.delete(head.owner, head.conversation),
             7: lambda store: store.expire(head.owner, 3.0, ["two"]),
+            8: lambda store: store.expire(head.owner, 9.0, limit=1),
             9: lambda store: store.forget_plans(head.owner, 1.0),
         }
         self.ask(acts.get(place, lambda store: store.delete(head.owner, "nothing")))
@@ -244,6 +245,7 @@ class Script(RuleBasedStateMachine):
 
     def _compare_owner(self, owner: str) -> None:
         self.ask(lambda store: store.conversations(owner))
+        self.ask(lambda store: store.idle(owner, 3.0, ["two"]))
         self.ask(lambda store: store.sessions(owner))
         self.ask(lambda store: store.find_sessions(owner, "c"))
         self.ask(lambda store: store.unfinished(owner))

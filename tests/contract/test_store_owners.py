@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from hashlib import sha256
 
@@ -9,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import NotFound
-from refold.ports.store import Batch, ClientKey, Embedding, Head, Store
+from refold.ports.store import Batch, ClientKey, Embedding, Head, Idle, Store
 from refold.store.memory import MemoryStore
 from tests.contract.talks import (
     ANNA,
@@ -116,6 +117,7 @@ async def ask_owner(store: Store, owner: str) -> dict[str, object]:
         "keys": await store.keys(owner),
         "setting": await store.setting(owner, "preset"),
         "settings": await store.settings(owner),
+        "idle": (await store.idle(owner, 1e12)).idle,
     }
 
 
@@ -136,7 +138,7 @@ async def all_answers(store: Store, owner: str) -> dict[str, object]:
 ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
     *("embed", "reserve", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
-    *("add_key", "revoke_key", "put_setting"),
+    *("add_key", "revoke_key", "put_setting", "swap_learnt"),
 }
 
 
@@ -178,6 +180,7 @@ async def test_nobody_changes_what_is_another_s(store):
     assert await store.delete(BORIS, "talk") == 0
     assert await store.delete(BORIS) == 0
     assert await store.expire(BORIS, 1e12) == 0
+    assert not await store.swap_learnt(BORIS, "limit", "gpt", b"alpha", b"omega", 99.0)
 
     assert await all_answers(store, ANNA) == before
     assert await store.owners() == [ANNA]
@@ -243,6 +246,46 @@ async def test_what_is_to_be_kept_does_not_expire(store):
 
     assert await store.expire(ANNA, 50.0, ["kept", 'it\'s "open"', "not there"]) == 1
     assert {one.id for one in await store.conversations(ANNA)} == {'it\'s "open"', "kept"}
+
+
+async def test_of_what_expires_the_oldest_go_first_up_to_a_limit(store):
+    for name, at in (("third", 3.0), ("first", 1.0), ("second", 2.0), ("beside", 2.0), ("new", 60.0)):
+        await begin(store, name, at=at)
+    await begin(store, "theirs", BORIS, at=1.0)
+
+    assert await store.idle(ANNA, 50.0) == Idle(5, 60.0, 4, 1.0, 3.0)
+    assert await store.idle(ANNA, 50.0, ["first", "new"]) == Idle(5, 60.0, 3, 2.0, 3.0)
+    assert await store.idle(ANNA, 1.0) == Idle(5, 60.0)
+    assert await store.idle("carla", 50.0) == Idle()
+    assert await store.expire(ANNA, 50.0, limit=0) == 0
+    assert await store.expire(ANNA, 50.0, ["first"], limit=1) == 1
+    assert {one.id for one in await store.conversations(ANNA)} == {"first", "beside", "third", "new"}
+    assert await store.expire(ANNA, 50.0, limit=2) == 2
+    assert {one.id for one in await store.conversations(ANNA)} == {"third", "new"}
+    assert await store.expire(ANNA, 50.0, limit=9) == 1
+    assert await store.idle(ANNA, 50.0) == Idle(1, 60.0)
+    assert await store.idle(BORIS, 50.0) == Idle(1, 1.0, 1, 1.0, 1.0)
+
+
+async def test_what_was_learnt_is_swapped_only_for_what_was_seen(store):
+    asked = (ANNA, "retention", "time")
+    assert not await store.swap_learnt(*asked, b"nothing is there", b"one", 1.0)
+    assert await store.swap_learnt(*asked, None, b"one", 1.0)
+    assert not await store.swap_learnt(*asked, None, b"two", 1.0), "another was first"
+    assert not await store.swap_learnt(BORIS, "retention", "time", b"one", b"two", 1.0)
+    assert await store.learnt(*asked) == b"one"
+    assert await store.swap_learnt(*asked, b"one", b"two", 2.0)
+    assert not await store.swap_learnt(*asked, b"one", b"three", 3.0)
+    assert await store.learnt(*asked) == b"two"
+
+
+async def test_of_many_who_swap_at_once_one_succeeds(store):
+    asked = (ANNA, "retention", "time")
+    for seen in (None, b"0"):
+        swaps = (store.swap_learnt(*asked, seen, str(number).encode(), 1.0) for number in range(1, 9))
+        done = await asyncio.gather(*swaps)
+        assert done.count(True) == 1
+        await store.learn(*asked, b"0", 1.0)
 
 
 async def test_what_was_kept_for_an_owner_without_a_conversation_is_deleted_too(store):

@@ -260,6 +260,20 @@ class Listed(Struct, frozen=True, kw_only=True):
         return self.tokens / self.limit if self.limit else 0.0
 
 
+class Idle(Struct, frozen=True):
+    """How many conversations of an owner nothing happened in since some moment."""
+
+    conversations: int = 0
+    """All that the owner has."""
+    last_used: float = 0.0
+    """When something was last kept in any of them; 0 where there is none."""
+    idle: int = 0
+    oldest: float = 0.0
+    """When the first of the idle ones was last used; 0 where there is none."""
+    newest: float = 0.0
+    """When the last of them was."""
+
+
 class Outline(Struct, frozen=True):
     """The branches of a conversation and what was done about them, without what was said, as it all was at one moment."""
 

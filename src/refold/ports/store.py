@@ -28,6 +28,7 @@ from refold.ports.kept import (
     Embedding,
     Head,
     Hit,
+    Idle,
     Inherited,
     Listed,
     Outline,
@@ -51,6 +52,7 @@ __all__ = [
     "Embedding",
     "Head",
     "Hit",
+    "Idle",
     "Inherited",
     "Listed",
     "Outline",
@@ -310,10 +312,16 @@ class Store(Protocol):
         ...
 
     async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
-        """What was learnt about a model: `topic` is "calibration" or "limit"."""
+        """What was learnt: about a model (`topic` is "calibration" or "limit"), a response, or the time ("retention")."""
         ...
 
     async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None: ...
+
+    async def swap_learnt(
+        self, owner: str, topic: str, key: str, seen: bytes | None, value: bytes, at: float
+    ) -> bool:
+        """Likewise, in place of what was `seen` (None for nothing); False, and nothing is changed, where it is another by now."""
+        ...
 
     async def add_key(self, key: ClientKey) -> None:
         """Keep a key of a client.
@@ -367,8 +375,16 @@ class Store(Protocol):
         """
         ...
 
-    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
-        """Delete the conversations that nothing happened in since then, apart from those to keep. How many."""
+    async def expire(
+        self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
+    ) -> int:
+        """Delete the conversations that nothing happened in since then, apart from those to keep: all, or the `limit` oldest,
+        and of two that were last used at one moment the one that was begun first. How many.
+        """
+        ...
+
+    async def idle(self, owner: str, before: float, keep: Sequence[str] = ()) -> Idle:
+        """How many conversations there are, and how many of them `expire` would delete."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Small things that are kept: what was learnt about models, pins, keys of clients, settings.
+"""Small things that are kept: what was learnt about models and of time, pins, keys of clients, settings.
 
 One idea: the newest word counts; nothing here has a history.
 """
@@ -20,6 +20,16 @@ def learnt(owner: str, topic: str, key: str) -> Transaction[bytes | None]:
 def learn(owner: str, topic: str, key: str, value: bytes, at: float) -> Transaction[None]:
     yield "add_owner", {"owner": owner, "at": at}
     yield "put_learnt", {"owner": owner, "topic": topic, "key": key, "value": value, "at": at}
+
+
+def swap_learnt(
+    owner: str, topic: str, key: str, seen: bytes | None, value: bytes, at: float
+) -> Transaction[bool]:
+    row = {"owner": owner, "topic": topic, "key": key, "value": value, "at": at}
+    if seen is not None:
+        return bool((yield "swap_learnt", {**row, "seen": seen}))
+    yield "add_owner", {"owner": owner, "at": at}
+    return bool((yield "add_learnt", row))
 
 
 def pin(head: Head, seq: int, on: bool) -> Transaction[None]:

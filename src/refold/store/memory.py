@@ -23,6 +23,7 @@ from refold.ports.store import (
     Embedding,
     Head,
     Hit,
+    Idle,
     Inherited,
     Listed,
     Outline,
@@ -340,6 +341,20 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
     async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None:  # noqa: ARG002
         self._shelves.setdefault(owner, Shelf()).learnt[topic, key] = value
 
+    async def swap_learnt(
+        self,
+        owner: str,
+        topic: str,
+        key: str,
+        seen: bytes | None,
+        value: bytes,
+        at: float,  # noqa: ARG002
+    ) -> bool:
+        if self._shelf(owner).learnt.get((topic, key)) != seen:
+            return False
+        self._shelves.setdefault(owner, Shelf()).learnt[topic, key] = value
+        return True
+
     async def damaged(self, head: Head) -> list[int]:  # noqa: ARG002 - frozen values cannot change
         return []
 
@@ -365,14 +380,21 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
         shelf.delete(conversation)
         return 1
 
-    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
+    async def expire(
+        self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
+    ) -> int:
         shelf = self._shelf(owner)
-        old = [
-            one.id for one in shelf.conversations.values() if one.updated_at < before and one.id not in keep
-        ]
-        for conversation in old:
-            shelf.delete(conversation)
+        old = shelf.idle_since(before, keep)[:limit]
+        for one in old:
+            shelf.delete(one.id)
         return len(old)
+
+    async def idle(self, owner: str, before: float, keep: Sequence[str] = ()) -> Idle:
+        shelf = self._shelf(owner)
+        old = [one.updated_at for one in shelf.idle_since(before, keep)]
+        last_used = max((one.updated_at for one in shelf.conversations.values()), default=0.0)
+        ends = (old[0], old[-1]) if old else (0.0, 0.0)
+        return Idle(len(shelf.conversations), last_used, len(old), *ends)
 
     async def close(self) -> None:
         self._shelves.clear()

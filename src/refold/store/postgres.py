@@ -267,8 +267,10 @@ class PostgresStore(SqlStore):
     async def delete(self, owner: str, conversation: str = "") -> int:
         return await self._database.write_at_length(purging.delete, owner, conversation)
 
-    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
-        return await self._database.write_at_length(purging.expire, owner, before, keep)
+    async def expire(
+        self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
+    ) -> int:
+        return await self._database.write_at_length(purging.expire, owner, before, keep, limit)
 
 
 def _bring_up_to_date() -> Transaction[list[str]]:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from msgspec import json
 
-from refold.store.transactions import Transaction
+from refold.ports.store import Idle
+from refold.store.transactions import EVERYTHING, Transaction
 
 
 def delete(owner: str, conversation: str) -> Transaction[int]:
@@ -23,10 +24,19 @@ def delete(owner: str, conversation: str) -> Transaction[int]:
     return len(found)
 
 
-def expire(owner: str, before: float, keep: Sequence[str] = ()) -> Transaction[int]:
-    kept = json.encode([*keep]).decode()
-    found = yield "expire_conversations", {"owner": owner, "before": before, "keep": kept}
+def expire(owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None) -> Transaction[int]:
+    asked = {**_idle_since(owner, before, keep), "limit": EVERYTHING if limit is None else limit}
+    found = yield "expire_conversations", asked
     return (yield from _forget(owner, len(found)))
+
+
+def idle(owner: str, before: float, keep: Sequence[str] = ()) -> Transaction[Idle]:
+    found = yield "count_idle", _idle_since(owner, before, keep)
+    return Idle(*found[0])
+
+
+def _idle_since(owner: str, before: float, keep: Sequence[str]) -> dict[str, object]:
+    return {"owner": owner, "before": before, "keep": json.encode([*keep]).decode()}
 
 
 def _forget(owner: str, deleted: int) -> Transaction[int]:

@@ -84,6 +84,11 @@ class Shelf:
             raise NotFound("There is no such branch.")
         return head
 
+    def idle_since(self, before: float, keep: Sequence[str]) -> list[Begun]:
+        """Conversations in which nothing happened since, the oldest first, apart from those to keep."""
+        old = [one for one in self.conversations.values() if one.updated_at < before and one.id not in keep]
+        return sorted(old, key=lambda one: one.updated_at)
+
     def line(self, head: Head | None, last: int = EVERYTHING) -> Iterator[tuple[str, int, int]]:
         """The branches that hold the messages of one before `last`, itself first, with the range of each."""
         while head is not None:

@@ -207,8 +207,10 @@ class SqliteStore(SqlStore):
             await self._wipe()
         return deleted
 
-    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
-        deleted = await self._write(upkeep.expire, owner, before, keep)
+    async def expire(
+        self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
+    ) -> int:
+        deleted = await self._write(upkeep.expire, owner, before, keep, limit)
         if deleted:  # it is asked every hour, and the whole index would be written anew for nothing
             await self._wipe()
         return deleted

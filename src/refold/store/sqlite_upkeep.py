@@ -55,9 +55,9 @@ def delete(owner: str, conversation: str) -> Transaction[int]:
     return deleted
 
 
-def expire(owner: str, before: float, keep: Sequence[str] = ()) -> Transaction[int]:
+def expire(owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None) -> Transaction[int]:
     """Likewise, of what nothing happened in for long."""
-    deleted = yield from purging.expire(owner, before, keep)
+    deleted = yield from purging.expire(owner, before, keep, limit)
     if deleted:
         yield "note_deletion", {}
     return deleted

@@ -20,6 +20,7 @@ from refold.ports.store import (
     Embedding,
     Head,
     Hit,
+    Idle,
     Inherited,
     Listed,
     Outline,
@@ -234,6 +235,11 @@ class SqlStore:
     async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None:
         await self._write(keeping.learn, owner, topic, key, value, at)
 
+    async def swap_learnt(
+        self, owner: str, topic: str, key: str, seen: bytes | None, value: bytes, at: float
+    ) -> bool:
+        return await self._write(keeping.swap_learnt, owner, topic, key, seen, value, at)
+
     async def add_key(self, key: ClientKey) -> None:
         await self._write(keeping.add_key, key)
 
@@ -273,8 +279,13 @@ class SqlStore:
     async def delete(self, owner: str, conversation: str = "") -> int:
         return await self._write(purging.delete, owner, conversation)
 
-    async def expire(self, owner: str, before: float, keep: Sequence[str] = ()) -> int:
-        return await self._write(purging.expire, owner, before, keep)
+    async def expire(
+        self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
+    ) -> int:
+        return await self._write(purging.expire, owner, before, keep, limit)
+
+    async def idle(self, owner: str, before: float, keep: Sequence[str] = ()) -> Idle:
+        return await self._read(purging.idle, owner, before, keep)
 
     async def close(self) -> None:
         await self._driver.close()
