@@ -22,6 +22,7 @@ from refold.engine.doctor import Finding
 from refold.engine.hindsight import Difference
 from refold.engine.memory import Memory
 from refold.engine.receipts import Receipt
+from refold.engine.retention import HeldBack
 from refold.engine.sessions import Resumed
 from refold.keeping import Found
 from refold.model.errors import ConfigError
@@ -238,6 +239,9 @@ class Engine:
 
     def retain(self) -> int:
         return self._thread.run(self._engine.retain())
+
+    def held_back(self) -> HeldBack | None:
+        return self._thread.run(self._engine.held_back())
 
     def examine(self, name: str) -> list[Finding]:
         return self._thread.run(self._engine.examine(name))

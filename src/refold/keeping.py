@@ -32,7 +32,7 @@ from refold.engine.journal import Journal
 from refold.engine.meaning import Meaning
 from refold.engine.notes import inherited
 from refold.engine.recalling import passage
-from refold.engine.retention import Retention, checked_moment
+from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_moment, held_back
 from refold.engine.standing import Standing
 from refold.engine.status import standing_in
 from refold.engine.work import LEASE_S, sweep
@@ -89,7 +89,9 @@ class Engine:
     """Conversations of one owner in one store.
 
     Everything is kept for ever, since what somebody said is not ours to delete; `keep_days` deletes conversations that nothing
-    happened in for so long, when the engine is opened and while it is, apart from those that are open in it.
+    happened in for so long, when the engine is opened and while it is, apart from those that are open in it. More than
+    `max_expired_share` of all is deleted only by a second run a day later, and nothing by a clock that is far ahead of the
+    store's last use: see `held_back`.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Engine:
         embedder: Embedder | None = None,
         keeps_content: bool = True,
         keep_days: float | None = None,
+        max_expired_share: float = MAX_SHARE,
         model: str = "",
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: uuid4().hex,
@@ -111,7 +114,8 @@ class Engine:
         self._summariser, self._max_spend, self._settings = summariser, max_spend, settings
         self._model, self._opened = model, WeakSet[DurableConversation]()
         self._clock, self._new_id, self._keeps_content = clock, new_id, keeps_content
-        self._meaning, self._retention = Meaning(embedder), Retention(store, owner, keep_days, clock)
+        self._meaning = Meaning(embedder)
+        self._retention = Retention(store, owner, keep_days, clock, max_expired_share)
         self._holder = f"{os.getpid()}-{new_id()[:8]}"
 
     @classmethod
@@ -159,6 +163,7 @@ class Engine:
             ConfigError: the name or a setting cannot work, or the format is another one. Nothing is begun then.
             NotFound: it has no such branch.
         """
+        await self._retention.begin_in_passing()
         head = await self._head(name, branch)
         if head is None and branch:
             raise NotFound(
@@ -277,7 +282,8 @@ class Engine:
         return await self.store.delete(self.owner, name)
 
     async def expire(self, before: float) -> int:
-        """Delete what nothing happened in since then, in seconds since the epoch.
+        """Delete what nothing happened in since then, in seconds since the epoch: all of it, at once. The limits of `keep_days`
+        are for what happens by itself; who gives a moment is taken at their word.
 
         Raises:
             ConfigError: this is no moment.
@@ -298,6 +304,12 @@ class Engine:
     async def retain(self) -> int:
         """Delete what nothing happened in for `keep_days`, where that was set; once an hour at most. How many there were."""
         return await self._retention.apply(self._open_names)
+
+    async def held_back(self) -> HeldBack | None:
+        """How many conversations are past their `keep_days` and are not deleted yet, and why: the clock is in doubt, or they are
+        more than a run may delete. None where there are none.
+        """
+        return await held_back(self.store, self.owner)
 
     async def examine(self, name: str) -> list[Finding]:
         """Is everything that was said where it belongs?"""

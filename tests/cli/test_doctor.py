@@ -40,6 +40,7 @@ def test_a_sound_store_has_no_findings(kept):
         "conversations": 1,
         "rules": RULES,
         "findings": [],
+        "held_back": None,
     }
 
 

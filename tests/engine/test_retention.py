@@ -35,9 +35,10 @@ async def test_what_nothing_happened_in_for_long_is_deleted_when_an_engine_is_op
     clock.now += 20 * DAY_S
     await filled(store, clock, "new")
     clock.now += 20 * DAY_S
+    await filled(store, clock, "today")
     with caplog.at_level(logging.INFO, "refold"):
-        await Engine(store, clock=clock, keep_days=30).sweep()
-    assert await names(store) == {"new"}
+        await Engine(store, clock=clock, keep_days=30, max_expired_share=0.5).sweep()
+    assert await names(store) == {"new", "today"}
     assert "2 conversations were deleted: nothing happened in them for 30 days" in caplog.text
 
 
@@ -75,8 +76,8 @@ async def test_what_is_open_here_is_not_deleted_under_its_user_s_feet():
     await asked.add("hello")
     await (await engine.conversation("let go")).add("hello")
     del asked
-    clock.now += 9 * DAY_S
-    again = await Engine(store, clock=clock, keep_days=1).conversation("asked for")
+    clock.now += 1.5 * DAY_S
+    again = await Engine(store, clock=clock, keep_days=1, max_expired_share=1).conversation("asked for")
     assert await names(store) == {"asked for"}, "what is opened is open"
     await again.add("I am back.")
     assert [one["content"] for one in (await again.context())["messages"]] == ["hello", "I am back."]
@@ -90,7 +91,7 @@ async def test_an_engine_that_holds_a_conversation_keeps_it():
     held = await engine.conversation("held")
     await held.add("hello")
     await filled(store, clock, "old")
-    clock.now += 9 * DAY_S
+    clock.now += 1.5 * DAY_S
     assert await engine.retain() == 1
     await held.add("still here")
     assert await names(store) == {"held"}
@@ -102,9 +103,10 @@ async def test_a_store_that_cannot_delete_does_not_keep_anybody_from_talking(cap
     async def full(*_):
         raise StoreError("the disk is full")
 
-    store.expire = full
+    store.learnt = full
     engine = Engine(store, keep_days=1)
     await (await engine.conversation("chat")).add("hello")
+    assert "the last use of the store could not be noted: the disk is full" in caplog.text
     assert "old conversations could not be deleted: the disk is full" in caplog.text
     with pytest.raises(StoreError):
         await Engine(store, keep_days=1).sweep()
@@ -114,6 +116,13 @@ async def test_a_store_that_cannot_delete_does_not_keep_anybody_from_talking(cap
 def test_a_time_that_cannot_be_is_refused(days):
     with pytest.raises(ConfigError) as caught:
         Engine(MemoryStore(), keep_days=days)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_that_cannot_be_is_refused(share):
+    with pytest.raises(ConfigError) as caught:
+        Engine(MemoryStore(), max_expired_share=share)
     assert caught.value.hint
 
 

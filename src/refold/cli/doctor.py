@@ -31,10 +31,13 @@ def run(place: Place, name: str, *, as_json: bool) -> int:
             _progress(number, len(names))
             found += await engine.examine(one)
         _progress(len(names), len(names))
+        held = await engine.held_back()
         if as_json:
-            output.write_json(_document(names, found))
+            output.write_json({**_document(names, found), "held_back": held})
         else:
             output.show(*_page(names, found))
+            if held:
+                output.note(stored.told_held(held))
         return 1 if found else 0
 
     return stored.look(place, act)

@@ -16,9 +16,10 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from refold.cli.columns import when
 from refold.cli.output import note, plain, plural
 from refold.embeddings import installed
-from refold.engine.retention import Retention, checked_days
+from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days, checked_share
 from refold.keeping import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
 from refold.ports.store import Head
@@ -27,6 +28,8 @@ from refold.store.place import default_path, open_store, sqlite_path
 EVERYTHING = 10**9
 KEEP_DAYS = "REFOLD_STORE_KEEP_DAYS"
 """For how many days conversations are kept in which nothing happens: as the gateway's setting is called."""
+MAX_EXPIRED = "REFOLD_STORE_MAX_EXPIRED_SHARE"
+"""How much of all conversations is deleted at once without asking, or without a second run: likewise."""
 
 
 class Place(Struct, frozen=True):
@@ -64,29 +67,51 @@ async def _with_engine(place: Place, act: Act, *, writes: bool) -> int:
     async with Engine(store, owner=place.owner, embedder=installed()) as engine:
         if not writes:
             return await act(engine)
-        keep_days = _keep_days(os.environ)
+        days = _keep_days(os.environ)
+        retention = Retention(
+            store, place.owner, days, time.time, max_expired_share(os.environ), warn=_warn_held
+        )
+        await retention.begin()  # before the act: what it writes counts as use of the store
         await engine.sweep()
         code = await act(engine)
-        if keep_days is not None:  # after the act: what was just used is not of long ago
-            await _retain(engine, keep_days)
+        if gone := await retention.apply(()):  # after the act: what was just used is not of long ago
+            what = plural(gone, "conversation")
+            note(f"deleted {what} that nothing happened in for {days:g} days ({KEEP_DAYS})")
         return code
 
 
-async def _retain(engine: Engine, days: float) -> None:
-    if gone := await Retention(engine.store, engine.owner, days, time.time).apply(()):
-        note(
-            f"deleted {plural(gone, 'conversation')} that nothing happened in for {days:g} days ({KEEP_DAYS})"
-        )
+def _warn_held(text: str) -> None:
+    note(f"warning: {text} ({KEEP_DAYS})\nhint: `refold expire` deletes them now, and asks before it does")
+
+
+def told_held(held: HeldBack) -> str:
+    """What retention has not deleted yet, for people."""
+    why = {
+        "clock": "the clock was too far ahead of the last use of the store to be believed",
+        "share": "they are more than one run may delete",
+    }
+    return f"not deleted yet, past their time: {plural(held.conversations, 'conversation')}; {why[held.reason]} ({when(held.since)})"
 
 
 def _keep_days(environ: Mapping[str, str]) -> float | None:
     """For how long conversations are kept; None where nobody says so, and nothing is deleted."""
-    if not (text := environ.get(KEEP_DAYS, "").strip()):
+    days = _number(environ, KEEP_DAYS, "a number of days", "such as 90")
+    return None if days is None else checked_days(days)
+
+
+def max_expired_share(environ: Mapping[str, str]) -> float:
+    """How much of all conversations is deleted at once without a question or a second run."""
+    share = _number(environ, MAX_EXPIRED, "a fraction", "0 to 1, such as 0.1 for 10 %")
+    return MAX_SHARE if share is None else checked_share(share)
+
+
+def _number(environ: Mapping[str, str], variable: str, what: str, hint: str) -> float | None:
+    if not (text := environ.get(variable, "").strip()):
         return None
     try:
-        return checked_days(float(text))
+        return float(text)
     except ValueError:
-        raise ConfigError(f"{KEEP_DAYS} is no number of days: {plain(text)!r}", hint="such as 90") from None
+        raise ConfigError(f"{variable} is not {what}: {plain(text)!r}", hint=hint) from None
 
 
 def check_there(url: str) -> None:

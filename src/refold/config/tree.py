@@ -85,6 +85,15 @@ class Store(Struct, frozen=True):
         ),
     ] = None
     """Nothing is deleted that nobody asked to have deleted."""
+    max_expired_share: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="How much of all conversations keep_days may delete at once, as a fraction; the rest is deleted a day later.",
+        ),
+    ] = 0.1
+    """Few conversations come of age in an hour: a tenth of all is a mistake in the settings or the clock more often than not."""
     content: Annotated[
         bool, Meta(description="Keep what was said; off keeps sizes, costs and decisions only.")
     ] = True

@@ -125,6 +125,7 @@ async def status(admin: Admin, request: Request) -> object:
         "upstreams": [{"name": one.name, "formats": one.formats} for one in admin.gateway.targets],
         "owner": host.engine.owner,
         "live": len(host.table),
+        "held_back": await host.engine.held_back(),
         "conversations": [structs.asdict(one) for one in await host.engine.conversations(limit=20)],
     }
 

@@ -73,6 +73,7 @@ class Gateway:
                 owner=owner,
                 keeps_content=kept.content,
                 keep_days=kept.keep_days,
+                max_expired_share=kept.max_expired_share,
                 embedder=self._embedder,
                 clock=self.now,
                 new_id=self._new_id,
