@@ -38,7 +38,7 @@ def test_what_nothing_happened_in_for_long_expires(kept):
     assert rehearsed.err.startswith("would delete 2 conversations\n  ferry  last used ")
     assert len(kept("conversations").out.splitlines()) == 3
 
-    assert json.loads(kept("expire", "--older-than", "0m", "--json").out)["deleted"] == 2
+    assert json.loads(kept("expire", "--older-than", "0m", "--yes", "--json").out)["deleted"] == 2
     assert kept("conversations").out == ""
 
 

@@ -253,15 +253,20 @@ def expire(
         typer.Option("--older-than", metavar="SPAN", help="Such as 90d, 4w, 12h or 30m.", show_default=False),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     store: StoreUrl = "",
     owner: Owner = OWNER,
     as_json: Json = False,
 ) -> int:
-    """Delete the conversations that nothing happened in for so long."""
+    """Delete the conversations that nothing happened in for so long.
+
+    It asks first where they are more than a tenth of all, where the clock is days ahead of the last use of the store, and for 0d.
+    Without a terminal it needs --yes then.
+    """
     from refold.cli.purging import expire as run
     from refold.cli.stored import Place
 
-    return run(Place(store, owner), older_than, dry_run=dry_run, as_json=as_json)
+    return run(Place(store, owner), older_than, dry_run=dry_run, is_sure=is_sure, as_json=as_json)
 
 
 def upgrade(store: StoreUrl = "", as_json: Json = False) -> int:
