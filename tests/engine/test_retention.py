@@ -97,6 +97,22 @@ async def test_an_engine_that_holds_a_conversation_keeps_it():
     assert await names(store) == {"held"}
 
 
+async def test_a_run_that_has_nothing_to_do_mostly_writes_nothing():
+    store, clock, noted = MemoryStore(), Clock(), []
+
+    async def swap(*row):
+        noted.append(clock.now)
+        return await MemoryStore.swap_learnt(store, *row)
+
+    store.swap_learnt = swap
+    await filled(store, clock, "chat")
+    engine, began = Engine(store, clock=clock, keep_days=30), clock.now
+    for _ in range(24):
+        await engine.sweep()
+        clock.now += PAUSE_S
+    assert [at - began for at in noted] == [0, DAY_S / 4, DAY_S / 2, DAY_S * 3 / 4]
+
+
 async def test_a_store_that_cannot_delete_does_not_keep_anybody_from_talking(caplog):
     store = MemoryStore()
 

@@ -113,8 +113,11 @@ class Retention:
         idle = await self._store.idle(self._owner, before, keep)
         if not idle.conversations:
             return 0
-        known = _looked(_read(seen) or _last_use(idle, now), now, before)
+        noted = _read(seen)
+        known = _looked(noted or _last_use(idle, now), now, before)
         known, count = await self._due(known, idle, now, before, keep)
+        if not count and noted and not (noted.held or known.held) and now - noted.at < STEP_S:
+            return 0  # nothing to delete, and little time has passed: a gateway looks for every owner, every hour
         if not await self._note(seen, known, now):
             return 0  # another program ran at this moment
         gone = await self._store.expire(self._owner, before, keep, count) if count else 0
