@@ -132,7 +132,8 @@ def test_a_mistake_is_told_with_file_line_key_and_hint(tmp_path):
     path.write_text("[server]\n\nport = 70000\n")
     with pytest.raises(SettingError) as error:
         resolve([file_layer(path, "project")])
-    assert str(error.value) == f"{path}, line 3: server.port: it is out of range\nhint: it takes 0 to 65,535"
+    assert error.value.located == f"{path}, line 3: server.port: it is out of range"
+    assert str(error.value) == "server.port: it is out of range\nhint: it takes 0 to 65,535"
     assert error.value.key == "server.port"
 
 

@@ -30,10 +30,9 @@ def test_an_empty_variable_counts_as_not_set():
 
 @pytest.mark.feature("X1")
 def test_a_variable_that_is_misspelt_is_told():
-    with pytest.raises(
-        SettingError, match=r"REFOLD_COMPACTION_PRSET: compaction\.prset: there is no such setting"
-    ) as error:
+    with pytest.raises(SettingError) as error:
         from_environment(REFOLD_COMPACTION_PRSET="opal")
+    assert error.value.located == "REFOLD_COMPACTION_PRSET: compaction.prset: there is no such setting"
     assert error.value.hint == "did you mean compaction.preset?"
 
 
@@ -72,8 +71,9 @@ def test_two_upstreams_without_a_name_are_refused():
 
 
 def test_a_flag_for_an_upstream_says_for_which():
-    with pytest.raises(SettingError, match=r"--upstreams-url: .*for which upstream"):
+    with pytest.raises(SettingError, match="for which upstream") as error:
         flag_layer({"upstreams.NAME.url": ["http://a"]})
+    assert error.value.place == "--upstreams-url"
 
 
 def test_flags_that_were_not_given_say_nothing():

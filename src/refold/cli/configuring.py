@@ -60,7 +60,7 @@ def check(file: str, *, as_json: bool) -> int:
         told = [{"key": one.key, "place": one.place, "what": one.what, "hint": one.hint} for one in found]
         output.write_json({"faults": told, "files": [layer.path for layer in layers if layer.path]})
     else:
-        output.write("".join(f"{plain(one.message)}\n  hint: {one.hint}\n" for one in found))
+        output.write("".join(f"{plain(one.located)}\n  hint: {one.hint}\n" for one in found))
         read = ", ".join(plain(layer.path) for layer in layers if layer.path) or "the environment"
         output.note(f"{plural(len(found), 'fault') if found else 'no faults'} in {read}")
     return 1 if found else 0

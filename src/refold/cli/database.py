@@ -78,7 +78,7 @@ def check(url: str, *, as_json: bool) -> int:
         if type(error.__cause__).__name__ not in DAMAGE:
             raise
         # It cannot even be opened: that is what was to be found out.
-        return _list_faults([error.message], as_json=as_json)
+        return _list_faults([error.located], as_json=as_json)
 
 
 def _list_faults(found: Sequence[str], *, as_json: bool) -> int:
@@ -125,7 +125,7 @@ def take_out(url: str, path: str, owner: str, *, as_json: bool) -> int:
         count, faults = 0, list[tuple[str, str]]()
         with _new_file(path) as file:
             async for line in pack(
-                store, owners, lambda _, name, error: faults.append((name, error.message))
+                store, owners, lambda _, name, error: faults.append((name, error.located))
             ):
                 file.write(line)
                 if line.startswith(b'{"type":"conversation"'):

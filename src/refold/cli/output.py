@@ -14,6 +14,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, TextIO
 
 from refold.model.errors import ConfigError, RefoldError
+from refold.model.mask import mask_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -77,7 +78,8 @@ def warn(text: str) -> None:
 
 
 def show_error(error: RefoldError) -> None:
-    note(f"error: {error}")
+    """Say what went wrong and where. A message may quote what was typed, and that may be an address with a password in it."""
+    note(f"error: {mask_text(error.located)}" + (f"\nhint: {error.hint}" if error.hint else ""))
 
 
 @contextmanager

@@ -124,8 +124,9 @@ def check_there(url: str) -> None:
     path = file_of(url)
     if path is not None and not path.exists():
         raise StoreError(
-            f"there is no store yet: {plain(str(path))}",
+            "there is no store yet",
             hint="`refold import` begins one; --store or REFOLD_STORE name another",
+            location=plain(str(path)),
         )
 
 

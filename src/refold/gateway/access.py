@@ -25,7 +25,7 @@ from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from refold.client_keys import KEY, id_of, opens
-from refold.gateway.errors import Answer, answer, shape_of
+from refold.gateway.errors import Answer, answer, log_store_failure, shape_of
 from refold.keeping import OWNER
 from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError
 from refold.ports.store import ClientKey, Store
@@ -202,6 +202,7 @@ class Access:
         try:
             admitted = await self._admit(scope)
         except RefoldError as error:
+            log_store_failure(error)
             speaks_anthropic = bool(_values(scope, b"anthropic-version"))
             shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
             await send_answer(send, answer(error, shape))

@@ -21,7 +21,7 @@ from refold.config import update
 from refold.durable import DurableConversation
 from refold.gateway.access import send_answer
 from refold.gateway.app import RUNTIME, Gateway, where
-from refold.gateway.errors import answer
+from refold.gateway.errors import answer, log_store_failure
 from refold.gateway.hosting import Host
 from refold.gateway.limits import check_json, read_body
 from refold.gateway.listening import PATH, EventStream
@@ -98,6 +98,7 @@ class _Page:
         except Exception as error:  # noqa: BLE001  # whatever it is, it is told in one shape
             if not isinstance(error, RefoldError):
                 _log.error("a page failed: %s", where(error))
+            log_store_failure(error)
             await send_answer(send, answer(error, "refold"))
             return
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}

@@ -122,6 +122,7 @@ class Gateway:
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told in its own format
             if not isinstance(error, RefoldError):
                 _log.error("a request failed: %s", where(error))
+            errors.log_store_failure(error)
             if not status:
                 await send_answer(noted, errors.answer(error, shape, request_id=call_id))
         took_ms = round(1_000 * (time.perf_counter() - began), 1)
@@ -196,7 +197,7 @@ class Gateway:
         except WireError:
             ticket.action = "unparsed"
         except StoreError as error:
-            _log.warning("a request could not be kept: %s", type(error).__name__)
+            _log.warning("a request could not be kept: %s", error.located)
             ticket.action = "not-kept"
         except ConfigError:
             raise  # a wish that cannot be met is the client's to mend

@@ -5,10 +5,13 @@ turns into an exception, the body that it reads, and inside of a stream the even
 with the hint apart. Whatever the caller can mend is a 4xx; a 5xx is never about what was sent.
 
 What a provider itself answered is not spelt here: it reaches the client as it came.
+
+No answer says where the store is: `location` of an error stays out of it and goes into the log (`log_store_failure`).
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Literal, TypeAlias
 
@@ -16,6 +19,8 @@ import msgspec
 from msgspec import Struct
 
 from refold.model import errors
+
+_log = logging.getLogger("refold.gateway")
 
 Shape: TypeAlias = Literal["chat", "responses", "anthropic", "refold"]
 
@@ -85,6 +90,14 @@ def shape_of(path: str, *, speaks_anthropic: bool = False) -> Shape:
 
 def status_of(error: Exception) -> int:
     return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
+
+
+def log_store_failure(error: Exception) -> None:
+    """Log for the operator what a 503 does not tell the client: which file, or which database on which host. No location holds a
+    password.
+    """
+    if isinstance(error, errors.StoreError) and status_of(error) >= 500:
+        _log.error("the store failed: %s", error.located)
 
 
 def answer(error: Exception, shape: Shape, *, request_id: str = "") -> Answer:

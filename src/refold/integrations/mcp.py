@@ -9,6 +9,7 @@ server that was started too early works as soon as there is something to read.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import wraps
@@ -28,6 +29,8 @@ try:
     from pydantic import Field
 except ImportError:  # also where there is an older one, which has no MCPServer
     raise MissingExtra("mcp", "an MCP server") from None
+
+_log = logging.getLogger("refold")
 
 P = ParamSpec("P")
 
@@ -142,14 +145,18 @@ class Desk:
 
 
 def _told(tool: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
-    """The tool, with errors as the protocol has them: for the model to read."""
+    """The tool, with errors as the protocol has them: for the model to read. Where the store is stands on stderr only."""
 
     @wraps(tool)
     async def told(*args: P.args, **kwargs: P.kwargs) -> str:
         try:
             return await tool(*args, **kwargs)
         except RefoldError as error:
+            if error.location:
+                _log.warning("%s", error.located)
             raise ToolError(str(error)) from error
+        except Exception as error:  # noqa: BLE001  # the words of other errors may hold anything
+            raise ToolError(f"Refold failed to answer ({type(error).__name__}).") from None
 
     return told
 

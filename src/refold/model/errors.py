@@ -31,7 +31,9 @@
         └── Conflict              another writer was first; load and try again
 
 `ConfigError`, `WireError` and `AccessError` are the caller's to fix; the others happen at run time. A class's docstring is its
-default message. No message holds content of a conversation or a key.
+default message. No message holds content of a conversation or a key. What is wrong may be told to anybody; where it is (a file,
+a host, a database) is the operator's business and stands apart, in `location`: commands and tracebacks show it, and `str(error)`
+and the gateway's answers do not.
 """
 
 from __future__ import annotations
@@ -47,13 +49,21 @@ class RefoldError(Exception):
 
     default_hint: ClassVar[str] = ""
 
-    def __init__(self, message: str = "", *, hint: str = "") -> None:
+    def __init__(self, message: str = "", *, hint: str = "", location: str = "") -> None:
         self.message = message or (type(self).__doc__ or "").strip()
         self.hint = hint or self.default_hint
+        self.location = location
         super().__init__(self.message)
+        if location:
+            self.add_note(location)
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+    @property
+    def located(self) -> str:
+        """The message with the location, for the operator: never for a client of the gateway."""
+        return f"{self.message}: {self.location}" if self.location else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, self.__dict__)
@@ -90,7 +100,11 @@ class SettingError(ConfigError):
 
     def __init__(self, key: str, what: str = "", *, place: str = "", hint: str = "") -> None:
         self.key, self.what, self.place = key, what or (type(self).__doc__ or "").strip(), place
-        super().__init__(": ".join(part for part in (place, key, self.what) if part), hint=hint)
+        super().__init__(f"{key}: {self.what}", hint=hint, location=place)
+
+    @property
+    def located(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message
 
 
 class SettingFixed(SettingError):

@@ -100,7 +100,8 @@ def _default_file() -> Path:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"The folder for conversations cannot be made ({error.strerror}): {path.parent}",
+            f"The folder for conversations cannot be made ({error.strerror})",
             hint="make it writable, or choose another file with a URL: sqlite:///path/to/file",
+            location=str(path.parent),
         ) from None
     return path

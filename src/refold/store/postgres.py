@@ -7,6 +7,7 @@ then the caller is told that nobody knows. No connection is held while anything 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -18,10 +19,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from refold.model.errors import Conflict, StoreError
+from refold.model.mask import is_clear_url
 from refold.ports.store import Batch, Head, Session
 from refold.store import migrate, purging
 from refold.store.postgres_append import append, plain
-from refold.store.postgres_errors import in_our_words, lost, unknown_outcome, unreachable
+from refold.store.postgres_errors import in_our_words, lost, unknown_outcome, unreachable, unreadable
 from refold.store.queries import load
 from refold.store.sqlstore import SqlStore, committed
 from refold.store.transactions import Dialect, P, Row, Step, T, Transaction
@@ -30,6 +32,10 @@ OLDEST = 13_00_00
 """Servers before 13 get no more repairs from their makers."""
 ATTEMPTS = 5
 """How often a transaction is begun: writers that lock each other out meet again by chance only."""
+
+_DATABASE = re.compile(r"[\w .-]+")
+_SERVER = re.compile(r"[\w./,:-]*")
+"""Names, addresses, and folders of sockets."""
 
 Connection: TypeAlias = AsyncConnection[Row]
 
@@ -58,6 +64,7 @@ class PostgresDriver:
 
     def __init__(self, url: str, patience: Patience) -> None:
         self._conninfo, self.place = _address(url, patience)
+        self._password = str(conninfo_to_dict(self._conninfo).get("password") or "")
         self._patience = patience
         self._statements = {name: text.encode() for name, text in load("postgres").items()}
         self._pool = AsyncConnectionPool[Connection](
@@ -203,7 +210,7 @@ class PostgresDriver:
         try:
             return await AsyncConnection.connect(self._conninfo, autocommit=True)
         except (psycopg.Error, OSError) as error:
-            raise unreachable(error, self.place) from None
+            raise unreachable(error, self.place, self._password) from None
 
     async def _settle(self, connection: Connection) -> None:
         patience = self._patience
@@ -223,8 +230,9 @@ class PostgresDriver:
         except StoreError as reason:
             return reason
         return StoreError(
-            f"All {self._patience.connections} connections were busy for {self._patience.wait_s:g} s: {self.place}",
+            f"All {self._patience.connections} connections were busy for {self._patience.wait_s:g} s",
             hint="see what keeps the server busy, and try again",
+            location=self.place,
         )
 
 
@@ -283,26 +291,36 @@ def _bring_up_to_date() -> Transaction[list[str]]:
 
 def _address(url: str, patience: Patience) -> tuple[str, str]:
     """What to connect to, and how to call it in an error, which is without user and password."""
-    try:
-        given: dict[str, Any] = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        raise unreachable(error, "") from None
     # A network that swallows packets is noticed as soon as a server that does not answer, and not after hours.
     wait_s = max(2, int(patience.wait_s))
     noticed = {"connect_timeout": wait_s, "keepalives_idle": 30, "tcp_user_timeout": 30_000}
-    place = f"{given.get('dbname', 'the default database')} on {given.get('host', 'localhost')}"
-    return make_conninfo(**{"fallback_application_name": "refold", **noticed, **given}), place
+    try:
+        given: dict[str, Any] = conninfo_to_dict(url)
+        conninfo = make_conninfo(**{"fallback_application_name": "refold", **noticed, **given})
+    except (psycopg.Error, ValueError):
+        raise unreadable() from None
+    return conninfo, _place(url, given)
+
+
+def _place(url: str, given: Mapping[str, Any]) -> str:
+    """The database and its host; empty where a part of the password may have been taken for one of them."""
+    database, host = str(given.get("dbname", "the default database")), str(given.get("host", "localhost"))
+    is_clear = is_clear_url(url) and _DATABASE.fullmatch(database) and _SERVER.fullmatch(host)
+    return f"{database} on {host}" if is_clear else ""
 
 
 def _check_server(connection: Connection, place: str) -> None:
     if connection.info.server_version < OLDEST:
         raise StoreError(
-            f"The server is older than PostgreSQL {OLDEST // 10_000}: {place}", hint="upgrade the server"
+            f"The server is older than PostgreSQL {OLDEST // 10_000}",
+            hint="upgrade the server",
+            location=place,
         )
     if connection.info.parameter_status("server_encoding") != "UTF8":
         raise StoreError(
-            f"The database cannot hold every language: {place}",
+            "The database cannot hold every language",
             hint="create one with ENCODING 'UTF8' TEMPLATE template0",
+            location=place,
         )
 
 

@@ -1,7 +1,8 @@
 """What goes wrong with PostgreSQL, in our words.
 
-One idea: every error says what happened, whether anything was stored, and what to do. None holds what was to be stored, nor a
-password; so what the server says is repeated only where it speaks about the connection.
+Every error says what happened, whether anything was stored, and what to do. None holds what was to be stored, nor a password; so
+what the server says is repeated only where it speaks about the connection, and only in the location of the error, which clients of
+the gateway are not told.
 """
 
 from __future__ import annotations
@@ -85,43 +86,58 @@ def in_our_words(error: psycopg.Error | UnicodeEncodeError, place: str) -> Refol
         )
     for kind, reason, hint in _REASONS:
         if isinstance(error, kind):
-            return StoreError(f"{reason}: {place}", hint=hint)
-    return StoreError(f"The database failed ({type(error).__name__}): {place}", hint=_AGAIN)
+            return StoreError(reason, hint=hint, location=place)
+    return StoreError(f"The database failed ({type(error).__name__})", hint=_AGAIN, location=place)
 
 
 def lost(place: str) -> StoreError:
     """The connection went away before the last word of a transaction, and another one did as well."""
     return StoreError(
-        f"The connection to the database was lost, and nothing was stored: {place}",
+        "The connection to the database was lost, and nothing was stored",
         hint="see that the server runs, and try again",
+        location=place,
     )
 
 
 def unknown_outcome(place: str) -> StoreError:
     """The answer to the last word of a transaction never came: it may have been stored, or not."""
     return StoreError(
-        f"The connection was lost during a commit, so it is not known whether it was stored: {place}",
+        "The connection was lost during a commit, so it is not known whether it was stored",
         hint="load the conversation and see what is there, then try again",
+        location=place,
     )
 
 
-def unreachable(error: psycopg.Error | OSError, place: str) -> RefoldError:
-    """The error to raise where no connection can be had."""
+def unreachable(error: psycopg.Error | OSError, place: str, password: str = "") -> RefoldError:
+    """The error to raise where no connection can be had. An empty `place` means that the URL can be read in several ways."""
     if isinstance(error, psycopg.ProgrammingError):
-        # What cannot be read is in the error, and with it perhaps a password.
-        return ConfigError(
-            "The URL of the database cannot be read.",
-            hint="write postgresql://user:password@host:5432/database",
-        )
+        return unreadable()
     said = str(error)
     for part, reason, hint in _REFUSALS:
         if part in said:
-            return StoreError(f"{reason}: {place}", hint=hint)
-    last = said.strip().splitlines()[0] if said.strip() else type(error).__name__
+            return StoreError(reason, hint=hint, location=place)
     return StoreError(
-        f"The database cannot be reached ({last}): {place}",
-        hint="see that the server runs and that the URL is right",
+        "The database cannot be reached",
+        hint="see that the server runs and that the URL is right; special characters in a password are written %40 for @, "
+        "%2F for /, %3F for ?",
+        location=_with_words(place, said, password),
     )
+
+
+def unreadable() -> ConfigError:
+    """What cannot be read is in the driver's own error, and with it perhaps a password."""
+    return ConfigError(
+        "The URL of the database cannot be read.",
+        hint="write postgresql://user:password@host:5432/database; special characters in the password are written %40 for @, "
+        "%2F for /, %3F for ?",
+    )
+
+
+def _with_words(place: str, said: str, password: str) -> str:
+    """A place with the first line of what the driver says about it, unless a part of the password may be in that."""
+    first = next(iter(said.strip().splitlines()), "")
+    is_safe = bool(place and first) and not (password and password in first)
+    return f"{place} ({first})" if is_safe else place
 
 
 def _refused(error: psycopg.Error) -> StoreError:

@@ -31,7 +31,7 @@ def copy_to(path: Path, source: apsw.Connection) -> None:
         _make_empty(path)
     except FileExistsError:
         raise StoreError(
-            f"There is a file of this name already: {path}", hint="choose another name"
+            "There is a file of this name already", hint="choose another name", location=str(path)
         ) from None
     except OSError as error:
         raise _unwritable(path) from error
@@ -120,5 +120,5 @@ def _sync_folder(folder: Path) -> None:
 
 def _unwritable(path: Path) -> StoreError:
     return StoreError(
-        f"The backup cannot be written: {path}", hint="see that its folder is there and has room"
+        "The backup cannot be written", hint="see that its folder is there and has room", location=str(path)
     )

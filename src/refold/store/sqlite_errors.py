@@ -58,8 +58,8 @@ def in_our_words(error: apsw.Error | UnicodeEncodeError, path: Path) -> StoreErr
         )
     for kind, reason, hint in _REASONS:
         if isinstance(error, kind):
-            return StoreError(f"{reason}: {path}", hint=hint)
-    return StoreError(f"The database failed ({type(error).__name__}): {path}", hint=_RESTORE)
+            return StoreError(reason, hint=hint, location=str(path))
+    return StoreError(f"The database failed ({type(error).__name__})", hint=_RESTORE, location=str(path))
 
 
 def _refused(error: apsw.ConstraintError) -> StoreError:

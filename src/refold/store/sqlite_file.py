@@ -51,12 +51,15 @@ def prepare(path: Path) -> None:
             start = file.read(len(_MAGIC))
     except OSError as error:
         raise StoreError(
-            f"The database cannot be opened ({error.strerror}): {path}",
+            f"The database cannot be opened ({error.strerror})",
             hint="make the file and its folder writable, or choose another path",
+            location=str(path),
         ) from None
     if start not in {b"", _MAGIC}:
         raise StoreError(
-            f"The file is not an SQLite database: {path}", hint="choose another path; nothing was changed"
+            "The file is not an SQLite database",
+            hint="choose another path; nothing was changed",
+            location=str(path),
         )
 
 
@@ -152,15 +155,17 @@ def _check_place(path: Path) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise StoreError(
-            f"The folder of the database is not there: {folder}",
-            hint=f"make it with: mkdir -p '{folder}'; a relative path is written sqlite://name.db",
+            "The folder of the database is not there",
+            hint="make it with `mkdir -p`; a relative path is written sqlite://name.db",
+            location=str(folder),
         )
     if path.is_dir():
-        raise StoreError(f"This is a folder, not a database: {path}", hint="name a file in it")
+        raise StoreError("This is a folder, not a database", hint="name a file in it", location=str(path))
     if kind := network_filesystem(path):
         raise StoreError(
-            f"The database would be on a network filesystem ({kind}), where SQLite can lose it: {path}",
+            f"The database would be on a network filesystem ({kind}), where SQLite can lose it",
             hint="choose a path on a disk of this machine, or use postgresql://",
+            location=str(path),
         )
 
 
@@ -171,8 +176,9 @@ def _check_owner(connection: apsw.Connection, path: Path) -> None:
         return
     if connection.pragma("application_id") != APPLICATION or "migration" not in tables:
         raise StoreError(
-            f"The database belongs to another program: {path}",
+            "The database belongs to another program",
             hint="choose another path; nothing was changed",
+            location=str(path),
         )
     missing("sqlite", [name for (name,) in connection.execute("SELECT name FROM migration")])
 
@@ -180,8 +186,9 @@ def _check_owner(connection: apsw.Connection, path: Path) -> None:
 def _settle(connection: apsw.Connection, path: Path) -> None:
     if _set_wal(connection) != "wal":
         raise StoreError(
-            f"The database cannot keep a write-ahead log there: {path}",
+            "The database cannot keep a write-ahead log there",
             hint="choose a path on a disk of this machine",
+            location=str(path),
         )
     # The power may fail after any commit: each one is on the disk when it returns.
     connection.pragma("synchronous", "FULL")

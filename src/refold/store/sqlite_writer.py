@@ -137,8 +137,9 @@ def join(path: Path) -> Writer:
         if writer.process != os.getpid():
             # SQLite takes the locks of the process before for its own, and they are not: what is written would be lost.
             raise StoreError(
-                f"The database was open when this process was forked: {path}",
+                "The database was open when this process was forked",
                 hint="open it after forking only, or start processes by spawn",
+                location=str(path),
             )
         _writers[key] = writer
         writer.stores += 1

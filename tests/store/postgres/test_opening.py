@@ -22,7 +22,8 @@ async def test_a_missing_server_is_named(tmp_path):
     error = await refused(f"postgresql://anna:secret@/talks?host={tmp_path}")
 
     assert "cannot be reached" in error.message
-    assert f"talks on {tmp_path}" in error.message
+    assert f"talks on {tmp_path}" in error.location
+    assert str(tmp_path) not in str(error)
     assert "server runs" in error.hint
 
 
@@ -69,7 +70,7 @@ async def test_whom_the_server_refuses_is_told_why(guarded, user, database, reas
 
     assert reason in error.message
     assert hint in error.hint
-    assert f"{database} on {guarded}" in error.message
+    assert error.location == f"{database} on {guarded}"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,16 @@ async def test_a_url_that_cannot_be_read_is_not_repeated(url):
 
     assert isinstance(error, ConfigError)
     assert "cannot be read" in error.message
+
+
+@pytest.mark.parametrize(
+    "password", ["pl@nted", "pl/nted", "12/planted", "pl?anted=1", "%zzplanted", "pl anted", "pl:anted@x/y"]
+)
+async def test_a_password_that_is_not_escaped_is_never_taken_for_a_host(password):
+    error = await refused(f"postgresql://anna:{password}@127.0.0.1:1/talks")
+
+    told = f"{error.located} {error.hint} {error!r}"
+    assert not [part for part in ("planted", "pl@", "nted", "12/") if part in told]
 
 
 async def test_a_schema_of_a_newer_program_is_left_alone(url):

@@ -1,0 +1,119 @@
+"""Texts that may hold a secret, as they can be shown: in settings, errors, logs and answers.
+
+Every surface masks with these functions. They show what they know to be harmless (the scheme, a host, a port, a plain path) and
+hide the rest. A text that can be read in two ways is hidden whole: in `postgresql://u:p/w@host/db` the host is either `u` or
+`host`, and one of the two readings shows half of the password.
+"""
+
+from __future__ import annotations
+
+import re
+
+HIDDEN = "***"
+SCHEMES = frozenset({"sqlite", "memory", "postgres", "postgresql", "http", "https"})
+"""Those of stores and upstreams. In `me:secret@host` the part before the colon is no scheme but a user."""
+
+_SCHEME = re.compile(r"([A-Za-z]+):")
+_HOST = r"(?:(?:[\w.-]|%2[Ff])*|\[[0-9A-Fa-f:.]*\])(?::[0-9]{0,5})?"
+_HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
+"""PostgreSQL takes several, and the folder of a socket with its slashes escaped."""
+_PATH = re.compile(r"(?:[\w.~+!$()*,/-]|%2[0Ff])*")
+"""Without what separates names from values (`=`, `;`, `&`), and without escapes that may spell `:` or `@`."""
+_PROGRAM = re.compile(r"(?:[A-Za-z]:)?[\w./+\\-]+")
+_MODEL = re.compile(r"[\w.:/+*-]*")
+_VARIABLE = re.compile(r"[A-Z0-9_]*")
+_LONGEST_SCHEME = 16
+_PASSWORD = re.compile(r"(?i)(pass(?:word|wd)?|pwd)(\s*=\s*)(?:'[^']*'|[^\s'\"]+)")
+_ENDS = frozenset("'\"`")
+"""What ends an address in a sentence, besides a space."""
+
+
+def mask_url(url: str) -> str:
+    """The URL of a store or an upstream without user, password, query and fragment: `postgresql://***@host/db?***`."""
+    found = _SCHEME.match(url)
+    if not url or (found and found[1] in SCHEMES and not url[found.end() :].strip("/")):
+        return url
+    if found is None or found[1] not in SCHEMES:
+        return HIDDEN
+    scheme, rest = found[1], url[found.end() :]
+    if not rest.startswith("//"):
+        return f"{scheme}:{HIDDEN}"
+    shown = _file(rest[2:]) if scheme == "sqlite" else _server(rest[2:])
+    return f"{scheme}://{shown}"
+
+
+def is_clear_url(url: str) -> bool:
+    """Can the URL be read in one way only, so that what a driver takes for the host is the host?"""
+    shown = mask_url(url)
+    return url.count("@") <= 1 and shown != HIDDEN and not shown.endswith((f"/{HIDDEN}", f":{HIDDEN}"))
+
+
+def mask_command(command: str) -> str:
+    """A command without its arguments: `vault ***`."""
+    program, *arguments = command.split(maxsplit=1) or [""]
+    if program and not _PROGRAM.fullmatch(program):
+        return HIDDEN
+    return f"{program} {HIDDEN}" if arguments else program
+
+
+def mask_model(spec: str) -> str:
+    """A model as `upstreams.spec` reads it, PROVIDER:MODEL or MODEL@URL, without what is secret in the URL."""
+    model, at, rest = spec.partition("@http")
+    if not _MODEL.fullmatch(model) or "://" in model:
+        return HIDDEN
+    return f"{model}@{mask_url(f'http{rest}')}" if at else model
+
+
+def mask_variable(name: str) -> str:
+    """The name of an environment variable. One in small letters may be a key that was written in its place (`gsk_...`)."""
+    return name if _VARIABLE.fullmatch(name) else HIDDEN
+
+
+def mask_values(table: dict[str, str]) -> dict[str, str]:
+    """A table of headers without their values."""
+    return dict.fromkeys(table, HIDDEN)
+
+
+def mask_text(text: str) -> str:
+    """A sentence that may quote what somebody typed: addresses in it are masked, and so is whatever follows `password=`."""
+    return _PASSWORD.sub(rf"\1\2{HIDDEN}", "\n".join(map(_mask_line, text.split("\n"))))
+
+
+def _mask_line(line: str) -> str:
+    """A password may hold spaces and quotes, so an address reaches at least to the last `@` of its line."""
+    shown, done, last = list[str](), 0, line.rfind("@")
+    while (mark := line.find("://", done)) >= 0:
+        start = mark
+        while start > max(done, mark - _LONGEST_SCHEME) and line[start - 1].isalnum():
+            start -= 1
+        end = max(last, mark + 3)
+        while end < len(line) and not (line[end].isspace() or line[end] in _ENDS):
+            end += 1
+        shown += line[done:start], mask_url(line[start:end])
+        done = end
+    return "".join((*shown, line[done:]))
+
+
+def _server(rest: str) -> str:
+    """What stands after `//` where a host is named."""
+    body, tail = _cut(rest)
+    authority, slash, path = body.partition("/")
+    user, at, hosts = authority.rpartition("@")
+    if "@" in path or "@" in tail or not _HOSTS.fullmatch(hosts):
+        return HIDDEN
+    shown = f"{HIDDEN if user or at else ''}{at}{hosts}{slash}"
+    return shown + (path if _PATH.fullmatch(path) else HIDDEN) + (f"{tail[0]}{HIDDEN}" if tail else "")
+
+
+def _file(rest: str) -> str:
+    """What stands after `//` where a file is named."""
+    path, tail = _cut(rest)
+    if ":" in path.rpartition("@")[0] or "@" in tail:
+        return HIDDEN
+    return path + (f"{tail[0]}{HIDDEN}" if tail else "")
+
+
+def _cut(rest: str) -> tuple[str, str]:
+    """A URL up to its query or fragment, and that with its mark."""
+    end = min((at for at in (rest.find("?"), rest.find("#")) if at >= 0), default=len(rest))
+    return rest[:end], rest[end:]
