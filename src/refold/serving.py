@@ -20,13 +20,14 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.cli import output
-from refold.cli.serving import Notice, Upstream, place_of, told
+from refold.cli.serving import Notice, Upstream, told
 from refold.cli.stored import file_of
 from refold.config import Layer, Resolved, completed, environment_layer, file_layers, resolve
 from refold.config.tree import Upstream as Wanted
 from refold.local import serve_local, weights_path
 from refold.local.serving import WINDOW
 from refold.model.errors import ConfigError, MissingExtra, RefoldError
+from refold.model.mask import mask_model, mask_url, mask_variable
 from refold.model.message import DialectName
 
 if TYPE_CHECKING:
@@ -161,13 +162,15 @@ class _Teller:
             return Upstream(target.name, target.formats, target.models, "none needed", self._local.what)
         given = self._resolved.settings.upstreams.get(target.name, Wanted())
         whole = completed(target.name, given, os.environ)
-        return Upstream(target.name, target.formats, target.models, _key(whole), place_of(target.url))
+        return Upstream(target.name, target.formats, target.models, _key(whole), mask_url(target.url))
 
 
 def _key(whole: Wanted) -> str:
     if whole.key_command:
         return "printed by a command"
-    return f"${whole.key_env}" if whole.key_env else "the client's" if whole.pass_key else "none"
+    return (
+        f"${mask_variable(whole.key_env)}" if whole.key_env else "the client's" if whole.pass_key else "none"
+    )
 
 
 def _summaries(resolved: Resolved, *, has_local: bool) -> str:
@@ -175,7 +178,7 @@ def _summaries(resolved: Resolved, *, has_local: bool) -> str:
     if not wished.enabled:
         return "digests; no model is asked"
     if wished.models:
-        return f"by {', '.join(wished.models)}"
+        return f"by {', '.join(map(mask_model, wished.models))}"
     return f"by the conversation's own model{'; for local, digests' if has_local else ''}"
 
 

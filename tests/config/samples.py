@@ -52,7 +52,7 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "notify.compaction": ((False, "no"), (True, "yes")),
     "upstreams.NAME.url": (("http://h/v1", "http://h/v1"), ("https://[::1]:8", "https://[::1]:8")),
     "upstreams.NAME.formats": ((["anthropic"], "anthropic"), (["chat", "responses"], "chat,responses")),
-    "upstreams.NAME.key_env": (("A_KEY", "A_KEY"), ("_b2", "_b2")),
+    "upstreams.NAME.key_env": (("A_KEY", "A_KEY"), ("_B2", "_B2")),
     "upstreams.NAME.key_command": (("pass a", "pass a"), ("vault -x", "vault -x")),
     "upstreams.NAME.pass_key": ((False, "false"), (True, "true")),
     "upstreams.NAME.headers": (({"X-A": "b, c"}, "X-A=b, c"), ({"X-B": "d=e"}, '{ X-B = "d=e" }')),

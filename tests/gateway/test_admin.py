@@ -118,6 +118,23 @@ async def test_a_change_that_cannot_be_leaves_everything_as_it_was(change, statu
         assert shown["settings"]["compaction"]["preset"] == "refold"
 
 
+async def test_settings_are_shown_without_their_secrets(upstream):
+    secret = {
+        "store_url": "postgresql://me:canary@host/db?password=canary",
+        "compaction_sensitive": ["canary"],
+        "summariser_models": ["m@https://host/v1?key=canary"],
+    }
+    async with served(upstream, **secret) as gate:
+        _, shown = await asked(gate, "GET", "config")
+        _, changed = await asked(gate, "POST", "config", {"cache": {"ttl": "1h"}})
+
+    assert "canary" not in str(shown) + str(changed)
+    assert shown["settings"]["store"]["url"] == "postgresql://***@host/db?***"
+    assert shown["settings"]["compaction"]["sensitive"] == ["***"]
+    assert shown["settings"]["summariser"]["models"] == ["m@https://host/v1?***"]
+    assert shown["origins"]["store.url"] == "the flag --store-url"
+
+
 @pytest.mark.feature("X18")
 async def test_what_is_another_owners_is_not_there(upstream):
     async with served(upstream, window=8_000) as gate:

@@ -50,7 +50,8 @@ def show(
 ) -> int:
     """Show the settings that hold here, as TOML: from the environment, the project's file and your own.
 
-    Secrets are not shown: passwords in addresses, headers, arguments of commands.
+    Secrets are not shown: users, passwords and queries in addresses, values of headers, arguments of commands, patterns of what is
+    sensitive.
     """
     from refold.cli.configuring import show as run
 

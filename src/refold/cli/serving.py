@@ -7,7 +7,6 @@ next. The address alone is data, on stdout; the rest is beside it, and needs no 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -76,14 +75,6 @@ def first_call(notice: Notice) -> str:
         return f"  curl {notice.address}/v1/models{key}"
     address = f"{notice.address}/v1/chat/completions"
     return f"  curl {address}{key} -H 'content-type: application/json' \\\n    -d '{FIRST_WORDS}'"
-
-
-def place_of(url: str) -> str:
-    """An address without whatever may be secret in it."""
-    parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
-    host = parts.hostname or ""
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}"
 
 
 def _facts(notice: Notice) -> tuple[tuple[str, str], ...]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get
 
 from msgspec import NODEFAULT, Meta, Struct, structs
 
+from refold.config.masks import PLAIN, Mask, takes_text
 from refold.config.sizes import Counted
 from refold.config.tree import UPSTREAM_NAME, Settings, Upstream
 from refold.model.budget import Share, Tokens
@@ -61,6 +62,8 @@ class Key(Struct, frozen=True):
     """Words that stand for numbers of tokens."""
     unset: str = ""
     """What holds where it is not set, if that is nothing of ours."""
+    mask: Mask = PLAIN
+    """How it is shown."""
 
     @property
     def variable(self) -> str:
@@ -99,8 +102,19 @@ def _keys(kind: type[Struct], section: str, prefix: str) -> Iterator[Key]:
         form, words = _kind(hints[field.name])
         told = next(one for one in get_args(hints[field.name]) if isinstance(one, Meta))
         name, unset = f"{prefix}.{field.name}", (told.extra or {}).get("unset", "")
-        what = told.description or ""
-        yield Key(name, section, field.name, hints[field.name], default, what, form, words, unset)
+        what, mask = told.description or "", _mask(name, hints[field.name])
+        yield Key(name, section, field.name, hints[field.name], default, what, form, words, unset, mask)
+
+
+def _mask(name: str, annotated: Any) -> Mask:
+    """
+    Raises:
+        TypeError: the setting takes text, and nobody has said whether a secret may stand in it.
+    """
+    marks = [mark for mark in get_args(annotated) if isinstance(mark, Mask)]
+    if not marks and takes_text(annotated):
+        raise TypeError(f"{name} takes text: give it a mark from refold.config.masks")
+    return marks[0] if marks else PLAIN
 
 
 def _kind(annotated: Any) -> tuple[Kind, dict[str, int]]:
@@ -163,6 +177,6 @@ def nearest(name: str) -> str:
     field, upstream = name.rpartition(".")[2], rest.partition(".")[0]
     same = [key.name for key in KEYS.values() if key.field == field]
     known = [*KEYS, *SECTIONS, UPSTREAMS]
-    if section == UPSTREAMS and upstream:
+    if section == UPSTREAMS and is_upstream_name(upstream):
         known += [f"{UPSTREAMS}.{upstream}.{field}" for field in UPSTREAM_KEYS]
     return next(iter(get_close_matches(name, known, n=1) or same), "")

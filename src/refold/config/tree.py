@@ -4,6 +4,8 @@ One idea: a setting is written down once. Its type, its range and its sentence s
 them: the key in the file, the variable, the flag, the schema, the commented file and the table in docs/configuration.md.
 Below a setting stands why its default is what it is.
 
+A setting that takes free text carries a mark from `masks`: how it is shown, and whether a secret may stand in it.
+
 A number of tokens and a share of the window are different types, and `sizes` reads both, so a percent is never taken for
 tokens. What is None is left to whoever knows better: the preset, the model, the client; `unset` says to whom.
 """
@@ -14,6 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
+from refold.config.masks import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, PLAIN, VARIABLE
 from refold.config.sizes import MAX_TOKENS, Counted
 from refold.model.budget import Share, Tokens
 from refold.model.message import DialectName
@@ -36,12 +39,19 @@ ToolPolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
 ToolRule: TypeAlias = Literal["prune", "summarize"]
 
 
-class Server(Struct, frozen=True):
+class Section(Struct, frozen=True):
+    """A table of settings. Printing it shows its name only: there may be a secret in it."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()}>"
+
+
+class Server(Section, frozen=True):
     """Where the gateway listens, and what it takes."""
 
-    host: Annotated[str, Meta(min_length=1, description="The address that the gateway listens on.")] = (
-        "127.0.0.1"
-    )
+    host: Annotated[
+        str, Meta(min_length=1, description="The address that the gateway listens on."), PLAIN
+    ] = "127.0.0.1"
     """Nobody else's machine reaches it: whoever wants that says so, and makes keys first."""
     port: Annotated[
         int, Meta(ge=0, le=65_535, description="The port that it listens on; 0 takes any that is free.")
@@ -50,6 +60,7 @@ class Server(Struct, frozen=True):
     names: Annotated[
         tuple[Annotated[str, Meta(pattern=HOST_NAME)], ...],
         Meta(description="Names, besides those of this machine itself, under which clients may call it."),
+        PLAIN,
     ] = ()
     """A web page can make a browser call any name that leads here; names that nobody gave are refused."""
     max_body_mb: Annotated[int, Meta(ge=1, le=1_024, description="The largest request, in MiB.")] = 64
@@ -66,7 +77,7 @@ class Server(Struct, frozen=True):
     """One line for a request and one for a compaction."""
 
 
-class Store(Struct, frozen=True):
+class Store(Section, frozen=True):
     """Where conversations are kept."""
 
     url: Annotated[
@@ -75,6 +86,7 @@ class Store(Struct, frozen=True):
             pattern=STORE_URL,
             description="sqlite:///path, sqlite://relative/path, postgresql://... or memory:; empty for a file in your data folder.",
         ),
+        ADDRESS,
     ] = ""
     """One person on one machine needs no database server."""
     keep_days: Annotated[
@@ -99,19 +111,17 @@ class Store(Struct, frozen=True):
     ] = True
     """Recall, search and going on after a restart need the words."""
 
-    def __repr__(self) -> str:
-        """Without the URL: there may be a password in it."""
-        return "<store>"
 
-
-class Compaction(Struct, frozen=True):
+class Compaction(Section, frozen=True):
     """When conversations are made smaller, and how."""
 
     enabled: Annotated[
         bool, Meta(description="Off: nothing is ever compacted, not even after an overflow.")
     ] = True
     """It is what Refold is for."""
-    preset: Annotated[str, Meta(description="The policy to begin with; see docs/presets.md.")] = "refold"
+    preset: Annotated[str, Meta(description="The policy to begin with; see docs/presets.md."), PLAIN] = (
+        "refold"
+    )
     """No other knows more for less money on the recorded sessions (docs/evaluation.md)."""
     window: Annotated[
         Window | None,
@@ -180,6 +190,7 @@ class Compaction(Struct, frozen=True):
     tools: Annotated[
         dict[str, ToolRule],
         Meta(description="Rules for single tools: prune, or summarize to keep the output until then."),
+        PLAIN,
     ] = {}
     """The output of most tools can be had again."""
     allow_system_summary: Annotated[
@@ -200,6 +211,7 @@ class Compaction(Struct, frozen=True):
             description="What a model is told when it writes a summary; {words} is how long it may be.",
             extra={"unset": "the preset's"},
         ),
+        PLAIN,
     ] = None
     """The preset's own."""
     update_prompt: Annotated[
@@ -208,11 +220,13 @@ class Compaction(Struct, frozen=True):
             description="Likewise where there is a summary before; a prompt of yours alone serves for both.",
             extra={"unset": "the preset's"},
         ),
+        PLAIN,
     ] = None
     """The preset's own, or the prompt above."""
     sensitive: Annotated[
         tuple[str, ...],
         Meta(description="Regular expressions: a message that one of them finds stays out of every summary."),
+        PATTERNS,
     ] = ()
     """Secrets of a known form are taken out anyway; what else is sensitive only you know."""
     thinking: Annotated[
@@ -225,7 +239,7 @@ class Compaction(Struct, frozen=True):
     """As the client asks for it."""
 
 
-class Cache(Struct, frozen=True):
+class Cache(Section, frozen=True):
     """The provider's prompt cache."""
 
     ttl: Annotated[
@@ -235,7 +249,7 @@ class Cache(Struct, frozen=True):
     """An hour costs more to write, and most replies follow within minutes."""
 
 
-class Summariser(Struct, frozen=True):
+class Summariser(Section, frozen=True):
     """The models that write summaries."""
 
     enabled: Annotated[
@@ -247,6 +261,7 @@ class Summariser(Struct, frozen=True):
         Meta(
             description="Who writes, in this order: PROVIDER:MODEL or MODEL@URL; empty for the conversation's own."
         ),
+        MODELS,
     ] = ()
     """No other key is needed, and nobody else reads what was said."""
     temperature: Annotated[
@@ -272,7 +287,7 @@ class Summariser(Struct, frozen=True):
     """What a summary costs is shown with every one of them."""
 
 
-class Notify(Struct, frozen=True):
+class Notify(Section, frozen=True):
     """What is told while it happens."""
 
     pruning: Annotated[bool, Meta(description="Tell when tool output is pruned.")] = True
@@ -281,11 +296,13 @@ class Notify(Struct, frozen=True):
     """Likewise."""
 
 
-class Upstream(Struct, frozen=True):
+class Upstream(Section, frozen=True):
     """A provider or a server of your own; a well-known name says all of it."""
 
     url: Annotated[
-        str, Meta(description="Its address, such as http://localhost:8000/v1; empty for a well-known name.")
+        str,
+        Meta(description="Its address, such as http://localhost:8000/v1; empty for a well-known name."),
+        ADDRESS,
     ] = ""
     """A well-known name has one."""
     formats: Annotated[
@@ -294,11 +311,13 @@ class Upstream(Struct, frozen=True):
     ] = ()
     """Those of the well-known name, chat for any other."""
     key_env: Annotated[
-        str, Meta(pattern=VARIABLE_NAME, description="The environment variable that holds its key.")
+        str, Meta(pattern=VARIABLE_NAME, description="The environment variable that holds its key."), VARIABLE
     ] = ""
     """That of the well-known name, where the address is its too: no key goes to a host it was not named for."""
     key_command: Annotated[
-        str, Meta(description="A command that prints its key, for keys in a vault; no shell runs it.")
+        str,
+        Meta(description="A command that prints its key, for keys in a vault; no shell runs it."),
+        COMMAND,
     ] = ""
     """Most keys are in the environment."""
     pass_key: Annotated[
@@ -306,12 +325,13 @@ class Upstream(Struct, frozen=True):
     ] = None
     """Only the base URL of a client should have to change."""
     headers: Annotated[
-        dict[str, str], Meta(description="Headers that are sent with every request; never a key.")
+        dict[str, str], Meta(description="Headers that are sent with every request; never a key."), HEADERS
     ] = {}
     """Few providers want any."""
     models: Annotated[
         tuple[str, ...],
         Meta(description="Patterns of the models that are asked for here, such as gpt-* or claude-*."),
+        PLAIN,
     ] = ()
     """Any model that no other upstream names."""
     private: Annotated[
@@ -329,12 +349,9 @@ class Upstream(Struct, frozen=True):
     fallback: Annotated[
         tuple[str, ...],
         Meta(description="Names of the upstreams that are asked, in this order, where it cannot be reached."),
+        PLAIN,
     ] = ()
     """Another provider sees what was said only if you say so."""
-
-    def __repr__(self) -> str:
-        """Without headers and addresses: there may be a secret in them."""
-        return "<upstream>"
 
 
 class Settings(Struct, frozen=True):

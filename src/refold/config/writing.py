@@ -1,7 +1,8 @@
 """Settings as TOML: the commented file that `refold config init` writes, and what `refold config show` prints.
 
-One idea: what is printed can be read again. A comment says what a setting is, what it takes and what it is without you; taking
-the mark away changes nothing until the value is changed. Secrets are the exception: they are never printed.
+What is printed can be read again. A comment says what a setting is, what it takes and what it is without you; taking the mark away
+changes nothing until the value is changed. Secrets are the exception: every value passes the mask of its setting first, and
+whoever shows settings, over HTTP too, takes them from here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from refold.config.sizes import shown
 from refold.config.spans import expected
 from refold.model.budget import Share, Tokens
 
-HIDDEN = "***"
 HEAD = """\
 # Settings of Refold. Every line that is commented out shows the default.
 # flag > environment variable > change while it runs > refold.toml of the project > your own file > default
@@ -34,8 +34,6 @@ EXAMPLE = """\
 """
 SAMPLE = "my-server"
 """The upstream that the commented file shows."""
-_SECRET = re.compile(r"(?<=://)[^/?#]*(?=@)|(?<=\?).*")
-"""In a URL: the name and the password, and what follows a question mark."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -120,14 +118,8 @@ def _plain(key: Key, value: Any) -> Any:
     """A value in builtin types, without secrets."""
     if isinstance(value, Tokens | Share):
         return shown(value)
-    if key.field == "headers":
-        return dict.fromkeys(value, HIDDEN)
-    if key.field == "url":
-        return _SECRET.sub(HIDDEN, value)
-    if key.field == "key_command":
-        program, *arguments = value.split(maxsplit=1) or [""]
-        return f"{program} {HIDDEN}" if arguments else program
-    return list(value) if isinstance(value, tuple) else value
+    visible = key.mask.show(value)
+    return list(visible) if isinstance(visible, tuple) else visible
 
 
 def _letter(letter: str) -> str:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from refold.config import update
+from refold.config.writing import tree_of
 from refold.durable import DurableConversation
 from refold.gateway.access import send_answer
 from refold.gateway.app import RUNTIME, Gateway, where
@@ -134,7 +135,7 @@ async def status(admin: Admin, request: Request) -> object:
 async def show_config(admin: Admin, request: Request) -> object:
     resolved = (await admin.host(request)).resolved
     return {
-        "settings": resolved.settings,
+        "settings": tree_of(resolved),
         "origins": {name: str(origin) for name, origin in resolved.origins.items()},
     }
 

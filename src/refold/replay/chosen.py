@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from refold.core.cost import Prices
 from refold.model.errors import ConfigError
+from refold.model.mask import mask_model
 from refold.tokens import find_model
 from refold.tokens.windows import window_for
 from refold.upstreams import KNOWN, Provider
@@ -36,7 +37,7 @@ _HINT = f"such as openai:gpt-4o-mini, my-model@http://localhost:8000/v1, {LOCAL}
 
 class Chosen(Struct, frozen=True):
     spec: str
-    """As it was asked for."""
+    """As it was asked for, without what is secret in its address: reports show it."""
     provider: Provider | None
     """None for the small model, which has no address before it runs."""
     window: int = 0
@@ -62,7 +63,7 @@ def choose(spec: str, *, key_env: str = "") -> Chosen | None:
     provider = _provider(spec, key_env)
     prices, priced_as = _prices(provider)
     window = window_for(provider.model, provider=provider.name, url=provider.base_url).tokens
-    return Chosen(spec, provider, window, prices, priced_as)
+    return Chosen(mask_model(spec), provider, window, prices, priced_as)
 
 
 def _provider(spec: str, key_env: str) -> Provider:
@@ -79,9 +80,11 @@ def _provider(spec: str, key_env: str) -> Provider:
 
 def _refuse(name: str, spec: str, *, is_known: bool) -> NoReturn:
     if is_known:
-        raise ConfigError(f"{spec[:80]!r} does not say which model is meant, and whose", hint=_HINT)
+        raise ConfigError(
+            f"{mask_model(spec[:80])!r} does not say which model is meant, and whose", hint=_HINT
+        )
     hint = f"choose from: {', '.join(KNOWN)}; any other server is MODEL@URL"
-    raise ConfigError(f"there is no provider {name[:80]!r}", hint=hint)
+    raise ConfigError(f"there is no provider {mask_model(name[:80])!r}", hint=hint)
 
 
 def _prices(provider: Provider) -> tuple[Prices | None, str]:
