@@ -45,9 +45,11 @@ def _check_patterns(settings: Settings) -> None:
         try:
             re.compile(pattern)
         except re.error as error:
+            # What `re` says quotes the pattern, which is as private as what it is to hide.
+            position = "" if error.pos is None else f" (at character {error.pos + 1})"
             raise SettingError(
                 "compaction.sensitive",
-                f"number {at} is no regular expression: {error.msg}",
+                f"number {at} is no regular expression{position}",
                 hint=r"such as '(?i)\bsalary\b'; a backslash before what is meant letter for letter",
             ) from None
 

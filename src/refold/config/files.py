@@ -14,6 +14,7 @@ from typing import Any
 
 from refold.config.layers import Layer, Source, flat
 from refold.model.errors import ConfigError
+from refold.model.mask import mask_text
 
 PROJECT_FILE = "refold.toml"
 USER_FILE = "config.toml"
@@ -120,5 +121,9 @@ def _text(path: Path) -> str:
 
 
 def _told(error: Exception) -> str:
-    """What is wrong and where; of the file's own words at most the names of keys."""
-    return str(error) if isinstance(error, tomllib.TOMLDecodeError) else "it is nested too deep"
+    """What is wrong and where; of the file's own words at most the names of keys, and those only where they are plain names."""
+    if not isinstance(error, tomllib.TOMLDecodeError):
+        return "it is nested too deep"
+    what, at, place = str(error).rpartition(" (at ")
+    is_plain = "@" not in what and "://" not in what and mask_text(what) == what
+    return f"{what}{at}{place}" if is_plain else f"it is no TOML{at}{place}"

@@ -28,6 +28,16 @@ MAX_DEPTH = 2
 """Tables within tables: nothing lies deeper than `upstreams.NAME.url`."""
 
 
+_SOURCES: dict[Source, str] = {
+    "flag": "the flag",
+    "environment": "the variable",
+    "runtime": "an update while it runs",
+    "project": "the project file",
+    "user": "the user file",
+    "default": "the default",
+}
+
+
 class Origin(Struct, frozen=True):
     """Where the value of a setting comes from."""
 
@@ -36,8 +46,7 @@ class Origin(Struct, frozen=True):
     """The flag, the variable or the file."""
 
     def __str__(self) -> str:
-        words = {"flag": "the flag", "environment": "the variable", "runtime": "an update while it runs"}
-        return f"{words.get(self.source, f'the {self.source} file')} {self.place}".strip()
+        return f"{_SOURCES[self.source]} {self.place}".strip()
 
 
 DEFAULT = Origin("default")
@@ -116,7 +125,8 @@ def upstreams_of(items: Iterable[str], place: str) -> dict[str, object]:
         if not equals or "/" in name:
             name, url = (UNNAMED, item) if "://" in item else (item, "")
         if f"{UPSTREAMS}.{name}" in values:
-            raise SettingError(UPSTREAMS, f"{name!r} is given twice", place=place, hint="write NAME=URL")
+            shown = f"{name!r}" if is_upstream_name(name) else "a name"
+            raise SettingError(UPSTREAMS, f"{shown} is given twice", place=place, hint="write NAME=URL")
         values[f"{UPSTREAMS}.{name}"] = {}
         if url:
             values[f"{UPSTREAMS}.{name}.url"] = url

@@ -32,11 +32,13 @@ from refold.config.reading import read
 from refold.config.sizes import Unreadable
 from refold.config.tree import Settings, Upstream
 from refold.model.errors import SettingError, SettingFixed, SettingLocked
+from refold.model.mask import HIDDEN
 
 SECRET_NAMES = ("key", "apikey", "token", "secret", "password", "authorization", "bearer")
 """What people call the place of a key. None of them is a setting: a file is copied, shared and committed."""
 FIXED = ("flag", "environment")
 MAX_NAME = 80
+_NOT_IN_NAMES = frozenset(":/@?#=&%")
 
 
 class Resolved(Struct, frozen=True):
@@ -206,5 +208,10 @@ def _place(layer: Layer, name: str) -> str:
 
 
 def _short(name: str) -> str:
-    """A name from a file, harmless in a terminal."""
+    """A name from a file, harmless in a terminal. One with other characters than names have may be an address that was written in
+    its place: then only its section is told.
+    """
+    if set(name) & _NOT_IN_NAMES:
+        section = name.partition(".")[0]
+        return f"{section}.{HIDDEN}" if section in (*SECTIONS, UPSTREAMS) else HIDDEN
     return "".join(letter if letter.isprintable() else "�" for letter in name[:MAX_NAME])

@@ -74,7 +74,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except (re.error, TypeError) as error:
+        # What `re` says quotes the pattern, which is as private as what it is to hide.
+        position = getattr(error, "pos", None)
+        told = "" if position is None else f" (at character {position + 1})"
         raise ConfigError(
-            f"a pattern for sensitive messages is no regular expression: {error}",
+            f"a pattern for sensitive messages is no regular expression{told}",
             hint=r"give texts such as r'(?i)\bsalary\b', and escape what is meant letter for letter with re.escape",
         ) from None

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Mapping
 
 from refold.model.errors import ConfigError
+from refold.model.mask import mask_variable
 from refold.upstreams.provider import Provider
 
 COMMAND_TIMEOUT_S = 30.0
@@ -28,7 +29,9 @@ class Key:
         self._lock = asyncio.Lock()
         self._value = ""
         if provider.key_env and not provider.key_command:
-            self._value = _checked(environ.get(provider.key_env, ""), f"the variable {provider.key_env}")
+            self._value = _checked(
+                environ.get(provider.key_env, ""), f"the variable {mask_variable(provider.key_env)}"
+            )
 
     def __repr__(self) -> str:
         return "<key ***>"

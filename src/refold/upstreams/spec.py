@@ -11,6 +11,7 @@ One idea: what is wrong with a word is said before anybody is asked.
 from __future__ import annotations
 
 from refold.model.errors import ConfigError
+from refold.model.mask import mask_model
 from refold.upstreams.provider import KNOWN, Provider
 
 SERVER = "the server"
@@ -28,10 +29,12 @@ def provider_of(spec: str, *, key_env: str = "") -> Provider:
     is_known = bool(colon) and name in KNOWN
     if colon and not at and not is_known:
         hint = f"choose from: {', '.join(KNOWN)}; any other server is MODEL@URL"
-        raise ConfigError(f"there is no provider {name[:80]!r}", hint=hint)
+        raise ConfigError(f"there is no provider {mask_model(name[:80])!r}", hint=hint)
     if not (model if is_known else at and told):
         hint = "such as openai:gpt-4o-mini, or my-model@http://localhost:8000/v1"
-        raise ConfigError(f"{spec[:80]!r} does not say which model is meant, and whose", hint=hint)
+        raise ConfigError(
+            f"{mask_model(spec[:80])!r} does not say which model is meant, and whose", hint=hint
+        )
     if not at:
         return Provider(name, model)
     name, model = (name, model) if is_known else (SERVER, told)
