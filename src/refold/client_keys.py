@@ -29,9 +29,15 @@ _NO_DIGEST = bytes(32)
 
 
 def mint(
-    owner: str, *, name: str = "", at: float, random: Callable[[int], str] = secrets.token_hex
+    owner: str,
+    *,
+    name: str = "",
+    at: float,
+    admin: bool = False,
+    random: Callable[[int], str] = secrets.token_hex,
 ) -> tuple[str, ClientKey]:
-    """A new key, and what is kept of it. The key itself is nowhere else: whoever loses it makes another.
+    """A new key, and what is kept of it. The key itself is nowhere else: whoever loses it makes another. An admin key is a key of
+    its owner like any other, and shows the operations' settings as well.
 
     Raises:
         ConfigError: these cannot be names.
@@ -43,7 +49,7 @@ def mint(
             )
     which = random(ID_BYTES)
     text = f"rf_{which}_{random(SECRET_BYTES)}"
-    return text, ClientKey(owner=owner, id=which, digest=digest_of(text), name=name, at=at)
+    return text, ClientKey(owner=owner, id=which, digest=digest_of(text), name=name, at=at, admin=admin)
 
 
 def id_of(text: str) -> str | None:

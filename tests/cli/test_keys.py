@@ -53,12 +53,27 @@ def test_keys_are_listed_by_id_with_what_became_of_them(refold, store):
     refold("keys", "create", "--owner", "boris")
 
     head, *rows = refold("keys", "list").out.splitlines()
-    assert head.split() == ["id", "state", "made", "name"]
-    assert re.fullmatch(rf"{first}  valid +\S+ \S+  laptop", rows[0])
-    assert re.fullmatch(rf"{second}  revoked \S+ \S+  \S+ \S+  Büro", rows[1])
+    assert head.split() == ["id", "state", "made", "rights", "name"]
+    assert re.fullmatch(rf"{first}  valid +\S+ \S+  owner   laptop", rows[0])
+    assert re.fullmatch(rf"{second}  revoked \S+ \S+  \S+ \S+  owner   Büro", rows[1])
     listed = json.loads(refold("keys", "list", "--json").out)
-    assert [set(one) for one in listed["keys"]] == [{"id", "owner", "name", "at", "revoked_at"}] * 2
+    assert [set(one) for one in listed["keys"]] == [{"id", "owner", "name", "admin", "at", "revoked_at"}] * 2
     assert listed["keys"][0]["revoked_at"] is None
+
+
+@pytest.mark.feature("X18")
+def test_an_admin_key_is_made_where_it_is_asked_for_and_listed_as_one(refold, store):
+    made = refold("keys", "create", "ops", "--admin")
+    other = json.loads(refold("keys", "create", "laptop", "--json").out)
+
+    assert made.err == "an admin key of the owner 'local'; it is not shown again\n"
+    assert owner_of(store, made.out.strip()) == "local", "it is a key of its owner like any other"
+    assert other["admin"] is False
+    assert json.loads(refold("keys", "create", "--admin", "--json").out)["admin"] is True
+    listed = json.loads(refold("keys", "list", "--json").out)["keys"]
+    assert [one["admin"] for one in listed] == [True, False, True]
+    rows = refold("keys", "list").out.splitlines()[1:]
+    assert [row.split()[4] for row in rows] == ["admin", "owner", "admin"]
 
 
 @pytest.mark.feature("X18")

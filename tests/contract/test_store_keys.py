@@ -15,6 +15,7 @@ DIGEST = bytes(range(224, 256))
 FIRST = ClientKey(owner=ANNA, id="a1", digest=DIGEST, name="laptop", at=1.0)
 SECOND = ClientKey(owner=ANNA, id="a2", digest=b"\0" * 32, name="Büro 🗝", at=1.0)
 THEIRS = ClientKey(owner=BORIS, id="b1", digest=b"\x80" * 32, at=0.5)
+ADMIN = ClientKey(owner=BORIS, id="b2", digest=b"\x81" * 32, at=0.6, admin=True)
 
 
 async def test_a_key_finds_its_owner(store):
@@ -25,6 +26,16 @@ async def test_a_key_finds_its_owner(store):
     assert await store.find_key_owner("b1") == THEIRS
     assert [await store.find_key_owner(wrong) for wrong in ("", "a", "A1", "a1 ", "%", "a_")] == [None] * 6
     assert await store.owners() == [ANNA, BORIS]
+
+
+async def test_an_admin_key_is_known_as_one_also_after_it_was_revoked(store):
+    for key in (THEIRS, ADMIN):
+        await store.add_key(key)
+
+    assert await store.find_key_owner("b2") == ADMIN
+    assert [key.admin for key in await store.keys(BORIS)] == [False, True]
+    await store.revoke_key(BORIS, "b2", 1.0)
+    assert await store.find_key_owner("b2") == structs.replace(ADMIN, revoked_at=1.0)
 
 
 async def test_keys_are_listed_oldest_first_and_only_the_owner_s(store):

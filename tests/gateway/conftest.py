@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from io import BytesIO
 from itertools import count
@@ -13,7 +13,7 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from refold.config import flag_layer, resolve
+from refold.config import Layer, flag_layer, resolve
 from refold.gateway.access import Rules
 from refold.gateway.admin import Admin
 from refold.gateway.app import Gateway
@@ -69,11 +69,12 @@ async def served(
     targets: list[Target] | None = None,
     window: int | None = None,
     id_prefix: str = "id",
+    layers: Sequence[Layer] = (),
     **flags: object,
 ) -> AsyncIterator[Served]:
-    """A gateway before a scripted provider; `flags` are settings, such as `compaction_preset`."""
-    ids = count(1)
-    resolved = resolve([flag_layer({name.replace("_", ".", 1): value for name, value in flags.items()})])
+    """A gateway before a scripted provider; `flags` are settings, such as `compaction_preset`, and so are `layers`."""
+    ids, given = count(1), {name.replace("_", ".", 1): value for name, value in flags.items()}
+    resolved = resolve([*layers, flag_layer(given)])
     kept = store or MemoryStore()
     chosen = Targets(targets or [target_for(upstream, window=window)])
     gateway = Gateway(kept, resolved, chosen, new_id=lambda: f"{id_prefix}-{next(ids):04}")

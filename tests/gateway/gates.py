@@ -41,8 +41,8 @@ class Counting(MemoryStore):
         return await super().find_key_owner(which)
 
 
-async def make_key(store, owner="anna", at=1.0) -> str:
-    text, kept = mint(owner, at=at)
+async def make_key(store, owner="anna", at=1.0, *, admin=False) -> str:
+    text, kept = mint(owner, at=at, admin=admin)
     await store.add_key(kept)
     return text
 

@@ -6,6 +6,7 @@ import logging
 from itertools import product
 
 import pytest
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -112,6 +113,42 @@ async def test_a_key_is_asked_for_where_the_settings_say_so():
     app, _ = gate(rules=Rules(requires_key=True))
 
     assert (await ask(app, scope_of(headers=[HOME]))).status == 401
+
+
+@pytest.mark.feature("X18")
+async def test_who_is_an_admin():
+    store = MemoryStore()
+    app, inside = gate(store)
+    await ask(app, scope_of(headers=[HOME]))
+    assert [scope["state"]["admin"] for scope in inside.scopes] == [True], "without keys, this machine"
+
+    keys = [await make_key(store), await make_key(store, admin=True)]
+    app, inside = gate(store)
+    for key in keys:
+        await ask(app, scope_of(headers=[HOME, ("x-refold-key", key)]))
+        await ask(app, scope_of(headers=[HOME, ("x-refold-key", key)], client="10.0.0.5"))
+    await ask(app, scope_of("/healthz", [HOME]))
+
+    told = [(scope["state"].get("owner"), scope["state"].get("admin")) for scope in inside.scopes]
+    assert told == [("anna", False)] * 2 + [("anna", True)] * 2 + [(None, None)]
+
+
+@pytest.mark.feature("X18")
+async def test_an_admin_key_that_is_taken_back_shows_nothing_within_seconds():
+    store, clock = Counting(), Clock()
+    key = await make_key(store, admin=True)
+    app, inside = gate(store, clock=clock)
+    scope = scope_of(headers=[HOME, ("x-api-key", key)])
+    await ask(app, scope)
+    (kept,) = await store.keys("anna")
+    store._shelves["anna"].client_keys[kept.id] = structs.replace(kept, admin=False)
+    clock.now = REMEMBER_S
+    await ask(app, scope)
+    assert [one["state"]["admin"] for one in inside.scopes] == [True, False]
+
+    await store.revoke_key("anna", kept.id, 2.0)
+    clock.now = 2 * REMEMBER_S
+    assert (await ask(app, scope)).status == 401
 
 
 @pytest.mark.feature("X18")

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from refold.client_keys import mint
+from refold.config import Layer
 from tests.gateway.conftest import served
 
 LONG = [
@@ -133,6 +134,108 @@ async def test_settings_are_shown_without_their_secrets(upstream):
     assert shown["settings"]["compaction"]["sensitive"] == ["***"]
     assert shown["settings"]["summariser"]["models"] == ["m@https://host/v1?***"]
     assert shown["origins"]["store.url"] == "the flag --store-url"
+
+
+OPERATED = Layer(
+    "user",
+    {
+        "store.url": "postgresql://db.internal/talks",
+        "server.names": ["gateway.internal"],
+        "upstreams.box.url": "https://models.internal/v1",
+        "upstreams.box.key_command": "vault read box",
+        "upstreams.box.headers": {"X-Team": "tides"},
+        "compaction.sensitive": ["salary"],
+        "compaction.limit": "70%",
+        "summariser.models": ["m@https://writer.internal/v1"],
+    },
+    path="/etc/operator/refold.toml",
+)
+OPERATIONS = ("internal", "operator", "vault", "X-Team", "salary", "writer", "box", "/etc")
+
+
+async def keys_of(gate) -> dict[str, str]:
+    """A key of anna's, and an admin key of hers."""
+    made = {}
+    for name, admin in (("own", False), ("admin", True)):
+        made[name], kept = mint("anna", at=1.0, admin=admin)
+        await gate.store.add_key(kept)
+    return made
+
+
+@pytest.mark.feature("X18")
+async def test_only_an_admin_key_sees_how_the_gateway_is_run(upstream):
+    async with served(upstream, layers=[OPERATED]) as gate:
+        keys = await keys_of(gate)
+        for method, body in (("GET", None), ("POST", {"cache": {"ttl": "1h"}})):
+            _, own = await asked(gate, method, "config", body, key=keys["own"])
+
+            assert not [word for word in OPERATIONS if word in str(own)]
+            assert own["settings"]["compaction"]["limit"] == "70%"
+            assert own["origins"]["compaction.limit"] == "the user file"
+            assert {"store", "server", "upstreams"} < set(own["hidden"])
+            assert {"compaction.sensitive", "summariser.models"} < set(own["hidden"])
+            assert not set(own["settings"]) & set(own["hidden"])
+            assert "refold keys create --admin" in own["hint"]
+        _, whole = await asked(gate, "GET", "config", key=keys["admin"])
+
+        assert own["settings"]["cache"] == whole["settings"]["cache"] == {"ttl": "1h"}, "it is anna's too"
+        assert whole["hidden"] == []
+        assert whole["settings"]["store"]["url"] == "postgresql://db.internal/talks"
+        assert whole["settings"]["upstreams"]["box"]["key_command"] == "vault ***"
+        assert whole["origins"]["compaction.limit"] == "the user file /etc/operator/refold.toml"
+        assert "salary" not in str(whole)
+
+
+@pytest.mark.feature("X18")
+async def test_without_keys_this_machine_is_the_admin(upstream):
+    async with served(upstream, layers=[OPERATED]) as gate:
+        _, shown = await asked(gate, "GET", "config")
+
+    assert shown["hidden"] == []
+    assert shown["settings"]["upstreams"]["box"]["url"] == "https://models.internal/v1"
+
+
+@pytest.mark.parametrize("which", ["own", "admin"])
+async def test_an_admin_key_changes_no_more_than_any_other(upstream, which):
+    async with served(upstream, layers=[OPERATED]) as gate:
+        key = (await keys_of(gate))[which]
+        for change in ({"store.url": "memory:"}, {"upstreams.box.url": "http://x"}, {"server.port": 1}):
+            assert (await asked(gate, "POST", "config", change, key=key))[0] == 403
+
+
+async def test_a_change_that_does_not_fit_a_file_names_no_path(upstream):
+    """Of a setting that is fine by itself, and does not go with another one that stands in a file."""
+    said = {"compaction.preset": "lis", "compaction.tool_prune_threshold": 9_000}
+    file = Layer("user", said, path="/etc/operator/refold.toml")
+    async with served(upstream, layers=[file]) as gate:
+        key = (await keys_of(gate))["own"]
+        status, told = await asked(gate, "POST", "config", {"compaction.preset": "opal"}, key=key)
+
+    assert (status, told["error"]["message"].partition(":")[0]) == (400, "compaction.tool_prune_threshold")
+    assert "operator" not in str(told)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"store": {"url": "postgresql://me:planted@host/db"}},
+        {"store": {"postgresql://me:planted@host/db": 1}},
+        {"upstreams": {"https://me:planted@host/v1": {"formats": ["chat"]}}},
+        {"upstreams": {"box": {"headers": {"X-Key": "planted"}, "key_command": "vault planted"}}},
+        {"compaction": {"sensitive": ["(planted"]}},
+        {"summariser": {"models": ["planted"]}},
+        {"compaction": {"preset": "planted", "prompt": ["planted"], "tools": {"bash": "planted"}}},
+        {"compaction": {"prompt": ["planted"]}},
+        {"compaction": {"window": "planted"}},
+        {"postgresql://me:planted@host": 1},
+    ],
+)
+async def test_what_is_refused_is_not_repeated(upstream, change):
+    async with served(upstream) as gate:
+        status, told = await asked(gate, "POST", "config", change)
+
+    assert status in (400, 403)
+    assert "planted" not in str(told)
 
 
 @pytest.mark.feature("X18")

@@ -339,19 +339,23 @@ def import_all(path: Archive, store: StoreUrl = "", as_json: Json = False) -> in
 
 def create_key(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="What it is for.", show_default=False)] = "",
+    admin: Annotated[
+        bool, typer.Option("--admin", help="Let it see the operations' settings: store, upstreams, files.")
+    ] = False,
     store: StoreUrl = "",
     owner: Owner = OWNER,
     as_json: Json = False,
 ) -> int:
     """Make a key for a client of the gateway, and print it: this once, for it is not kept.
 
-    Whoever has it sees and changes what is the owner's, and nothing else. From the first key on the gateway serves nobody without
-    one, on this machine too. A store that is not there yet is made.
+    Whoever has it sees and changes what is the owner's, and nothing else. With --admin its bearer sees the settings of the
+    gateway's operation too, without their secrets, and nothing of other owners. From the first key on the gateway serves nobody
+    without one, on this machine too. A store that is not there yet is made.
     """
     from refold.cli.keys import create as run
     from refold.cli.stored import Place
 
-    return run(Place(store, owner), name, as_json=as_json)
+    return run(Place(store, owner), name, admin=admin, as_json=as_json)
 
 
 def list_keys(store: StoreUrl = "", owner: Owner = OWNER, as_json: Json = False) -> int:

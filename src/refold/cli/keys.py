@@ -20,8 +20,8 @@ from refold.ports.store import ClientKey, Store
 from refold.store.place import open_store
 
 
-def create(place: Place, name: str, *, as_json: bool) -> int:
-    text, kept = mint(place.owner, name=name, at=time.time())
+def create(place: Place, name: str, *, admin: bool, as_json: bool) -> int:
+    text, kept = mint(place.owner, name=name, at=time.time(), admin=admin)
 
     async def act(store: Store) -> int:
         await store.add_key(kept)
@@ -29,7 +29,8 @@ def create(place: Place, name: str, *, as_json: bool) -> int:
             output.write_json({"key": text, **_document(kept)})
         else:
             output.write(f"{text}\n")
-            output.note(f"a key of the owner {plain(kept.owner)!r}; it is not shown again")
+            kind = "an admin key" if kept.admin else "a key"
+            output.note(f"{kind} of the owner {plain(kept.owner)!r}; it is not shown again")
         return 0
 
     stored.check_kept(place.url)
@@ -42,7 +43,8 @@ def show_all(place: Place, *, as_json: bool) -> int:
         if as_json:
             output.write_json({"owner": place.owner, "keys": [_document(one) for one in kept]})
         elif kept:
-            output.write(align(("id", "state", "made", "name"), [_cells(one) for one in kept], frozenset()))
+            head = ("id", "state", "made", "rights", "name")
+            output.write(align(head, [_cells(one) for one in kept], frozenset()))
         if not kept:
             output.note(f"no keys of the owner {plain(place.owner)!r}\nhint: `refold keys create` makes one")
         return 0
@@ -86,6 +88,7 @@ def _document(kept: ClientKey) -> dict[str, object]:
         "id": kept.id,
         "owner": kept.owner,
         "name": kept.name,
+        "admin": kept.admin,
         "at": kept.at,
         "revoked_at": kept.revoked_at,
     }
@@ -93,4 +96,4 @@ def _document(kept: ClientKey) -> dict[str, object]:
 
 def _cells(kept: ClientKey) -> tuple[str, ...]:
     state = "valid" if kept.revoked_at is None else f"revoked {when(kept.revoked_at)}"
-    return kept.id, state, when(kept.at), plain(kept.name)
+    return kept.id, state, when(kept.at), "admin" if kept.admin else "owner", plain(kept.name)

@@ -48,6 +48,11 @@ class Origin(Struct, frozen=True):
     def __str__(self) -> str:
         return f"{_SOURCES[self.source]} {self.place}".strip()
 
+    @property
+    def without_path(self) -> Origin:
+        """The same for whoever is not to know the files of this machine."""
+        return Origin(self.source) if self.source in ("project", "user") else self
+
 
 DEFAULT = Origin("default")
 

@@ -62,22 +62,34 @@ def told(resolved: Resolved, *, with_origins: bool = False) -> str:
     return "\n".join(f"[{section}]\n{''.join(lines)}" for section, lines in blocks.items())
 
 
-def values_of(resolved: Resolved) -> Iterator[tuple[str, Any, Origin]]:
-    """Every setting with its value, as it can be shown, and its origin."""
+def values_of(resolved: Resolved, *, for_admin: bool = True) -> Iterator[tuple[str, Any, Origin]]:
+    """Every setting with its value, as it can be shown, and its origin. Whoever is no admin sees those that they can change, and
+    of their origins no path: the rest is about how the gateway is run.
+    """
     settings = resolved.settings
     for key in KEYS.values():
-        value = getattr(getattr(settings, key.section), key.field)
-        yield key.name, _plain(key, value), resolved.origins[key.name]
+        if for_admin or key.is_tunable:
+            value, origin = getattr(getattr(settings, key.section), key.field), resolved.origins[key.name]
+            yield key.name, _plain(key, value), origin if for_admin else origin.without_path
+    if not for_admin:
+        return
     for name, upstream in settings.upstreams.items():
         for field, key in UPSTREAM_KEYS.items():
             whole = f"{UPSTREAMS}.{name}.{field}"
             yield whole, _plain(key, getattr(upstream, field)), resolved.origins[whole]
 
 
-def tree_of(resolved: Resolved) -> dict[str, Any]:
+def hidden_names() -> list[str]:
+    """What only an admin sees: sections whole, and single settings of the others."""
+    seen = {key.section for key in KEYS.values() if key.is_tunable}
+    whole = [section for section in (*SECTIONS, UPSTREAMS) if section not in seen]
+    return [*whole, *(key.name for key in KEYS.values() if key.section in seen and not key.is_tunable)]
+
+
+def tree_of(resolved: Resolved, *, for_admin: bool = True) -> dict[str, Any]:
     """The settings as nested tables, for JSON."""
-    tree: dict[str, Any] = {section: {} for section in (*SECTIONS, UPSTREAMS)}
-    for name, value, _ in values_of(resolved):
+    tree: dict[str, Any] = {section: {} for section in (*SECTIONS, UPSTREAMS)} if for_admin else {}
+    for name, value, _ in values_of(resolved, for_admin=for_admin):
         *path, field = name.split(".")
         table = tree
         for part in path:

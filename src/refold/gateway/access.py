@@ -7,9 +7,9 @@ nobody.
 
     web page ──> Host, Origin, Sec-Fetch-Site ──> key ──> scope["state"]["owner"] ──> routes
 
-What comes after finds in `scope["state"]` the `owner` and the `key_id` ("" where there is no key), and in `scope["headers"]`
-no key of Refold's: it cannot be passed on to a provider by mistake. The client's own key for its provider stays where it was.
-On the paths in `PUBLIC` there is no `owner`.
+What comes after finds in `scope["state"]` the `owner`, the `key_id` ("" where there is no key) and whether the caller is `admin`,
+and in `scope["headers"]` no key of Refold's: it cannot be passed on to a provider by mistake. The client's own key for its provider
+stays where it was. On the paths in `PUBLIC` there is no `owner`.
 """
 
 from __future__ import annotations
@@ -217,19 +217,22 @@ class Access:
         presented, headers = take_keys(scope["headers"])
         state = dict(scope.get("state", {}))
         if scope["path"] not in PUBLIC:
-            state["owner"], state["key_id"] = await self._identify(scope, presented)
+            state["owner"], state["key_id"], state["admin"] = await self._identify(scope, presented)
         return {**scope, "headers": headers, "state": state}
 
-    async def _identify(self, scope: Scope, presented: frozenset[str]) -> tuple[str, str]:
+    async def _identify(self, scope: Scope, presented: frozenset[str]) -> tuple[str, str, bool]:
+        """The owner, the id of the key, and whether the caller may see the operations' settings. Without keys, whoever sits at this
+        machine may.
+        """
         if len(presented) > 1:
             raise KeyRefused("The request has two different keys.", hint="send one of them")
         for text in presented:
             kept = await self._ring.verify(text)
-            return kept.owner, kept.id
+            return kept.owner, kept.id, kept.admin
         if self._rules.requires_key or await self._ring.is_needed():
             raise KeyRefused("This gateway needs a key.")
         _check_nearby(scope)
-        return OWNER, ""
+        return OWNER, "", True
 
 
 async def send_answer(send: Send, told: Answer) -> None:

@@ -1,7 +1,8 @@
 """What can be asked and changed about conversations over HTTP, below `/refold/`.
 
 One idea: every answer is what the library says, as JSON. Nothing is decided here, everything is the caller's own, and what is
-another owner's is not there. Settings that tune can be changed; where requests go and whose keys they carry cannot.
+another owner's is not there. Settings that tune can be changed; where requests go and whose keys they carry cannot, and only an
+admin sees them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from refold.config import update
-from refold.config.writing import tree_of
+from refold.config.writing import hidden_names, tree_of, values_of
 from refold.durable import DurableConversation
 from refold.gateway.access import send_answer
 from refold.gateway.app import RUNTIME, Gateway, where
@@ -34,6 +35,9 @@ MAX_BODY = 64 * 1024
 """Of a change: settings are short."""
 MOST = 1_000
 """Rows of one answer."""
+ADMINS_ONLY = (
+    "these settings are about how the gateway is run: an admin key shows them (refold keys create --admin)"
+)
 
 Handler: TypeAlias = Callable[["Admin", Request], Awaitable[object]]
 
@@ -133,11 +137,11 @@ async def status(admin: Admin, request: Request) -> object:
 
 
 async def show_config(admin: Admin, request: Request) -> object:
-    resolved = (await admin.host(request)).resolved
-    return {
-        "settings": tree_of(resolved),
-        "origins": {name: str(origin) for name, origin in resolved.origins.items()},
-    }
+    """The settings without their secrets: all of them for an admin, for others those that they can change."""
+    resolved, is_admin = (await admin.host(request)).resolved, request.state.admin
+    origins = {name: str(origin) for name, _, origin in values_of(resolved, for_admin=is_admin)}
+    shown = {"settings": tree_of(resolved, for_admin=is_admin), "origins": origins, "hidden": []}
+    return shown if is_admin else {**shown, "hidden": hidden_names(), "hint": ADMINS_ONLY}
 
 
 async def change_config(admin: Admin, request: Request) -> object:

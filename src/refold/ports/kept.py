@@ -181,6 +181,8 @@ class ClientKey(Struct, frozen=True, kw_only=True):
     """What it is for, in the owner's words."""
     at: float = 0.0
     revoked_at: float | None = None
+    admin: bool = False
+    """Whether its bearer may see the operations' settings as well: where the store is, upstreams, files."""
 
 
 class Change(Struct, frozen=True):

@@ -91,8 +91,10 @@ def to_embedding(row: Row) -> Embedding:
 
 
 def to_client_key(row: Row) -> ClientKey:
-    owner, which, digest, name, at, revoked_at = row
-    return ClientKey(owner=owner, id=which, digest=digest, name=name, at=at, revoked_at=revoked_at)
+    owner, which, digest, name, at, revoked_at, admin = row
+    return ClientKey(
+        owner=owner, id=which, digest=digest, name=name, at=at, revoked_at=revoked_at, admin=bool(admin)
+    )
 
 
 def to_call(row: Row) -> Call:

@@ -1,2 +1,3 @@
 -- Keep a key of a client, as its digest.
-INSERT INTO api_key (owner, id, digest, name, at, revoked_at) VALUES (:owner, :id, :digest, :name, :at, :revoked_at)
+INSERT INTO api_key (owner, id, digest, name, at, revoked_at, admin)
+VALUES (:owner, :id, :digest, :name, :at, :revoked_at, :admin)

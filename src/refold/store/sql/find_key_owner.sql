@@ -1,2 +1,2 @@
 -- Whose key is this? Asked without an owner, since the answer is the owner.
-SELECT owner, id, digest, name, at, revoked_at FROM api_key WHERE id = :id
+SELECT owner, id, digest, name, at, revoked_at, admin FROM api_key WHERE id = :id

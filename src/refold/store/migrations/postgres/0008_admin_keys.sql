@@ -1,0 +1,2 @@
+-- Keys that may also see the operations' settings of a gateway. Those that were made before may not.
+ALTER TABLE api_key ADD COLUMN admin boolean NOT NULL DEFAULT false;
