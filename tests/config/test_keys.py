@@ -1,8 +1,22 @@
 from __future__ import annotations
 
-import pytest
+from typing import Annotated
 
-from refold.config.keys import KEYS, SECTIONS, TUNABLE, UPSTREAM_KEYS, all_keys, find_key, nearest
+import pytest
+from msgspec import Meta, defstruct
+
+from refold.config.keys import (
+    KEYS,
+    SECTIONS,
+    TUNABLE,
+    UPSTREAM_KEYS,
+    _keys,
+    all_keys,
+    find_key,
+    nearest,
+    parts_of,
+)
+from refold.config.masks import Mask, takes_text
 from refold.config.spans import expected
 from tests.config.samples import ALL, SAMPLES
 
@@ -69,3 +83,29 @@ def test_the_nearest_name_is_known(wrong, right):
 
 def test_every_section_says_what_it_is_for():
     assert all((kind.__doc__ or "").endswith(".") for kind in SECTIONS.values())
+
+
+def test_every_setting_that_takes_text_says_how_it_is_shown():
+    """Whether it may hold an address, a command or a pattern is decided where it is declared, once for every door."""
+    texts = {key.name: key for key in ALL if takes_text(key.type)}
+
+    assert {name for name, key in texts.items() if key.mask.hides} == {
+        *("store.url", "compaction.sensitive", "summariser.models"),
+        *(f"upstreams.NAME.{field}" for field in ("url", "key_env", "key_command", "headers")),
+    }
+    assert not [
+        key.name for key in texts.values() if not any(type(mark) is Mask for mark in parts_of(key.type))
+    ]
+
+
+@pytest.mark.parametrize("kind", [str, str | None, tuple[str, ...], dict[str, str], dict[str, int]])
+def test_a_setting_that_takes_text_and_is_not_marked_is_refused(kind):
+    described = Annotated[kind, Meta(description="Something new.")]
+    section = defstruct("Section", [("secret", described, "")])
+    with pytest.raises(TypeError, match=r"new\.secret takes text"):
+        list(_keys(section, "new", "new"))
+
+
+def test_what_may_hold_a_secret_is_never_changed_over_http():
+    """So whoever is no admin, and sees only what can be changed so, sees none of it."""
+    assert not [key.name for key in ALL if key.mask.hides and key.is_tunable]
