@@ -2,7 +2,8 @@
 
 One idea: a log is read by many and kept for long, so nothing can reach it that was not meant for it. Our own lines are written for
 it, with facts beside them; of what others log only the first line is kept, as they wrote it down, and of an exception its kind and
-the places it came by. Neither a message of an exception nor a value is ever in it.
+the places it came by. Neither the words of others' exceptions nor a value is ever in it. Of our own errors, which hold no content and no
+secret, those of the store are logged with their location: the answer to the client does not have it.
 
     _log.info("compacted", extra=facts(conversation="support-42", before=9_000, after=2_000))
 
