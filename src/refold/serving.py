@@ -162,15 +162,19 @@ class _Teller:
             return Upstream(target.name, target.formats, target.models, "none needed", self._local.what)
         given = self._resolved.settings.upstreams.get(target.name, Wanted())
         whole = completed(target.name, given, os.environ)
-        return Upstream(target.name, target.formats, target.models, _key(whole), mask_url(target.url))
+        others = self._resolved.settings.upstreams.values()
+        is_fallback = any(target.name in one.fallback for one in others)
+        key = _key(given, whole, is_fallback=is_fallback)
+        return Upstream(target.name, target.formats, target.models, key, mask_url(target.url))
 
 
-def _key(whole: Wanted) -> str:
-    if whole.key_command:
-        return "printed by a command"
-    return (
-        f"${mask_variable(whole.key_env)}" if whole.key_env else "the client's" if whole.pass_key else "none"
-    )
+def _key(given: Wanted, whole: Wanted, *, is_fallback: bool) -> str:
+    """Whose key goes to an upstream, in the order in which keys are looked for."""
+    own = "printed by a command" if whole.key_command else f"${mask_variable(whole.key_env)}" if whole.key_env else ""
+    if not whole.pass_key:
+        return f"{own} (settings)" if given.key_env or given.key_command else own or "none"
+    first = f"the client's, else {own}" if own else "the client's"
+    return first if given.pass_key or not is_fallback else f"{first}; as a fallback {own or 'none'}"
 
 
 def _summaries(resolved: Resolved, *, has_local: bool) -> str:

@@ -192,10 +192,61 @@ def test_whose_key_goes_where_is_told_and_never_the_key(serve, upstream):
     _, told = served.end()
 
     assert upstream.requests[0].key == "hush"
-    assert "$OPENAI_API_KEY" in told
-    assert "printed by a command" in told
+    assert "the client's, else $OPENAI_API_KEY" in told
+    assert "printed by a command (settings)" in told
     assert "hush" not in told
     assert CANARY.replace(" ", "-") not in told
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_in_which_order_keys_are_looked_for_is_told_at_the_start(serve, upstream, tmp_path, form):
+    file = f"""
+    [server]
+    log = "{form}"
+    [upstreams.openai]
+    fallback = ["third", "fourth", "groq"]
+    [upstreams.groq]
+    [upstreams.first]
+    url = "{upstream.url}/v1"
+    key_env = "MY_KEY"
+    [upstreams.second]
+    url = "{upstream.url}/v1"
+    key_env = "MY_KEY"
+    pass_key = true
+    [upstreams.third]
+    url = "{upstream.url}/v1"
+    [upstreams.fourth]
+    url = "{upstream.url}/v1"
+    pass_key = true
+    [upstreams.fifth]
+    url = "{upstream.url}/v1"
+    pass_key = false
+    [upstreams.anthropic]
+    pass_key = false
+    """
+    (tmp_path / "refold.toml").write_text(file)
+    canaries = ("sk-mine", "sk-openai", "sk-groq", "sk-anthropic")
+    names = ("MY_KEY", "OPENAI_API_KEY", "GROQ_API_KEY", "ANTHROPIC_API_KEY")
+    served = serve(**dict(zip(names, canaries, strict=True)))
+    _, told = served.end()
+
+    expected = {
+        "openai": "the client's, else $OPENAI_API_KEY",
+        "groq": "the client's, else $GROQ_API_KEY; as a fallback $GROQ_API_KEY",
+        "first": "$MY_KEY (settings)",
+        "second": "the client's, else $MY_KEY",
+        "third": "the client's; as a fallback none",
+        "fourth": "the client's",
+        "fifth": "none",
+        "anthropic": "$ANTHROPIC_API_KEY",
+    }
+    if form == "json":
+        ready = next(line for line in map(json.loads, told.splitlines()) if line["message"] == "ready")
+        assert {one["name"]: one["key"] for one in ready["upstreams"]} == expected
+    else:
+        rows = {line.split()[0]: line for line in told.splitlines() if line and line[0] != " "}
+        assert all(f"  {key}  " in rows[name] for name, key in expected.items())
+    assert not any(canary in told for canary in canaries)
 
 
 def test_once_there_is_a_key_nobody_gets_in_without_one(serve, upstream, environ, tmp_path):

@@ -16,13 +16,20 @@ def test_a_well_known_name_is_enough(name):
     upstream = completed(name, Upstream(), KEYS)
     assert upstream.url == KNOWN[name].base_url
     assert upstream.key_env == KNOWN[name].key_env
-    assert upstream.pass_key == (not KNOWN[name].key_env)
+    assert upstream.pass_key is True  # the client's own comes before the one of the environment
     assert KNOWN[name].format in upstream.formats
 
 
 def test_openai_speaks_two_formats():
     assert completed("openai", Upstream(), {}).formats == ("chat", "responses")
     assert completed("openai", Upstream(formats=("chat",)), {}).formats == ("chat",)
+
+
+def test_a_key_of_the_settings_comes_before_the_clients_and_that_before_the_environments():
+    assert completed("openai", Upstream(), KEYS).pass_key is True
+    assert completed("openai", Upstream(key_env="OPENAI_API_KEY"), KEYS).pass_key is False
+    assert completed("openai", Upstream(key_env="OPENAI_API_KEY", pass_key=True), KEYS).pass_key is True
+    assert completed("openai", Upstream(pass_key=False), KEYS).pass_key is False
 
 
 def test_without_a_key_the_client_s_own_goes_through():

@@ -23,7 +23,7 @@ class Upstream(Struct, frozen=True):
     formats: Sequence[str]
     models: Sequence[str]
     key: str
-    """Whose key goes there."""
+    """Whose key goes there, the first that there is."""
     place: str
     """Where it is, in words or as an address."""
 

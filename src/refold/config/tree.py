@@ -313,7 +313,8 @@ class Upstream(Section, frozen=True):
     key_env: Annotated[
         str, Meta(pattern=VARIABLE_NAME, description="The environment variable that holds its key."), VARIABLE
     ] = ""
-    """That of the well-known name, where the address is its too: no key goes to a host it was not named for."""
+    """That of the well-known name, for clients that send no key, where the address is its too: no key goes to a host it was not
+    named for."""
     key_command: Annotated[
         str,
         Meta(description="A command that prints its key, for keys in a vault; no shell runs it."),
@@ -321,9 +322,13 @@ class Upstream(Section, frozen=True):
     ] = ""
     """Most keys are in the environment."""
     pass_key: Annotated[
-        bool | None, Meta(description="Send the client's own key on.", extra={"unset": "where no key is set"})
+        bool | None,
+        Meta(
+            description="Send the client's own key, where it sends one; `true` also where this is another's fallback.",
+            extra={"unset": "where neither key_env nor key_command is set"},
+        ),
     ] = None
-    """Only the base URL of a client should have to change."""
+    """Only the base URL of a client should have to change; a key goes to no host that the client did not mean."""
     headers: Annotated[
         dict[str, str], Meta(description="Headers that are sent with every request; never a key."), HEADERS
     ] = {}

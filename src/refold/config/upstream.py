@@ -1,7 +1,8 @@
 """Upstreams as they are used: with everything filled in that a well-known name stands for.
 
-One idea: a key goes only where it was meant to go. A well-known name brings the variable of its key along while the address is
-its own, and only if the variable is set; where no key is left, the client's own is passed on.
+A key goes only where it was meant to go. One that the settings name (`key_env`, `key_command`) is the operator's, and is used for
+every call. Otherwise the client's own is passed on. A well-known name also brings the variable of its key along, while the address
+is its own and if the variable is set: that key serves the clients that send none.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ANY_MODEL = "*"
 
 
 def completed(name: str, upstream: Upstream, environ: Mapping[str, str]) -> Upstream:
-    """An upstream with its address, its formats, its key and who passes keys on.
+    """An upstream with its address, its formats, the gateway's key for it, and in `pass_key` whether the client's comes first.
 
     Raises:
         SettingError: it has no address, or one that is none.
@@ -32,13 +33,13 @@ def completed(name: str, upstream: Upstream, environ: Mapping[str, str]) -> Upst
     provider = _provider(name, upstream, ANY_MODEL)
     own = "" if upstream.key_env else provider.key_env
     key_env = upstream.key_env or (own if environ.get(own) else "")
-    has_key = bool(key_env or upstream.key_command)
+    is_operators = bool(upstream.key_env or upstream.key_command)
     return structs.replace(
         upstream,
         url=provider.base_url,
         formats=upstream.formats or FORMATS.get(name, (provider.format or "chat",)),
         key_env=key_env,
-        pass_key=not has_key if upstream.pass_key is None else upstream.pass_key,
+        pass_key=not is_operators if upstream.pass_key is None else upstream.pass_key,
         private=upstream.private or is_literal(provider.base_url),
     )
 

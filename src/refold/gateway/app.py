@@ -23,6 +23,7 @@ from refold.gateway import continuing, errors, models
 from refold.gateway.access import send_answer
 from refold.gateway.additions import additions_of
 from refold.gateway.authors import Authors
+from refold.gateway.credentials import Credentials
 from refold.gateway.errors import Shape, shape_of
 from refold.gateway.events import Events
 from refold.gateway.forwarding import Forwarder
@@ -145,7 +146,8 @@ class Gateway:
     async def _list_models(self, scope: Scope, send: Send, *, is_anthropic: bool) -> None:
         wanted = "anthropic" if is_anthropic else "chat"
         asked = [one for one in self.targets if wanted in one.formats]
-        body = await models.list_models(self._forwarder, asked, _texts(scope), is_anthropic=is_anthropic)
+        credentials = Credentials(_texts(scope), "", self.targets.home_of_keys(asked or [*self.targets]))
+        body = await models.list_models(self._forwarder, asked, credentials, is_anthropic=is_anthropic)
         await send_answer(send, errors.Answer(200, body, (("content-type", "application/json"),)))
 
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
@@ -157,14 +159,14 @@ class Gateway:
         if incoming is not None:
             wishes, model = incoming.wishes, incoming.model
         wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)
+        targets = self.targets.choose(model or _model(body), wanted, wishes.upstream)
         ticket = Ticket(
             call_id=call_id,
             method=scope["method"],
             path=scope.get("raw_path", path.encode()).decode("latin-1").partition("?")[0],
-            query=scope["query_string"].decode("latin-1"),
-            headers=came,
+            credentials=Credentials(came, scope["query_string"].decode("latin-1"), home=targets[0]),
             body=body,
-            targets=self.targets.choose(model or _model(body), wanted, wishes.upstream),
+            targets=targets,
             shape=shape,
         )
         if incoming is not None:
@@ -219,7 +221,7 @@ class Gateway:
         terms = host.terms(
             incoming.model, incoming.dialect.name, window=target.window, wishes=wishes, max_output=output
         )
-        author = self._authors.author(host, terms, target, ticket.headers)
+        author = self._authors.author(host, terms, target, ticket.credentials)
         hosted = await host.take(incoming, terms, author, target.name)
         ticket.host(incoming, hosted, additions_of(incoming, settings))
 

@@ -1,8 +1,8 @@
 """Who writes the summaries of conversations behind the gateway.
 
-One idea: unless the operator names others, a conversation is summarised by the model that it is held with, at the same
-upstream and with the same key, so nobody sees what was said who did not see it before. The client's key is held in memory, for
-as long as its conversation is in use, and goes to no other host.
+Unless the operator names others, a conversation is summarised by the model that it is held with, at the same upstream and with
+the same key as the call itself, so nobody sees what was said who did not see it before. The client's key is held in memory, for as
+long as its conversation is in use, and goes to no other host.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 
 import aiohttp
@@ -20,7 +20,8 @@ from msgspec import structs
 
 from refold.compose import Settings
 from refold.config import Resolved, summarisers_of
-from refold.gateway.forwarding import KEYS, Forwarder
+from refold.gateway.credentials import KEYS, Credentials
+from refold.gateway.forwarding import Forwarder
 from refold.gateway.hosting import Host
 from refold.gateway.targets import Target
 from refold.model.dialect import DIALECTS, Dialect
@@ -46,15 +47,15 @@ class Authors:
         self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
 
     def author(
-        self, host: Host, terms: Settings, target: Target, headers: Sequence[tuple[str, str]]
+        self, host: Host, terms: Settings, target: Target, credentials: Credentials
     ) -> ModelSummariser | None:
         """Who writes for a conversation; None where no model should."""
         resolved, owner = host.resolved, host.engine.owner
         wished = resolved.settings.summariser
         if not (wished.enabled and writes_with_model(terms)) or (target.is_small and not wished.models):
             return None
-        keys = _keys(headers) if target.passes_key and not wished.models else {}
-        mark = sha256(repr(sorted(keys.items())).encode()).hexdigest()
+        keys = _keys(credentials) if credentials.go_to(target) and not wished.models else None
+        mark = sha256(repr(keys and sorted(keys.items())).encode()).hexdigest()
         place = (owner, target.name, terms.model, terms.format, str(terms.window), mark, *wished.models)
         if place not in self._made:
             self._made[place] = ModelSummariser(
@@ -66,7 +67,7 @@ class Authors:
         return self._made[place]
 
     def _chain(
-        self, resolved: Resolved, terms: Settings, target: Target, keys: dict[str, str]
+        self, resolved: Resolved, terms: Settings, target: Target, keys: dict[str, str] | None
     ) -> list[Writer]:
         named = summarisers_of(resolved.settings)
         if named:
@@ -77,13 +78,16 @@ class Authors:
             terms.model,
             format=dialect.name,
             base_url=target.address("/v1"),
-            headers={**target.headers, **keys},
+            headers={**target.headers, **(keys or {})},
         )
-        return [writer_for(self._open(own, dialect, target), terms, url=target.url)]
+        key = target.key if keys is None else None
+        return [writer_for(self._open(own, dialect, target, key), terms, url=target.url)]
 
-    def _open(self, provider: Provider, dialect: Dialect | None, target: Target | None) -> Upstream:
+    def _open(
+        self, provider: Provider, dialect: Dialect | None, target: Target | None, key: Key | None = None
+    ) -> Upstream:
         whole = complete(structs.replace(provider, key_env="") if target else provider)
-        key = target.key if target and target.key else Key(whole, self._environ)
+        key = key or Key(whole, self._environ)
         session: aiohttp.ClientSession = self._forwarder.session(
             is_private=target is None or target.is_private
         )
@@ -91,5 +95,7 @@ class Authors:
         return HttpUpstream(whole, spoken, Connection(whole, spoken, session, key, _PACE), _PACE)
 
 
-def _keys(headers: Sequence[tuple[str, str]]) -> dict[str, str]:
-    return {name: value for name, value in headers if name in KEYS or name.startswith("anthropic-")}
+def _keys(credentials: Credentials) -> dict[str, str]:
+    """The client's key, and what Anthropic wants to be told about some kinds of keys."""
+    sent = credentials.headers
+    return {name: value for name, value in sent if name in KEYS or name.startswith("anthropic-")}

@@ -1,14 +1,14 @@
 """The way to an upstream and back: bytes in, bytes out, unchanged.
 
 One idea: a proxy that does nothing must not be noticed. Headers, query strings and bodies go on as they came, apart from those
-that belong to one connection only, our own, and the key where the operator has another.
+that belong to one connection only, our own, and the key where another one is used (`credentials`).
 """
 
 from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
@@ -16,6 +16,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from refold.gateway.credentials import Credentials
 from refold.gateway.targets import Target
 
 CONNECT_S = 10.0
@@ -41,7 +42,6 @@ _HOP = frozenset(
 )
 """What is said to the next machine only."""
 _OURS = frozenset(("host", "content-length", "accept-encoding", "expect", "cookie", "forwarded", "via"))
-KEYS = frozenset(("authorization", "x-api-key", "api-key"))
 
 
 class Guard(AbstractResolver):
@@ -112,18 +112,16 @@ def _session(resolver: AbstractResolver | None) -> aiohttp.ClientSession:
     )
 
 
-async def request_headers(target: Target, came: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The client's headers, as they go on to an upstream."""
+async def request_headers(target: Target, credentials: Credentials) -> dict[str, str]:
+    """The client's headers, as they go on to an upstream, with the one key that the call leaves with."""
     sent: dict[str, str] = {}
-    for name, value in came:
+    for name, value in credentials.headers_for(target):
         if name in _HOP or name in _OURS or name.startswith(("x-refold", "x-forwarded")):
-            continue
-        if name in KEYS and not target.passes_key:
             continue
         sent[name] = f"{sent[name]}, {value}" if name in sent else value
     sent["accept-encoding"] = "identity"  # what passes by is read, and reaches the client as it came
     sent.update(target.headers)
-    if target.key is not None:
+    if target.key is not None and not credentials.go_to(target):
         sent.update(await target.key.headers())
     return sent
 

@@ -13,9 +13,10 @@ import aiohttp
 import msgspec
 from msgspec import Raw, Struct
 
+from refold.gateway.credentials import Credentials
 from refold.gateway.forwarding import Forwarder, request_headers
 from refold.gateway.targets import Target
-from refold.model.errors import UpstreamUnavailable
+from refold.model.errors import ConfigError, UpstreamUnavailable
 
 PATIENCE_S = 10.0
 """For one upstream's list: whoever is slower is left out."""
@@ -36,14 +37,14 @@ _LIST, _MODEL = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Model)
 
 
 async def list_models(
-    forwarder: Forwarder, targets: Sequence[Target], headers: Sequence[tuple[str, str]], *, is_anthropic: bool
+    forwarder: Forwarder, targets: Sequence[Target], credentials: Credentials, *, is_anthropic: bool
 ) -> bytes:
     """The body of the answer, in the shape of the provider that the client speaks to.
 
     Raises:
         UpstreamUnavailable: no upstream gave a list.
     """
-    found = await asyncio.gather(*(_models(forwarder, one, headers) for one in targets))
+    found = await asyncio.gather(*(_models(forwarder, one, credentials) for one in targets))
     known: dict[str, Raw] = {}
     for models in found:
         for raw in models or ():
@@ -63,18 +64,16 @@ async def list_models(
     return msgspec.json.encode(listed)
 
 
-async def _models(
-    forwarder: Forwarder, target: Target, headers: Sequence[tuple[str, str]]
-) -> list[Raw] | None:
+async def _models(forwarder: Forwarder, target: Target, credentials: Credentials) -> list[Raw] | None:
     if target.is_small:
         return [Raw(b'{"id":"local","object":"model","created":0,"owned_by":"refold"}')]
-    sent = await request_headers(target, headers)
     try:
+        sent = await request_headers(target, credentials)
         async with asyncio.timeout(PATIENCE_S):
             response = await forwarder.send(target, "GET", target.address(PATH), sent, None)
             async with response:
                 body = await response.content.read(MOST_BYTES) if response.status == 200 else b""
         listed = _LIST.decode(body)
         return [raw for raw in listed.data if _MODEL.decode(raw).id]
-    except (aiohttp.ClientError, OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (ConfigError, aiohttp.ClientError, OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -8,6 +8,7 @@ and the client is told so: by its format's own error where that can be said, and
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
@@ -30,6 +31,7 @@ HOLD_S = 1.0
 """How long an answer that has begun and says nothing is held: errors come at once, and clients wait for a sign of life."""
 BUSY = frozenset((429, 500, 502, 503, 504, 529))
 """Statuses after which another upstream is asked, where one is named."""
+_log = logging.getLogger("refold.gateway")
 _BROKEN = (aiohttp.ClientError, OSError)
 """What reading from an upstream raises; a TimeoutError is an OSError."""
 
@@ -77,6 +79,8 @@ class Relay:
 
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
+        self._refused = set[str]()
+        """Fallbacks that were said to have no key."""
 
     async def serve(self, ticket: Ticket, send: Send) -> None:
         """Answer a call. Whoever stops waiting for it has it stopped at the provider, too.
@@ -132,12 +136,12 @@ class Relay:
 
     async def _ask(self, ticket: Ticket, target: Target) -> Coming:
         try:
-            headers = await request_headers(target, ticket.headers)
+            headers = await request_headers(target, ticket.credentials)
         except ConfigError:  # the operator's to mend, not the client's
             raise UpstreamUnavailable(
                 f"the key of {target.name} is not to be had", hint="its key command fails on the gateway"
             ) from None
-        address = target.address(ticket.path, ticket.query)
+        address = target.address(ticket.path, ticket.credentials.query_for(target))
         try:
             response = await self._forwarder.send(target, ticket.method, address, headers, ticket.body)
         except _BROKEN as error:
@@ -147,10 +151,23 @@ class Relay:
             raise UpstreamUnavailable(
                 f"{target.name} answered with a status that is none", hint="check its url"
             )
+        if response.status in (401, 403):
+            self._warn_without_key(ticket, target)
         is_read = response.status < 400 and "content-encoding" not in response.headers
         watcher = Watcher(ticket.dialect if is_read else None, response.content_type)
         without_usage = WithoutUsage() if ticket.strips_usage else None
         return Coming(target, response, watcher, without_usage=without_usage)
+
+    def _warn_without_key(self, ticket: Ticket, target: Target) -> None:
+        """Say once of a fallback that it was asked without any key, although the client had sent one, and refuses that."""
+        sent = ticket.credentials
+        is_without = target is not ticket.targets[0] and target.key is None
+        if is_without and sent.is_sent and not sent.go_to(target) and target.name not in self._refused:
+            self._refused.add(target.name)
+            _log.warning(
+                "the fallback %s wants a key: name one in its settings, or say pass_key = true to send the client's",
+                target.name,
+            )
 
     async def _refusal(self, ticket: Ticket, coming: Coming) -> bytes | None:
         """What an upstream says against the call, where something can still be done about it."""

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from yarl import URL
 
 from refold.config import Upstream, completed
 from refold.model.errors import ConfigError
@@ -31,7 +32,11 @@ class Target(Struct, frozen=True):
     """Without the path of the call, and without a slash at its end."""
     formats: tuple[DialectName, ...]
     key: Key | None = None
+    """The gateway's own: of the settings, or of the environment. Used where the client's is not."""
     passes_key: bool = True
+    """Does the client's key come first, where it sent one?"""
+    passes_key_as_fallback: bool = False
+    """Does the client's key come here too when it was sent for another upstream?"""
     headers: dict[str, str] = {}
     models: tuple[str, ...] = ()
     is_private: bool = False
@@ -42,6 +47,11 @@ class Target(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"<upstream {self.name}>"
+
+    @property
+    def origin(self) -> URL:
+        """Scheme, host and port: whoever is there sees what is sent."""
+        return URL(self.url).origin()
 
     def address(self, path: str, query: str = "") -> str:
         """The address of a call: a base that names a version has the path after it, any other the whole of it."""
@@ -75,6 +85,13 @@ class Targets:
         first = self._named(name) if name else self._for(model, wanted)
         others = [self._named(one) for one in first.fallback]
         return [first, *(one for one in others if wanted is None or wanted in one.formats)]
+
+    def home_of_keys(self, asked: Sequence[Target]) -> Target:
+        """Which of several upstreams, all of which are asked, a client's key was sent for: the one that gets requests without a
+        model, else the first that takes keys of clients.
+        """
+        able = [one for one in asked if one.passes_key] or asked
+        return next((one for one in able if not one.models), able[0])
 
     def _named(self, name: str) -> Target:
         if name not in self._targets:
@@ -117,6 +134,7 @@ def target_of(name: str, given: Upstream, environ: Mapping[str, str]) -> Target:
         whole.formats,
         Key(provider, environ) if whole.key_env or whole.key_command else None,
         passes_key=bool(whole.pass_key),
+        passes_key_as_fallback=given.pass_key is True,
         headers={key.lower(): value for key, value in whole.headers.items()},
         models=whole.models,
         is_private=whole.private,

@@ -17,6 +17,7 @@ from msgspec import Raw
 from refold.engine.work import settled
 from refold.gateway.additions import USAGE, with_fields
 from refold.gateway.continuing import note_response
+from refold.gateway.credentials import Credentials
 from refold.gateway.errors import Shape
 from refold.gateway.hosted import Made
 from refold.gateway.hosting import Hosted
@@ -47,14 +48,13 @@ class Ticket:
         call_id: str,
         method: str,
         path: str,
-        query: str,
-        headers: Sequence[tuple[str, str]],
+        credentials: Credentials,
         body: bytes,
         targets: Sequence[Target],
         shape: Shape,
     ) -> None:
-        self.call_id, self.method, self.path, self.query = call_id, method, path, query
-        self.headers, self.body, self.targets = headers, body, targets
+        self.call_id, self.method, self.path = call_id, method, path
+        self.credentials, self.body, self.targets = credentials, body, targets
         self.shape = shape
         self.action: Action = "passed"
         self.incoming: Incoming | None = None

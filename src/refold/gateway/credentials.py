@@ -1,0 +1,58 @@
+"""Whose provider key a call leaves with: the client's own, or the one that the gateway has for the upstream.
+
+A call carries one of the two and never both. `pass_key` of the upstream says whether the client's key may go there at all; the
+gateway's own key is used where it may not, or where the client sent none. The client's key was sent for one upstream, the one
+that the request is first meant for (`home`): it goes to no other host unless the settings of that host say `pass_key = true`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import unquote_plus
+
+from refold.gateway.targets import Target
+
+KEYS = frozenset(("authorization", "x-api-key", "api-key", "x-goog-api-key"))
+"""Headers in which providers take a key."""
+ACCOUNT = frozenset(("openai-organization", "openai-project"))
+"""Headers that choose an account of the key's holder. They mean nothing, or the wrong account, beside another key."""
+QUERY_KEYS = frozenset(("key", "api_key", "api-key", "apikey", "access_token"))
+"""Fields of a query in which some providers take a key."""
+
+
+class Credentials:
+    """The provider key that a client sent with one request, if any, and the upstream that it was sent for."""
+
+    def __init__(self, headers: Sequence[tuple[str, str]], query: str, home: Target) -> None:
+        self.headers = headers
+        self._query, self._home = query, home
+        named = any(name in KEYS and _is_key(value) for name, value in headers)
+        self.is_sent = named or any(_is_key_field(field) for field in query.split("&"))
+
+    def go_to(self, target: Target) -> bool:
+        """Does a call to this upstream carry the client's own key?"""
+        if not (self.is_sent and target.passes_key):
+            return False
+        return target is self._home or target.passes_key_as_fallback or target.origin == self._home.origin
+
+    def headers_for(self, target: Target) -> list[tuple[str, str]]:
+        """The client's headers without those of its account, where that is not the one to be billed."""
+        if self.go_to(target):
+            return [*self.headers]
+        return [one for one in self.headers if one[0] not in KEYS and one[0] not in ACCOUNT]
+
+    def query_for(self, target: Target) -> str:
+        """Likewise the query."""
+        if not self._query or self.go_to(target):
+            return self._query
+        return "&".join(field for field in self._query.split("&") if not _is_key_field(field))
+
+
+def _is_key(value: str) -> bool:
+    """`Authorization: Bearer` without anything after it is what an SDK sends for an empty key."""
+    return value.strip().lower() not in ("", "bearer", "basic")
+
+
+def _is_key_field(field: str) -> bool:
+    name, _, value = field.partition("=")
+    return bool(value) and unquote_plus(name).lower() in QUERY_KEYS
