@@ -170,7 +170,13 @@ class _Teller:
 
 def _key(given: Wanted, whole: Wanted, *, is_fallback: bool) -> str:
     """Whose key goes to an upstream, in the order in which keys are looked for."""
-    own = "printed by a command" if whole.key_command else f"${mask_variable(whole.key_env)}" if whole.key_env else ""
+    own = (
+        "printed by a command"
+        if whole.key_command
+        else f"${mask_variable(whole.key_env)}"
+        if whole.key_env
+        else ""
+    )
     if not whole.pass_key:
         return f"{own} (settings)" if given.key_env or given.key_command else own or "none"
     first = f"the client's, else {own}" if own else "the client's"

@@ -60,6 +60,7 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "upstreams.NAME.private": ((True, "true"), (False, "false")),
     "upstreams.NAME.window": ((8192, "8192"), ("128k", "128000")),
     "upstreams.NAME.fallback": ((["other"], "other"), ([], "[]")),
+    "upstreams.NAME.allow": ((["GET /v1/files"], "GET /v1/files"), (["/v1/a/*", "*"], "/v1/a/*,*")),
 }
 
 

@@ -63,6 +63,10 @@ OUTSIDE = [
     (f"{ANY_NAME}.key_env", "sk-live-1234"),
     (f"{ANY_NAME}.headers", {"X-A": 3}),
     (f"{ANY_NAME}.window", 100),
+    (f"{ANY_NAME}.allow", ["files"]),
+    (f"{ANY_NAME}.allow", ["GET"]),
+    (f"{ANY_NAME}.allow", ["get /v1/files"]),
+    (f"{ANY_NAME}.allow", ["/refold/config"]),
 ]
 
 

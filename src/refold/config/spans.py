@@ -24,6 +24,7 @@ SPOKEN = {
     "upstreams.NAME.headers": "a table of headers",
     "upstreams.NAME.models": "a list of patterns",
     "upstreams.NAME.fallback": "a list of upstreams",
+    "upstreams.NAME.allow": "a list of paths, each with or without a method before it",
 }
 """Texts of a certain kind: their types say too little."""
 

@@ -27,6 +27,9 @@ STORE_URL = r"^((sqlite|memory|postgres|postgresql):|$)"
 UPSTREAM_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 """No underscores: in a variable's name they stand for the hyphens."""
 
+CALL_PATTERN = r"^(\*|([A-Z]+ )?/v1/[^ ]+)$"
+"""A call below /v1/, with or without a method, with * for any characters."""
+
 EFFORTS = {"low": 1_024, "medium": 4_096, "high": 16_384}
 """Tokens for thinking. Fewer than 1,024 are refused by the provider that takes a number."""
 Window: TypeAlias = Annotated[int, Meta(ge=256, le=MAX_TOKENS), Counted()]
@@ -357,6 +360,15 @@ class Upstream(Section, frozen=True):
         PLAIN,
     ] = ()
     """Another provider sees what was said only if you say so."""
+    allow: Annotated[
+        tuple[Annotated[str, Meta(pattern=CALL_PATTERN)], ...],
+        Meta(
+            description="Calls that all clients may make with the operator's key, whoever owns what they reach: GET /v1/files, "
+            "/v1/vector_stores/*, or * for all."
+        ),
+        PLAIN,
+    ] = ()
+    """A provider tells its customers apart by their keys; clients that share one would reach each other's files and responses."""
 
 
 class Settings(Struct, frozen=True):

@@ -8,5 +8,7 @@ and kept beside the call (`ticket`).
     client → access → limits → incoming → lines → hosting → outgoing → relay → upstream
                                                     store ←  ticket  ← watching ←
 
+Which provider key a call leaves with is decided in `credentials`; who may name an id that a provider keeps, in `provider_state`.
+
 Whatever goes wrong on our side, the request goes on as it came.
 """

@@ -23,6 +23,7 @@ from refold.gateway import continuing, errors, models
 from refold.gateway.access import send_answer
 from refold.gateway.additions import additions_of
 from refold.gateway.authors import Authors
+from refold.gateway.continuing import previous_in
 from refold.gateway.credentials import Credentials
 from refold.gateway.errors import Shape, shape_of
 from refold.gateway.events import Events
@@ -31,7 +32,9 @@ from refold.gateway.hosting import Host, HostEngine
 from refold.gateway.incoming import DIALECT_OF, Incoming, Wishes, read_incoming
 from refold.gateway.limits import check_json, check_new, read_body
 from refold.gateway.logs import facts
+from refold.gateway.provider_state import ProviderState, StateHandout, StateRequest, read_call
 from refold.gateway.relay import Relay
+from refold.gateway.state_ids import StateId
 from refold.gateway.targets import Targets
 from refold.gateway.ticket import Ticket
 from refold.model.errors import ConfigError, RefoldError, StoreError, WireError
@@ -63,6 +66,7 @@ class Gateway:
         self.now, self._new_id = clock, new_id
         self._forwarder, self._hosts = Forwarder(), dict[str, Host]()
         self.events = Events(clock, new_id()[:8])
+        self._state = ProviderState(store, clock)
         self._relay, self._authors = Relay(self._forwarder), Authors(self._forwarder)
 
     async def host(self, owner: str) -> Host:
@@ -136,7 +140,7 @@ class Gateway:
     ) -> None:
         limits = self.resolved.settings.server
         body = await read_body(scope, receive, max_bytes=limits.max_body_mb * MIB)
-        if path == models.PATH and scope["method"] == "GET" and len([*self.targets]) > 1:
+        if path == models.PATH and scope["method"] == "GET" and len(self.targets) > 1:
             await self._list_models(scope, send, is_anthropic=shape == "anthropic")
             return
         ticket = await self._ticket(scope, body, path, shape, call_id)
@@ -152,21 +156,37 @@ class Gateway:
 
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
         """What to send for a request, and to whom."""
-        came, owner = _texts(scope), (scope.get("state") or {}).get("owner", "")
+        came, state = _texts(scope), scope.get("state") or {}
+        owner = state.get("owner", "")
         incoming, wishes, model = None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
             incoming = self._read(path, dict(came), body, owner)
         if incoming is not None:
             wishes, model = incoming.wishes, incoming.model
         wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)
-        targets = self.targets.choose(model or _model(body), wanted, wishes.upstream)
-        ticket = Ticket(
-            call_id=call_id,
+        asked = StateRequest(
+            owner,
+            has_key=bool(state.get("key_id")),
             method=scope["method"],
             path=scope.get("raw_path", path.encode()).decode("latin-1").partition("?")[0],
-            credentials=Credentials(came, scope["query_string"].decode("latin-1"), home=targets[0]),
             body=body,
-            targets=targets,
+            content_types=tuple(value for name, value in came if name == "content-type"),
+        )
+        call = read_call(asked.method, asked.path)
+        named = (call.opens if call else None) or (previous_in(incoming) if incoming else None)
+        made_at = await self._made_at(owner, named) if named and not wishes.upstream else ""
+        home, targets = self.targets.choose_for_state(model or _model(body), wanted, wishes.upstream, made_at)
+        credentials = Credentials(came, scope["query_string"].decode("latin-1"), home)
+        ticket = Ticket(
+            call_id=call_id,
+            method=asked.method,
+            path=asked.path,
+            credentials=credentials,
+            handout=StateHandout(
+                self._state, asked, call, credentials, incoming.fields if incoming else None
+            ),
+            body=body,
+            targets=await self._state.admit(asked, targets, credentials),
             shape=shape,
         )
         if incoming is not None:
@@ -174,6 +194,14 @@ class Gateway:
         elif path in DIALECT_OF:
             ticket.action = "unparsed"
         return ticket
+
+    async def _made_at(self, owner: str, which: StateId) -> str:
+        """The upstream that made what a call names; empty where that is not known."""
+        try:
+            kept = await self._state.find(owner, which) if len(self.targets) > 1 else None
+        except StoreError:
+            return ""  # where it matters, the call is refused for it
+        return kept.upstream if kept else ""
 
     def _read(self, path: str, headers: dict[str, str], body: bytes, owner: str) -> Incoming | None:
         """A call that carries a conversation, within its limits; None where it cannot be read."""
@@ -213,7 +241,7 @@ class Gateway:
             ticket.action = "off"
             return
         if incoming.continues:
-            known = await continuing.whole(host.engine, incoming)
+            known = await continuing.whole(host.engine, self._state, incoming)
             if known is None:
                 return  # some of it never came by here: the provider alone can go on from it
             incoming = known

@@ -10,22 +10,13 @@ from __future__ import annotations
 import msgspec
 from msgspec import DecodeError, Raw, Struct, structs
 
-from refold.gateway.hosted import HostedConversation
 from refold.gateway.hosting import HostEngine
 from refold.gateway.incoming import Incoming
+from refold.gateway.provider_state import ProviderState
+from refold.gateway.state_ids import StateId
 from refold.wire.reading import NULL, read_list, word
 
-PREVIOUS, TOPIC = "previous_response_id", "response"
-
-
-class Answered(Struct, frozen=True):
-    """Which call a response answered, and of which branch."""
-
-    conversation: str
-    branch: str
-    call: str
-    size: int
-    """How many messages the branch had then."""
+PREVIOUS = "previous_response_id"
 
 
 class _Reply(Struct):
@@ -33,20 +24,18 @@ class _Reply(Struct):
     is_whole: bool = False
 
 
-async def note_response(
-    engine: HostEngine, talk: HostedConversation, size: int, response: str, call: str
-) -> None:
-    """Remember what a response answered: the first `size` messages of a branch."""
-    found = msgspec.msgpack.encode(Answered(talk.id, talk.branch, call, size))
-    await engine.store.learn(engine.owner, TOPIC, response, found, engine.now)
+def previous_in(incoming: Incoming) -> StateId | None:
+    """The response that a request goes on from."""
+    name = word(incoming.fields.get(PREVIOUS, NULL))
+    return StateId("response", name) if name else None
 
 
-async def whole(engine: HostEngine, incoming: Incoming) -> Incoming | None:
+async def whole(engine: HostEngine, state: ProviderState, incoming: Incoming) -> Incoming | None:
     """The request with all that the provider keeps of it, as far as it leaves; None where not all of it went through here."""
-    known = await engine.store.learnt(engine.owner, TOPIC, word(incoming.fields.get(PREVIOUS, NULL)))
-    if known is None or not incoming.goes_on:
+    previous = previous_in(incoming)
+    answered = await state.find(engine.owner, previous) if previous and incoming.goes_on else None
+    if answered is None or not answered.conversation:
         return None
-    answered = msgspec.msgpack.decode(known, type=Answered)
     head = await engine.store.head(engine.owner, answered.conversation, answered.branch)
     said = await _reply(engine, answered.call)
     if head is None or said is None:

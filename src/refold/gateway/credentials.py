@@ -16,14 +16,22 @@ KEYS = frozenset(("authorization", "x-api-key", "api-key", "x-goog-api-key"))
 """Headers in which providers take a key."""
 ACCOUNT = frozenset(("openai-organization", "openai-project"))
 """Headers that choose an account of the key's holder. They mean nothing, or the wrong account, beside another key."""
+REROUTES = frozenset(
+    ("x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url")
+)
+"""Headers by which some servers take another method or path than the request's own. Beside a key that is not the client's, only
+what was looked at is asked for."""
 QUERY_KEYS = frozenset(("key", "api_key", "api-key", "apikey", "access_token"))
 """Fields of a query in which some providers take a key."""
+
+
+_CLIENTS_ONLY = KEYS | ACCOUNT | REROUTES
 
 
 class Credentials:
     """The provider key that a client sent with one request, if any, and the upstream that it was sent for."""
 
-    def __init__(self, headers: Sequence[tuple[str, str]], query: str, home: Target) -> None:
+    def __init__(self, headers: Sequence[tuple[str, str]], query: str, home: Target | None) -> None:
         self.headers = headers
         self._query, self._home = query, home
         named = any(name in KEYS and _is_key(value) for name, value in headers)
@@ -33,13 +41,20 @@ class Credentials:
         """Does a call to this upstream carry the client's own key?"""
         if not (self.is_sent and target.passes_key):
             return False
-        return target is self._home or target.passes_key_as_fallback or target.origin == self._home.origin
+        home = self._home
+        is_meant = home is not None and (target is home or target.origin == home.origin)
+        return is_meant or target.passes_key_as_fallback
+
+    @property
+    def request_id(self) -> str:
+        """The id that the client wants for its request, of which some servers make those of their answers."""
+        return next((value.strip() for name, value in self.headers if name == "x-request-id"), "")
 
     def headers_for(self, target: Target) -> list[tuple[str, str]]:
-        """The client's headers without those of its account, where that is not the one to be billed."""
+        """The client's headers; where another key is used, without what belongs to the client's own."""
         if self.go_to(target):
             return [*self.headers]
-        return [one for one in self.headers if one[0] not in KEYS and one[0] not in ACCOUNT]
+        return [one for one in self.headers if one[0] not in _CLIENTS_ONLY]
 
     def query_for(self, target: Target) -> str:
         """Likewise the query."""

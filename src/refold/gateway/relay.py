@@ -19,14 +19,19 @@ from starlette.types import Send
 from refold.gateway import errors
 from refold.gateway.additions import WithoutUsage
 from refold.gateway.forwarding import Forwarder, request_headers, response_headers
+from refold.gateway.state_ids import Source, ids_in_answer, ids_in_events
 from refold.gateway.targets import Target
 from refold.gateway.ticket import Ticket
-from refold.gateway.watching import Watcher, WholeEvents
+from refold.gateway.watching import EVENTS, Watcher, WholeEvents
 from refold.model.errors import ConfigError, RecoverySpent, UpstreamUnavailable
 
 MAX_HELD_BYTES = 1024 * 1024
 """Of an answer that is read before the client gets any of it: an error, or a reply that is not streamed. Larger ones are handed on
 as they come."""
+MAX_NOTED_BYTES = 64 * 1024 * 1024
+"""Likewise of one in which ids are to be noted before they leave: a reply may hold pictures."""
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+"""Likewise of one event of a stream: the first repeats the instructions and the tools of the request."""
 HOLD_S = 1.0
 """How long an answer that has begun and says nothing is held: errors come at once, and clients wait for a sign of life."""
 BUSY = frozenset((429, 500, 502, 503, 504, 529))
@@ -46,6 +51,9 @@ class Coming(Struct):
     is_ended: bool = False
     events: WholeEvents = field(default_factory=WholeEvents)
     without_usage: WithoutUsage | None = None
+    source: Source | None = None
+    """How its ids are found, where they are noted before the client gets them."""
+    is_stream: bool = False
 
     async def read(self) -> int:
         """Read what is there, and say how much it was."""
@@ -58,7 +66,7 @@ class Coming(Struct):
 
     def let_through(self, chunk: bytes) -> bytes:
         """What the client may have of it by now: of a stream that is read, whole events that it asked for."""
-        if not self.watcher.is_stream:
+        if not (self.watcher.is_stream or (self.source and self.is_stream)):
             return chunk
         whole = self.events.let_through(chunk)
         return self.without_usage.feed(whole) if self.without_usage else whole
@@ -105,6 +113,7 @@ class Relay:
             try:
                 refusal = await self._refusal(ticket, coming)
                 if refusal is None:
+                    await self._note_whole(ticket, coming)
                     return coming
                 await ticket.shrink(coming.response.status, refusal)
             except RecoverySpent:
@@ -156,7 +165,18 @@ class Relay:
         is_read = response.status < 400 and "content-encoding" not in response.headers
         watcher = Watcher(ticket.dialect if is_read else None, response.content_type)
         without_usage = WithoutUsage() if ticket.strips_usage else None
-        return Coming(target, response, watcher, without_usage=without_usage)
+        source = ticket.handout.source_at(target) if is_read else None
+        events = WholeEvents(MAX_EVENT_BYTES) if source else WholeEvents()
+        is_stream = response.content_type.startswith(EVENTS)
+        return Coming(
+            target,
+            response,
+            watcher,
+            events=events,
+            without_usage=without_usage,
+            source=source,
+            is_stream=is_stream,
+        )
 
     def _warn_without_key(self, ticket: Ticket, target: Target) -> None:
         """Say once of a fallback that it was asked without any key, although the client had sent one, and refuses that."""
@@ -183,12 +203,27 @@ class Relay:
         await self._hold(coming, lambda: coming.watcher.has_begun or coming.watcher.is_over, HOLD_S)
         return coming.watcher.failure if not coming.watcher.has_begun else None
 
-    async def _hold(self, coming: Coming, is_enough: Callable[[], bool], wait_s: float | None) -> None:
+    async def _note_whole(self, ticket: Ticket, coming: Coming) -> None:
+        """Note the ids in an answer that is not streamed, before any of it leaves."""
+        if coming.source is None or coming.is_stream:
+            return
+        await self._hold(coming, lambda: False, None, MAX_NOTED_BYTES)
+        if coming.is_ended:
+            found = ids_in_answer(coming.source, b"".join(coming.held), is_stored=ticket.handout.is_stored)
+            await ticket.handout.note(found, coming.target)
+
+    async def _hold(
+        self,
+        coming: Coming,
+        is_enough: Callable[[], bool],
+        wait_s: float | None,
+        most: int = MAX_HELD_BYTES,
+    ) -> None:
         """Read on until there is enough, the answer ends, or it takes too long or too much."""
         size = 0
         try:
             async with asyncio.timeout(wait_s):
-                while not (coming.is_ended or is_enough()) and size <= MAX_HELD_BYTES:
+                while not (coming.is_ended or is_enough()) and size <= most:
                     size += await coming.read()
         except TimeoutError as error:
             if isinstance(error, aiohttp.ServerTimeoutError):
@@ -203,6 +238,10 @@ class Relay:
         try:
             async with aclosing(self._chunks(coming)) as chunks:
                 async for chunk in chunks:
+                    if coming.source and coming.is_stream:
+                        is_stored = ticket.handout.is_stored
+                        found = ids_in_events(coming.source, chunk, is_stored=is_stored)
+                        await ticket.handout.note(found, coming.target)
                     if watcher.is_over or coming.is_ended:
                         await ticket.keep(watcher, response.status)  # what a client has got is kept
                     await _pass_on(send, chunk)

@@ -42,6 +42,8 @@ class Target(Struct, frozen=True):
     is_private: bool = False
     window: int | None = None
     fallback: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    """Calls that are passed on with the gateway's key whoever owns what they reach: `METHOD /path`, `/path` or `*`."""
     is_small: bool = False
     """Its model answers, and is too small to sum anything up."""
 
@@ -58,6 +60,12 @@ class Target(Struct, frozen=True):
         short = path.removeprefix("/v1") if urlsplit(self.url).path else path
         return f"{self.url}{short}{'?' + query if query else ''}"
 
+    def allows(self, method: str, path: str) -> bool:
+        """Is a call open to every client? `path` is empty where it has no plain one."""
+        asked = f"{method} {path}"
+        patterns = (one if " " in one else f"* {one}" for one in self.allow if path)
+        return "*" in self.allow or any(fnmatchcase(asked, pattern) for pattern in patterns)
+
     def serves(self, model: str) -> bool:
         return any(fnmatchcase(model, pattern) for pattern in self.models)
 
@@ -72,6 +80,12 @@ class Targets:
                 "there is no upstream", hint="name one under [upstreams], or say --upstream URL"
             )
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._targets
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
     def __iter__(self) -> Iterator[Target]:
         return iter(self._targets.values())
 
@@ -85,6 +99,25 @@ class Targets:
         first = self._named(name) if name else self._for(model, wanted)
         others = [self._named(one) for one in first.fallback]
         return [first, *(one for one in others if wanted is None or wanted in one.formats)]
+
+    def choose_for_state(
+        self, model: str, wanted: DialectName | None, name: str, made_at: str
+    ) -> tuple[Target | None, list[Target]]:
+        """As `choose`, for a call that names what the upstream `made_at` keeps, if any: nobody else has it.
+
+        The first of the two is the upstream that a request of this kind is meant for by itself, where there is one.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if made_at not in self._targets:
+            usual = self.choose(model, wanted, name)
+            return usual[0], usual
+        try:
+            usual = self.choose(model, wanted, name)
+        except ConfigError:
+            return None, [self._targets[made_at]]
+        return usual[0], usual if usual[0].name == made_at else [self._targets[made_at]]
 
     def home_of_keys(self, asked: Sequence[Target]) -> Target:
         """Which of several upstreams, all of which are asked, a client's key was sent for: the one that gets requests without a
@@ -140,6 +173,7 @@ def target_of(name: str, given: Upstream, environ: Mapping[str, str]) -> Target:
         is_private=whole.private,
         window=whole.window,
         fallback=whole.fallback,
+        allow=whole.allow,
     )
 
 

@@ -16,16 +16,16 @@ from msgspec import Raw
 
 from refold.engine.work import settled
 from refold.gateway.additions import USAGE, with_fields
-from refold.gateway.continuing import note_response
 from refold.gateway.credentials import Credentials
 from refold.gateway.errors import Shape
 from refold.gateway.hosted import Made
 from refold.gateway.hosting import Hosted
 from refold.gateway.incoming import DIALECT_OF, Incoming
 from refold.gateway.outgoing import body_of
+from refold.gateway.provider_state import StateHandout, StateRow
 from refold.gateway.targets import Target
-from refold.gateway.watching import Outcome, Watcher
-from refold.model.dialect import DIALECTS, RESPONSES, Dialect
+from refold.gateway.watching import Watcher
+from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import RecoverySpent
 
 Action: TypeAlias = Literal[
@@ -49,12 +49,14 @@ class Ticket:
         method: str,
         path: str,
         credentials: Credentials,
+        handout: StateHandout,
         body: bytes,
         targets: Sequence[Target],
         shape: Shape,
     ) -> None:
         self.call_id, self.method, self.path = call_id, method, path
         self.credentials, self.body, self.targets = credentials, body, targets
+        self.handout = handout
         self.shape = shape
         self.action: Action = "passed"
         self.incoming: Incoming | None = None
@@ -92,6 +94,8 @@ class Ticket:
         assert self.incoming is not None
         assert self.hosted is not None
         self.made = made
+        talk = self.hosted.live.talk
+        self.handout.answers = StateRow("", talk.id, talk.branch, self.call_id, made.sent.size)
         self.body = with_fields(body_of(self.incoming, self.hosted, made), self._added)
         done = [receipt.decision for receipt in made.receipts]
         self.action = "summarise" if "summarise" in done else "reduce" if done else "none"
@@ -120,15 +124,10 @@ class Ticket:
             return
         self.is_kept = True
         try:
-            await settled(self._answered(self.hosted, self.made, watcher.outcome()))
+            talk = self.hosted.live.talk
+            await settled(talk.answered(self.made, watcher.outcome(), self.call_id))
         except Exception as error:  # noqa: BLE001  # the answer is the client's, whatever failed here
             _log.warning("a reply could not be kept: %s", type(error).__name__)
-
-    async def _answered(self, hosted: Hosted, made: Made, outcome: Outcome) -> None:
-        talk = hosted.live.talk
-        await talk.answered(made, outcome, self.call_id)
-        if self.dialect is RESPONSES and outcome.is_whole and outcome.id:
-            await note_response(hosted.engine, talk, made.sent.size, outcome.id, self.call_id)
 
     def told(self, upstream: str) -> list[tuple[bytes, bytes]]:
         """What the client is told about it, in headers."""

@@ -39,7 +39,6 @@ class Outcome(Struct, frozen=True):
     is_whole: bool
     is_answered: bool
     """Was anything said? Then the call was not too long."""
-    id: str = ""
 
 
 class Watcher:
@@ -101,7 +100,7 @@ class Watcher:
         assert self._dialect is not None
         items = [encode_item(message, self._dialect) for message in reply.messages]
         told = {"messages": items, "finish": reply.finish, "model": reply.model, "is_whole": True}
-        return Outcome(reply.usage, self._told(told), is_whole=True, is_answered=True, id=reply.id)
+        return Outcome(reply.usage, self._told(told), is_whole=True, is_answered=True)
 
     def _told(self, told: dict[str, object]) -> bytes:
         try:
@@ -118,24 +117,27 @@ class Watcher:
 
 
 class WholeEvents:
-    """Lets a stream through by whole events."""
+    """Lets a stream through by whole events, as far as they are no longer than `most` bytes."""
 
-    def __init__(self) -> None:
-        self._held = b""
+    def __init__(self, most: int = MAX_HELD_BYTES) -> None:
+        self._most, self._held = most, bytearray()
         self.is_between = True
         """Did all that went on end with the end of an event?"""
 
     def let_through(self, chunk: bytes) -> bytes:
         """What can go on by now."""
-        seen = self._held + chunk
-        ends = (at + len(line) for line in _BLANK_LINES if (at := seen.rfind(line)) >= 0)
+        held = self._held
+        start = max(0, len(held) - 2)  # what is held has no blank line, but may have the beginning of one
+        held += chunk
+        ends = (at + len(line) for line in _BLANK_LINES if (at := held.rfind(line, start)) >= 0)
         end = max(ends, default=0)
         self.is_between = self.is_between or end > 0
-        if len(seen) - end > MAX_HELD_BYTES:
-            self.is_between, end = False, len(seen)
-        self._held = seen[end:]
-        return seen[:end]
+        if len(held) - end > self._most:
+            self.is_between, end = False, len(held)
+        whole = bytes(held[:end])
+        del held[:end]
+        return whole
 
     def rest(self) -> bytes:
         """What never got its end."""
-        return self._held
+        return bytes(self._held)

@@ -312,7 +312,9 @@ class Store(Protocol):
         ...
 
     async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
-        """What was learnt: about a model (`topic` is "calibration" or "limit"), a response, or the time ("retention")."""
+        """What was learnt: about a model (`topic` is "calibration" or "limit"), the time ("retention"), or an id of a provider's
+        ("provider_file" and so on).
+        """
         ...
 
     async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None: ...
