@@ -220,6 +220,7 @@ SPELLINGS = (
     "/v1/organization/usage", "/v1/organization/admin_api_keys", "/v1/skills", "/v1/videos/video_1", "/v1/realtime/sessions",
     "/v1/audio/voices", "/v1/images", "/v1/audio", "/v1/key", "/v1/credits", "/v1/generation?id=gen-1", "/v1/responses",
     "/v1/messages", "/v1/chat", "/v1/agents", "/v1/batch", "/v1/prompts/pmpt_1", "/v1/models-x", "/v1/modelsx/files",
+    "/v1/models%3Ax", "/v1/models%2Fx", "/v1/models:x", "/v1/models/", "/v1/models//x",
 )  # fmt: skip
 
 
@@ -262,7 +263,7 @@ async def test_headers_that_ask_for_something_else_do_not_reach_the_provider(bot
 
 STATELESS = (
     ("GET", "/v1/models"), ("GET", "/v1/models/gpt-5"), ("GET", "/v1/models/meta/llama-3"), ("GET", "/v1/models/meta%2Fllama-3"),
-    ("GET", "/v1/models/ft:gpt-4o:org::abc"), ("POST", "/v1/messages/count_tokens"), ("POST", "/v1/responses/input_tokens"),
+    ("GET", "/v1/models/ft:gpt-4o:org::abc"), ("GET", "/v1/models/ft%3Agpt-4o"), ("POST", "/v1/messages/count_tokens"), ("POST", "/v1/responses/input_tokens"),
     ("POST", "/v1/embeddings"), ("POST", "/v1/moderations"), ("POST", "/v1/audio/speech"), ("POST", "/v1/audio/transcriptions"),
     ("POST", "/v1/images/generations"), ("POST", "/v1/images/edits"), ("POST", "/v1/completions"), ("POST", "/v1/rerank"),
     ("POST", "/v1/chat/completions"), ("POST", "/v1/responses"), ("POST", "/v1/messages"),

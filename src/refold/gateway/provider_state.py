@@ -68,14 +68,15 @@ _COLLECTIONS: tuple[tuple[str, Collected], ...] = (
     ("/v1/containers/", "container"),
 )
 """Where what is made is found again, by its id. A POST to the path before the id makes one; a GET there lists them all."""
-_FORMS = re.compile(r"/v1/(?:files|audio/[a-z]+|images/[a-z]+|containers/[^/]+/files)").fullmatch
+_FORMS = re.compile(r"/v1/(?:files|audio/[a-z]++|images/[a-z]++|containers/[^/]++/files)").fullmatch
 """Paths that take forms with files in them."""
-_PLAIN_PATH = re.compile(r"/v1(?:/[A-Za-z0-9._~@:+=,-]+)+").fullmatch
+_PLAIN_PATH = re.compile(r"/v1(?:/[A-Za-z0-9._~@:+=,-]++)++").fullmatch
 """A path that every server reads in the same way."""
 _MODEL_PATH = re.compile(
-    r"/v1/models(?:(?:/|%2[Ff])[A-Za-z0-9._~@:+=,-]+(?:%3[Aa][A-Za-z0-9._~@:+=,-]+)*)*"
+    r"/v1/models(?:/[A-Za-z0-9._~@:+=,-]++(?:(?:/|%2[Ff]|%3[Aa])[A-Za-z0-9._~@:+=,-]++)*+)?+"
 ).fullmatch
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w-]*)").findall
+"""Names of models have slashes and colons in them."""
+_CHARSET = re.compile(r"charset\s*+=\s*+[\"']?([\w-]*+)").findall
 _ESCAPE = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 _KNOWN_CHARSETS = frozenset(("utf-8", "utf8", "us-ascii", "ascii"))
 
