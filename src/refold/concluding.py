@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -17,7 +18,7 @@ from msgspec import structs
 from refold.conversation import held
 from refold.engine import sessions
 from refold.engine.author import Question
-from refold.engine.closing import LEAST_TOKENS, Closed, closed_session, has_own, let_go, task_for
+from refold.engine.closing import LEAST_TOKENS, Closed, closed_session, has_own, let_go, source_of
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports.store import Session, Written
@@ -51,10 +52,6 @@ class Concluding(Rerunning):
         if stopped:
             await asyncio.wait(stopped)
         await super().close()
-
-    @property
-    def _is_alone(self) -> bool:
-        return super()._is_alone and not self._concluding
 
     def _in_background(self, task: asyncio.Task[Any]) -> None:
         self._concluding.add(task)
@@ -123,20 +120,22 @@ class Concluding(Rerunning):
             return None
         if session is None or has_own(session):
             return None
-        closed = await closed_session(journal, memory, session)
+        closed = await closed_session(journal, memory, session)  # it shares nothing with memory that changes
         is_needed = closed.shown.tokens >= LEAST_TOKENS
         return closed if is_needed and not (is_awaited and sessions.fits(memory, closed)) else None
 
     async def _sum_up(
         self, closed: Closed, summariser: Summariser, earlier: Summary | None, *, is_awaited: bool
     ) -> None:
-        memory, question = self._talk.memory, Question(summariser)
+        question = Question(summariser)
+        source, request = source_of(self._talk.memory, closed, earlier)
 
         async def write() -> Summary | None:
             return await self._put(
                 question,
-                closed.request,
-                lambda: task_for(memory, closed, earlier),
+                request,
+                partial(source.task, request),
+                source.text_size,
                 is_awaited=lambda: is_awaited,
             )
 

@@ -22,16 +22,18 @@ from refold.core.frame import Frame
 from refold.core.plan import SummaryRequest
 from refold.engine.author import Summarise, bill_of, summariser_of
 from refold.engine.bill import Bill
-from refold.engine.memory import Memory
+from refold.engine.memory import Memory, mark
 from refold.engine.receipts import Receipt
 from refold.engine.refusal import read_refusal
-from refold.engine.tasks import task_of
+from refold.engine.tasks import Source
 from refold.engine.telling import OVERTAKEN, UNFIT, Act
 from refold.model.errors import ContextOverflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement
 from refold.ports.summariser import Summariser, SummaryTask
 from refold.ports.upstream import Ask, CountingUpstream, Upstream
+from refold.text_work import is_long, run_text_act, run_text_work
+from refold.wire.plain import text_in
 from refold.wire.reply import Reply
 
 __all__ = ["Conversation", "Summarise"]
@@ -80,12 +82,19 @@ class Conversation:
         self._is_skipped = False
         """A compaction was left out since then: whoever failed may be asked again."""
         self._compacting = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
+        """Held by whoever reads or changes memory: an act on much text runs in a thread."""
+        self._in_thread: asyncio.Future[None] | None = None
+        """Is there while an act runs in a thread, and done with it."""
         self._talk.memory.summarise = self._without_model
 
     async def add(self, *messages: object, sensitive: bool = False) -> None:
         """Add what was said; see `refold.sync.Conversation.add`."""
-        await self._done(lambda: self._talk.add(*messages, sensitive=sensitive))
-        self._write_ahead()
+        self._write_ahead(
+            await self._done(
+                lambda: self._then_ahead(self._talk.add, *messages, sensitive=sensitive), text_in(messages)
+            )
+        )
 
     async def context(self) -> dict[str, Any]:
         """The fields of the next request."""
@@ -130,26 +139,35 @@ class Conversation:
 
     async def _have_written(self, focus: str) -> None:
         """Wait for the summary that a compaction would take now: the one that is being written, or another one."""
-        request, place = self._talk.memory.asked_for(), self._place
-        if self._summariser is None or request is None:
+        memory = self._talk.memory
+        if self._summariser is None:
             return
-        if not focus and self._is_asked_for(request):
+        request, place, is_asked = await self._look(self._wanted)
+        if request is None:
+            return
+        if not focus and is_asked:
             await self._wait_for_writing()
             if self._asked is not None or self._has_failed or self._place != place:
                 return
             # Nobody waited when it was begun, and another program had it in hand.
         await self._stop_writing()
-        self._begin(self._talk.memory.asked_for() or request, self._summariser, focus)
+        request = await self._look(memory.asked_for) or request
+        self._begin(request, self._summariser, focus)
         await self._wait_for_writing()
+
+    def _wanted(self) -> tuple[SummaryRequest | None, Place, bool]:
+        """What a compaction would have summarised now, after what, and whether a summary of enough of it is on its way."""
+        request = self._talk.memory.asked_for()
+        return request, self._place, request is not None and self._is_asked_for(request)
 
     async def undo(self) -> bool:
         """Take back the last thing that was done to the context."""
         self._asked = None
-        return self._talk.undo()
+        return await self._done(self._talk.undo)
 
     async def recall(self, what: str, *, max_tokens: int = 1_000) -> dict[str, Any] | str:
         """An original by its handle, or passages that fit the words."""
-        return self._talk.recall(what, max_tokens=max_tokens)
+        return await self._done(lambda: self._talk.recall(what, max_tokens=max_tokens))
 
     async def recover(self, error: object) -> dict[str, Any]:
         """The fields of a smaller request, after a provider has refused the last one as too long. No model is asked for it."""
@@ -176,8 +194,8 @@ class Conversation:
                 status, body = read_refusal(error)
                 window = await self._done(partial(memory.recover, status, body))
         await self.record(reply.usage)
-        await self._done(partial(memory.add, *reply.messages))
-        self._write_ahead()
+        new = sum(one.characters for one in reply.messages)
+        self._write_ahead(await self._done(lambda: self._then_ahead(memory.add, *reply.messages), new))
         return reply
 
     async def ready(self) -> None:
@@ -224,16 +242,69 @@ class Conversation:
     def bill(self) -> Bill:
         return self._talk.bill
 
-    async def _done(self, act: Callable[[], T]) -> T:
-        """Everything that may change the conversation goes through here."""
-        return act()
+    async def _done(self, act: Callable[[], T], new: int = 0) -> T:
+        """Everything that may change the conversation goes through here, one act at a time; `new` is how much text comes with it."""
+        async with self._one_at_a_time:
+            return await self._acted(act, self._talk.memory.text_size + new)
 
-    def _write_ahead(self) -> None:
-        """Ask for a summary, where it is time. Once for each fold: who is down is not asked with every message."""
+    async def _look(self, read: Callable[[], T]) -> T:
+        """What is read of the conversation, while nobody changes it."""
+        async with self._one_at_a_time:
+            return await self._acted(read, self._talk.memory.text_size)
+
+    async def _acted(self, act: Callable[[], T], size: int) -> T:
+        """Do what reads or changes memory, in a thread where it reads much text; whoever calls this holds the lock.
+
+        An act whose caller is stopped comes to its end in its thread, and nothing comes of it. What an act tells is told by the
+        event loop, once it is done.
+        """
+        if not is_long(size):
+            return act()
+        memory = self._talk.memory
+        put_back = mark(memory)
+        with memory.telling.held() as tell:
+            try:
+                result = await self._run(act, size)
+            except asyncio.CancelledError:
+                put_back()
+                raise
+        tell()
+        return result
+
+    async def _run(self, act: Callable[[], T], size: int) -> T:
+        """Call an act, in a thread where it reads much text: to its end, also where whoever waits for it is stopped."""
+        if not is_long(size):
+            return act()
+        over = self._in_thread = asyncio.get_running_loop().create_future()
+        try:
+            return await run_text_act(size, act)
+        finally:
+            self._in_thread = None
+            over.set_result(None)
+
+    async def _until_no_thread(self) -> None:
+        """Wait until no act runs in a thread."""
+        while self._in_thread is not None:
+            await asyncio.wait({self._in_thread})
+
+    def _then_ahead(
+        self, act: Callable[..., object], *args: object, **kwargs: object
+    ) -> SummaryRequest | None:
+        """Act, and say what is to be summarised ahead of time then."""
+        act(*args, **kwargs)
+        return self._ahead()
+
+    def _ahead(self) -> SummaryRequest | None:
+        """What to have summarised before it is needed, where it is time. Once for each fold: who is down is not asked with every
+        message.
+        """
         if self._summariser is None or self._is_writing or (self._has_failed and not self._is_skipped):
-            return
-        request = self._talk.memory.ahead()
-        if request is not None:
+            return None
+        return self._talk.memory.ahead()
+
+    def _write_ahead(self, request: SummaryRequest | None) -> None:
+        """Have a summary written in the background, if one is due. Called with nothing awaited since the act that asked for it."""
+        if request is not None and self._summariser is not None and not self._is_writing:
             self._begin(request, self._summariser)
 
     def _begin(self, request: SummaryRequest, summariser: Summariser, focus: str = "") -> None:
@@ -285,15 +356,17 @@ class Conversation:
     ) -> Coroutine[Any, Any, Summary | None]:
         """Have one summary written. Whatever goes wrong, the history is there, and a digest needs no model."""
         self._is_skipped = False
-        return self._prepare(self._note_asked(request.last), request, summariser, focus)
+        source = Source.of(self._talk.memory)
+        return self._prepare(self._note_asked(request.last), request, summariser, focus, source)
 
     async def _prepare(
-        self, asked: _Asked, request: SummaryRequest, summariser: Summariser, focus: str
+        self, asked: _Asked, request: SummaryRequest, summariser: Summariser, focus: str, source: Source
     ) -> Summary | None:
         summary = None
         try:
             if self._place == asked.place:
-                summary = await self._written(request, summariser, focus)
+                summary = await self._written(request, summariser, focus, source)
+            await self._until_no_thread()
         finally:
             # It may have come too late, or been undone: what it covers is not what is shown now.
             is_of_use = summary is not None and self._place == asked.place
@@ -305,34 +378,38 @@ class Conversation:
             self._note_asked(summary.last)
         return summary
 
-    async def _written(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
+    async def _written(
+        self, request: SummaryRequest, summariser: Summariser, focus: str, source: Source | None = None
+    ) -> Summary | None:
         place = self._place
-        summary = await self._answer(request, summariser, focus)
+        summary = await self._answer(request, summariser, focus, source or Source.of(self._talk.memory))
         if summary is None:
             self._given_up = place
         return summary
 
-    async def _answer(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
-        memory = self._talk.memory
-
-        def task() -> SummaryTask:
-            secrecy, sent = memory.secrecy, memory.last_window
-            return task_of(request, memory.folded, memory.frame, focus=focus, secrecy=secrecy, sent=sent)
-
-        return await self._put(summariser, request, task, is_awaited=self._compacting.locked)
+    async def _answer(
+        self, request: SummaryRequest, summariser: Summariser, focus: str, source: Source
+    ) -> Summary | None:
+        task = partial(source.task, request, focus)
+        return await self._put(
+            summariser, request, task, source.text_size, is_awaited=self._compacting.locked
+        )
 
     async def _put(
         self,
         summariser: Summariser,
         request: SummaryRequest,
         task: Callable[[], SummaryTask],
+        size: int,
         *,
         is_awaited: Callable[[], bool],
     ) -> Summary | None:
-        """Put a task to a summariser, and tell what came of it; whether somebody waits for it is asked at its end."""
+        """Put a task, which is made from text of a size, to a summariser, and tell what came of it; whether somebody waits for it is
+        asked at its end.
+        """
         problem = UNFIT
         try:
-            summary = await summariser.write(task())
+            summary = await summariser.write(await run_text_work(size, task))
         except Exception as error:  # noqa: BLE001  # somebody else's code: its failure must not stop the conversation
             _log.warning("a summary could not be written: %s", type(error).__name__)
             summary, problem = None, type(error).__name__

@@ -14,7 +14,7 @@ from refold.core.plan import Decision
 from refold.core.policy import Policy
 from refold.engine import recalling, sessions
 from refold.engine.accounts import MessageTokens, message_tokens
-from refold.engine.hindsight import Difference, difference, noted_call, sent_with
+from refold.engine.hindsight import Difference, difference, is_usual, noted_call, sent_with
 from refold.engine.learning import keep_learnt
 from refold.engine.lookup import is_handle
 from refold.engine.redo import last_change
@@ -23,7 +23,8 @@ from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.summary import Summary
 from refold.ports.store import Call, Compaction, Session
-from refold.wire.plain import plain_message, read_usage
+from refold.text_work import run_text_act, run_text_work
+from refold.wire.plain import plain_message, read_usage, text_in
 
 __all__ = ["DurableConversation", "Preview", "Status"]
 
@@ -39,17 +40,26 @@ class DurableConversation(Concluding):
         """
         if key and await self._has_key(key):
             return
-        await self._kept(lambda: self._talk.add(*messages, sensitive=sensitive), key=key)
-        self._write_ahead()
+        self._write_ahead(
+            await self._kept(
+                lambda: self._then_ahead(self._talk.add, *messages, sensitive=sensitive),
+                key=key,
+                new=text_in(messages),
+            )
+        )
 
     async def record(self, usage: object) -> None:
         """Take in what the provider reported, and keep it."""
-        memory = self._talk.memory
+        memory, journal = self._talk.memory, self._journal
         reported = read_usage(usage, memory.frame.fixed.dialect)
-        calls = [noted_call(self._journal, memory, reported, self._sent)] if reported is not None else []
-        before = memory.calibration.ratio, memory.limits.stated
-        await self._kept(lambda: memory.record(reported), calls)
-        await keep_learnt(self._journal, memory, before)
+        async with self._one_at_a_time:
+            calls = []
+            if reported is not None:
+                size = 0 if self._sent or is_usual(memory) else memory.text_size
+                calls = [await run_text_act(size, noted_call, journal, memory, reported, self._sent)]
+            before = memory.calibration.ratio, memory.limits.stated
+            await self._keep(lambda: memory.record(reported), calls, is_brief=True)
+        await keep_learnt(journal, memory, before)
 
     async def undo(self) -> bool:
         """Take back the last thing that was done to the context in this session."""
@@ -70,20 +80,20 @@ class DurableConversation(Concluding):
 
     async def recall(self, what: str, *, max_tokens: int = 1_000) -> dict[str, Any] | str:
         """An original by its handle, or passages of everything ever said that fit the words."""
-        await self._look_up()
-        memory = self._talk.memory
-        try:
-            found = await recalling.recall(self._journal, memory, what)
-        except NotFound:
-            if is_handle(what):
-                raise
-            return await recalling.search(self._journal, memory, what, max_tokens=max_tokens)
-        return found.text if isinstance(found, Summary) else plain_message(found, memory.frame.fixed.dialect)
+        async with self._reading() as memory:
+            try:
+                found = await recalling.recall(self._journal, memory, what)
+            except NotFound:
+                if is_handle(what):
+                    raise
+                return await recalling.search(self._journal, memory, what, max_tokens=max_tokens)
+        if isinstance(found, Summary):
+            return found.text
+        return await run_text_work(found.characters, plain_message, found, memory.frame.fixed.dialect)
 
     async def preview(self, *, preset: Policy | None = None) -> Preview:
         """What a compaction would do now, without doing it and without asking any model."""
-        await self._look_up()
-        return preview_of(self._talk.memory, self._framed(preset))
+        return await self._look(lambda: preview_of(self._talk.memory, self._framed(preset)))
 
     async def compact(self, *, focus: str = "") -> dict[str, Any]:
         """Compact now, on what is there now; see `refold.Conversation.compact`."""
@@ -99,13 +109,15 @@ class DurableConversation(Concluding):
 
     async def difference(self, change: Compaction) -> Difference:
         """What was shown before a change and after it; see `hindsight.difference`."""
-        await self._look_up()
-        return await difference(self._journal, self._talk.memory, change)
+        async with self._reading() as memory:
+            return await difference(self._journal, memory, change)
 
     async def as_sent(self, call: Call) -> dict[str, Any]:
         """The fields of the request that left with a call; see `hindsight.sent_with`."""
-        await self._look_up()
-        return self._talk.fields(await sent_with(self._journal, self._talk.memory, call))
+        async with self._reading() as memory:
+            window = await sent_with(self._journal, memory, call)
+            size = sum(one.characters for one in (*window.system, *window.summaries, *window.messages))
+            return await run_text_act(size, self._talk.fields, window)
 
     async def came_with(self, fields: bytes) -> None:
         """Keep the request that the conversation came in with, without its messages: its system prompt and tools serve
@@ -116,7 +128,7 @@ class DurableConversation(Concluding):
             self._journal.instructions.bring(fields)
             self._instruct()
 
-        await self._kept(take)
+        await self._kept(take, new=len(fields))
 
     async def accounts(self) -> list[MessageTokens]:
         """What is known about the size of each message: reported by the provider, derived from its reports, or counted."""
@@ -159,5 +171,5 @@ class DurableConversation(Concluding):
 
     async def status(self) -> Status:
         """How full the context is, whether it has to be made smaller, and what was done and spent so far."""
-        await self._look_up()
-        return await status_of(self._journal, self._talk.memory, self._breaker)
+        async with self._reading() as memory:
+            return await status_of(self._journal, memory, self._breaker)

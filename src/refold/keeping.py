@@ -15,7 +15,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, Self
 from uuid import uuid4
@@ -41,6 +41,7 @@ from refold.model.summary import Summary
 from refold.ports.embedder import Embedder
 from refold.ports.store import Head, Hit, Listed, Session, Store, Written
 from refold.ports.summariser import Summariser, SummaryCache
+from refold.text_work import run_text_work
 
 OWNER = "local"
 """Whose conversations these are where nobody says: one person on one machine."""
@@ -275,7 +276,11 @@ class Engine:
         """What a message that was found says about the words."""
         head = await self.store.head(self.owner, hit.conversation, hit.branch)
         stored = await self.store.pick(head, [hit.seq]) if head else []
-        return passage(stored[0], words, max_tokens=PASSAGE) if stored else ""
+        if not stored:
+            return ""
+        return await run_text_work(
+            len(stored[0].body), partial(passage, stored[0], words, max_tokens=PASSAGE)
+        )
 
     async def delete(self, name: str = "") -> int:
         """Really delete a conversation, or everything that the owner has. How many there were."""

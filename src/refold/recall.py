@@ -15,6 +15,7 @@ what was left out and how to get that too; a wrong question is answered with wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -28,7 +29,8 @@ from refold.engine.memory import Memory
 from refold.model.errors import ConfigError, NotFound
 from refold.model.message import File, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter
-from refold.wire.plain import read_message
+from refold.text_work import run_text_work
+from refold.wire.plain import read_message, text_in
 
 NAME = "recall"
 MAX_TOKENS = 1_000
@@ -137,7 +139,8 @@ async def answer_recall(
     """
     try:
         asked, most = read_arguments(arguments), most_tokens(talk.memory, max_tokens)
-        return tell(asked, await talk.recall(asked.what, max_tokens=room(most)), talk.memory, max_tokens=most)
+        found = await talk.recall(asked.what, max_tokens=room(most))
+        return await run_text_work(text_in(found), partial(tell, asked, found, talk.memory, max_tokens=most))
     except (ConfigError, NotFound) as error:
         return f"error: {error}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from refold.conversation import Summarise
@@ -120,8 +121,10 @@ class Rerunning(Stepping):
         memory = self._talk.memory
         count = memory.folded.shown.counter.text
         author = summariser_of(summariser, memory.frame.fixed.dialect, count) or self._summariser
-        request, recipe = memory.asked_for(cut), memory.frame.policy.recipe
-        if request is None or author is None or recipe.strategy == "extractive":
+        if author is None or memory.frame.policy.recipe.strategy == "extractive":
+            return
+        request = await self._acted(partial(memory.asked_for, cut), memory.text_size)
+        if request is None:
             return
         await self._write(request, author)
         if self._asked is None:

@@ -7,10 +7,9 @@ down before it begins.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -25,16 +24,18 @@ from refold.core.policy import Policy
 from refold.engine import learning
 from refold.engine.author import Question, name_of
 from refold.engine.breaker import Breaker
-from refold.engine.hindsight import Sent, note_sent
-from refold.engine.journal import Journal
-from refold.engine.memory import Memory
-from refold.engine.originals import hold_originals
-from refold.engine.work import Asking, Outcome, Work, Write, settled
+from refold.engine.hindsight import Sent, is_usual, note_sent
+from refold.engine.journal import Draft, Journal
+from refold.engine.memory import Memory, mark
+from refold.engine.originals import with_originals
+from refold.engine.tasks import Source
+from refold.engine.work import Asking, Outcome, Work, Write
 from refold.model.errors import Conflict, RefoldError, StoreError
 from refold.model.summary import Summary
 from refold.model.window import Window
 from refold.ports.store import Call, Session
 from refold.ports.summariser import Summariser
+from refold.text_work import run_text_act
 from refold.wire.reading import FIELDS, read
 from refold.wire.request import fixed_of
 
@@ -66,7 +67,7 @@ class Stepping(Conversation):
         telling = self._talk.memory.telling
         telling.conversation, telling.branch = self.id, self.branch
         self._breaker = Breaker(journal, max_spend)
-        self._one_at_a_time, self._is_behind, self._is_open = asyncio.Lock(), True, False
+        self._is_behind, self._is_open = True, False
         self._window: Window | None = None
         self._sent: Sent | None = None
         self._doubt: _Doubt | None = None
@@ -92,8 +93,8 @@ class Stepping(Conversation):
             memory.prepare(prepared)
             self._note_asked(prepared.last)
 
-    async def _done(self, act: Callable[[], T]) -> T:
-        return await self._kept(act)
+    async def _done(self, act: Callable[[], T], new: int = 0) -> T:
+        return await self._kept(act, new=new)
 
     async def _kept(
         self,
@@ -101,14 +102,15 @@ class Stepping(Conversation):
         calls: Sequence[Call] = (),
         key: str = "",
         *,
+        new: int = 0,
         writes: bool = False,
-        is_long: bool = False,
+        is_brief: bool = False,
     ) -> T:
-        """Act, and keep what came of it. An act that `writes` in any case need not ask before whether somebody else has: the
-        store refuses it then. One that `is_long` is done in a thread, and other conversations go on meanwhile.
+        """Act, and keep what came of it; `new` is how much text comes with it. An act that `writes` in any case need not ask before
+        whether somebody else has: the store refuses it then. One that `is_brief` reads no text, however much is held.
         """
         async with self._one_at_a_time:
-            return await self._keep(act, calls, key, writes=writes, is_long=is_long)
+            return await self._keep(act, calls, key, new=new, writes=writes, is_brief=is_brief)
 
     async def _keep(
         self,
@@ -116,17 +118,20 @@ class Stepping(Conversation):
         calls: Sequence[Call] = (),
         key: str = "",
         *,
+        new: int = 0,
         writes: bool = False,
-        is_long: bool = False,
+        is_brief: bool = False,
     ) -> T:
+        memory = self._talk.memory
         for _ in range(TRIES):
             await self._catch_up(asks=not writes)
-            put_back = self._mark()
-            with self._talk.memory.telling.held() as tell:
-                result = await self._apart(act, put_back) if is_long and self._is_alone else act()
-                self._is_behind = True
+            put_back, size = self._mark(), new + memory.text_size
+            if is_brief and not memory.changes:
+                size = 0
+            with memory.telling.held() as tell:
+                result, draft = await self._drafted(act, put_back, calls, key, size)
             try:
-                await self._journal.save(self._talk.memory, calls, key)
+                await self._store(draft)
             except BaseException as error:
                 put_back()
                 if not isinstance(error, Conflict):
@@ -137,24 +142,40 @@ class Stepping(Conversation):
                 continue
             self._is_behind = False
             tell()
-            self._look_at_sent()
+            await self._look_at_sent()
             return result
         raise _overrun()
 
-    async def _apart(self, act: Callable[[], T], put_back: Callable[[], None]) -> T:
-        """Act in a thread. Who writes a summary reads memory at any time, so this is for when nobody does. An act whose caller
-        is stopped comes to its end, and nothing comes of it.
+    async def _drafted(
+        self, act: Callable[[], T], put_back: Callable[[], None], calls: Sequence[Call], key: str, size: int
+    ) -> tuple[T, Draft | Exception | None]:
+        """Act, and say what is to be stored of it, or why that cannot be said: both in one thread, where it is much text.
+
+        An act that fails leaves what it has done by then to the next one. One that is stopped comes to its end, and nothing comes of
+        it: memory is read again before anything else is done.
         """
-        self._is_behind = True
+
+        def act_and_draft() -> tuple[T, Draft | Exception | None]:
+            result = act()
+            try:
+                return result, self._journal.draft(self._talk.memory, calls, key)
+            except Exception as error:  # noqa: BLE001  # told apart from what the act raises
+                return result, error
+
+        was_behind, self._is_behind = self._is_behind, True
         try:
-            return await settled(asyncio.to_thread(act))
-        except asyncio.CancelledError:
+            return await self._run(act_and_draft, size)
+        except Exception:
+            self._is_behind = was_behind
+            raise
+        except BaseException:
             put_back()
             raise
 
-    @property
-    def _is_alone(self) -> bool:
-        return not self._is_writing
+    async def _store(self, draft: Draft | Exception | None) -> None:
+        if isinstance(draft, Exception):
+            raise draft
+        await self._journal.store_draft(self._talk.memory, draft)
 
     async def _has_key(self, key: str) -> bool:
         return await self._journal.store.find_key(self._journal.seen, key) is not None
@@ -186,10 +207,10 @@ class Stepping(Conversation):
     def _mark(self) -> Callable[[], None]:
         """How to put memory back as it is now, where an act comes to nothing or has to be done again."""
         memory, place = self._talk.memory, self._journal.seen.place
-        put_back = _mark(memory)
+        put_back = mark(memory)
 
         def take_back() -> None:
-            self._doubt = _Doubt(place, memory.folded.size, _mark(memory))
+            self._doubt = _Doubt(place, memory.folded.size, mark(memory))
             put_back()
 
         return take_back
@@ -206,12 +227,16 @@ class Stepping(Conversation):
                 self._talk.memory.changes.clear()
         self._doubt = None
 
-    def _look_at_sent(self) -> None:
+    async def _look_at_sent(self) -> None:
         """Note what a new window was made of, before anything else happens."""
-        window = self._talk.memory.last_window
-        if window is not self._window:
-            self._window = window
-            self._sent = note_sent(self._journal, self._talk.memory) if window else None
+        memory, journal = self._talk.memory, self._journal
+        window = memory.last_window
+        if window is self._window:
+            return
+        self._window, self._sent = window, None
+        if window is not None:
+            size = 0 if is_usual(memory) else memory.text_size  # then all that was shown is written down
+            self._sent = await run_text_act(size, note_sent, journal, memory)
 
     def _instruct(self) -> None:
         """Take the system prompt and the tools that the conversation came in with, where no others were given."""
@@ -226,6 +251,17 @@ class Stepping(Conversation):
     def _framed(self, policy: Policy | None) -> Frame:
         frame = self._talk.memory.frame
         return structs.replace(frame, policy=policy) if policy else frame
+
+    async def _look(self, read: Callable[[], T]) -> T:
+        async with self._reading() as memory:
+            return await self._acted(read, memory.text_size)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Memory]:
+        """Memory as the store has it, while nobody changes it."""
+        async with self._one_at_a_time:
+            await self._catch_up()
+            yield self._talk.memory
 
     async def _look_up(self) -> None:
         """Be up to date before something is read: after whatever is being kept at this moment."""
@@ -247,18 +283,22 @@ class Stepping(Conversation):
     def _place(self) -> Place:
         return self._journal.session.id, *super()._place
 
-    def _write_ahead(self) -> None:
-        if not self._breaker.is_open:
-            super()._write_ahead()
+    def _write_ahead(self, request: SummaryRequest | None) -> None:
+        # Where memory is behind, the request is of an act that was not kept.
+        if not self._breaker.is_open and not self._is_behind:
+            super()._write_ahead(request)
 
-    async def _written(self, request: SummaryRequest, summariser: Summariser, focus: str) -> Summary | None:
+    async def _written(
+        self, request: SummaryRequest, summariser: Summariser, focus: str, source: Source | None = None
+    ) -> Summary | None:
         place, question = self._place, Question(summariser)
+        source = source or Source.of(self._talk.memory)
 
         async def write() -> Summary | None:
-            await self._hold_originals()
+            whole = await self._with_originals(source)
             if self._place != place:
                 raise Conflict("the conversation has moved on")
-            return await self._answer(request, question, focus)
+            return await self._answer(request, question, focus, whole)
 
         asking = structs.replace(
             self._asking(question, write, self._recipe(summariser, focus)),
@@ -292,10 +332,12 @@ class Stepping(Conversation):
         parts = (policy.recipe, policy.scope, policy.source, focus, name_of(summariser))
         return sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
-    async def _hold_originals(self) -> None:
+    async def _with_originals(self, source: Source) -> Source:
         """Where a summary is made from everything ever said, all of it has to be there."""
-        if self._talk.memory.frame.policy.source == "all":
-            await hold_originals(self._journal, self._talk.memory)
+        if source.frame.policy.source != "all":
+            return source
+        folded = await with_originals(self._journal, self._talk.memory, source.folded)
+        return structs.replace(source, folded=folded)
 
 
 class _Doubt(Struct, frozen=True):
@@ -306,23 +348,6 @@ class _Doubt(Struct, frozen=True):
     place: tuple[object, ...]
     size: int
     act: Callable[[], None]
-
-
-def _mark(memory: Memory) -> Callable[[], None]:
-    """How to put memory back as it is now; a summary that was written meanwhile is not lost by it."""
-    parts = (memory, memory.limits, memory.secrecy)
-    known = [vars(part).copy() for part in parts]
-    receipts, changes = tuple(memory.receipts), tuple(memory.changes)
-
-    def put_back() -> None:
-        prepared: Summary | None = vars(memory)["_prepared"]
-        for part, state in zip(parts, known, strict=True):
-            vars(part).update(state)
-        memory.receipts[:], memory.changes[:] = receipts, changes
-        if prepared is not None:
-            memory.prepare(prepared)
-
-    return put_back
 
 
 def _overrun() -> Conflict:

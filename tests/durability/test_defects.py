@@ -7,7 +7,8 @@ user who asks the doctor, or the suite that all stores have to pass.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
 
@@ -19,6 +20,8 @@ from refold import durable, keeping
 from refold.core import cut
 from refold.durable import DurableConversation
 from refold.engine import snapshot
+from refold.engine.memory import Memory
+from refold.engine.tasks import Source
 from refold.engine.work import Work
 from refold.model.errors import RefoldError
 from refold.ports.store import Batch, Head
@@ -272,7 +275,7 @@ async def test_the_contract_holds_without(sqlite, defect):
     await FOUND_BY_CONTRACT[defect][1](sqlite)
 
 
-async def _from_what_it_was(self: DurableConversation) -> None:
+async def _from_what_it_was(self: DurableConversation, source: Source) -> Source:
     """The originals are put into the memory of before they were read, and what arrived meanwhile is gone from it."""
     memory = self._talk.memory
     folded = memory.folded
@@ -281,6 +284,7 @@ async def _from_what_it_was(self: DurableConversation) -> None:
         empty = folded.shown.__class__(folded.shown.dialect, folded.shown.counter)
         branch = empty.extend((*(one.message for one in earlier), *folded.branch.messages()))
         memory.folded = structs.replace(folded, branch=branch, origin=0, told=0)
+    return structs.replace(source, folded=memory.folded)
 
 
 async def _unaware(self: DurableConversation, **_: object) -> None:
@@ -291,14 +295,22 @@ async def _unaware(self: DurableConversation, **_: object) -> None:
         await self.load()
 
 
+@asynccontextmanager
+async def _not_waiting(self: DurableConversation) -> AsyncIterator[Memory]:
+    """Memory is read while somebody else acts on it."""
+    await _unaware(self)
+    yield self._talk.memory
+
+
 async def test_a_message_in_the_middle_of_reading_finds_a_memory_put_back(monkeypatch):
-    monkeypatch.setattr(DurableConversation, "_hold_originals", _from_what_it_was)
+    monkeypatch.setattr(DurableConversation, "_with_originals", _from_what_it_was)
     monkeypatch.setattr(DurableConversation, "_catch_up", _unaware)
     with pytest.raises((AssertionError, RefoldError)):
         await test_durable_work.test_what_arrives_while_everything_ever_said_is_read_stays()
 
 
 async def test_the_overlap_of_everything_finds_reading_without_waiting(monkeypatch):
+    monkeypatch.setattr(DurableConversation, "_reading", _not_waiting)
     monkeypatch.setattr(DurableConversation, "_look_up", _unaware)
     monkeypatch.setattr(DurableConversation, "_catch_up", _unaware)
     with pytest.raises((AssertionError, RefoldError)):

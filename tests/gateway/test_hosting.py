@@ -10,7 +10,8 @@ import threading
 import msgspec
 import pytest
 
-from refold.gateway import hosting, table
+from refold import text_work
+from refold.gateway import table
 from refold.gateway.hosted import HostedConversation
 from refold.gateway.incoming import read_incoming
 from refold.gateway.lines import read_line
@@ -210,7 +211,7 @@ class Waiting:
 
 
 async def test_others_are_answered_while_a_long_history_is_taken_in(gate, monkeypatch):
-    monkeypatch.setattr(hosting, "LONG", 100)
+    monkeypatch.setattr(text_work, "MAX_LOOP_BYTES", 100)
     waiting, long = Waiting(monkeypatch), say(*("word " * 10 for _ in range(9)))
     asking = asyncio.create_task(ask(gate, long))
     await asyncio.to_thread(waiting.has_begun.wait)
@@ -221,7 +222,7 @@ async def test_others_are_answered_while_a_long_history_is_taken_in(gate, monkey
 
 
 async def test_nothing_comes_of_a_long_history_whose_request_is_stopped(gate, monkeypatch):
-    monkeypatch.setattr(hosting, "LONG", 100)
+    monkeypatch.setattr(text_work, "MAX_LOOP_BYTES", 100)
     waiting, host = Waiting(monkeypatch), await gate.gateway.host("local")
     long = say(*("word " * 10 for _ in range(9)))
     body = msgspec.json.encode({"model": "gpt-5", "messages": long})
@@ -247,7 +248,7 @@ async def test_an_answer_that_comes_while_the_next_request_is_taken_in_tells_not
     host, long = await gate.gateway.host("local"), "word " * 3_000
     terms = host.terms("gpt-5", "chat", window=None)
     first = await host.take(came(long), terms)
-    monkeypatch.setattr(hosting, "LONG", 100)
+    monkeypatch.setattr(text_work, "MAX_LOOP_BYTES", 100)
     waiting, talk = Waiting(monkeypatch), first.live.talk
     second = asyncio.create_task(host.take(came(long, "Fine.", long), terms))
     await asyncio.to_thread(waiting.has_begun.wait)
@@ -267,7 +268,7 @@ async def test_who_stops_while_a_long_history_is_taken_in_hears_of_no_compaction
     terms = host.terms("gpt-5", "chat", window=8_000)
     talk = (await host.take(came("Hello there"), terms)).live.talk
     talk.memory.telling.listener = heard.append
-    monkeypatch.setattr(hosting, "LONG", 100)
+    monkeypatch.setattr(text_work, "MAX_LOOP_BYTES", 100)
     waiting = Waiting(monkeypatch)
     long = (f"word{number} " * 300 for number in range(30))
     taking = asyncio.create_task(host.take(came("Hello there", *long), terms))

@@ -36,6 +36,7 @@ class Entry(Struct, frozen=True, gc=False):
     tokens_to: int
     result_tokens_to: int
     turns_to: int
+    characters_to: int
 
 
 class Log:
@@ -184,6 +185,11 @@ class View(Struct, frozen=True, eq=False):
         return self._entries[self.size - 1] if self.size else None
 
     @property
+    def characters(self) -> int:
+        """How much text there is in all messages together."""
+        return self.last.characters_to if self.last else 0
+
+    @property
     def turn_starts(self) -> Sequence[int]:
         return Starts(self.log.starts, self.last.turns_to) if self.log and self.last else ()
 
@@ -261,4 +267,5 @@ class View(Struct, frozen=True, eq=False):
             (last.tokens_to if last else 0) + tokens,
             (last.result_tokens_to if last else 0) + (tokens if message.role == "tool" else 0),
             (last.turns_to if last else 0) + starts_turn(message),
+            (last.characters_to if last else 0) + message.characters,
         )

@@ -16,6 +16,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.summariser import Summariser, SummaryTask
 from refold.summarisers import checked
+from refold.text_work import run_text_work
 from refold.wire.plain import plain_message
 
 
@@ -42,9 +43,13 @@ class Function:
         self.function, self._dialect, self._count = function, dialect, count
 
     async def write(self, task: SummaryTask) -> Summary | None:
-        messages = [plain_message(passage.message, self._dialect) for passage in task.passages]
+        size = task.characters
+        messages = await run_text_work(size, self._plain, task)
         text = (await self.function(messages, previous=task.previous, max_tokens=task.max_tokens)).strip()
-        return checked(text, task, self._count) if text else None
+        return await run_text_work(size + len(text), checked, text, task, self._count) if text else None
+
+    def _plain(self, task: SummaryTask) -> list[dict[str, Any]]:
+        return [plain_message(passage.message, self._dialect) for passage in task.passages]
 
 
 class Question:

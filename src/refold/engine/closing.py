@@ -16,10 +16,10 @@ from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest
 from refold.engine.journal import Journal, kept_nothing
 from refold.engine.memory import Memory
-from refold.engine.tasks import task_of
+from refold.engine.tasks import Source
 from refold.model.summary import Summary
 from refold.ports.store import Compaction, Embedding, Session, Store, Written
-from refold.ports.summariser import SummaryTask
+from refold.text_work import run_text_work
 
 RESUME_SHARE = 0.70
 """Of the context: a session that takes more comes back as its summary, so that there is room to go on."""
@@ -51,7 +51,9 @@ async def shown_in(journal: Journal, memory: Memory, session: Session) -> Folded
     folded = await reading.shown_after(memory, found, last)
     items = folded.items.items
     within = [item for item in items if item.seq < last]
-    return folded if len(within) == len(items) else folded.show(within)
+    if len(within) == len(items):
+        return folded
+    return await run_text_work(folded.shown.characters, folded.show, within)
 
 
 async def _on_branch_of(journal: Journal, session: Session) -> Journal:
@@ -99,7 +101,7 @@ def room_of(memory: Memory) -> int:
     return max(0, int(exact(RESUME_SHARE) * limit_of(memory.frame.budget)) - memory.frame.cost.total.tokens)
 
 
-def task_for(memory: Memory, closed: Closed, earlier: Summary | None) -> SummaryTask:
+def source_of(memory: Memory, closed: Closed, earlier: Summary | None) -> tuple[Source, SummaryRequest]:
     """What a model is told about a closed session; where it wrote about its beginning already, only what came after that."""
     policy, request = memory.frame.policy, closed.request
     if earlier is not None:
@@ -108,7 +110,7 @@ def task_for(memory: Memory, closed: Closed, earlier: Summary | None) -> Summary
     elif policy.source == "all":
         policy = structs.replace(policy, source="previous")
     frame = structs.replace(memory.frame, policy=policy)
-    return task_of(request, closed.shown, frame, secrecy=copy(memory.secrecy))
+    return Source(closed.shown, frame, copy(memory.secrecy)), request
 
 
 async def attach(

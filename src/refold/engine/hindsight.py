@@ -57,10 +57,15 @@ class Difference(Struct, frozen=True):
 def note_sent(journal: Journal, memory: Memory) -> Sent:
     """What to remember of the window that was made last."""
     sent, shown = memory.sent, memory.folded
-    is_usual = sent.shown is shown.shown and sent.lead is shown.lead
-    only = b"" if is_usual else snapshot.write(sent, encoder(memory))
+    only = b"" if is_usual(memory) else snapshot.write(sent, encoder(memory))
     raw = tuple(sorted(number for number in journal.raw if number >= shown.base))
     return Sent(sent.size, journal.shown, only, memory.last_marks, raw)
+
+
+def is_usual(memory: Memory) -> bool:
+    """Was the last window made of what is shown from now on, and not of something that was for one call only?"""
+    sent, shown = memory.sent, memory.folded
+    return sent.shown is shown.shown and sent.lead is shown.lead
 
 
 def noted_call(journal: Journal, memory: Memory, usage: Usage, sent: Sent | None) -> Call:

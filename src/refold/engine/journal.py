@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import TypeAlias
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from refold.core.fold import Folded
 from refold.core.view import View
@@ -28,10 +28,21 @@ from refold.model.errors import NotFound, StoreError
 from refold.model.summary import Summary
 from refold.ports import store as kept
 from refold.ports.store import Batch, Compaction, Head, Session, Store, Stored, Written
+from refold.text_work import run_text_act, run_text_work
 from refold.wire.message import decode_message, encode_item
 
 Clock: TypeAlias = Callable[[], float]
 NewId: TypeAlias = Callable[[], str]
+
+
+class Draft(Struct, frozen=True):
+    """What is new in memory, as it is to be stored."""
+
+    batch: Batch
+    lasting: Notes
+    standing: Standing
+    secrets: frozenset[str]
+    """Of the conversation: what is embedded must not hold them."""
 
 
 class Journal:
@@ -61,12 +72,19 @@ class Journal:
         """The hash of the history up to a message, by its number, where a client sends the history anew with every request."""
         self._kept, self._standing = read_notes(seen.notes).lasting, Standing()
 
-    async def save(self, memory: Memory, calls: Sequence[kept.Call] = (), key: str = "") -> None:
-        """Keep all that is new; `key` is what the client calls the first message of it.
+    async def save(self, memory: Memory) -> None:
+        """Keep all that is new.
 
         Raises:
             Conflict: somebody else has written meanwhile; nothing was kept.
             StoreError: nothing was kept, or nobody knows: load before going on.
+        """
+        await self.store_draft(memory, await run_text_act(memory.text_size, self.draft, memory))
+
+    def draft(self, memory: Memory, calls: Sequence[kept.Call] = (), key: str = "") -> Draft | None:
+        """All that is new, as it is to be stored; None where nothing is. `key` is what the client calls the first message of it.
+
+        It reads all text that is held, so where that is much it is called in a thread.
         """
         self.instructions.note(memory.frame.fixed)
         # Before what holds them is let go.
@@ -74,17 +92,27 @@ class Journal:
         noted, changes = self.noted(memory), tuple(self._changes(memory))
         messages, lasting = tuple(self._messages(memory, key)), noted.lasting
         if not (messages or changes or calls or lasting != self._kept):
-            return
+            return None
         standing = self._standing.after(messages)
         is_new = lasting != self._kept or bool(changes or calls) or self._is_news(noted, standing)
         chains = tuple(self.chains[one.seq] for one in messages if one.seq in self.chains)
-        changes = tuple([await self.anew(one) if one.written else one for one in changes])
         batch = Batch(
             at=self.clock(), messages=messages, changes=changes, calls=tuple(calls), chains=chains,
             notes=write_notes(noted) if is_new else None, title=self._title(memory),
         )  # fmt: skip
-        await self.commit(batch, secrets)
-        self._kept, self._standing = lasting, noted.standing if is_new else standing
+        return Draft(batch, lasting, noted.standing if is_new else standing, secrets)
+
+    async def store_draft(self, memory: Memory, draft: Draft | None) -> None:
+        """Keep what was drafted of memory.
+
+        Raises:
+            Conflict, StoreError: as `save`.
+        """
+        if draft is None:
+            return
+        changes = tuple([await self.anew(one) if one.written else one for one in draft.batch.changes])
+        await self.commit(structs.replace(draft.batch, changes=changes), draft.secrets)
+        self._kept, self._standing = draft.lasting, draft.standing
         opened = [change.opens for change in changes if change.opens]
         self.session = opened[-1] if opened else self.session
         made = [change.compaction.id for change in changes if change.compaction.kind != "arrival"]
@@ -115,8 +143,12 @@ class Journal:
         if not self.keeps_content and head.next_seq == memory.folded.size:
             return  # memory is all there is
         holders = await self.store.pick(head, notes.secret) if notes.secret else []
-        told = [decoder(memory)(one.body) for one in holders if one.body]
-        memory.secrecy.restore(notes.sensitive, notes.secret, told)
+        bodies = [one.body for one in holders if one.body]
+
+        def restore_secrets() -> None:
+            memory.secrecy.restore(notes.sensitive, notes.secret, map(decoder(memory), bodies))
+
+        await run_text_act(sum(map(len, bodies)), restore_secrets)
         latest = await self.store.latest(head, head.next_seq)
         self.shown, self.raw = latest.id if latest else "", frozenset(await self.store.raw_arrivals(head, 0))
         await self.instructions.load(self.store, head)
@@ -179,15 +211,19 @@ class Journal:
         """
         if latest and not latest.shown:
             raise not_kept()
-        origin = snapshot.origin_of(latest.shown) if latest else 0
+        shown = latest.shown if latest else b""
+        origin = await run_text_work(len(shown), snapshot.origin_of, shown) if latest else 0
         originals = await self.originals(memory, origin, max(size, latest.size if latest else 0), raw)
         pinned = frozenset(await self.store.pins(self.seen))
         view = memory.folded.shown
         empty = View(view.dialect, view.counter, view.key, view.continues)
-        if latest:
-            return snapshot.read(latest.shown, originals, empty, decoder(memory), pinned)
-        folded = structs.replace(Folded.of(empty), pinned=pinned)
-        return snapshot.grown(folded, originals)
+
+        def fold() -> Folded:
+            if latest:
+                return snapshot.read(shown, originals, empty, decoder(memory), pinned)
+            return snapshot.grown(structs.replace(Folded.of(empty), pinned=pinned), originals)
+
+        return await run_text_work(len(shown) + sum(one.message.characters for one in originals), fold)
 
     async def originals(
         self, memory: Memory, first: int, last: int, raw: Collection[int] | None = None
@@ -196,10 +232,14 @@ class Journal:
         raw = self.raw if raw is None else raw
         found = await self.store.messages(self.seen, first, last)
         decode, secret = decoder(memory), memory.secrecy.numbers
-        return [
-            structs.replace(_original(one, decode, is_raw=one.seq in raw), is_secret=one.seq in secret)
-            for one in found
-        ]
+
+        def read() -> list[Original]:
+            return [
+                structs.replace(_original(one, decode, is_raw=one.seq in raw), is_secret=one.seq in secret)
+                for one in found
+            ]
+
+        return await run_text_work(sum(len(one.body) for one in found), read)
 
     def _title(self, memory: Memory) -> str:
         """What the conversation is called, if its first question is new; a sensitive one is not taken for the task."""

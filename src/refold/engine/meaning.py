@@ -19,6 +19,7 @@ from refold.model.errors import Damaged
 from refold.model.message import user
 from refold.ports.embedder import Embedder
 from refold.ports.store import Batch, Embedding, Store, Written
+from refold.text_work import run_text_work
 
 _log = logging.getLogger("refold")
 
@@ -73,7 +74,7 @@ class Meaning:
         texts = [written.summary.text for _, written in closing]
         try:
             vectors = await self._vectors(
-                [redact(text, known={*known, *values_of(user(text))}) for text in texts]
+                await run_text_work(sum(map(len, texts)), _without_secrets, texts, known)
             )
         except Exception as error:  # noqa: BLE001 - whatever an embedder may raise, the conversation goes on
             _log.warning(_CLOSED, len(texts), type(error).__name__)
@@ -117,6 +118,10 @@ class Meaning:
                 break
             done += await store.embed(owner, embeddings)
         return done
+
+
+def _without_secrets(texts: Sequence[str], known: Collection[str]) -> list[str]:
+    return [redact(text, known={*known, *values_of(user(text))}) for text in texts]
 
 
 async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[Written]:

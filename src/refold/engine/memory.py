@@ -56,7 +56,7 @@ CLIPPED = "the provider reported more input than the window holds"
 
 
 class Memory:
-    """The state of one conversation. Not for use from several threads at once."""
+    """The state of one conversation. Whoever calls it, in whichever thread, holds the conversation's lock."""
 
     def __init__(
         self,
@@ -232,6 +232,13 @@ class Memory:
         return plan(self.folded, self.frame, now_of(self, "manual", cut=cut)).request
 
     @property
+    def text_size(self) -> int:
+        """How much text an act may read, in characters: the originals that are held, what is shown of them, the system prompt."""
+        folded = self.folded
+        held = max(folded.branch.characters, folded.shown.characters)
+        return held + sum(one.characters for one in self.frame.fixed.system)
+
+    @property
     def last_window(self) -> Window | None:
         """What was sent last; None where nothing was."""
         return self._window
@@ -391,6 +398,23 @@ class Memory:
             self.receipts.append(receipt)
             self.telling.changed(self, Change(planned.sent, mended, receipt))
         return structs.replace(planned, sent=mended)
+
+
+def mark(memory: Memory) -> Callable[[], None]:
+    """How to put memory back as it is now; a summary that was written meanwhile is not lost by it."""
+    parts = (memory, memory.limits, memory.secrecy)
+    known = [vars(part).copy() for part in parts]
+    receipts, changes = tuple(memory.receipts), tuple(memory.changes)
+
+    def put_back() -> None:
+        prepared: Summary | None = vars(memory)["_prepared"]
+        for part, state in zip(parts, known, strict=True):
+            vars(part).update(state)
+        memory.receipts[:], memory.changes[:] = receipts, changes
+        if prepared is not None:
+            memory.prepare(prepared)
+
+    return put_back
 
 
 def _suffices(planned: Plan, summary: Summary) -> bool:

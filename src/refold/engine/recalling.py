@@ -25,6 +25,7 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.ports.store import Stored
+from refold.text_work import run_text_act
 from refold.wire.message import decode_message
 
 MOST_HITS = 40
@@ -60,7 +61,9 @@ async def recall(journal: Journal, memory: Memory, handle: str) -> Message | Sum
 
 
 async def search(journal: Journal, memory: Memory, query: str, *, max_tokens: int) -> str:
-    """Passages of everything ever said in the conversation that fit the words, each with its handle."""
+    """Passages of everything ever said in the conversation that fit the words, each with its handle. Whoever calls this holds the
+    conversation's lock.
+    """
     store, head = journal.store, journal.seen
     found = await store.search(
         head.owner, query, conversation=head.conversation, branch=head, limit=MOST_HITS
@@ -68,12 +71,17 @@ async def search(journal: Journal, memory: Memory, query: str, *, max_tokens: in
     # A model asks by a call that waits for its result: it would find its own question first.
     numbers = [hit.seq for hit in found if hit.seq < memory.folded.asking]
     decode = decoder(memory)
-    said = {one.seq: decode(one.body) for one in await store.pick(head, numbers) if one.body}
-    # Where nothing holds all of the words a store takes any, and every text has an `of`.
-    ranked = [(seq, said[seq]) for seq in numbers if seq in said and holds(said[seq], query)]
+    rows = [one for one in await store.pick(head, numbers) if one.body]
     window, counter = memory.frame.budget.window, memory.folded.shown.counter
-    told = _tell(ranked, query, budget=max_tokens, window=window, counter=counter)
-    return told or memory.search(query, max_tokens=max_tokens)
+
+    def tell() -> str:
+        said = {one.seq: decode(one.body) for one in rows}
+        # Where nothing holds all of the words a store takes any, and every text has an `of`.
+        ranked = [(seq, said[seq]) for seq in numbers if seq in said and holds(said[seq], query)]
+        told = _tell(ranked, query, budget=max_tokens, window=window, counter=counter)
+        return told or memory.search(query, max_tokens=max_tokens)
+
+    return await run_text_act(sum(len(one.body) for one in rows) + memory.text_size, tell)
 
 
 def passage(stored: Stored, query: str, *, max_tokens: int) -> str:

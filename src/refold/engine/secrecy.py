@@ -34,6 +34,9 @@ class Secrecy:
         self.is_prompt_marked = False
         self._known: frozenset[str] = frozenset()
         self._searched = 0
+        self._found: dict[int, tuple[Message, frozenset[str]]] = {}
+        """What was found in each message that was searched. Copies share it: whoever writes a summary searches in another thread,
+        and what both find is the same."""
 
     def take(self, folded: Folded, message: Message, *, is_marked: bool, later: bool = False) -> Folded:
         """One more original; a sensitive one is neither indexed nor put into the ledger, another one maybe `later`."""
@@ -45,6 +48,7 @@ class Secrecy:
     def restore(self, numbers: Iterable[int], holders: Iterable[int], told: Iterable[Message]) -> None:
         """Go on with what was marked and found before; `told` are the holders themselves. What is held is searched again."""
         self.numbers, self.holders, self._searched = frozenset(numbers), frozenset(holders), 0
+        self._found = {}
         self._known = frozenset().union(*map(values_of, told))
 
     def matches(self, message: Message) -> bool:
@@ -64,10 +68,16 @@ class Secrecy:
         """The secrets of all that was said so far, wherever they may stand; each message is searched once."""
         first = max(self._searched, folded.origin)
         for number, message in enumerate(folded.originals(first, folded.size), first):
-            if found := values_of(message):
+            if found := self._values(number, message):
                 self._known, self.holders = self._known | found, self.holders | {number}
         self._searched = folded.size
         return self._known
+
+    def _values(self, number: int, message: Message) -> frozenset[str]:
+        searched = self._found.get(number)
+        if searched is None or searched[0] is not message:
+            searched = self._found[number] = message, values_of(message)
+        return searched[1]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -26,6 +26,7 @@ from refold.model.errors import NotFound
 from refold.model.summary import Summary
 from refold.ports import store as kept
 from refold.ports.store import Batch, Carries, Compaction, Head, Session, Store, Written
+from refold.text_work import run_text_act, run_text_work
 
 NEW, RESUMED = "a new session", "an earlier session goes on"
 
@@ -114,7 +115,7 @@ def fits(memory: Memory, closed: Closed) -> bool:
 
 async def _settle(journal: Journal, memory: Memory) -> None:
     """Keep all that is new, and which messages hold secrets: they are about to be let go."""
-    memory.secrecy.known(memory.folded)
+    await run_text_act(memory.text_size, memory.secrecy.known, memory.folded)
     await journal.save(memory)
 
 
@@ -133,12 +134,15 @@ async def _open(
     What the one before was about is summed up, so that it can be found and resumed.
     """
     size, closed = folded.size, journal.session
-    digest = digest_of(journal, memory, memory.folded, closed, size) if size > closed.first else None
+    text_size = max(memory.text_size, folded.shown.characters)
+    digest: Written | None = None
+    if size > closed.first:
+        digest = await run_text_act(text_size, digest_of, journal, memory, memory.folded, closed, size)
     session = Session(
         id=journal.new_id(), branch=journal.seen.branch, first=size, kind=kind, carries=carries, target=target,
         at=journal.clock(),
     )  # fmt: skip
-    change = _beginning(journal, memory, folded, reason, session)
+    change = await run_text_act(text_size, _beginning, journal, memory, folded, reason, session)
     memory.restore(folded)
     notes = write_notes(journal.noted(memory))
     await journal.commit(Batch(at=journal.clock(), changes=(change,), notes=notes))
@@ -216,7 +220,8 @@ async def _summary_of(journal: Journal, memory: Memory, closed: Closed) -> Writt
     found = await journal.store.written(journal.seen.owner, [session.summary] if session.summary else [])
     if found and _led(memory, found[0].summary).tokens <= room_of(memory):
         return found[0]
-    written = digest_of(journal, memory, closed.shown, session, closed.request.last)
+    last, text_size = closed.request.last, closed.shown.branch.characters
+    written = await run_text_act(text_size, digest_of, journal, memory, closed.shown, session, last)
     if not found:
         await attach_with_vector(journal, memory, session, written)
     return written
@@ -224,6 +229,7 @@ async def _summary_of(journal: Journal, memory: Memory, closed: Closed) -> Writt
 
 async def attach_with_vector(journal: Journal, memory: Memory, session: Session, written: Written) -> None:
     """Give a closed session its summary, and what it was about."""
-    secrets = copy(memory.secrecy).known(memory.folded)  # as it is: an act may be going on
+    secrecy, folded = copy(memory.secrecy), memory.folded  # as they are: an act may be going on
+    secrets = await run_text_work(folded.branch.characters, secrecy.known, folded)
     found = await journal.meaning.embed([(session.id, written)], written.at, secrets)
     await attach(journal.store, journal.seen.owner, session, written, *found)

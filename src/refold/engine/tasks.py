@@ -6,7 +6,10 @@ taken out here, before it reaches any summariser.
 
 from __future__ import annotations
 
-from msgspec import structs
+from copy import copy
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, assemble
 from refold.core.fold import Folded
@@ -19,6 +22,32 @@ from refold.engine.secrecy import Secrecy
 from refold.model.message import Message
 from refold.model.window import Tool, Window
 from refold.ports.summariser import SummaryTask
+
+if TYPE_CHECKING:
+    from refold.engine.memory import Memory
+
+
+class Source(Struct, frozen=True):
+    """What a summary is made from, as it was when the summary was asked for. The conversation goes on while it is written, and may
+    be acted on in another thread: nothing of it is read after this.
+    """
+
+    folded: Folded
+    frame: Frame
+    secrecy: Secrecy
+    sent: Window | None = None
+
+    @classmethod
+    def of(cls, memory: Memory) -> Source:
+        return cls(memory.folded, memory.frame, copy(memory.secrecy), memory.last_window)
+
+    @property
+    def text_size(self) -> int:
+        """In characters."""
+        return max(self.folded.branch.characters, self.folded.shown.characters)
+
+    def task(self, request: SummaryRequest, focus: str = "") -> SummaryTask:
+        return task_of(request, self.folded, self.frame, focus=focus, secrecy=self.secrecy, sent=self.sent)
 
 
 def task_of(

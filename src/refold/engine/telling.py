@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
@@ -64,6 +65,11 @@ OVERTAKEN = "the conversation was compacted meanwhile"
 UNFIT = "no summary passed its checks"
 NO_SIZE = Size(0, "counted", 0, 0)
 """Where nobody listens, nothing is measured."""
+_held: ContextVar[tuple[Telling, list[tuple[Act | None, Event]]] | None] = ContextVar("held", default=None)
+"""Events that are held back until the act that raised them is stored, and whose they are. It belongs to the task of that act, and to
+the thread that does it: what others tell at the same time is not a part of the act and is not held."""
+_within: ContextVar[Act | None] = ContextVar("within", default=None)
+"""The compaction that what is done now is a part of, likewise."""
 
 
 class Act:
@@ -109,8 +115,6 @@ class Telling:
     def __init__(self, listener: Listener | None = None, price: Price = lambda _model, _usage: 0.0) -> None:
         self.listener, self.price = listener, price
         self.conversation, self.branch = "", ""
-        self._held: list[tuple[Act | None, Event]] | None = None
-        self._act: Act | None = None
         self._changes: list[Change] | None = None
 
     @property
@@ -120,17 +124,19 @@ class Telling:
     def tell(self, event: Event) -> None:
         if not self.is_heard:
             return
-        if self._held is not None:
-            self._held.append((self._act, event))
+        held, act = _held.get(), _within.get()
+        if held is not None and held[0] is self:
+            held[1].append((act, event))
         else:
-            self._deliver(self._act, event)
+            self._deliver(act, event)
 
     @contextmanager
     def held(self) -> Iterator[Callable[[], None]]:
         """Hold back what is told inside; what is given tells it, once it counts. An act that fails is told at once; one that is
         stopped never was.
         """
-        held = self._held = list[tuple[Act | None, Event]]()
+        held = list[tuple[Act | None, Event]]()
+        before = _held.set((self, held))
 
         def release() -> None:
             for act, event in held:
@@ -142,7 +148,7 @@ class Telling:
             release()
             raise
         finally:
-            self._held = None
+            _held.reset(before)
 
     def _deliver(self, act: Act | None, event: Event) -> None:
         """To whoever listens; a start and an end that are a part of something larger, to that."""
@@ -180,11 +186,11 @@ class Telling:
     @contextmanager
     def within(self, act: Act) -> Iterator[None]:
         """What is compacted inside is a part of the act. Nothing may be waited for in here."""
-        self._act = act
+        before = _within.set(act)
         try:
             yield
         finally:
-            self._act = None
+            _within.reset(before)
 
     def changed(self, memory: Memory, change: Change) -> None:
         """What is shown was changed: as a part of what is being carried out, or in passing."""

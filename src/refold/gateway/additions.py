@@ -6,6 +6,8 @@ of it and the client did not ask for does not reach the client.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from msgspec import Raw
 
@@ -19,7 +21,11 @@ from refold.wire.reading import FIELDS, NULL, is_null, is_object, read
 USAGE, THINKING = "stream_options", "thinking"
 _THINKS = ("thinking", "reasoning", "reasoning_effort")
 """How clients say it themselves, in any of the formats."""
-_BLANK = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_BLANK = re.compile(rb"\n\n|\r\n\r\n|\r\r")
+_LONGEST_BLANK = 3
+"""Bytes of a blank line that may have come without its last one."""
+MAX_USAGE_BYTES = 64 * 1024
+"""Of the event that tells the usage: a hundred times a real one."""
 
 
 def additions_of(incoming: Incoming, settings: Settings) -> dict[str, Raw]:
@@ -64,25 +70,27 @@ class WithoutUsage:
 
     def __init__(self) -> None:
         self._held = b""
+        self._is_passing = False
+        """Is an event on its way that is too long to tell nothing but the usage?"""
 
     def feed(self, chunk: bytes) -> bytes:
-        """What can be handed on: whole events only."""
-        self._held += chunk
-        out = b""
-        while (end := _end(self._held)) > 0:
-            event, self._held = self._held[:end], self._held[end:]
-            out += b"" if _is_usage(event) else event
-        return out
+        """What can be handed on: whole events, or as much as came of a very long one."""
+        seen, out, start = self._held + chunk, list[bytes](), 0
+        for blank in _BLANK.finditer(seen):
+            event, start = seen[start : blank.end()], blank.end()
+            out += [event] if self._is_passing or not _is_usage(event) else []
+            self._is_passing = False
+        self._held = seen[start:]
+        if self._is_passing or len(self._held) > MAX_USAGE_BYTES:
+            # Of its last bytes some may be the beginning of a blank line.
+            out.append(self._held[:-_LONGEST_BLANK])
+            self._held, self._is_passing = self._held[-_LONGEST_BLANK:], True
+        return b"".join(out)
 
     def rest(self) -> bytes:
         """What was left when the stream ended."""
         rest, self._held = self._held, b""
         return rest
-
-
-def _end(held: bytes) -> int:
-    ends = [held.find(blank) + len(blank) for blank in _BLANK if blank in held]
-    return min(ends, default=0)
 
 
 def _is_usage(event: bytes) -> bool:

@@ -11,6 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from uuid import uuid4
 
 import msgspec
@@ -35,11 +36,13 @@ from refold.gateway.logs import facts
 from refold.gateway.provider_state import ProviderState, StateHandout, StateRequest, read_call
 from refold.gateway.relay import Relay
 from refold.gateway.state_ids import StateId
+from refold.gateway.table import known_bytes
 from refold.gateway.targets import Targets
 from refold.gateway.ticket import Ticket
 from refold.model.errors import ConfigError, RefoldError, StoreError, WireError
 from refold.ports.embedder import Embedder
 from refold.ports.store import Store
+from refold.text_work import run_text_work
 from refold.wire.reading import FIELDS, NULL, word
 
 _log = logging.getLogger("refold.gateway")
@@ -160,7 +163,7 @@ class Gateway:
         owner = state.get("owner", "")
         incoming, wishes, model = None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
-            incoming = self._read(path, dict(came), body, owner)
+            incoming = await self._read(path, dict(came), body, owner)
         if incoming is not None:
             wishes, model = incoming.wishes, incoming.model
         wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)
@@ -175,7 +178,8 @@ class Gateway:
         call = read_call(asked.method, asked.path)
         named = (call.opens if call else None) or (previous_in(incoming) if incoming else None)
         made_at = await self._made_at(owner, named) if named and not wishes.upstream else ""
-        home, targets = self.targets.choose_for_state(model or _model(body), wanted, wishes.upstream, made_at)
+        model = model or await run_text_work(len(body), _model, body)
+        home, targets = self.targets.choose_for_state(model, wanted, wishes.upstream, made_at)
         credentials = Credentials(came, scope["query_string"].decode("latin-1"), home)
         ticket = Ticket(
             call_id=call_id,
@@ -203,18 +207,23 @@ class Gateway:
             return ""  # where it matters, the call is refused for it
         return kept.upstream if kept else ""
 
-    def _read(self, path: str, headers: dict[str, str], body: bytes, owner: str) -> Incoming | None:
+    async def _read(self, path: str, headers: dict[str, str], body: bytes, owner: str) -> Incoming | None:
         """A call that carries a conversation, within its limits; None where it cannot be read."""
         server, host = self.resolved.settings.server, self._hosts.get(owner)
-        max_bytes, max_depth = server.max_body_mb * MIB, server.max_depth
+        limits = {"max_bytes": server.max_body_mb * MIB, "max_depth": server.max_depth}
         try:
-            incoming = read_incoming(path, headers, body)
+            incoming = await run_text_work(len(body), read_incoming, path, headers, body)
         except WireError:
-            check_json(body, max_bytes=max_bytes, max_depth=max_depth)
+            await run_text_work(len(body), partial(check_json, body, **limits))
             return None
-        known = host.table.known(incoming.name, incoming.array or b"") if host else 0
-        key = incoming.dialect.messages_key
-        check_new(body, incoming.fields, key, known, max_bytes=max_bytes, max_depth=max_depth)
+        array = incoming.array or b""
+        lines = host.table.lines(incoming.name, array) if host else ()
+
+        def check() -> None:
+            known = known_bytes(lines, incoming.name, array)
+            check_new(body, incoming.fields, incoming.dialect.messages_key, known, **limits)
+
+        await run_text_work(len(body), check)
         return incoming
 
     async def _take(self, ticket: Ticket, incoming: Incoming, owner: str) -> None:
@@ -251,7 +260,7 @@ class Gateway:
         )
         author = self._authors.author(host, terms, target, ticket.credentials)
         hosted = await host.take(incoming, terms, author, target.name)
-        ticket.host(incoming, hosted, additions_of(incoming, settings))
+        await ticket.host(incoming, hosted, additions_of(incoming, settings))
 
 
 class leaving:  # noqa: N801  # reads as a word: `async with leaving(receive)`

@@ -7,6 +7,8 @@ provider goes on from what it keeps; once something has, the window leaves whole
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import DecodeError, Raw, Struct, structs
 
@@ -14,6 +16,8 @@ from refold.gateway.hosting import HostEngine
 from refold.gateway.incoming import Incoming
 from refold.gateway.provider_state import ProviderState
 from refold.gateway.state_ids import StateId
+from refold.ports.store import Stored
+from refold.text_work import run_text_work
 from refold.wire.reading import NULL, read_list, word
 
 PREVIOUS = "previous_response_id"
@@ -22,6 +26,9 @@ PREVIOUS = "previous_response_id"
 class _Reply(Struct):
     messages: list[Raw] = []
     is_whole: bool = False
+
+
+_DECODE_REPLY = msgspec.json.Decoder(_Reply).decode
 
 
 def previous_in(incoming: Incoming) -> StateId | None:
@@ -43,15 +50,24 @@ async def whole(engine: HostEngine, state: ProviderState, incoming: Incoming) ->
     asked = await engine.store.messages(head, 0, answered.size)
     if any(one.format != incoming.dialect.name or not one.body for one in asked):
         return None
+    size = sum(len(one.body) for one in asked) + sum(map(len, said)) + len(incoming.body)
+    return await run_text_work(size, _joined, incoming, asked, said)
+
+
+def _joined(incoming: Incoming, asked: Sequence[Stored], said: Sequence[Raw]) -> Incoming:
+    """A request after what was asked and answered before it."""
     items = [*(one.body for one in asked), *map(bytes, said), *map(bytes, read_list(incoming.array or b"[]"))]
     fields = {name: raw for name, raw in incoming.fields.items() if name != PREVIOUS}
     fields[incoming.dialect.messages_key] = Raw(b"[" + b",".join(items) + b"]")
-    return structs.replace(incoming, fields=fields)
+    whole = structs.replace(incoming, fields=fields)
+    whole.array  # noqa: B018  # copied here, where a long history is read in a thread
+    return whole
 
 
 async def _reply(engine: HostEngine, call: str) -> list[Raw] | None:
+    kept = await engine.store.reply_to(engine.owner, call)
     try:
-        found = msgspec.json.decode(await engine.store.reply_to(engine.owner, call), type=_Reply)
+        found = await run_text_work(len(kept), _DECODE_REPLY, kept)
     except DecodeError:
         return None
     return found.messages if found.is_whole else None

@@ -92,20 +92,20 @@ class HostedConversation(DurableConversation):
         hashes: Sequence[bytes],
         terms: Terms,
         *,
-        is_long: bool = False,
+        new: int = 0,
     ) -> Made:
-        """Add what a request brings to the first `size` messages, and make the window for it; in a thread where it `is_long`.
+        """Add what a request brings to the first `size` messages, and make the window for it; `new` is how much text it brings.
 
         Raises:
             Moved: the branch has another number of messages.
             StoreError: nothing was kept, or nobody knows.
         """
         self._journal.chains = dict(enumerate(hashes, size))
-        made = await self._kept(
-            lambda: self._take(size, messages, terms), writes=bool(messages), is_long=is_long
+        made, ahead = await self._kept(
+            lambda: (self._take(size, messages, terms), self._ahead()), writes=bool(messages), new=new
         )
         made = self._noted(made)
-        self._write_ahead()
+        self._write_ahead(ahead)
         return made
 
     async def begin(self) -> None:
@@ -183,7 +183,7 @@ class HostedConversation(DurableConversation):
                 return self._made(done, error)
             return self._made(done)
 
-        made = await self._kept(act)
+        made = await self._kept(act, new=len(body))
         if made.problem is not None:
             raise made.problem
         return self._noted(made)
@@ -193,7 +193,8 @@ class HostedConversation(DurableConversation):
         memory = self._talk.memory
         noted = noted_call(self._journal, memory, outcome.usage or Usage(), made.note)
         call: Call = structs.replace(noted, id=call_id, reply=outcome.reply)
-        if (before := await self._kept(lambda: self._heard(made, outcome), [call], writes=True)) is not None:
+        before = await self._kept(lambda: self._heard(made, outcome), [call], writes=True, is_brief=True)
+        if before is not None:
             await keep_learnt(self._journal, memory, before)
 
     def _heard(self, made: Made, outcome: Outcome) -> tuple[float, int | None] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -32,21 +32,21 @@ from refold.gateway.lines import (
     is_own_way,
     read_line,
 )
-from refold.gateway.table import Table
+from refold.gateway.table import Table, before
 from refold.keeping import Engine
 from refold.model.budget import Budget
 from refold.model.errors import Conflict, StoreError
+from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.window import Fixed
 from refold.ports.store import Head, Place, Session
 from refold.ports.summariser import Summariser
+from refold.text_work import run_text_act, run_text_work
 from refold.tokens.windows import window_for
 from refold.wire.request import fixed_of
 
 TRIES = 5
 """How often a request is matched again because its branch moved meanwhile: each time somebody else was served."""
-LONG = 256 * 1024
-"""Bytes of new messages that are read and taken in by a thread: others would wait for them for a tenth of a second and more."""
 MODELS = 256
 """Of which it is remembered what was looked up: a name is searched for in every spelling, and clients use few."""
 NONE = Wishes()
@@ -219,11 +219,10 @@ class Host:
             WireError: it cannot be read.
             StoreError: it cannot be kept.
         """
-        key, array = chain_key(self.engine.owner, incoming.name), incoming.array or b"[]"
+        array = incoming.array or b"[]"
         for _ in range(TRIES):
-            before = self.table.before(incoming.name, array)
-            read = partial(read_line, array, incoming.dialect, key, before)
-            seen = await asyncio.to_thread(read) if before is None and len(array) > LONG else read()
+            lines = self.table.lines(incoming.name, array)
+            seen = await run_text_work(len(array), self._read, incoming, array, lines)
             live, found = await self._live_for(incoming, seen.line, settings, upstream)
             async with live.lock:
                 held = live.line
@@ -239,17 +238,25 @@ class Host:
         self, live: Live, incoming: Incoming, seen: Seen, found: Found | None, settings: Settings
     ) -> Hosted:
         line, known, size = seen.line, found.known if found else 0, found.place.size if found else 0
-        if known < seen.first:  # not all that is new to this branch was read
-            seen = read_line(
-                line.history.array, incoming.dialect, chain_key(self.engine.owner, incoming.name)
-            )
-        fixed = live.instructions(incoming, line)
+        array = line.history.array
+        text_size = len(incoming.body) + len(array)
+
+        def read_new() -> tuple[Fixed, tuple[Message, ...]]:
+            # Where not all that is new to this branch was read, it is read again.
+            whole = self._read(incoming, array, ()) if known < seen.first else seen
+            return live.instructions(incoming, line), whole.since(known, incoming.dialect)
+
+        fixed, new = await run_text_act(text_size, read_new)
         budget = _budget(settings.model, settings.window, settings.max_output, settings.limit)
         terms = Terms(fixed, budget, policy_for(settings))
-        new, is_long = seen.since(known, incoming.dialect), line.bytes_since(known) > LONG
-        made = await live.talk.take(size, new, line.hashes[known:], terms, is_long=is_long)
+        made = await live.talk.take(size, new, line.hashes[known:], terms, new=text_size)
         self.table.note(live, line)
         return Hosted(self.engine, live, line, made)
+
+    def _read(self, incoming: Incoming, array: bytes, lines: Sequence[Line]) -> Seen:
+        """Read a request's list of messages, as far as it is not that of an earlier request."""
+        earlier = before(lines, incoming.name, array)
+        return read_line(array, incoming.dialect, chain_key(self.engine.owner, incoming.name), earlier)
 
     async def _live_for(
         self, incoming: Incoming, line: Line, settings: Settings, upstream: str

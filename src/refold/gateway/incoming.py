@@ -139,7 +139,9 @@ def read_incoming(path: str, headers: Mapping[str, str], body: bytes) -> Incomin
     """
     fields = read(FIELDS, body)
     dialect = DIALECTS[DIALECT_OF[path]]
-    return Incoming(dialect, body, fields, name_of(headers, fields), wishes_of(headers))
+    incoming = Incoming(dialect, body, fields, name_of(headers, fields), wishes_of(headers))
+    incoming.array  # noqa: B018  # copied here, where a large body is read in a thread
+    return incoming
 
 
 def wishes_of(headers: Mapping[str, str]) -> Wishes:

@@ -45,11 +45,6 @@ class Line(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.hashes)
 
-    def bytes_since(self, known: int) -> int:
-        """What the messages from number `known` on take."""
-        ends, at = self.history.ends, known + self.offset
-        return len(self.history.array) - (ends[at - 1] if at else 0)
-
 
 class Seen(Struct, frozen=True):
     """A line, and its messages from number `first` on: those that had to be read."""

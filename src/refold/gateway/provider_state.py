@@ -12,11 +12,11 @@ read in two ways. `allow` of an upstream opens more. A row that could not be wri
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -34,12 +34,11 @@ from refold.gateway.state_ids import (
 from refold.gateway.targets import Target
 from refold.model.errors import NotFound, WireError
 from refold.ports.store import Store
+from refold.text_work import run_text_work
 from refold.wire.reading import NULL
 
 MOST_ROWS = 16_384
 """Rows that are remembered: of the ids that are named again and again while a session goes on."""
-LONG = 64 * 1024
-"""Bytes of a body that is looked through by a thread."""
 FILES = "/v1/files"
 
 _REPLIES: dict[str, Source] = {
@@ -226,11 +225,7 @@ class ProviderState:
     async def is_checked_file(self, asked: StateRequest, upstream: str) -> bool:
         """Of a file that is being uploaded: could it be run as a batch, without reaching what is another owner's?"""
         body = asked.body
-        named = (
-            await asyncio.to_thread(references_in_lines, body)
-            if len(body) > LONG
-            else references_in_lines(body)
-        )
+        named = await run_text_work(len(body), references_in_lines, body)
         if named is None:
             return False
         rows = [await self.find(asked.owner, _row_of(one)) for one in named]
@@ -332,9 +327,7 @@ async def _references(asked: StateRequest) -> set[StateId]:
     if b"\0" in body or any(one not in _KNOWN_CHARSETS for kind in kinds for one in _CHARSET(kind)):
         raise _unreadable("a body that is not in UTF-8")
     is_anthropic = asked.path.startswith("/v1/messages")
-    if len(body) > LONG:
-        return await asyncio.to_thread(references_in, body, is_anthropic=is_anthropic)
-    return references_in(body, is_anthropic=is_anthropic)
+    return await run_text_work(len(body), partial(references_in, body, is_anthropic=is_anthropic))
 
 
 def _names_file(form: bytes) -> bool:

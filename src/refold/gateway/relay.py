@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 
 import aiohttp
 from msgspec import Struct, field
@@ -24,6 +25,7 @@ from refold.gateway.targets import Target
 from refold.gateway.ticket import Ticket
 from refold.gateway.watching import EVENTS, Watcher, WholeEvents
 from refold.model.errors import ConfigError, RecoverySpent, UpstreamUnavailable
+from refold.text_work import run_text_act, run_text_work
 
 MAX_HELD_BYTES = 1024 * 1024
 """Of an answer that is read before the client gets any of it: an error, or a reply that is not streamed. Larger ones are handed on
@@ -60,8 +62,9 @@ class Coming(Struct):
         chunk = await self.response.content.readany()
         self.is_ended = not chunk
         if chunk:
-            self.watcher.feed(chunk)
-            self.held.append(chunk)
+            self.held.append(chunk)  # first: whoever is stopped while it is read has it all the same
+            size = self.watcher.pending + len(chunk) if self.watcher.is_stream else 0
+            await run_text_act(size, self.watcher.feed, chunk)
         return len(chunk)
 
     def let_through(self, chunk: bytes) -> bytes:
@@ -209,7 +212,9 @@ class Relay:
             return
         await self._hold(coming, lambda: False, None, MAX_NOTED_BYTES)
         if coming.is_ended:
-            found = ids_in_answer(coming.source, b"".join(coming.held), is_stored=ticket.handout.is_stored)
+            body = b"".join(coming.held)
+            read = partial(ids_in_answer, coming.source, body, is_stored=ticket.handout.is_stored)
+            found = await run_text_work(len(body), lambda: [*read()])
             await ticket.handout.note(found, coming.target)
 
     async def _hold(

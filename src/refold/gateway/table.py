@@ -48,23 +48,14 @@ class Table:
     def __iter__(self) -> Iterator[Live]:
         return iter(tuple(self._live.values()))
 
-    def before(self, name: str, array: bytes) -> Line | None:
-        """An earlier request of the same conversation: the most alike of its name, or one that this one begins with."""
+    def lines(self, name: str, array: bytes) -> Sequence[Line]:
+        """Earlier requests that a list of messages may go on from: those of its name, or the latest that have none."""
+        named = self._named.get(name, {})
         if name:
-            lines = [live.line for live in self._named.get(name, {}).values() if live.line]
-            if len(lines) < 2:
-                return lines[0] if lines else None
-            return max(lines, key=lambda line: same_items(line.history, array))
+            return [live.line for live in named.values() if live.line]
         if len(array) < SHORT:
-            return None
-        lately = islice(reversed(self._named.get("", {}).values()), LATELY)
-        return next((live.line for live in lately if live.line and _begins(live.line, array)), None)
-
-    def known(self, name: str, array: bytes) -> int:
-        """How many bytes at the beginning of a list of messages are items that came with an earlier request."""
-        line = self.before(name, array)
-        items = same_items(line.history, array) if line else 0
-        return line.history.ends[items - 1] if line and items else 0
+            return ()
+        return [live.line for live in islice(reversed(named.values()), LATELY) if live.line]
 
     def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[Live, Found] | None:
         """The branch that a request goes on with, where it is here."""
@@ -100,6 +91,22 @@ class Table:
             del self._named[live.name]
         if live.line and live.line.hashes and self._ends.get(live.line.hashes[-1]) is live:
             del self._ends[live.line.hashes[-1]]
+
+
+def before(lines: Sequence[Line], name: str, array: bytes) -> Line | None:
+    """The earlier request of the same conversation: the most alike of its name, or the first that this one begins with."""
+    if not name:
+        return next((line for line in lines if _begins(line, array)), None)
+    if len(lines) < 2:
+        return lines[0] if lines else None
+    return max(lines, key=lambda line: same_items(line.history, array))
+
+
+def known_bytes(lines: Sequence[Line], name: str, array: bytes) -> int:
+    """How many bytes at the beginning of a list of messages are items that came with an earlier request."""
+    line = before(lines, name, array)
+    items = same_items(line.history, array) if line else 0
+    return line.history.ends[items - 1] if line and items else 0
 
 
 def _begins(line: Line, array: bytes) -> bool:

@@ -27,6 +27,7 @@ from refold.gateway.targets import Target
 from refold.gateway.watching import Watcher
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import RecoverySpent
+from refold.text_work import run_text_work
 
 Action: TypeAlias = Literal[
     "none", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"
@@ -85,18 +86,23 @@ class Ticket:
         """Was usage asked for that the client did not ask for?"""
         return USAGE in self._added
 
-    def host(self, incoming: Incoming, hosted: Hosted, added: dict[str, Raw]) -> None:
+    async def host(self, incoming: Incoming, hosted: Hosted, added: dict[str, Raw]) -> None:
         """Send what the window shows instead of what came, and what the operator adds to it."""
         self.incoming, self.hosted, self._added = incoming, hosted, added
-        self._made(hosted.made)
+        await self._made(hosted.made)
 
-    def _made(self, made: Made) -> None:
-        assert self.incoming is not None
-        assert self.hosted is not None
+    async def _made(self, made: Made) -> None:
+        incoming, hosted, added = self.incoming, self.hosted, self._added
+        assert incoming is not None
+        assert hosted is not None
         self.made = made
-        talk = self.hosted.live.talk
+        talk = hosted.live.talk
         self.handout.answers = StateRow("", talk.id, talk.branch, self.call_id, made.sent.size)
-        self.body = with_fields(body_of(self.incoming, self.hosted, made), self._added)
+
+        def write() -> bytes:
+            return with_fields(body_of(incoming, hosted, made), added)
+
+        self.body = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
         done = [receipt.decision for receipt in made.receipts]
         self.action = "summarise" if "summarise" in done else "reduce" if done else "none"
 
@@ -110,7 +116,7 @@ class Ticket:
             raise RecoverySpent
         try:
             made = await self.hosted.live.talk.shrink(status if status >= 400 else None, refusal)
-            self._made(made)
+            await self._made(made)
         except RecoverySpent:
             raise
         except Exception as error:  # noqa: BLE001  # the client gets the provider's own refusal, whatever failed here
@@ -124,10 +130,13 @@ class Ticket:
             return
         self.is_kept = True
         try:
-            talk = self.hosted.live.talk
-            await settled(talk.answered(self.made, watcher.outcome(), self.call_id))
+            await settled(self._answered(self.hosted, self.made, watcher))
         except Exception as error:  # noqa: BLE001  # the answer is the client's, whatever failed here
             _log.warning("a reply could not be kept: %s", type(error).__name__)
+
+    async def _answered(self, hosted: Hosted, made: Made, watcher: Watcher) -> None:
+        outcome = await run_text_work(watcher.size, watcher.outcome)
+        await hosted.live.talk.answered(made, outcome, self.call_id)
 
     def told(self, upstream: str) -> list[tuple[bytes, bytes]]:
         """What the client is told about it, in headers."""

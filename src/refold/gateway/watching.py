@@ -59,6 +59,16 @@ class Watcher:
         return self._stream is not None
 
     @property
+    def size(self) -> int:
+        """Bytes that the outcome is read from."""
+        return self._stream.seen if self._stream is not None else len(self._body)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that are read together with the next chunk; an answer that is not streamed is only collected."""
+        return self._stream.pending if self._stream is not None else 0
+
+    @property
     def is_over(self) -> bool:
         return self._stream is not None and self._stream.is_over
 

@@ -110,6 +110,11 @@ class Message(Struct, frozen=True, gc=False):
     def results(self) -> tuple[ToolResult, ...]:
         return tuple(part for part in self.parts if isinstance(part, ToolResult))
 
+    @property
+    def characters(self) -> int:
+        """How much text there is in all parts, media in base64 included: work on a message takes time in proportion to it."""
+        return sum(map(characters, self.parts))
+
     def with_parts(self, parts: tuple[Part, ...]) -> Message:
         """The same message saying something else; the fields Refold does not know stay."""
         origin = self.origin and structs.replace(self.origin, edited=True)
@@ -140,6 +145,25 @@ def tool(call_id: str, text: str, *, is_error: bool = False) -> Message:
 
 def system(text: str) -> Message:
     return Message("system", (Text(text),))
+
+
+def characters(part: Part) -> int:
+    """How much text there is in a part."""
+    match part:
+        case Text():
+            return len(part.text)
+        case ToolResult():
+            return sum(map(characters, part.parts))
+        case ToolCall():
+            return len(part.name) + len(part.arguments)
+        case Reasoning():
+            return len(part.text) + len(part.sealed)
+        case Image():
+            return len(part.data) + len(part.url)
+        case File():
+            return len(part.data) + len(part.url) + len(part.text)
+        case Opaque():
+            return len(part.raw or b"")
 
 
 def _bare(part: Part) -> Part:

@@ -40,6 +40,11 @@ class SummaryTask(Struct, frozen=True):
     recipe: Recipe = Recipe()
     """How the conversation's policy wants it made."""
 
+    @property
+    def characters(self) -> int:
+        """How much text there is to be read."""
+        return sum(one.message.characters for one in self.passages) + len(self.previous)
+
 
 class Summariser(Protocol):
     async def write(self, task: SummaryTask) -> Summary | None:

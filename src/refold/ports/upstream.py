@@ -34,6 +34,11 @@ class Ask(Struct, frozen=True):
     budget: int | None = None
     """what it was allowed: a provider that refuses without a word means an overflow only near that."""
 
+    @property
+    def characters(self) -> int:
+        """How much text there is in the messages."""
+        return sum(message.characters for message in self.messages)
+
 
 class Upstream(Protocol):
     @property

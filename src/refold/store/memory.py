@@ -1,7 +1,7 @@
 """Conversations in memory, for as long as the program runs.
 
-One idea: every method is one step without a pause, so no two tasks ever meet inside of it, and every owner has a shelf of
-their own, so that no question can reach what is another's. It is the reference for the databases: one suite runs over all.
+One idea: every method reads and changes a shelf in one step without a pause, so no two tasks ever meet inside of it (the words of a
+long text are made out before that, in a thread), and every owner has a shelf of their own, so that no question can reach what is another's. It is the reference for the databases: one suite runs over all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from refold.ports.store import (
 from refold.store.memory_embeddings import MemoryEmbeddings
 from refold.store.memory_keys import MemoryKeys
 from refold.store.scan import search
-from refold.store.shelf import EVERYTHING, HAS_ENDED, Begun, Draft, Shelf
+from refold.store.shelf import EVERYTHING, HAS_ENDED, Begun, Draft, Shelf, searched
+from refold.text_work import run_text_work
 
 T = TypeVar("T")
 
@@ -98,9 +99,11 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
         )
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
+        size = sum(len(message.body) for message in batch.messages)
+        texts = await run_text_work(size, searched, batch.messages)
         draft = Draft(self._shelf(seen.owner), seen)
         draft.take(batch)
-        return draft.lay_down(batch.at, batch.title)
+        return draft.lay_down(texts, batch.at, batch.title)
 
     async def messages(
         self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None
@@ -241,7 +244,8 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
         heads = [shelf.heads[link] for link in ends if link in shelf.heads]
         places = [head for head in heads if conversation in {"", head.conversation}]
         held = {head: shelf.texts[head.branch][: ends[head.branch] - head.base_seq] for head in places}
-        return search(held, query, limit)
+        size = sum(len(text) for texts in held.values() for text in texts)
+        return await run_text_work(size, search, held, query, limit)
 
     async def plan(self, owner: str, compaction: Compaction) -> Compaction:
         shelf = self._shelf(owner)

@@ -25,8 +25,9 @@ from refold.store import migrate, purging
 from refold.store.postgres_append import append, plain
 from refold.store.postgres_errors import in_our_words, lost, unknown_outcome, unreachable, unreadable
 from refold.store.queries import load
-from refold.store.sqlstore import SqlStore, committed
+from refold.store.sqlstore import SqlStore, committed, text_size
 from refold.store.transactions import Dialect, P, Row, Step, T, Transaction
+from refold.text_work import run_text_work
 
 OLDEST = 13_00_00
 """Servers before 13 get no more repairs from their makers."""
@@ -268,7 +269,7 @@ class PostgresStore(SqlStore):
             return await super().create(head, session, title=title, at=at)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        if (asked := plain(seen, batch)) is not None:
+        if (asked := await run_text_work(text_size(batch), plain, seen, batch)) is not None:
             return committed(await self._database.write_at_once(append, seen, asked))
         return await super().commit(seen, batch)
 

@@ -274,12 +274,13 @@ class Draft:
         revision = self.head.revision + batch.revises
         self.head = structs.replace(self.head, notes=notes, model=model, revision=revision)
 
-    def lay_down(self, at: float, title: str = "") -> Head:
+    def lay_down(self, texts: Sequence[str], at: float, title: str = "") -> Head:
+        """Put it all on the shelf; `texts` are the messages as they are searched."""
         shelf, head = self._shelf, self.head
         shelf.messages[head.branch] += [
             structs.replace(message, is_findable=True) for message in self._messages
         ]
-        shelf.texts[head.branch] += [_searched(message) for message in self._messages]
+        shelf.texts[head.branch] += texts
         shelf.keys |= {(head.branch, message.key): message.seq for message in self._messages if message.key}
         shelf.sessions.update(self._sessions.maps[0])
         shelf.embeddings.pop(self._reopened, None)
@@ -391,6 +392,6 @@ def _has_live_child(sessions: Mapping[str, Session], session: Session) -> bool:
     )
 
 
-def _searched(message: Stored) -> str:
-    """A message as it is searched."""
-    return prepare(said(message.format, message.body) if message.is_findable else "")
+def searched(messages: Sequence[Stored]) -> list[str]:
+    """Messages as they are searched."""
+    return [prepare(said(one.format, one.body) if one.is_findable else "") for one in messages]

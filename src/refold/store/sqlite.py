@@ -159,7 +159,8 @@ class SqliteStore(SqlStore):
         return cls(driver)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        asked, kept = plain(seen, batch), None
+        is_small, kept = _is_small(batch), None
+        asked = plain(seen, batch) if is_small else None
         # The time in the database never goes back: within a second of what is noted there is nothing but the message to write.
         if asked is not None and batch.at < self._noted.get((seen.owner, seen.session), -inf) + 1:
             try:  # noqa: SIM105 - making an object for it takes longer than the rest
@@ -167,7 +168,7 @@ class SqliteStore(SqlStore):
             except (apsw.Error, UnicodeEncodeError):
                 pass  # nothing was kept: the long way comes upon the same, and says what it is
         if kept is None:
-            head = await self._take_in(seen, batch, asked)
+            head = await self._take_in(seen, batch, asked, is_small=is_small)
         else:
             head = structs.replace(seen, next_seq=seen.next_seq + 1)
         self._said += len(batch.messages)
@@ -176,12 +177,12 @@ class SqliteStore(SqlStore):
             self._said = self._left = 0
         return committed(head)
 
-    async def _take_in(self, seen: Head, batch: Batch, asked: Asked | None) -> Head:
+    async def _take_in(self, seen: Head, batch: Batch, asked: Asked | None, *, is_small: bool) -> Head:
         if asked is None:
             job: Callable[[apsw.Cursor], tuple[Head, bool]] = partial(_take_whole, seen, batch)
         else:
             job = partial(append, seen, asked, batch.at)
-        head, is_noted = await self._file.do(job, seen.branch, is_small=_is_small(batch))
+        head, is_noted = await self._file.do(job, seen.branch, is_small=is_small)
         if is_noted:
             if len(self._noted) >= MOST_NOTED:
                 self._noted.clear()

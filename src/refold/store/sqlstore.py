@@ -42,13 +42,23 @@ from refold.store import (
     working,
 )
 from refold.store.failpoints import reach
-from refold.store.transactions import Driver
+from refold.store.transactions import Driver, Parameters
+from refold.text_work import run_text_work
 
 
 def committed(head: Head) -> Head:
     """Where a branch is, once that is on the disk."""
     reach("commit.after_commit")
     return head
+
+
+def text_size(batch: Batch) -> int:
+    """Bytes that have to be read for the index of words."""
+    return sum(len(message.body) for message in batch.messages)
+
+
+def _spelt(seen: Head, batch: Batch) -> dict[int, Parameters]:
+    return {message.seq: rows.with_words(seen, message) for message in batch.messages}
 
 
 class SqlStore:
@@ -78,7 +88,8 @@ class SqlStore:
         return await self._driver.read_at_once(reading.outline, owner, conversation)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        return committed(await self._write(committing.commit, seen, batch, rows.with_words))
+        spelt = await run_text_work(text_size(batch), _spelt, seen, batch)
+        return committed(await self._write(committing.commit, seen, batch, lambda _, one: spelt[one.seq]))
 
     async def messages(
         self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None

@@ -8,7 +8,7 @@ model reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct, structs
 
@@ -26,7 +26,10 @@ from refold.ports.summariser import SummaryTask
 from refold.ports.upstream import Ask, Upstream
 from refold.summarisers.cache import Shelf
 from refold.summarisers.keys import question_key
+from refold.text_work import run_text_work
 from refold.wire.reply import Reply
+
+T = TypeVar("T")
 
 Count: TypeAlias = Callable[[str], int]
 
@@ -89,6 +92,7 @@ class Desk:
         self, writer: Writer, recipe: Recipe, task: SummaryTask, shelf: Shelf, account: Account
     ) -> None:
         self.writer, self.recipe, self.task, self.shelf, self.account = writer, recipe, task, shelf, account
+        self._text_size = task.characters
         self.window = writer.window
         """What the model is believed to read and write at once, in our tokens: less after every refusal."""
 
@@ -107,18 +111,25 @@ class Desk:
             ContextOverflow: it was too long; by then the window is smaller than this question.
             UpstreamError: there is no answer.
         """
-        key = question_key(self.writer.upstream.model, self._ask(asked))
+        key = await self.work(self._key, asked)
         async with self.shelf.alone(key):
             kept = await self.shelf.get(key)
             if kept is not None:
                 return Answer(kept.text, kept.checks)
             found = await self._checked(asked)
-            await self.shelf.put(key, self._kept(found, key))
+            await self.shelf.put(key, await self.work(self._kept, found, key))
             return found
+
+    async def work(self, function: Callable[..., T], *args: object) -> T:
+        """Call a function that reads the task, or what a model has made of it: in a thread where that is much text."""
+        return await run_text_work(self._text_size, function, *args)
+
+    def _key(self, asked: Question) -> str:
+        return question_key(self.writer.upstream.model, self._ask(asked))
 
     async def _checked(self, asked: Question) -> Answer:
         """Ask, check, and ask once more with the fault named. A draft that can be mended is at hand if nothing better comes."""
-        source, fault, held = self._source(asked), "", list[Draft]()
+        source, fault, held = await self.work(self._source, asked), "", list[Draft]()
         for number in range(TRIES):
             try:
                 draft = await self._drafted(asked, fault)
@@ -127,16 +138,16 @@ class Desk:
                     raise
                 self._note(type(error).__name__)
                 break
-            found = self._judged(draft, source, asked, is_last_try=number + 1 == TRIES)
+            found = await self._judged(draft, source, asked, is_last_try=number + 1 == TRIES)
             if found.fault is None:
-                return Answer(redact(found.text), found.mended)
+                return Answer(found.text, found.mended)
             held += [draft] if found.fault == "invented" else []
             fault = found.reason
             self._note(found.fault)
         for draft in held[:1]:
-            found = self._judged(draft, source, asked, is_last_try=True)
+            found = await self._judged(draft, source, asked, is_last_try=True)
             if found.fault is None:
-                return Answer(redact(found.text), found.mended)
+                return Answer(found.text, found.mended)
         raise Rejected(fault)
 
     async def _drafted(self, asked: Question, fault: str) -> Draft:
@@ -144,16 +155,24 @@ class Desk:
         self.account.add(self.writer.upstream.model, reply.usage)
         return _draft(reply)
 
-    def _judged(self, draft: Draft, source: Source, asked: Question, *, is_last_try: bool) -> Accepted:
-        return accept(draft, source, most=asked.most, count=self.writer.count, is_last_try=is_last_try)
+    async def _judged(self, draft: Draft, source: Source, asked: Question, *, is_last_try: bool) -> Accepted:
+        """What is accepted of a draft, without the secrets that a model may have made of what it read."""
+
+        def judge() -> Accepted:
+            count, most = self.writer.count, asked.most
+            found = accept(draft, source, most=most, count=count, is_last_try=is_last_try)
+            return structs.replace(found, text=redact(found.text)) if found.fault is None else found
+
+        return await run_text_work(self._text_size + len(draft.text), judge)
 
     def _note(self, problem: str) -> None:
         self.account.problems.append(f"{self.writer.upstream.model}: {problem}")
 
     async def _reply(self, asked: Question, fault: str) -> Reply:
         """Ask, and tell what we think of the length: who refuses without a word is understood by it."""
-        size = self.size_of(asked)
-        ask = structs.replace(self._ask(asked, fault), estimated=size, budget=self.window - asked.most)
+        size = await self.work(self.size_of, asked)
+        ask = await self.work(self._ask, asked, fault)
+        ask = structs.replace(ask, estimated=size, budget=self.window - asked.most)
         try:
             return await self.writer.upstream.ask(ask)
         except ContextOverflow as error:

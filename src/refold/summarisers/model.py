@@ -61,9 +61,7 @@ class ModelSummariser:
                 account.problems.append(f"{writer.upstream.model}: {_said(error)}")
                 _log.warning("no summary by %s", account.problems[-1])
                 continue
-            full = _with_facts(answer, reader)
-            key = key_of(recipe, writer.upstream.model, task)
-            return _summary(task, full, writer, key, account.spent)
+            return await reader.desk.work(_summary, answer, reader, recipe, account.spent)
         return None
 
 
@@ -75,18 +73,19 @@ def _with_facts(answer: Answer, reader: Reader) -> Answer:
     return Answer(full, (*answer.mended, "facts from the ledger added") if full != text else answer.mended)
 
 
-def _summary(task: SummaryTask, answer: Answer, writer: Writer, key: str, usage: Usage) -> Summary:
+def _summary(answer: Answer, reader: Reader, recipe: Recipe, usage: Usage) -> Summary:
+    task, writer, full = reader.task, reader.desk.writer, _with_facts(answer, reader)
     return Summary(
-        answer.text,
+        full.text,
         task.first,
         task.last,
-        writer.count(answer.text),
+        writer.count(full.text),
         "model",
         task.scope,
-        recipe=key,
+        recipe=key_of(recipe, writer.upstream.model, task),
         usage=usage,
         model=writer.upstream.model,
-        checks=answer.mended,
+        checks=full.mended,
     )
 
 

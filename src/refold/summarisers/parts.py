@@ -7,8 +7,9 @@ says that it was given too much gets less from there on; what it has answered al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -18,6 +19,8 @@ from refold.core.summary.prompts import Asked, Passage, instruction, transcript
 from refold.core.tool_kinds import has_failed
 from refold.model.errors import ContextOverflow
 from refold.summarisers.desk import Answer, Desk, Question, Rejected
+
+T = TypeVar("T")
 
 MARGIN = 0.9
 """Of a summariser's window: counts of another model's text are a few percent off."""
@@ -55,13 +58,17 @@ class Reader:
         """
         start, passages, previous = self.task.turn_from, self.task.passages, self.task.previous
         if start is None:
-            return await self._told(self._read(passages), self._whole(previous), self.most, previous)
-        history = self._read(tuple(passage for passage in passages if passage.number < start))
-        turn = self._read(tuple(passage for passage in passages if passage.number >= start))
+            read = await self._work(self._read, passages)
+            return await self._told(read, self._whole(previous), self.most, previous)
+        history = await self._work(self._read, tuple(one for one in passages if one.number < start))
+        turn = await self._work(self._read, tuple(one for one in passages if one.number >= start))
         found = _joined(await self._apart(history, turn))
         if not says_something(found.text):
             raise Rejected("there is nothing to summarise")
         return found
+
+    async def _work(self, function: Callable[..., T], *args: object) -> T:
+        return await self.desk.work(function, *args)
 
     async def _apart(self, history: Sequence[Passage], turn: Sequence[Passage]) -> list[Answer]:
         """What came before a turn that is split, and the turn, whose beginning the previous summary may tell already."""
@@ -79,10 +86,10 @@ class Reader:
 
     async def _kept(self, text: str, most: int) -> Answer:
         """A summary that nothing is added to: as it is, or shortened where it leaves no room for the turn."""
-        if self.count(text) <= most:
+        if await self._work(self.count, text) <= most:
             return Answer(text)
-        body = transcript(self.task.passages)
-        return await self._together(self._cut(text), Question("", "merge", most, facts=body))
+        body, pieces = await self._work(lambda: (transcript(self.task.passages), self._cut(text)))
+        return await self._together(pieces, Question("", "merge", most, facts=body))
 
     def _whole(self, previous: str) -> Asked:
         return "update" if previous else "fresh"
@@ -93,10 +100,10 @@ class Reader:
 
     async def _told(self, passages: Sequence[Passage], asked: Asked, most: int, previous: str) -> Answer:
         """A summary of some passages: at once where they fit, else in parts."""
-        body = transcript(passages)
+        body = await self._work(transcript, passages)
         for is_raw in (True, False) if self._is_raw() else (False,):
             whole = Question(body, asked, most, previous, is_raw=is_raw)
-            if self.recipe.strategy == "hierarchical" or not self._fits(whole):
+            if self.recipe.strategy == "hierarchical" or not await self._work(self._fits, whole):
                 continue
             with suppress(ContextOverflow):
                 return await self.desk.answer(whole)
@@ -116,8 +123,8 @@ class Reader:
         """Parts one by one, then merged, with the previous summary as the oldest of them where it is too long itself."""
         most = min(most, self.window // SUMMARY_PART)
         before = list[Answer]()
-        if self.count(previous) > self._room(asked, most) // 2:
-            before, previous = self._cut(previous), ""
+        if await self._work(self.count, previous) > self._room(asked, most) // 2:
+            before, previous = await self._work(self._cut, previous), ""
         whole = None if before else await self._in_one(passages, asked, most, previous)
         if whole is not None:
             return whole
@@ -129,11 +136,16 @@ class Reader:
         self, passages: Sequence[Passage], asked: Asked, most: int, previous: str
     ) -> Answer | None:
         """The answer where one chunk holds all there is; None where none does."""
-        found = chunks(passages, self._room(asked, self._each), self.count)
-        whole = Question(transcript(found[0]), asked, most, previous) if len(found) == 1 else None
-        if whole is not None and self._fits(whole):
+        room = self._room(asked, self._each)
+
+        def whole() -> Question | None:
+            found = chunks(passages, room, self.count)
+            one = Question(transcript(found[0]), asked, most, previous) if len(found) == 1 else None
+            return one if one is not None and self._fits(one) else None
+
+        if (question := await self._work(whole)) is not None:
             with suppress(ContextOverflow):
-                return await self.desk.answer(whole)
+                return await self.desk.answer(question)
         return None
 
     async def _together(self, answers: list[Answer], asked: Question) -> Answer:
@@ -141,9 +153,13 @@ class Reader:
         most, merging = asked.most, asked.asked if asked.asked == "turn" else "merge"
         while True:
             most = min(most, self.window // SUMMARY_PART)
-            room = self._room(asked.asked, most) - self.count(asked.previous)
+            room = self._room(asked.asked, most) - await self._work(self.count, asked.previous)
             answers = await self._merged(answers, room, merging, asked.facts)
-            if len(answers) == 1 and not asked.previous and self.count(answers[0].text) <= most:
+            if (
+                len(answers) == 1
+                and not asked.previous
+                and await self._work(self.count, answers[0].text) <= most
+            ):
                 return answers[0]
             told = _BETWEEN.join(answer.text for answer in answers)
             with suppress(ContextOverflow):
@@ -156,9 +172,11 @@ class Reader:
         """A summary of each chunk."""
         found, done = list[Answer](), 0
         while done < len(passages):
-            for chunk in chunks(passages[done:], self._room(asked, self._each), self.count):
+            room = self._room(asked, self._each)
+            for chunk in await self._work(chunks, passages[done:], room, self.count):
                 try:
-                    found.append(await self.desk.answer(Question(transcript(chunk), asked, self._each)))
+                    body = await self._work(transcript, chunk)
+                    found.append(await self.desk.answer(Question(body, asked, self._each)))
                 except ContextOverflow:
                     break
                 done += len(chunk)
@@ -166,9 +184,9 @@ class Reader:
 
     async def _merged(self, answers: list[Answer], room: int, asked: Asked, facts: str) -> list[Answer]:
         """The parts, merged in groups until all that is left can be read at once."""
-        while self.count(_BETWEEN.join(answer.text for answer in answers)) > room:
+        while await self._work(self.count, _BETWEEN.join(answer.text for answer in answers)) > room:
             texts = [answer.text for answer in answers]
-            groups = grouped(texts, self._room(asked, self._each), self.count)
+            groups = await self._work(grouped, texts, self._room(asked, self._each), self.count)
             if len(groups) >= len(texts):
                 raise Rejected("its window is too small for the parts of the whole")
             answers = await self._merged_once(groups, asked, facts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 import aiohttp
 from msgspec import DecodeError, Struct
@@ -17,6 +18,7 @@ from msgspec.json import decode
 from refold.model.dialect import Dialect
 from refold.model.errors import UpstreamError, WireError
 from refold.ports.upstream import Ask
+from refold.text_work import run_text_act, run_text_work
 from refold.upstreams.body import count_body, request_body
 from refold.upstreams.connection import Connection
 from refold.upstreams.provider import Provider
@@ -76,7 +78,7 @@ class HttpUpstream:
             return await anext(counts)
 
     async def _count(self, ask: Ask, under: str, until: float) -> AsyncGenerator[int, None]:
-        body = count_body(ask, self._provider, self._dialect)
+        body = await run_text_work(ask.characters, count_body, ask, self._provider, self._dialect)
         async with self._connection.post(body, _JSON, until, under=under) as response:
             if not 200 <= response.status < 300:
                 raise await self._refusal(response, ask, until)
@@ -91,13 +93,17 @@ class HttpUpstream:
         return repeat(lambda: self._try(ask, stream=stream, until=until), self._provider, self._pace, until)
 
     async def _try(self, ask: Ask, *, stream: bool, until: float) -> AsyncGenerator[Delta | Reply, None]:
-        body = request_body(ask, self._provider, self._dialect, stream=stream, without=self._without)
+        write = partial(
+            request_body, ask, self._provider, self._dialect, stream=stream, without=self._without
+        )
+        body = await run_text_work(ask.characters, write)
         accept = _EVENTS if stream else _JSON
         async with self._connection.post(body, accept, until) as response:
             if not 200 <= response.status < 300:
                 raise await self._refusal(response, ask, until)
             if not response.headers.get("content-type", accept).startswith(_EVENTS):
-                yield self._reply(await self._connection.body(response, until, MAX_BODY_BYTES), ask)
+                answer = await self._connection.body(response, until, MAX_BODY_BYTES)
+                yield await run_text_work(len(answer), self._reply, answer, ask)
                 return
             async with aclosing(self._events(response, ask, until)) as items:
                 async for item in items:
@@ -110,7 +116,7 @@ class HttpUpstream:
         try:
             async with aclosing(self._connection.chunks(response, until)) as chunks:
                 async for chunk in chunks:
-                    for delta in reader.feed(chunk):
+                    for delta in await run_text_act(reader.pending + len(chunk), reader.feed, chunk):
                         yield delta
                     if reader.is_over:
                         break
@@ -122,7 +128,7 @@ class HttpUpstream:
         if lost is not None:
             raise lost
         try:
-            reply = reader.reply()
+            reply = await run_text_work(reader.seen, reader.reply)
         except WireError as error:
             raise unread(self._provider, error) from None
         await self._connection.linger(response)
@@ -145,7 +151,8 @@ class HttpUpstream:
             body = await self._connection.body(response, until, MAX_ERROR_BYTES)
         except Setback:
             body = b""  # the status says enough
-        setback = self._refused(Answer(response.status, body, response.headers), ask)
+        answer = Answer(response.status, body, response.headers)
+        setback = await run_text_work(len(body), self._refused, answer, ask)
         is_open = ask.temperature is not None and _OPTIONAL not in self._without
         if is_open and type(setback.error) is UpstreamError and _OPTIONAL.encode() in body:
             self._without |= {_OPTIONAL}

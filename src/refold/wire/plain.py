@@ -28,6 +28,9 @@ _KINDS = "a dictionary, a message of an SDK, a refold Message or a string"
 _REPLY_FIELDS = {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container"}
 """What surrounds the content of an Anthropic reply and has no place in the message that is sent back."""
 
+_DEEPEST = 8
+"""Levels of a message that text is looked for in: blocks of results are four deep."""
+
 
 def read_message(value: object, dialect: Dialect) -> Message:
     """A message from whatever a program has at hand; a string is what the user says.
@@ -45,6 +48,20 @@ def read_message(value: object, dialect: Dialect) -> Message:
     if dialect.name == "anthropic" and fields.get("type") == "message":
         fields = {key: inner for key, inner in fields.items() if key not in _REPLY_FIELDS}
     return decode_message(as_json(fields), dialect)
+
+
+def text_in(value: object, depth: int = 0) -> int:
+    """About how many characters there are in messages as `read_message` takes them; nothing of them is read."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, Message):
+        return value.characters
+    if depth > _DEEPEST:
+        return 0
+    if isinstance(value, list | tuple):
+        return sum(text_in(inner, depth + 1) for inner in value)
+    fields = value if isinstance(value, Mapping) else vars(value) if hasattr(value, "model_dump") else {}
+    return sum(text_in(inner, depth + 1) for inner in fields.values())
 
 
 def read_tools(tools: Sequence[object]) -> tuple[Tool, ...]:

@@ -44,6 +44,16 @@ class SseParser:
         self._is_first = True
         self._after_cr = False
 
+    @property
+    def seen(self) -> int:
+        """Bytes of the stream so far."""
+        return self._seen
+
+    @property
+    def pending(self) -> int:
+        """Bytes of the event that is not complete yet."""
+        return self._held + len(self._line)
+
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that this chunk completes.
 

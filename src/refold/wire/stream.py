@@ -47,6 +47,16 @@ class StreamReader:
         """The data of the event that says what went wrong; `decode_error` reads it."""
 
     @property
+    def seen(self) -> int:
+        """Bytes of the stream so far: what the reply is read from."""
+        return self._parser.seen
+
+    @property
+    def pending(self) -> int:
+        """Bytes of the event that is not complete yet: they are read with the next chunk."""
+        return self._parser.pending
+
+    @property
     def is_over(self) -> bool:
         """Nothing more will come that counts: some servers keep the connection open after their last word."""
         return self._fold.is_over or self.failure is not None or self._fault is not None
