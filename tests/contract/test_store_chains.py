@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
+from refold.model.errors import HeldElsewhere
 from refold.ports.store import Batch, Head, Place, Store
-from tests.contract.talks import ANNA, begin, call, message
+from tests.contract.talks import ANNA, begin, call, first_session, message, new_head
 
 BEN = "ben"
 
@@ -52,6 +54,32 @@ async def test_the_hashes_of_a_deleted_conversation_are_gone(store):
     assert await store.places(ANNA, [b"a"]) == []
     await begin(store)
     assert await store.places(ANNA, [b"a"]) == []
+
+
+async def test_a_batch_that_claims_what_another_branch_holds_is_refused_whole(store):
+    await seen(store, await begin(store), b"a", b"ab")
+    other = await seen(store, await begin(store, "other"), b"a")
+    batch = Batch(at=1.0, messages=(message(1, "so"), message(2, "so")), chains=(b"ab", b"abc"), claims=b"ab")
+
+    with pytest.raises(HeldElsewhere):
+        await store.commit(other, batch)
+
+    assert await store.head(ANNA, "other") == other
+    assert await store.places(ANNA, [b"abc"]) == []
+
+
+async def test_a_claim_is_not_refused_for_the_own_branch_another_format_another_size_or_another_owner(store):
+    head = await seen(store, await begin(store), b"a", b"ab")
+    spoken = structs.replace(new_head("answers"), format="responses")
+    answers = await store.create(spoken, first_session(spoken), at=1.0)
+    longer, ben = await begin(store, "longer"), await begin(store, "bens", BEN)
+    said = (message(0, "so"), message(1, "so"))
+
+    await store.commit(head, Batch(at=1.0, messages=(message(2, "so"),), chains=(b"abc",), claims=b"abc"))
+    await store.commit(answers, Batch(at=1.0, messages=said, chains=(b"a", b"ab"), claims=b"ab"))
+    await store.commit(ben, Batch(at=1.0, messages=said, chains=(b"a", b"ab"), claims=b"ab"))
+    more = (*said, message(2, "so"))
+    await store.commit(longer, Batch(at=1.0, messages=more, chains=(b"x", b"a", b"ab"), claims=b"ab"))
 
 
 async def test_a_reply_is_kept_beside_its_call_for_its_owner_only(store):

@@ -19,6 +19,7 @@ MORE = {
     "calls": (call(HEAD, "x", input=1),),
     "embeddings": (embedding("s", "c"),),
     "chains": (b"hash",),
+    "claims": b"hash",
     "blobs": (b"prompt",),
     "title": "Boats",
 }

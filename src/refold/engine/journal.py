@@ -70,6 +70,8 @@ class Journal:
         """Whose provider counts here: what is measured is measured by it."""
         self.chains: dict[int, bytes] = {}
         """The hash of the history up to a message, by its number, where a client sends the history anew with every request."""
+        self.claims = b""
+        """The history that only this branch may hold, see `Batch.claims`."""
         self._kept, self._standing = read_notes(seen.notes).lasting, Standing()
 
     async def save(self, memory: Memory) -> None:
@@ -96,8 +98,10 @@ class Journal:
         standing = self._standing.after(messages)
         is_new = lasting != self._kept or bool(changes or calls) or self._is_news(noted, standing)
         chains = tuple(self.chains[one.seq] for one in messages if one.seq in self.chains)
+        claims = self.claims if self.claims in chains else b""
         batch = Batch(
             at=self.clock(), messages=messages, changes=changes, calls=tuple(calls), chains=chains,
+            claims=claims,
             notes=write_notes(noted) if is_new else None, title=self._title(memory),
         )  # fmt: skip
         return Draft(batch, lasting, noted.standing if is_new else standing, secrets)

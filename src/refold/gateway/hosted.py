@@ -16,8 +16,10 @@ from refold.core.fold import Folded
 from refold.core.measure import count_fixed
 from refold.core.policy import Policy
 from refold.durable import DurableConversation
+from refold.engine import snapshot
 from refold.engine.framing import frame_for
 from refold.engine.hindsight import Sent, noted_call
+from refold.engine.journal import encoder
 from refold.engine.learning import begin_with, keep_learnt
 from refold.engine.receipts import Receipt
 from refold.gateway.watching import Outcome
@@ -29,10 +31,15 @@ from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from refold.ports.store import Call
 from refold.ports.summariser import Summariser
+from refold.text_work import run_text_act
 
 
 class Moved(RefoldError):
     """The branch is no longer where the request was thought to go on."""
+
+
+class NeedsBranch(RefoldError):
+    """An earlier request cannot be answered again without a change to what is shown, which needs a branch of its own."""
 
 
 class Terms(Struct, frozen=True):
@@ -92,20 +99,45 @@ class HostedConversation(DurableConversation):
         hashes: Sequence[bytes],
         terms: Terms,
         *,
+        claims: bytes = b"",
         new: int = 0,
     ) -> Made:
         """Add what a request brings to the first `size` messages, and make the window for it; `new` is how much text it brings.
+        `claims` is the hash that no other branch may hold, see `Batch.claims`.
 
         Raises:
             Moved: the branch has another number of messages.
+            HeldElsewhere: the conversation went on in another branch; nothing was kept.
             StoreError: nothing was kept, or nobody knows.
         """
-        self._journal.chains = dict(enumerate(hashes, size))
+        self._journal.chains, self._journal.claims = dict(enumerate(hashes, size)), claims
         made, ahead = await self._kept(
             lambda: (self._take(size, messages, terms), self._ahead()), writes=bool(messages), new=new
         )
         made = self._noted(made)
         self._write_ahead(ahead)
+        return made
+
+    async def take_earlier(self, size: int, terms: Terms, text_size: int) -> Made:
+        """The window for the first `size` messages, where a client asks again for an answer that the branch has gone on from.
+        Nothing is added to the branch: it is read as it was then. For a conversation that was opened for this request alone;
+        `text_size` is how much text the request has.
+
+        Raises:
+            NeedsBranch: the messages do not fit as they were shown then.
+            StoreError: they are not kept, or cannot be read.
+        """
+        memory = self._talk.memory
+        memory.restore(await self._journal.shown_at(memory, size))
+
+        def take() -> Made:
+            made = self._take(size, (), terms)
+            only = b"" if made.is_plain else snapshot.write(made.sent, encoder(memory))
+            return structs.replace(made, note=Sent(made.sent.size, only=only, marks=memory.last_marks))
+
+        made = await run_text_act(text_size, take)
+        if made.receipts or made.problem:
+            raise NeedsBranch
         return made
 
     async def begin(self) -> None:

@@ -19,7 +19,7 @@ from refold.config import Resolved, limit_for, policy_of
 from refold.engine.journal import Journal
 from refold.engine.notes import inherited
 from refold.engine.snapshot import summaries_in
-from refold.gateway.hosted import HostedConversation, Made, Moved, Terms
+from refold.gateway.hosted import HostedConversation, Made, Moved, NeedsBranch, Terms
 from refold.gateway.incoming import Incoming, Wishes
 from refold.gateway.lines import (
     Found,
@@ -35,7 +35,7 @@ from refold.gateway.lines import (
 from refold.gateway.table import Table, before
 from refold.keeping import Engine
 from refold.model.budget import Budget
-from refold.model.errors import Conflict, StoreError
+from refold.model.errors import Conflict, HeldElsewhere, StoreError
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.window import Fixed
@@ -56,8 +56,10 @@ _INSTRUCTIONS = ("system", "instructions", "tools", "cache_control")
 class Live:
     """A branch in use, and the last request that went on with it."""
 
-    def __init__(self, talk: HostedConversation, name: str) -> None:
+    def __init__(self, talk: HostedConversation, name: str, *, is_earlier: bool = False) -> None:
         self.talk, self.name = talk, name
+        self.is_earlier = is_earlier
+        """Opened for one request that the branch has gone on from: it is no branch in use."""
         self.line: Line | None = None
         self.lock = asyncio.Lock()
         self._told: dict[str, Raw] = {}
@@ -220,18 +222,25 @@ class Host:
             StoreError: it cannot be kept.
         """
         array = incoming.array or b"[]"
+        is_live, is_earlier = True, True
         for _ in range(TRIES):
             lines = self.table.lines(incoming.name, array)
             seen = await run_text_work(len(array), self._read, incoming, array, lines)
-            live, found = await self._live_for(incoming, seen.line, settings, upstream)
+            held = self.table.ending(seen.line.hashes, incoming) if is_live else None
+            live, found = held or await self._open(
+                incoming, seen.line, settings, upstream, is_earlier=is_earlier
+            )
             async with live.lock:
-                held = live.line
+                known = live.line
                 live.talk.written_by(author)
                 try:
                     return await self._take(live, incoming, seen, found, settings)
-                except Moved:
-                    if live.line is held:
+                except (Moved, HeldElsewhere):
+                    is_live = False  # the store knows where the conversation went on
+                    if live.line is known:
                         self.table.drop(live)
+                except NeedsBranch:
+                    is_earlier = False
         raise Conflict("The conversation is written to by somebody else all the time.")
 
     async def _take(
@@ -249,7 +258,11 @@ class Host:
         fixed, new = await run_text_act(text_size, read_new)
         budget = _budget(settings.model, settings.window, settings.max_output, settings.limit)
         terms = Terms(fixed, budget, policy_for(settings))
-        made = await live.talk.take(size, new, line.hashes[known:], terms, new=text_size)
+        if live.is_earlier:
+            made = await live.talk.take_earlier(size, terms, text_size)
+            return Hosted(self.engine, live, line, made)
+        claims = line.claimed_after(known)
+        made = await live.talk.take(size, new, line.hashes[known:], terms, claims=claims, new=text_size)
         self.table.note(live, line)
         return Hosted(self.engine, live, line, made)
 
@@ -258,23 +271,27 @@ class Host:
         earlier = before(lines, incoming.name, array)
         return read_line(array, incoming.dialect, chain_key(self.engine.owner, incoming.name), earlier)
 
-    async def _live_for(
-        self, incoming: Incoming, line: Line, settings: Settings, upstream: str
+    async def _open(
+        self, incoming: Incoming, line: Line, settings: Settings, upstream: str, *, is_earlier: bool
     ) -> tuple[Live, Found | None]:
-        """The branch that a request goes on with, and up to where they agree."""
-        held = self.table.ending(line.hashes, incoming)
-        if held is not None:
-            return held
+        """The branch of the store that a request goes on with, and up to where they agree. A request that is the beginning of
+        a longer branch asks again for an earlier answer: it needs no branch of its own where `is_earlier`.
+        """
         engine = self.engine
         async with self._opening:
             found, foreign = await find(line.hashes, engine.look, incoming.dialect.name)
-            is_another = found is not None and not found.goes_on and is_own_way(line, found.known)
-            found = None if is_another else found
-            if foreign and (found or is_own_way(line, foreign.known)):
-                foreign = None
-            head = await self._head(incoming, line, found, foreign, engine.new_mark() if is_another else b"")
-            if found and not found.goes_on:
-                found = Found(_ended(found.place, head), found.known)
+            is_earlier = is_earlier and found is not None and not found.goes_on and found.known == len(line)
+            if found is not None and is_earlier:
+                head, foreign = await self._stored(found.place), None
+            else:
+                is_another = found is not None and not found.goes_on and is_own_way(line, found.known)
+                found = None if is_another else found
+                if foreign and (found or is_own_way(line, foreign.known)):
+                    foreign = None
+                apart = engine.new_mark() if is_another else b""
+                head = await self._head(incoming, line, found, foreign, apart)
+                if found and not found.goes_on:
+                    found = Found(_ended(found.place, head), found.known)
         own = {"model": incoming.model, "format": incoming.dialect.name, "policy": policy_for(settings)}
         spend = self.resolved.settings.summariser.max_spend
         talk = await engine.host(
@@ -287,7 +304,7 @@ class Host:
         )
         if foreign:
             talk.carry(await engine.carried(foreign.place, line))
-        return Live(talk, incoming.name), found
+        return Live(talk, incoming.name, is_earlier=is_earlier), found
 
     async def _head(
         self, incoming: Incoming, line: Line, found: Found | None, foreign: Found | None, apart: bytes
@@ -304,7 +321,10 @@ class Host:
             return await engine.root(name, wire.encode() + mark + apart, model, wire)
         if not found.goes_on:
             return await engine.part(found.place, model)
-        head = await engine.store.head(engine.owner, found.place.conversation, found.place.branch)
+        return await self._stored(found.place)
+
+    async def _stored(self, place: Place) -> Head:
+        head = await self.engine.store.head(self.engine.owner, place.conversation, place.branch)
         if head is None:
             raise StoreError("The conversation is gone.", hint="it was deleted at this moment: ask again")
         return head

@@ -45,6 +45,13 @@ class Line(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.hashes)
 
+    def claimed_after(self, known: int) -> bytes:
+        """The hash that no other branch may hold if this line goes on after `known` messages: of the first new message with which
+        it shares a reply with anybody who has it too. People open alike, so a line without a reply claims nothing.
+        """
+        at = known if self.replied is None else max(known, self.replied)
+        return self.hashes[at] if self.replied is not None and at < len(self) else b""
+
 
 class Seen(Struct, frozen=True):
     """A line, and its messages from number `first` on: those that had to be read."""

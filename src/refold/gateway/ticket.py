@@ -112,7 +112,7 @@ class Ticket:
         Raises:
             RecoverySpent: it was no refusal as too long, or nothing smaller can be sent.
         """
-        if self.hosted is None:
+        if self.hosted is None or self.hosted.live.is_earlier:
             raise RecoverySpent
         try:
             made = await self.hosted.live.talk.shrink(status if status >= 400 else None, refusal)

@@ -28,6 +28,7 @@
     └── StoreError                a stored conversation that cannot be read or written
         ├── NotFound
         ├── Damaged               what is stored is not what was put there
+        ├── HeldElsewhere         another branch holds the same history
         └── Conflict              another writer was first; load and try again
 
 `ConfigError`, `WireError` and `AccessError` are the caller's to fix; the others happen at run time. A class's docstring is its
@@ -236,6 +237,10 @@ class Damaged(StoreError):
     """What is stored cannot be read."""
 
     default_hint = "run `refold doctor` to see what is damaged, and restore it from a backup"
+
+
+class HeldElsewhere(StoreError):
+    """Another branch holds this history already."""
 
 
 class Conflict(StoreError):

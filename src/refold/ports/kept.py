@@ -220,6 +220,9 @@ class Batch(Struct, frozen=True, kw_only=True):
     """Of sessions that the changes close."""
     chains: tuple[bytes, ...] = ()
     """The hash of the history up to each of the messages; empty where nobody asks by it."""
+    claims: bytes = b""
+    """A hash out of `chains` that no other branch of the same format may hold. Where one does, the whole batch is refused with
+    `HeldElsewhere`: the conversation went on there."""
     blobs: tuple[bytes, ...] = ()
     """What the conversation comes in with besides messages. Each is kept once, and asked for by its sha256."""
     notes: bytes | None = None

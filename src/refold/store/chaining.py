@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from refold.model.errors import HeldElsewhere
 from refold.ports.store import Batch, Head, Place
 from refold.store.transactions import Transaction
 
@@ -17,10 +18,17 @@ PLACES = 64
 
 
 def keep_chains(head: Head, batch: Batch) -> Transaction[None]:
-    """Note the hashes of a batch's messages, and the replies to its calls."""
+    """Note the hashes of a batch's messages, and the replies to its calls.
+
+    Raises:
+        HeldElsewhere: another branch holds the history that the batch claims.
+    """
+    scope, first = {"owner": head.owner, "branch": head.branch}, head.next_seq - len(batch.chains)
+    if batch.claims:
+        size = first + batch.chains.index(batch.claims) + 1
+        if (yield "find_other_holder", {**scope, "format": head.format, "size": size, "hash": batch.claims}):
+            raise HeldElsewhere
     if batch.chains:
-        first = head.next_seq - len(batch.chains)
-        scope = {"owner": head.owner, "branch": head.branch}
         yield (
             "add_chain",
             [{**scope, "size": size, "hash": one} for size, one in enumerate(batch.chains, first + 1)],

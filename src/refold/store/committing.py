@@ -67,7 +67,7 @@ def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
 def is_only_said(seen: Head, batch: Batch) -> bool:
     """Whether a batch is one message, perhaps with notes, that needs nothing looked up elsewhere."""
     more = (
-        batch.changes or batch.undoes or batch.calls or batch.embeddings or batch.chains or batch.blobs or batch.title
+        batch.changes or batch.undoes or batch.calls or batch.embeddings or batch.chains or batch.claims or batch.blobs or batch.title
     )  # fmt: skip
     if more or batch.opens is not None or len(batch.messages) != 1:
         return False

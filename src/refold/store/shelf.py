@@ -14,7 +14,7 @@ from operator import add
 
 from msgspec import Struct, structs
 
-from refold.model.errors import Conflict, NotFound, StoreError
+from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.store import (
@@ -171,6 +171,11 @@ class Shelf:
         ]
         return sorted(found, key=lambda at: (at.size == at.length, order[at.branch], at.size), reverse=True)
 
+    def is_held_elsewhere(self, history: bytes, size: int, head: Head) -> bool:
+        """Does another branch of the same format hold this history of `size` messages?"""
+        holders = {branch for branch, held in self.chains.get(history, ()) if held == size}
+        return any(self.heads[branch].format == head.format for branch in holders - {head.branch})
+
     def embed(self, embeddings: Sequence[Embedding]) -> int:
         fitting = [one for one in embeddings if _is_of(one, self.sessions.get(one.session))]
         for one in fitting:
@@ -257,6 +262,10 @@ class Draft:
         self._reopened = ""
 
     def take(self, batch: Batch) -> None:
+        if batch.claims:
+            size = self.head.next_seq + batch.chains.index(batch.claims) + 1
+            if self._shelf.is_held_elsewhere(batch.claims, size, self.head):
+                raise HeldElsewhere
         for message in batch.messages:
             self._append(message)
         for change in batch.changes:

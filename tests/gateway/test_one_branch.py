@@ -1,0 +1,129 @@
+"""A conversation that is served by two gateways, or asked again, stays one branch."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import msgspec
+import pytest
+
+from refold.store.memory import MemoryStore
+from refold.store.sqlite import SqliteStore
+from refold.testing import ScriptedUpstream
+from tests.gateway.conftest import served
+
+OWNER = "local"
+
+
+def history(turns: int) -> list[dict[str, str]]:
+    """A question, and so many answers, each with the next question."""
+    said = [{"role": "user", "content": "question 0"}]
+    for turn in range(turns):
+        said += [
+            {"role": "assistant", "content": f"answer {turn}"},
+            {"role": "user", "content": f"question {turn + 1}"},
+        ]
+    return said
+
+
+async def ask(gate, messages, **headers) -> dict[str, str]:
+    body = msgspec.json.encode({"model": "gpt-5", "messages": messages})
+    status, told, _ = await gate.post("/v1/chat/completions", body, **headers)
+    assert status == 200
+    return told
+
+
+async def branches(store) -> list[list[str]]:
+    """What every branch of every conversation holds."""
+    outlines = [await store.outline(OWNER, listed.id) for listed in await store.conversations(OWNER)]
+    heads = [head for outline in outlines for head in outline.heads]
+    return [
+        [msgspec.json.decode(one.body)["content"] for one in await store.messages(head)] for head in heads
+    ]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def two(request, tmp_path):
+    """Two gateways on one store, as two programs have it: each with a connection of its own, and a memory of its own."""
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, AsyncExitStack() as stack:
+        one = MemoryStore() if request.param == "memory" else await SqliteStore.open(tmp_path / "c.db")
+        other = one if request.param == "memory" else await SqliteStore.open(tmp_path / "c.db")
+        stack.push_async_callback(one.close)
+        stack.push_async_callback(other.close)
+        gates = [
+            await stack.enter_async_context(
+                served(upstream, store=store, window=8_000, summariser_enabled=False, id_prefix=name)
+            )
+            for store, name in ((one, "a"), (other, "b"))
+        ]
+        yield gates
+
+
+@pytest.mark.parametrize("name", [{}, {"x_refold_conversation": "talk"}], ids=["unnamed", "named"])
+async def test_a_late_retry_at_another_gateway_does_not_split_a_conversation(two, name):
+    a, b = two
+    await ask(a, history(0), **name)
+    await ask(b, history(1), **name)
+    await ask(a, history(0), **name)
+    for turn in range(2, 8):
+        await ask((a, b)[turn % 2], history(turn), **name)
+
+    assert await branches(a.store) == [[one["content"] for one in history(7)]]
+
+
+async def test_an_earlier_answer_is_asked_for_again_without_a_branch_of_its_own(two):
+    a, _ = two
+    for turn in range(4):
+        last = await ask(a, history(turn))
+    again = await ask(a, history(2))
+    on = await ask(a, history(4))
+
+    assert again["x-refold-branch"] == last["x-refold-branch"] == on["x-refold-branch"]
+    assert await branches(a.store) == [[one["content"] for one in history(4)]]
+    assert len(await a.store.calls(OWNER, again["x-refold-conversation"])) == 6
+
+
+async def test_what_is_said_differently_after_that_is_a_branch_of_its_own(two):
+    a, _ = two
+    for turn in range(4):
+        await ask(a, history(turn))
+    await ask(a, history(2))
+    other = [
+        *history(2),
+        {"role": "assistant", "content": "another answer"},
+        {"role": "user", "content": "so?"},
+    ]
+    await ask(a, other)
+
+    assert sorted(await branches(a.store), key=len) == [
+        [one["content"] for one in history(3)],
+        [one["content"] for one in other],
+    ]
+
+
+async def test_a_folded_conversation_is_asked_again_in_the_same_branch(upstream):
+    """What was shown then is shown again, also where it was folded before and after."""
+    async with served(upstream, window=2_000, summariser_enabled=False) as gate:
+        said = [{"role": "user", "content": "Begin. " + "some words to fill the room " * 20}]
+        for turn in range(20):
+            await ask(gate, said)
+            said += [
+                {"role": "assistant", "content": f"answer {turn} " + "and words " * 40},
+                {"role": "user", "content": f"question {turn} " + "and words " * 40},
+            ]
+        told = await ask(gate, said)
+        again = await ask(gate, said[:-4])
+
+        assert again["x-refold-conversation"] == told["x-refold-conversation"]
+        sent = upstream.requests[-1]
+        assert sent.text.startswith(said[-5]["content"][:12])
+
+
+async def test_both_gateways_at_the_same_time_still_make_one_branch(two):
+    a, b = two
+    for turn in range(6):
+        await asyncio.gather(ask(a, history(turn)), ask(b, history(turn)))
+        await ask((a, b)[turn % 2], history(max(0, turn - 2)))
+
+    assert await branches(a.store) == [[one["content"] for one in history(5)]]
