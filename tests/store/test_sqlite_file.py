@@ -172,7 +172,7 @@ def test_a_library_that_does_not_is_taken(version):
 
 def test_a_writer_waits_for_its_turn_and_not_for_ever():
     times = iter([0.0, 1.0, 59.0, 61.0])
-    wait = patiently(60.0, lambda: next(times))
+    wait = patiently(lambda: 60.0, lambda: next(times))
 
     assert [wait(0), wait(1), wait(2)] == [True, True, False]
 

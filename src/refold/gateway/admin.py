@@ -132,6 +132,7 @@ async def status(admin: Admin, request: Request) -> object:
         "owner": host.engine.owner,
         "live": len(host.table),
         "held_back": await host.engine.held_back(),
+        "not_kept": len(admin.gateway.backlog),
         "conversations": [structs.asdict(one) for one in await host.engine.conversations(limit=20)],
     }
 

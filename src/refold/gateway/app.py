@@ -24,6 +24,7 @@ from refold.gateway import continuing, errors, models
 from refold.gateway.access import send_answer
 from refold.gateway.additions import additions_of
 from refold.gateway.authors import Authors
+from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.continuing import previous_in
 from refold.gateway.credentials import Credentials
 from refold.gateway.errors import Shape, shape_of
@@ -33,7 +34,7 @@ from refold.gateway.hosting import Host, HostEngine
 from refold.gateway.incoming import DIALECT_OF, Incoming, Wishes, read_incoming
 from refold.gateway.limits import check_json, check_new, read_body
 from refold.gateway.logs import facts
-from refold.gateway.provider_state import ProviderState, StateHandout, StateRequest, read_call
+from refold.gateway.provider_state import ProviderState, StateHandout, StateRequest, StateRow, read_call
 from refold.gateway.relay import Relay
 from refold.gateway.state_ids import StateId
 from refold.gateway.table import known_bytes
@@ -70,6 +71,7 @@ class Gateway:
         self._forwarder, self._hosts = Forwarder(), dict[str, Host]()
         self.events = Events(clock, new_id()[:8])
         self._state = ProviderState(store, clock)
+        self.backlog = Backlog()
         self._relay, self._authors = Relay(self._forwarder), Authors(self._forwarder)
 
     async def host(self, owner: str) -> Host:
@@ -108,6 +110,7 @@ class Gateway:
             await (await self.host(owner)).engine.sweep()
 
     async def close(self) -> None:
+        await self.backlog.close()
         await self._forwarder.close()
         for host in self._hosts.values():
             await host.engine.rest()
@@ -192,6 +195,7 @@ class Gateway:
             body=body,
             targets=await self._state.admit(asked, targets, credentials),
             shape=shape,
+            backlog=self.backlog,
         )
         if incoming is not None:
             await self._take(ticket, incoming, owner)
@@ -234,15 +238,15 @@ class Gateway:
         try:
             await self._host(ticket, incoming, await self.host(owner))
         except WireError:
-            ticket.action = "unparsed"
+            ticket.action, ticket.exchange = "unparsed", None
         except StoreError as error:
             _log.warning("a request could not be kept: %s", error.located)
-            ticket.action = "not-kept"
+            ticket.action, ticket.handout.answers = "not-kept", StateRow(call=ticket.call_id)
         except ConfigError:
             raise  # a wish that cannot be met is the client's to mend
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason to refuse what the provider would take
             _log.error("a request could not be looked at: %s", where(error))
-            ticket.action = "failed"
+            ticket.action, ticket.exchange = "failed", None
 
     async def _host(self, ticket: Ticket, incoming: Incoming, host: Host) -> None:
         target, settings = ticket.targets[0], host.resolved.settings
@@ -259,6 +263,7 @@ class Gateway:
             incoming.model, incoming.dialect.name, window=target.window, wishes=wishes, max_output=output
         )
         author = self._authors.author(host, terms, target, ticket.credentials)
+        ticket.exchange = Exchange(host, incoming, terms, target.name, ticket.call_id, ticket.handout)
         hosted = await host.take(incoming, terms, author, target.name)
         await ticket.host(incoming, hosted, additions_of(incoming, settings))
 

@@ -48,8 +48,8 @@ async def whole(engine: HostEngine, state: ProviderState, incoming: Incoming) ->
     if head is None or said is None:
         return None
     asked = await engine.store.messages(head, 0, answered.size)
-    if any(one.format != incoming.dialect.name or not one.body for one in asked):
-        return None
+    if len(asked) < answered.size or any(_is_unusable(one, incoming) for one in asked):
+        return None  # some of it is not stored yet, or was stored without what was said
     size = sum(len(one.body) for one in asked) + sum(map(len, said)) + len(incoming.body)
     return await run_text_work(size, _joined, incoming, asked, said)
 
@@ -62,6 +62,10 @@ def _joined(incoming: Incoming, asked: Sequence[Stored], said: Sequence[Raw]) ->
     whole = structs.replace(incoming, fields=fields)
     whole.array  # noqa: B018  # copied here, where a long history is read in a thread
     return whole
+
+
+def _is_unusable(one: Stored, incoming: Incoming) -> bool:
+    return one.format != incoming.dialect.name or not one.body
 
 
 async def _reply(engine: HostEngine, call: str) -> list[Raw] | None:

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from refold.core.assemble import assemble
 from refold.core.fold import Folded
 from refold.core.measure import count_fixed
+from refold.core.plan import SummaryRequest
 from refold.core.policy import Policy
 from refold.durable import DurableConversation
 from refold.engine import snapshot
@@ -24,7 +25,14 @@ from refold.engine.learning import begin_with, keep_learnt
 from refold.engine.receipts import Receipt
 from refold.gateway.watching import Outcome
 from refold.model.budget import Budget
-from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent, RefoldError
+from refold.model.errors import (
+    DoesNotFit,
+    HeldElsewhere,
+    InvalidWindow,
+    RecoverySpent,
+    RefoldError,
+    StoreError,
+)
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -36,6 +44,14 @@ from refold.text_work import run_text_act
 
 class Moved(RefoldError):
     """The branch is no longer where the request was thought to go on."""
+
+
+class NotStored(RefoldError):
+    """A request was taken in and its window made, and the store did not take it."""
+
+    def __init__(self, made: Made) -> None:
+        super().__init__()
+        self.made = made
 
 
 class NeedsBranch(RefoldError):
@@ -108,15 +124,26 @@ class HostedConversation(DurableConversation):
         Raises:
             Moved: the branch has another number of messages.
             HeldElsewhere: the conversation went on in another branch; nothing was kept.
-            StoreError: nothing was kept, or nobody knows.
+            NotStored: the window is there, but nothing was kept, or nobody knows.
+            StoreError: the branch cannot be read.
         """
+        made: Made | None = None
+
+        def act() -> tuple[Made, SummaryRequest | None]:
+            nonlocal made
+            made = self._take(size, messages, terms)
+            return made, self._ahead()
+
         self._journal.chains, self._journal.claims = dict(enumerate(hashes, size)), claims
-        made, ahead = await self._kept(
-            lambda: (self._take(size, messages, terms), self._ahead()), writes=bool(messages), new=new
-        )
-        made = self._noted(made)
+        try:
+            taken, ahead = await self._kept(act, writes=bool(messages), new=new)
+        except StoreError as error:
+            if made is None or isinstance(error, HeldElsewhere):
+                raise
+            raise NotStored(made) from error
+        taken = self._noted(taken)
         self._write_ahead(ahead)
-        return made
+        return taken
 
     async def take_earlier(self, size: int, terms: Terms, text_size: int) -> Made:
         """The window for the first `size` messages, where a client asks again for an answer that the branch has gone on from.

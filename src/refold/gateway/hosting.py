@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
+from weakref import WeakValueDictionary
 
 from msgspec import Raw, Struct, structs
 
@@ -19,7 +20,7 @@ from refold.config import Resolved, limit_for, policy_of
 from refold.engine.journal import Journal
 from refold.engine.notes import inherited
 from refold.engine.snapshot import summaries_in
-from refold.gateway.hosted import HostedConversation, Made, Moved, NeedsBranch, Terms
+from refold.gateway.hosted import HostedConversation, Made, Moved, NeedsBranch, NotStored, Terms
 from refold.gateway.incoming import Incoming, Wishes
 from refold.gateway.lines import (
     Found,
@@ -35,7 +36,7 @@ from refold.gateway.lines import (
 from refold.gateway.table import Table, before
 from refold.keeping import Engine
 from refold.model.budget import Budget
-from refold.model.errors import Conflict, HeldElsewhere, StoreError
+from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.window import Fixed
@@ -92,6 +93,8 @@ class Hosted(Struct, frozen=True):
     live: Live
     line: Line
     made: Made
+    is_stored: bool = True
+    """False where the window was made and the store did not take the request."""
 
 
 class HostEngine(Engine):
@@ -173,7 +176,8 @@ class Host:
 
     def __init__(self, engine: HostEngine, resolved: Resolved) -> None:
         self.engine, self.table = engine, Table()
-        self._opening = asyncio.Lock()
+        self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        """By the hash of a first message: two who begin the same at the same time begin one branch, and nobody else waits."""
         self.use(resolved)
 
     def use(self, resolved: Resolved) -> None:
@@ -243,6 +247,11 @@ class Host:
                     is_earlier = False
         raise Conflict("The conversation is written to by somebody else all the time.")
 
+    async def marks(self, incoming: Incoming) -> tuple[bytes, ...]:
+        """The hash of the whole history of a request, where it can be read."""
+        array = incoming.array or b"[]"
+        return (await run_text_work(len(array), self._read, incoming, array, ())).line.hashes[-1:]
+
     async def _take(
         self, live: Live, incoming: Incoming, seen: Seen, found: Found | None, settings: Settings
     ) -> Hosted:
@@ -262,7 +271,12 @@ class Host:
             made = await live.talk.take_earlier(size, terms, text_size)
             return Hosted(self.engine, live, line, made)
         claims = line.claimed_after(known)
-        made = await live.talk.take(size, new, line.hashes[known:], terms, claims=claims, new=text_size)
+        try:
+            made = await live.talk.take(size, new, line.hashes[known:], terms, claims=claims, new=text_size)
+        except NotStored as error:
+            if isinstance(error.__cause__, NotFound):
+                self.table.drop(live)  # it was deleted: the next request begins it anew
+            return Hosted(self.engine, live, line, error.made, is_stored=False)
         self.table.note(live, line)
         return Hosted(self.engine, live, line, made)
 
@@ -278,7 +292,8 @@ class Host:
         a longer branch asks again for an earlier answer: it needs no branch of its own where `is_earlier`.
         """
         engine = self.engine
-        async with self._opening:
+        first = line.hashes[0] if line.hashes else b""
+        async with self._opening.setdefault(first, asyncio.Lock()):
             found, foreign = await find(line.hashes, engine.look, incoming.dialect.name)
             is_earlier = is_earlier and found is not None and not found.goes_on and found.known == len(line)
             if found is not None and is_earlier:

@@ -275,6 +275,18 @@ class StateHandout:
             except Exception as error:  # noqa: BLE001  # the answer is the client's, whatever failed here
                 _log.warning("the owner of an id could not be kept: %s", type(error).__name__)
 
+    async def answered_late(self, answers: StateRow) -> None:
+        """Note what the responses that left answer, where their conversation was stored only now.
+
+        Raises:
+            StoreError: it was not noted, or nobody knows.
+        """
+        for which in [one for one in self._noted if one.kind == "response"]:
+            known = await self._state.find(self._asked.owner, which)
+            row = structs.replace(answers, upstream=known.upstream if known else "")
+            if known != row:
+                await self._state.keep(self._asked.owner, which, row)
+
     async def _note(self, which: StateId, upstream: str) -> None:
         state, asked = self._state, self._asked
         if upstream and _is_named_by_client(which, asked, self._credentials.request_id):

@@ -241,7 +241,9 @@ class Relay:
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         problem: UpstreamUnavailable | None = None
         try:
-            async with aclosing(self._chunks(coming)) as chunks:
+            exchange = ticket.exchange
+            holds_last = exchange is not None and not exchange.incoming.is_stream
+            async with aclosing(self._chunks(coming, holds_last=holds_last)) as chunks:
                 async for chunk in chunks:
                     if coming.source and coming.is_stream:
                         is_stored = ticket.handout.is_stored
@@ -259,14 +261,20 @@ class Relay:
         elif problem is None:
             await send({"type": "http.response.body", "body": coming.rest()})
 
-    async def _chunks(self, coming: Coming) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, coming: Coming, *, holds_last: bool) -> AsyncGenerator[bytes, None]:
+        """What the client gets, as it comes. Where nothing in an answer tells its end, as in one that is not a stream of events,
+        `holds_last` keeps back the last piece until the next one or the end is there: it must not leave before the reply is
+        stored.
+        """
+        holds_last = holds_last and not coming.watcher.is_stream
         while coming.held or not coming.is_ended:
-            if not coming.held:
+            if not coming.is_ended and len(coming.held) <= holds_last:
                 await coming.read()
+            held = coming.held.pop() if holds_last and coming.held and not coming.is_ended else b""
             for chunk in coming.held:
                 if allowed := coming.let_through(chunk):
                     yield allowed
-            coming.held.clear()
+            coming.held[:] = [held] if held else []
 
     async def _say_broken(
         self, ticket: Ticket, coming: Coming, problem: UpstreamUnavailable, send: Send

@@ -34,6 +34,8 @@ def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | M
             await asyncio.wait_for(gateway.store.owners(), 5.0)
         except (RefoldError, TimeoutError):
             return JSONResponse({"status": "the store cannot be reached"}, status_code=503)
+        if waiting := len(gateway.backlog):
+            return JSONResponse({"status": "not kept", "waiting": waiting}, status_code=503)
         return JSONResponse({"status": "ready"})
 
     routes = [

@@ -24,6 +24,7 @@ from refold.gateway.admin import Admin
 from refold.gateway.app import Gateway
 from refold.gateway.routes import build
 from refold.gateway.targets import Target, Targets, open_targets, with_local
+from refold.gateway.ticket import KEEP_S
 from refold.model.errors import ConfigError, MissingExtra, StoreError
 from refold.store.place import open_store
 
@@ -58,7 +59,7 @@ async def open_gateway(
         StoreError: the store cannot be opened.
     """
     server, targets = resolved.settings.server, _targets(resolved, local, environ)
-    store = await open_store(resolved.settings.store.url)
+    store = await open_store(resolved.settings.store.url, patience_s=KEEP_S)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
         rules = Rules(bound=server.host, names=server.names)

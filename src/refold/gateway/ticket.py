@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 from urllib.parse import quote
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
-from refold.engine.work import settled
 from refold.gateway.additions import USAGE, with_fields
+from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.credentials import Credentials
 from refold.gateway.errors import Shape
 from refold.gateway.hosted import Made
@@ -26,7 +26,7 @@ from refold.gateway.provider_state import StateHandout, StateRow
 from refold.gateway.targets import Target
 from refold.gateway.watching import Watcher
 from refold.model.dialect import DIALECTS, Dialect
-from refold.model.errors import RecoverySpent
+from refold.model.errors import RecoverySpent, StoreError
 from refold.text_work import run_text_work
 
 Action: TypeAlias = Literal[
@@ -38,6 +38,9 @@ the client does not want it, it cannot be read, it could not be kept, something 
 _PLAIN = " !#$&'()*+,-./:;<=>?@[]^_`{|}~"
 """What a header holds as it is, besides letters and digits; anything else is written as in a URL."""
 _IS_PLAIN = re.compile(f"[0-9A-Za-z{re.escape(_PLAIN)}]*").fullmatch
+
+KEEP_S = 2.0
+"""How long the end of an answer waits for its reply to be stored; then it leaves, and is stored later."""
 
 _log = logging.getLogger("refold.gateway")
 
@@ -54,6 +57,7 @@ class Ticket:
         body: bytes,
         targets: Sequence[Target],
         shape: Shape,
+        backlog: Backlog,
     ) -> None:
         self.call_id, self.method, self.path = call_id, method, path
         self.credentials, self.body, self.targets = credentials, body, targets
@@ -64,6 +68,9 @@ class Ticket:
         self.hosted: Hosted | None = None
         self.made: Made | None = None
         self.is_kept = False
+        self.exchange: Exchange | None = None
+        """What to store of it; None where it is no conversation's."""
+        self._backlog = backlog
         self._added: dict[str, Raw] = {}
 
     @property
@@ -105,6 +112,8 @@ class Ticket:
         self.body = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
         done = [receipt.decision for receipt in made.receipts]
         self.action = "summarise" if "summarise" in done else "reduce" if done else "none"
+        if not hosted.is_stored:
+            self.action = "not-kept"
 
     async def shrink(self, status: int, refusal: bytes) -> None:
         """Send less, after a provider's refusal.
@@ -125,18 +134,34 @@ class Ticket:
         self.action = "recover"
 
     async def keep(self, watcher: Watcher, status: int = 200) -> None:
-        """Keep what came of it, once, whoever goes away meanwhile. Where that fails the client has its answer all the same."""
-        if self.is_kept or self.hosted is None or self.made is None or status >= 400:
+        """Keep what came of it, once, whoever goes away meanwhile. The client waits for that for `KEEP_S` at most, and where it
+        fails the exchange is stored later: the client has its answer all the same.
+        """
+        if self.is_kept or self.exchange is None:
             return
         self.is_kept = True
+        if status < 400:
+            await self._backlog.within(self._keep(self.exchange, watcher), KEEP_S)
+        elif self.hosted is None or not self.hosted.is_stored:
+            await self._store_later(self.exchange)
+
+    async def _keep(self, exchange: Exchange, watcher: Watcher) -> None:
+        outcome = await run_text_work(watcher.size, watcher.outcome)
+        answered = structs.replace(exchange, outcome=outcome)
+        if self.hosted is None or self.made is None or not self.hosted.is_stored:
+            await self._store_later(answered)
+            return
         try:
-            await settled(self._answered(self.hosted, self.made, watcher))
+            await self.hosted.live.talk.answered(self.made, outcome, self.call_id)
+        except StoreError as error:
+            _log.warning("a reply is stored later: %s", error.located)
+            await self._store_later(answered)
         except Exception as error:  # noqa: BLE001  # the answer is the client's, whatever failed here
             _log.warning("a reply could not be kept: %s", type(error).__name__)
 
-    async def _answered(self, hosted: Hosted, made: Made, watcher: Watcher) -> None:
-        outcome = await run_text_work(watcher.size, watcher.outcome)
-        await hosted.live.talk.answered(made, outcome, self.call_id)
+    async def _store_later(self, exchange: Exchange) -> None:
+        mark = self.hosted.line.hashes[-1:] if self.hosted else await exchange.host.marks(exchange.incoming)
+        self._backlog.add(structs.replace(exchange, mark=b"".join(mark)))
 
     def told(self, upstream: str) -> list[tuple[bytes, bytes]]:
         """What the client is told about it, in headers."""
@@ -150,6 +175,8 @@ class Ticket:
             said["x-refold-conversation"] = talk.id
             said["x-refold-branch"] = talk.branch
             said["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
+            if waiting := self._backlog.waiting_for(self.hosted.line.hashes):
+                said["x-refold-not-kept"] = str(waiting)
         if self._added:
             said["x-refold-added"] = ", ".join(self._added)
         return [(name.encode(), _header(value)) for name, value in said.items()]

@@ -20,8 +20,8 @@ from refold.wire.message import encode_item
 from refold.wire.reply import Reply, decode_reply
 from refold.wire.stream import StreamReader
 
-MAX_REPLY_BYTES = 32 * 1024 * 1024
-"""Of an answer that is not streamed and is read along: longer ones pass by unread."""
+MAX_REPLY_BYTES = 64 * 1024 * 1024
+"""Of an answer that is not streamed and is read along, as much as a request may have: longer ones pass by unread."""
 MAX_HELD_BYTES = 64 * 1024
 """Of an event that is not there yet: some hundred times a usual one. Larger ones go on as they come."""
 EVENTS = "text/event-stream"

@@ -22,8 +22,9 @@ _HINT = "write sqlite:///path/to/file, sqlite://file for a relative path, postgr
 _DRIVE = re.compile(r"/[A-Za-z]:")
 
 
-async def open_store(url: str = "") -> Store:
-    """Open the store that a URL names; without one, the file in the platform's data folder.
+async def open_store(url: str = "", *, patience_s: float | None = None) -> Store:
+    """Open the store that a URL names; without one, the file in the platform's data folder. In a file, a write waits `patience_s`
+    for another program that writes.
 
     Raises:
         ConfigError: the URL names none.
@@ -32,7 +33,7 @@ async def open_store(url: str = "") -> Store:
     """
     scheme, colon, rest = url.partition(":")
     if not url or scheme == "sqlite":
-        return await _open_sqlite(rest)
+        return await _open_sqlite(rest, patience_s)
     if scheme == "memory" and colon and not rest.strip("/"):
         from refold.store.memory import MemoryStore
 
@@ -77,13 +78,13 @@ def default_path(environ: Mapping[str, str], platform: str, home: Path) -> Path:
     return folder / "refold" / FILE
 
 
-async def _open_sqlite(rest: str) -> Store:
+async def _open_sqlite(rest: str, patience_s: float | None) -> Store:
     path = sqlite_path(rest) or _default_file()
     try:
         from refold.store.sqlite import SqliteStore
     except ImportError:
         raise MissingExtra("sqlite", "Keeping conversations in an SQLite file") from None
-    return await SqliteStore.open(path)
+    return await (SqliteStore.open(path, patience_s=patience_s) if patience_s else SqliteStore.open(path))
 
 
 async def _open_postgres(url: str) -> Store:

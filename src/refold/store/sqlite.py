@@ -28,7 +28,7 @@ from refold.store.sqlite_append import Asked, append, plain
 from refold.store.sqlite_commit import Job, run, run_at_once
 from refold.store.sqlite_copy import copy_to, find_faults
 from refold.store.sqlite_errors import in_our_words
-from refold.store.sqlite_file import open_reader, wipe
+from refold.store.sqlite_file import PATIENCE_S, open_reader, wipe
 from refold.store.sqlite_writer import Script, join, leave
 from refold.store.sqlstore import SqlStore, committed
 from refold.store.transactions import Dialect, P, T, Transaction
@@ -58,9 +58,9 @@ class SqliteDriver:
 
     dialect: Dialect = "sqlite"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
         self.path = path.expanduser().absolute()
-        self._writer = join(self.path)
+        self._writer = join(self.path, patience_s)
         self._readers: Lane[apsw.Connection, Read] = Lane(
             partial(open_reader, self.path), apsw.Connection.close, _read_one, threads=READERS, most=1
         )
@@ -143,13 +143,13 @@ class SqliteStore(SqlStore):
         """When the conversation of a session was last used, as it was noted."""
 
     @classmethod
-    async def open(cls, path: Path) -> SqliteStore:
-        """Open a file, or begin one in a folder that is there.
+    async def open(cls, path: Path, *, patience_s: float = PATIENCE_S) -> SqliteStore:
+        """Open a file, or begin one in a folder that is there; a write waits `patience_s` for another program that writes.
 
         Raises:
             StoreError: it cannot be opened, is not ours, or was written by a newer program; nothing was changed.
         """
-        driver = await asyncio.to_thread(SqliteDriver, path)
+        driver = await asyncio.to_thread(SqliteDriver, path, patience_s)
         try:
             if not await driver.read(migrate.is_current, "sqlite"):
                 await driver.write(migrate.upgrade, "sqlite")

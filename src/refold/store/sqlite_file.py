@@ -132,9 +132,9 @@ def check_version(version: str) -> None:
 
 
 def patiently(
-    patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic
+    patience_s: Callable[[], float] = lambda: PATIENCE_S, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[int], bool]:
-    """A wait for the writer's lock that asks often.
+    """A wait for the writer's lock that asks often; `patience_s` is asked each time how long it may take.
 
     SQLite's own waits grow to a tenth of a second, in which another program that writes without a pause takes the lock
     again and again; asking every millisecond finds the moment between two of its transactions.
@@ -146,7 +146,7 @@ def patiently(
         if times == 0:
             begun = clock()
         time.sleep(uniform(0.0005, 0.0015))  # noqa: S311 - so that two who wait do not ask in step
-        return clock() - begun < patience_s
+        return clock() - begun < patience_s()
 
     return wait
 

@@ -36,6 +36,10 @@ ALONE_S = 0.001
 MOST_IN_A_ROW = 16
 """Writes on the spot before the others in the event loop have their turn: some milliseconds."""
 
+HURRIED_S = 0.05
+"""How long a write waits for another program after one before it waited in vain, until one gets through: the next ones do not
+queue up behind a program that is stuck, each with the whole patience."""
+
 Script: TypeAlias = tuple[str, tuple[object, ...]]
 """Statements, and the values that they ask for in their order."""
 
@@ -43,9 +47,11 @@ Script: TypeAlias = tuple[str, tuple[object, ...]]
 class Writer:
     """The queue of a file, and the connection behind it."""
 
-    def __init__(self, path: Path, key: tuple[int, int]) -> None:
+    def __init__(self, path: Path, key: tuple[int, int], patience_s: float) -> None:
         self.key, self.stores, self.process = key, 0, os.getpid()
-        self._patience, self._thread = patiently(), threading.get_ident()
+        self.patience_s, self._is_blocked = patience_s, False
+        self._patience = patiently(lambda: HURRIED_S if self._is_blocked else self.patience_s)
+        self._thread = threading.get_ident()
         # Opened here and not in the thread: what is wrong with the file is said to whoever opens it.
         self.connection = open_writer(path, self._wait)
         self.cursor = self.connection.cursor()
@@ -105,6 +111,7 @@ class Writer:
         with self._turn:
             start = perf_counter()
             told = commit_all(self.cursor, jobs)
+            self._is_blocked = any(isinstance(one.error, apsw.BusyError) for one in told)
             if any(one.error for one in told):
                 self.cursor = self.connection.cursor()
             self._took_s = perf_counter() - start
@@ -123,8 +130,9 @@ _writers: Final[dict[tuple[int, int], Writer]] = {}
 _writers_lock: Final = threading.Lock()
 
 
-def join(path: Path) -> Writer:
-    """The writer of a file: the one that is there, or a new one.
+def join(path: Path, patience_s: float) -> Writer:
+    """The writer of a file: the one that is there, or a new one; it waits for other programs as long as the least patient of
+    those who use it.
 
     Raises:
         StoreError: it cannot be opened, or was open when this process was forked.
@@ -133,7 +141,7 @@ def join(path: Path) -> Writer:
     with _writers_lock:
         status = path.stat()
         key = (status.st_dev, status.st_ino)
-        writer = _writers.get(key) or Writer(path, key)
+        writer = _writers.get(key) or Writer(path, key, patience_s)
         if writer.process != os.getpid():
             # SQLite takes the locks of the process before for its own, and they are not: what is written would be lost.
             raise StoreError(
@@ -143,6 +151,7 @@ def join(path: Path) -> Writer:
             )
         _writers[key] = writer
         writer.stores += 1
+        writer.patience_s = min(writer.patience_s, patience_s)
         return writer
 
 

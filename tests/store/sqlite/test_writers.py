@@ -131,7 +131,7 @@ async def test_two_stores_of_one_program_share_one_queue(store, tmp_path):
 
 async def test_a_lock_that_is_never_given_back_is_said_in_the_end(store, tmp_path):
     head = await begin(store)
-    writer_of(store).set_busy_handler(sqlite_file.patiently(0.0))
+    writer_of(store).set_busy_handler(sqlite_file.patiently(lambda: 0.0))
     other = apsw.Connection(str(tmp_path / "a.db"))
     other.execute("BEGIN IMMEDIATE")
 

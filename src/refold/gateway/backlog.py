@@ -1,0 +1,151 @@
+"""Exchanges that could not be stored when they happened.
+
+The gateway serves a request although its store is locked, full or away. What was asked and answered then waits here, in memory,
+and is stored in the order in which it came, as soon as the store takes it: the new messages first, then the reply. Whatever is
+stored twice is stored once, since messages are found by their hashes and replies by the id of their call.
+
+What waits is lost if the process is killed, so as long as anything waits the gateway says so: in `/readyz`, `/refold/status` and
+the next response of the same conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Collection, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct, structs
+
+from refold.compose import Settings
+from refold.engine.hindsight import Sent
+from refold.gateway.hosting import Host
+from refold.gateway.incoming import Incoming
+from refold.gateway.provider_state import StateHandout, StateRow
+from refold.gateway.watching import Outcome
+from refold.model.errors import Damaged, NotFound, RefoldError, StoreError
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Of requests and replies that wait: as much as one request may be. Beyond it the oldest are given up, and counted."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
+"""Between two tries: each is twice as long as the one before."""
+CLOSING_S = 2.0
+"""How long a gateway that stops tries to store what waits."""
+
+_log = logging.getLogger("refold.gateway")
+
+
+class Exchange(Struct, frozen=True):
+    """A request, as far as it is needed to store it, and what was answered to it, if anything was."""
+
+    host: Host
+    incoming: Incoming
+    terms: Settings
+    upstream: str
+    call_id: str
+    handout: StateHandout
+    """The ids that the answer handed out."""
+    outcome: Outcome | None = None
+    mark: bytes = b""
+    """The hash of the history that it ends with: a later request of the conversation holds it too."""
+
+    @property
+    def size(self) -> int:
+        return len(self.incoming.body) + (len(self.outcome.reply) if self.outcome else 0)
+
+    async def store(self) -> None:
+        """
+        Raises:
+            StoreError: it could not be stored, or not all of it.
+        """
+        hosted = await self.host.take(self.incoming, self.terms, None, self.upstream)
+        if not hosted.is_stored:
+            raise StoreError("the store does not take it yet")
+        if self.outcome is None:
+            return
+        talk, size = hosted.live.talk, hosted.made.sent.size
+        # What left was the client's own request, whole, and not the window that was made just now.
+        made = structs.replace(hosted.made, note=Sent(size))
+        await talk.answered(made, self.outcome, self.call_id)
+        await self.handout.answered_late(StateRow("", talk.id, talk.branch, self.call_id, size))
+
+
+class Backlog:
+    """All exchanges of a gateway that wait to be stored, oldest first."""
+
+    def __init__(self) -> None:
+        self._storing: set[asyncio.Task[None]] = set()
+        self._waiting: deque[Exchange] = deque()
+        self._bytes, self.given_up = 0, 0
+        self._marks: Counter[bytes] = Counter()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def within(self, storing: Coroutine[Any, Any, None], limit_s: float) -> None:
+        """Wait for something to be stored, for so long at most; it comes to its end whoever goes away meanwhile."""
+        task = asyncio.create_task(storing)
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
+        await asyncio.wait({task}, timeout=limit_s)
+
+    def add(self, exchange: Exchange) -> None:
+        """Have an exchange stored as soon as that can be done."""
+        self._waiting.append(exchange)
+        self._bytes += exchange.size
+        self._marks[exchange.mark] += 1
+        while self._bytes > MAX_BYTES and len(self._waiting) > 1:
+            self._leave_out("there is no more room in memory for it")
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work())
+
+    def waiting_for(self, hashes: Collection[bytes]) -> int:
+        """How many exchanges wait whose history is part of this one."""
+        return sum(self._marks[one] for one in hashes) if self._waiting else 0
+
+    async def drained(self) -> None:
+        """Wait until nothing is being stored and nothing waits."""
+        while tasks := {*self._storing, *({self._task} if self._task and not self._task.done() else ())}:
+            await asyncio.wait(tasks)
+
+    async def close(self) -> None:
+        """Store what can still be stored, and say how much could not."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.drained(), CLOSING_S)
+        if self._task is not None:
+            self._task.cancel()
+        if self._waiting:
+            _log.error("%d exchanges were never stored: the store did not take them", len(self._waiting))
+
+    async def _work(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while self._waiting:
+            exchange = self._waiting[0]
+            try:
+                await exchange.store()
+            except (NotFound, Damaged) as error:
+                self._leave_out(type(error).__name__, exchange)
+            except StoreError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            except RefoldError as error:
+                self._leave_out(type(error).__name__, exchange)
+            else:
+                pause_s = FIRST_PAUSE_S
+                self._remove(exchange)
+
+    def _leave_out(self, why: str, exchange: Exchange | None = None) -> None:
+        self._remove(exchange or self._waiting[0])
+        self.given_up += 1
+        _log.error("an exchange is never stored: %s", why)
+
+    def _remove(self, exchange: Exchange) -> None:
+        """Take it out, if it was not given up meanwhile."""
+        if self._waiting and self._waiting[0] is exchange:
+            self._waiting.popleft()
+            self._bytes -= exchange.size
+            self._marks[exchange.mark] -= 1
+            self._marks += Counter()  # without those that are down to zero
