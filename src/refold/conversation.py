@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold import sync
 from refold.compose import USUAL_OUTPUT
@@ -409,7 +409,10 @@ class Conversation:
         """
         problem = UNFIT
         try:
-            summary = await summariser.write(await run_text_work(size, task))
+            made = await run_text_work(size, task)
+            summary = await summariser.write(made)
+            if summary is not None and made.digested:
+                summary = structs.replace(summary, digested=made.digested)
         except Exception as error:  # noqa: BLE001  # somebody else's code: its failure must not stop the conversation
             _log.warning("a summary could not be written: %s", type(error).__name__)
             summary, problem = None, type(error).__name__

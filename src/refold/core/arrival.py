@@ -14,6 +14,8 @@ from refold.core.frame import Frame, Now, limit_for
 from refold.core.stages import AnyStage, Fit
 from refold.core.stages.shown import Edit, Item, Room, Shown, handle_of
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN
+from refold.core.summary.long_texts import MAX_LEDGER
+from refold.core.summary.pieces import ends
 from refold.core.summary.rules import rules
 from refold.core.summary.shorten import shorten
 from refold.model.message import Message, tool
@@ -88,5 +90,5 @@ def _shortened(item: Item, limit: int, folded: Folded, frame: Frame) -> Message:
         window=frame.budget.window,
         counter=folded.shown.counter,
         covered=terms_in_sight(folded, frame),
-        must=tuple(rules(message.text)) if message.role == "user" else (),
+        must=tuple(rules(ends(message.text, MAX_LEDGER))) if message.role == "user" else (),
     )

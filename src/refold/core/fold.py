@@ -17,6 +17,7 @@ from refold.core.assemble import NO_LEAD, Lead
 from refold.core.stages.shown import Item, Shown
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
+from refold.core.summary.long_texts import MAX_LEDGER, with_ends
 from refold.core.thoughts import has_thoughts, thoughtless
 from refold.core.turns import starts_turn
 from refold.core.view import Entry, View
@@ -73,7 +74,7 @@ class Folded(Struct, frozen=True, dict=True):
             self,
             branch=self.branch.append(message),
             facts=index_message(self.facts, message, number, later=later),
-            ledger=merge(self.ledger, entries(message)),
+            ledger=merge(self.ledger, entries(with_ends(message, MAX_LEDGER))),
             replies=self.replies + (message.role == "assistant"),
             task=self.task or (Asked(number, message) if starts_turn(message) else None),
         )

@@ -86,3 +86,11 @@ def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
     best = fold_at(limit, level=min(target_for(frame, now), limit), growth=growth, prices=frame.prices)
     size = size_of(folded, frame)
     return f"{size:,} tokens cost more to carry along than to fold, from {best:,}" if size > best else ""
+
+
+def with_digests(reason: str, digested: int) -> str:
+    """The reason of a compaction whose summariser was given plain digests of some texts, which were too long for it."""
+    if not digested:
+        return reason
+    texts = "one text was" if digested == 1 else f"{digested:,} texts were"
+    return f"{reason}; {texts} too long for the summariser, which was given a plain digest of {'it' if digested == 1 else 'each'}"

@@ -101,6 +101,8 @@ class CompactionEnd(Event, frozen=True, kw_only=True, tag="compaction_end"):
     """Who wrote it, where that is known."""
     covered: int = 0
     """How many messages the summary stands for."""
+    digested: int = 0
+    """How many of their texts were too long for the summariser, which was given plain digests of them."""
     usage: Usage = Usage()
     """What the summary cost, whenever that was: `summary_written` has told it before."""
     dollars: float = 0.0
@@ -124,6 +126,8 @@ class SummaryWritten(Event, frozen=True, kw_only=True, tag="summary_written"):
     is_awaited: bool
     """Does somebody wait for it, or was it written ahead?"""
     tokens: int
+    digested: int = 0
+    """How many texts were too long for the summariser, which was given plain digests of them."""
     model: str = ""
     usage: Usage = Usage()
     """All that was asked for it, in vain too."""

@@ -26,6 +26,7 @@ from refold.core.mend import VOID, forget_thoughts, is_broken, mend
 from refold.core.overflow import classify
 from refold.core.plan import Decision, Plan, SummaryRequest, ahead, give_up, plan, resolve
 from refold.core.policy import Policy
+from refold.core.reasons import with_digests
 from refold.core.stages.shown import Edit
 from refold.core.summary.search import find
 from refold.core.thoughts import is_void, thought_edits
@@ -362,6 +363,7 @@ class Memory:
         if before.shown.dialect.signed_thinking and not raw:
             edits = (*edits, *thought_edits(before.items.items, after.items.items, edits))
         grown = after.whole - before.whole
+        reason = with_digests(reason, summary.digested if summary else 0)
         receipt = Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary)
         self.changes.append(Change(before, after, receipt, raw))
         self.receipts.append(receipt)

@@ -45,7 +45,7 @@ def compaction(event: CompactionEnd) -> str:
         (
             f"⚙️ {done} ({short(event.before.tokens)} → {short(event.after.tokens)})",
             f"  🔧 System: {short(after.system)} tokens",
-            f"  📝 Summary: {short(after.summary)} tokens",
+            f"  📝 Summary: {short(after.summary)} tokens{_digested(event.digested)}",
             f"  💬 Kept context: {short(kept)} tokens",
             f"  🛠️ Tools: {short(tools)} tokens ({short(after.tools)} defs + {short(after.tool_results)} calls)",
             f"  📊 Total: {_share(event.after)}",
@@ -63,7 +63,8 @@ def text_of(event: Event) -> str:
         case CompactionStart():
             return f"⚙️ Compacting ({_share(event.before)}): {event.reason}"
         case SummaryWritten():
-            return f"📝 Summary of messages {event.first} to {event.last - 1} written, {short(event.tokens)} tokens"
+            said = f"📝 Summary of messages {event.first} to {event.last - 1} written, {short(event.tokens)} tokens"
+            return f"{said}{_digested(event.digested)}"
         case SummaryFailed():
             return f"📝 No summary of messages {event.first} to {event.last - 1}: {event.problem}"
         case Recovered():
@@ -89,6 +90,11 @@ def short(tokens: int) -> str:
         decimals = 0 if tokens >= 100_000 else 1
         return f"{tokens / 1_000:.{decimals}f}".removesuffix(".0") + "k"
     return f"{tokens / 1_000_000:.1f}".removesuffix(".0") + "M"
+
+
+def _digested(texts: int) -> str:
+    """That some texts were too long for the summariser; nothing where none was."""
+    return f" ({texts:,} long text{'' if texts == 1 else 's'} by plain digest)" if texts else ""
 
 
 def _share(size: Size) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from refold.core.fold import Folded
+from refold.core.summary.long_texts import searchable
 from refold.core.summary.redact import texts_of, values_of
 from refold.model.errors import ConfigError
 from refold.model.message import Message
@@ -49,7 +50,7 @@ class Secrecy:
         """Go on with what was marked and found before; `told` are the holders themselves. What is held is searched again."""
         self.numbers, self.holders, self._searched = frozenset(numbers), frozenset(holders), 0
         self._found = {}
-        self._known = frozenset().union(*map(values_of, told))
+        self._known = frozenset().union(*(values_of(searchable(one)) for one in told))
 
     def matches(self, message: Message) -> bool:
         """Does any of the patterns match anything in it?"""
@@ -76,7 +77,7 @@ class Secrecy:
     def _values(self, number: int, message: Message) -> frozenset[str]:
         searched = self._found.get(number)
         if searched is None or searched[0] is not message:
-            searched = self._found[number] = message, values_of(message)
+            searched = self._found[number] = message, values_of(searchable(message))
         return searched[1]
 
 

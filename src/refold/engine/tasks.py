@@ -15,7 +15,9 @@ from refold.core.assemble import NO_LEAD, assemble
 from refold.core.fold import Folded
 from refold.core.frame import Frame
 from refold.core.plan import SummaryRequest
+from refold.core.stages.shown import handle_of
 from refold.core.summary.ledger import Ledger
+from refold.core.summary.long_texts import MAX_SOURCE, count_long, digested, is_short, source_bound
 from refold.core.summary.prompts import Passage
 from refold.core.summary.redact import holds_secret, is_clean, redact, redact_message
 from refold.engine.secrecy import Secrecy
@@ -63,16 +65,21 @@ def task_of(
 
     Where a window was `sent` already, a provider may have most of it in its cache: for a summariser that reads messages as
     the conversation's own model does, the same originals are given as they came, after the summaries before them. Where
-    anything had to be taken out, they are not: they hold the secrets still.
+    anything had to be taken out, they are not: they hold the secrets still. Nor are they where a text is too long for a summariser: of
+    such a text the passages have a plain digest.
     """
     secrecy, policy = secrecy or Secrecy(), frame.policy
     known, previous = secrecy.known(folded), request.previous[-1] if request.previous else None
     start = previous.last if previous and policy.source != "all" else 0
     told = _told_of(folded, request, start)
-    window = _window(folded, frame, start, tuple(told.values())) if sent else None
+    bound = source_bound(told.values())
+    long = sum(
+        count_long(message, bound) for number, message in told.items() if number not in secrecy.numbers
+    )
+    window = _window(folded, frame, start, tuple(told.values())) if sent and not long else None
     window = window if window and _may_be_read(window, secrecy, known, start, request.last) else None
     return SummaryTask(
-        passages=_passages(told, secrecy.numbers, known),
+        passages=_passages(told, bound, secrecy.numbers, known),
         first=request.first,
         last=request.last,
         max_tokens=request.max_tokens,
@@ -85,6 +92,7 @@ def task_of(
         system=window.system if window else (),
         tools=frame.fixed.tools if window else (),
         recipe=policy.recipe,
+        digested=long,
     )
 
 
@@ -95,15 +103,27 @@ def _told_of(folded: Folded, request: SummaryRequest, start: int) -> dict[int, M
     return {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
 
 
-def _passages(told: dict[int, Message], hidden: frozenset[int], known: frozenset[str]) -> tuple[Passage, ...]:
-    return tuple(Passage(number, _told(message, number, hidden, known)) for number, message in told.items())
+def _passages(
+    told: dict[int, Message], bound: int, hidden: frozenset[int], known: frozenset[str]
+) -> tuple[Passage, ...]:
+    return tuple(
+        Passage(number, _told(message, number, bound, hidden, known)) for number, message in told.items()
+    )
 
 
-def _told(message: Message, number: int, hidden: frozenset[int], known: frozenset[str]) -> Message:
-    """A message as it came, or without its secrets and without the fields that only its provider reads."""
-    if number not in hidden and is_clean(message, known):
+def _told(
+    message: Message, number: int, bound: int, hidden: frozenset[int], known: frozenset[str]
+) -> Message:
+    """A message as it came, or without its secrets and without the fields that only its provider reads; of texts that are longer than
+    the bound, their plain digests.
+    """
+    if number in hidden:
+        return redact_message(message.bare(), number, hidden, known)
+    handle = handle_of(number)
+    short = digested(message, bound, handle, lambda text: redact(text, handle, known))
+    if short is message and is_short(message) and is_clean(message, known):
         return message
-    return redact_message(message.bare(), number, hidden, known)
+    return redact_message(short.bare(), number, hidden, known)
 
 
 def _window(folded: Folded, frame: Frame, start: int, told: tuple[Message, ...]) -> Window:
@@ -112,7 +132,9 @@ def _window(folded: Folded, frame: Frame, start: int, told: tuple[Message, ...])
 
 
 def _may_be_read(window: Window, secrecy: Secrecy, known: frozenset[str], first: int, last: int) -> bool:
-    return not secrecy.covers(window, first, last) and _is_clean(window, known)
+    sent = (*window.system, *window.summaries, *window.messages)
+    is_bounded = all(map(is_short, sent)) and sum(one.characters for one in sent) <= MAX_SOURCE
+    return is_bounded and not secrecy.covers(window, first, last) and _is_clean(window, known)
 
 
 def _is_clean(window: Window, known: frozenset[str]) -> bool:

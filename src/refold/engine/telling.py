@@ -104,6 +104,7 @@ class Act:
             author="model" if summary.kind == "model" else "digest",
             model=summary.model,
             covered=summary.last - summary.first,
+            digested=summary.digested,
             usage=summary.usage,
             dollars=dollars,
         )
@@ -280,6 +281,7 @@ class Telling:
                 last=last,
                 is_awaited=is_awaited,
                 tokens=summary.tokens,
+                digested=summary.digested,
                 model=summary.model,
                 usage=usage,
                 dollars=dollars,

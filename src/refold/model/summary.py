@@ -46,3 +46,5 @@ class Summary(Struct, frozen=True):
     """What a model wrote last: those made without one carry it along, word for word."""
     checks: tuple[str, ...] = ()
     """What had to be mended before it could be used."""
+    digested: int = 0
+    """Texts that were too long for a summariser, which was given plain digests of them."""

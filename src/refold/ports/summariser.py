@@ -18,7 +18,7 @@ class SummaryTask(Struct, frozen=True):
     """What has to be summarised, free of secrets."""
 
     passages: tuple[Passage, ...]
-    """The originals that the summary is made from, whole."""
+    """The originals that the summary is made from, whole but for texts that are too long; see `digested`."""
     first: int
     last: int
     """What it will stand for: the messages numbered `first` up to, not including, `last`."""
@@ -39,6 +39,8 @@ class SummaryTask(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     recipe: Recipe = Recipe()
     """How the conversation's policy wants it made."""
+    digested: int = 0
+    """Texts that were too long for a summariser: the passages hold plain digests of them, marked as such."""
 
     @property
     def characters(self) -> int:

@@ -29,6 +29,7 @@ Fault: TypeAlias = Literal[
     "reasoning_only",
     "tool_call",
     "not_smaller",
+    "too_long",
     "other_language",
     "invented",
     "echo",
@@ -37,6 +38,11 @@ Fault: TypeAlias = Literal[
 _CUT = frozenset(
     {"length", "max_tokens", "max_output_tokens", "incomplete", "model_context_window_exceeded", "error"}
 )
+MAX_DRAFT = 64 * 1024
+"""Characters of a draft that is held against its source, half a second of work: eight times the usual summary. Where a policy asks for
+longer ones it may have"""
+_LONGEST_TOKEN = 16
+"""characters for each token that was asked for."""
 _LEAST_SAID = 12
 """Letters: fewer are a word or two, such as "Understood."; the shortest summaries of use have a few more."""
 _MUCH_TOLD = 500
@@ -90,6 +96,8 @@ def accept(draft: Draft, source: Source, *, most: int, count: Count, is_last_try
     On the last try, sentences with invented names are taken out; before, the model gets a chance to do better.
     """
     said = without_thoughts(draft.text)
+    if len(said) > max(MAX_DRAFT, most * _LONGEST_TOKEN):
+        return Accepted("", "too_long", "it is many times longer than it may be")
     text = "\n".join(said.splitlines())
     for fault, reason in _faults(draft, text, source, count):
         return Accepted(text, fault, reason)

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from refold.core.summary.choose import Choice, Worth, choose
-from refold.core.summary.facts import Facts, term_ids
+from refold.core.summary.facts import MAX_CHARACTERS, Facts, term_ids
 from refold.core.summary.log import Piece, label_of
+from refold.core.summary.pieces import ends
 from refold.model.tokens import TokenCounter
 
 CHARACTERS_PER_TOKEN = 4
@@ -91,7 +92,7 @@ def in_sight(facts: Facts, sight: Sight) -> set[int]:
     """The terms that need no quoting."""
     log, covered = facts.log, set[int]()
     for text in sight.texts:
-        covered |= term_ids(log, text)
+        covered |= term_ids(log, ends(text, MAX_CHARACTERS))
     for seq in sight.whole:
         for piece in facts.pieces(seq, seq + 1):
             covered.update(piece.terms)

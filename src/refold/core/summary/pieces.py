@@ -107,6 +107,16 @@ def tail(text: str, limit: int) -> str:
     return text[start:]
 
 
+def ends(text: str, most: int) -> str:
+    """What is read of a text by whoever reads no more than `most` characters: all of it, or three quarters of that from its beginning
+    and one from its end, on lines of their own.
+    """
+    if len(text) <= most:
+        return text
+    last = most // 4
+    return f"{text[: most - last]}\n{text[len(text) - last :]}"
+
+
 def _split(line: str) -> Iterator[str]:
     start, end = 0, len(line)
     while end - start > _WHOLE_LINE:
