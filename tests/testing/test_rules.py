@@ -16,6 +16,9 @@ USER, SECOND = {"role": "user", "content": "hi"}, {"role": "user", "content": "a
 CALLS = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
 
+TOLD = {"role": "system", "content": "be brief"}
+SET = {"role": "system", "content": [], "output_config": {"effort": "low"}}
+SAID = {"role": "assistant", "content": "I"}
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "f", "input": {}}]}
 USED = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "ok"}]}
 TWICE = {"role": "user", "content": USED["content"] * 2}
@@ -48,6 +51,22 @@ BROKEN = [
     ("anthropic", [USER, FORGED, USED], "Invalid `signature` in `thinking` block"),
     ("anthropic", [USER, {"role": "assistant", "content": "I"}], "must end with a user message"),
     ("anthropic", [{"role": "user", "content": []}], "must have non-empty content"),
+    (
+        "anthropic",
+        [TOLD, USER],
+        "messages.0: use the top-level 'system' parameter for the initial system prompt",
+    ),
+    ("anthropic", [USER, SAID, TOLD], "messages.2: role 'system' must follow a 'user' message"),
+    (
+        "anthropic",
+        [USER, TOLD, USER],
+        "messages.1: role 'system' must precede an 'assistant' message or end the array",
+    ),
+    (
+        "anthropic",
+        [USER, TOLD, TOLD],
+        "messages.1: role 'system' must precede an 'assistant' message or end the array",
+    ),
 ]
 """Histories that are to be repaired."""
 INVALID = [
@@ -107,6 +126,9 @@ async def test_the_words_mean_that_the_history_wants_repair(provider, protocol, 
         ("chat", [USER, CALLS, RESULT]),
         ("responses", [USER, CALLED, OUTPUT]),
         ("anthropic", [USER, USE, USED]),
+        ("anthropic", [USER, TOLD, SAID, USER, TOLD]),
+        ("anthropic", [USER, USE, USED, TOLD]),
+        ("anthropic", [SET, USER, SET, TOLD, SAID, SET, USER, SET]),
     ],
 )
 async def test_whole_conversations_pass(provider, protocol, messages):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from refold.model.dialect import Dialect
-from refold.model.message import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from refold.model.window import Fixed, Ttl
 
 _ANYTHING = msgspec.json.Decoder(msgspec.Raw)
@@ -33,6 +33,23 @@ def is_blank(part: Part) -> bool:
 def is_only_reasoning(message: Message) -> bool:
     parts = message.parts
     return bool(parts) and all(type(part) is Reasoning for part in parts)
+
+
+def is_directive(message: Message) -> bool:
+    """Is this a system or developer message without words, which only sets something at its provider?"""
+    return message.role in ("system", "developer") and is_opaque(message)
+
+
+def is_opaque(message: Message) -> bool:
+    return bool(message.parts) and all(type(part) is Opaque for part in message.parts)
+
+
+def takes_system(message: Message) -> bool:
+    """May a system message follow this one, where a dialect has a rule for that?"""
+    if message.role in ("user", "tool"):
+        return True
+    last = message.parts[-1] if message.role == "assistant" and message.parts else None
+    return type(last) is Opaque and last.kind.endswith("tool_result")
 
 
 def broken_arguments(call: ToolCall, *, as_object: bool) -> bool:

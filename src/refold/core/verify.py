@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.content import (
     broken_arguments,
@@ -20,9 +20,11 @@ from refold.core.content import (
     count_fixed_breakpoints,
     is_blank,
     is_call_id,
+    is_directive,
     is_empty,
     is_only_reasoning,
     misplaced_parts,
+    takes_system,
 )
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Opaque, Reasoning, Role, ToolCall, ToolResult
@@ -39,6 +41,7 @@ class Progress(Struct, frozen=True, gc=False):
     """Index of the message that began the latest reply."""
     last_user: int = -1
     last: Role | None = None
+    """Role of the last message; one that only sets something is passed over."""
     is_answered: bool = False
     """Results of the latest reply have begun to come in."""
     ends_opaque: bool = False
@@ -46,6 +49,8 @@ class Progress(Struct, frozen=True, gc=False):
     pending_reasoning: bool = False
     """The last message is nothing but reasoning and needs the rest of its reply."""
     breakpoints: int = 0
+    takes_system: bool = False
+    """A system message may follow, where the dialect has a rule for that."""
 
 
 START = Progress()
@@ -96,6 +101,8 @@ def step(
     """Fold one message in. `calls` is brought up to date on the way."""
     found: list[Violation] = []
     index, role = progress.size, message.role
+    if dialect.system_follows_user and is_directive(message):
+        return structs.replace(progress, size=index + 1), ()
     _check_shape(progress, message, dialect, found)
     batch, is_answered = progress.batch, progress.is_answered
     if role == "tool":
@@ -119,6 +126,7 @@ def step(
         bool(message.parts) and type(message.parts[-1]) is Opaque,
         dialect.spreads_calls and role == "assistant" and is_only_reasoning(message),
         progress.breakpoints + (count_breakpoints(message.parts) if dialect.max_breakpoints else 0),
+        dialect.system_follows_user and takes_system(message),
     )
     return state, tuple(found)
 
@@ -229,9 +237,12 @@ def _check_shape(progress: Progress, message: Message, dialect: Dialect, found: 
     if role not in dialect.roles:
         text = f"{dialect.name} has no role {role!r} in its messages"
         found.append(Violation("illegal_role", index, text, "send it as the system prompt"))
-    if dialect.starts_with_user and index == 0 and role != "user":
+    is_placed = dialect.system_follows_user and role == "system"
+    if dialect.system_follows_user:
+        _check_system(progress, role, found)
+    if dialect.starts_with_user and progress.last is None and role != "user" and not is_placed:
         text = "the first message must be the user's"
-        found.append(Violation("starts_without_user", 0, text, "put a user message first"))
+        found.append(Violation("starts_without_user", index, text, "put a user message first"))
     if progress.pending_reasoning and role != "assistant":
         found.append(_dangling(index - 1))
     if is_empty(message):
@@ -243,6 +254,17 @@ def _check_shape(progress: Progress, message: Message, dialect: Dialect, found: 
     for what, where in misplaced_parts(message, dialect):
         hint = f"put it {where}"
         found.append(Violation("misplaced_part", index, f"{what} must stand {where}", hint))
+
+
+def _check_system(progress: Progress, role: Role, found: list[Violation]) -> None:
+    if progress.last == "system" and role != "assistant":
+        text = "a system message must be the last one or stand before an assistant message"
+        hint = "move it behind the user message that follows it, or join two that stand in a row"
+        found.append(Violation("system_without_reply", progress.size - 1, text, hint))
+    if role == "system" and not progress.takes_system:
+        text = "a system message must follow a user message"
+        hint = "move it behind the next user message, or into the system prompt"
+        found.append(Violation("system_without_user", progress.size, text, hint))
 
 
 def _check_thinking(message: Message, index: int, found: list[Violation]) -> None:

@@ -35,6 +35,10 @@ class Dialect(Struct, frozen=True):
     """The assistant cannot have the last word: newer models refuse to go on from there."""
     refuses_blank_text: bool = False
     """A text block must hold a word, also beside other blocks."""
+    system_follows_user: bool = False
+    """A system message after the first message must follow a user message (tool results are the user's) or a reply that ends with
+    the result of a provider's own tool, and must be last or stand before an assistant message; two in a row are refused. One that
+    only sets something, without content, may stand anywhere."""
     media_in_results: bool = True
     """Tool results may hold images and files."""
     plain_call_ids: bool = False
@@ -74,6 +78,7 @@ ANTHROPIC = Dialect(
     signed_thinking=True,
     refuses_prefill=True,
     refuses_blank_text=True,
+    system_follows_user=True,
     plain_call_ids=True,
     max_body_bytes=32 * 1024 * 1024,
     max_breakpoints=4,

@@ -93,6 +93,8 @@ Rule: TypeAlias = Literal[
     "over_tokens",
     "split_results",
     "starts_without_user",
+    "system_without_reply",
+    "system_without_user",
     "too_many_breakpoints",
     "unanswered_call",
     "unsigned_thinking",

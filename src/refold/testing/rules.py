@@ -163,9 +163,12 @@ _ANTHROPIC: dict[Rule, str] = {
     "blank_text": "messages: text content blocks must contain non-whitespace text",
     "starts_without_user": 'messages: first message must use the "user" role',
     "ends_with_assistant": "This model does not support assistant message prefill. The conversation must end with a user message.",
+    "system_without_user": "messages.{index}: role 'system' must follow a 'user' message or an 'assistant' message ending in a server tool result; the directive-only form (content: [] with output_config) is accepted at any position",
+    "system_without_reply": "messages.{index}: role 'system' must precede an 'assistant' message or end the array; the directive-only form (content: [] with output_config) is accepted at any position",
     "illegal_role": "messages: Unexpected role. The Messages API accepts a top-level `system` parameter, not a role of that name in its messages.",
     "too_many_breakpoints": "A maximum of 4 blocks with cache_control may be provided. Found {marks}.",
 }  # fmt: skip
+_FIRST_SYSTEM = "messages.0: use the top-level 'system' parameter for the initial system prompt; the directive-only form (content: [] with output_config) is accepted at any position"
 _RESPONSES: dict[Rule, str] = {
     "unanswered_call": "No tool output found for function call {calls}.",
     "orphan_result": "No tool call found for function call output with call_id {results}.",
@@ -186,6 +189,8 @@ def _worded(violation: Violation, asked: Asked) -> str:
     request, index = asked.request, violation.index or 0
     template = _WORDS[request.dialect.name].get(violation.rule)
     place = index - len(asked.held) + request.offset
+    if violation.rule == "system_without_user" and place == 0:
+        return _FIRST_SYSTEM
     if template is None:
         return f"Invalid value for '{request.dialect.messages_key}[{place}]': {violation.message}."
     calls, results = _ids(asked.messages, index)

@@ -4,7 +4,8 @@ One idea: a block is a part, so the two lists match one to one, and a message of
 `tool` message here.
 
 The system prompt is no message on this wire but the value of the request's `system`: a string, or a list of text blocks.
-Instructions given later are messages of the role `system`. One that only sets something has no content; it is opaque.
+Instructions given later are messages of the role `system`. One that only sets something has no content, or an empty list; it is
+opaque.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from refold.model.errors import WireError
 from refold.model.message import Message, Opaque, Origin, Part, Text, ToolResult
 from refold.wire.anthropic_content import decode_block, encode_block
 from refold.wire.patch import Fields, Json, write_content
-from refold.wire.reading import each, read_content, read_said
+from refold.wire.reading import FIELDS, each, read, read_content, read_said
 
 _ROLES = ("user", "assistant", "system")
 
@@ -51,7 +52,7 @@ def _message(pair: tuple[Raw, _Item]) -> Message:
     if role not in _ROLES:
         hint = "use user, assistant or system; tool results are blocks"
         raise WireError("unknown role", place="role", hint=hint)
-    if content is None:
+    if content is None or (role == "system" and not content and _sets_something(raw)):
         if role != "system":
             raise WireError("is missing or null", place="content", hint="an empty list says nothing as well")
         return Message("system", (Opaque("system", raw=raw),), origin)
@@ -60,6 +61,11 @@ def _message(pair: tuple[Raw, _Item]) -> Message:
         answers = any(isinstance(part, ToolResult) for part in parts)
         return Message("tool" if answers else "user", parts, origin)
     return Message("assistant" if role == "assistant" else "system", parts, origin)
+
+
+def _sets_something(raw: Raw) -> bool:
+    """Does a message without content hold another field?"""
+    return bool(read(FIELDS, raw).keys() - {"role", "content"})
 
 
 def _parts(content: str | list[Raw], place: str) -> tuple[Part, ...]:

@@ -124,6 +124,9 @@ HISTORY = (
         "must end with a user message",
         "must start with a thinking block",
         "roles must alternate",
+        "role 'system' must follow a 'user' message",
+        "role 'system' must precede an 'assistant' message",
+        "use the top-level 'system' parameter for the initial",
     ),
     rule(
         "openai history",
