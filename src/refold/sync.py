@@ -86,12 +86,11 @@ class Conversation:
             WireError: a value is no message of this format.
         """
         dialect = self.memory.frame.fixed.dialect
-        for message in [read_message(value, dialect) for value in messages]:
-            if message.role in ("system", "developer") and not self.memory.folded.size:
-                self.memory.instruct(_with_prompt(self.memory.frame.fixed, message))
-                self.memory.secrecy.is_prompt_marked |= sensitive
-            else:
-                self.memory.add(message, sensitive=sensitive)
+        said = [read_message(value, dialect) for value in messages]
+        while said and said[0].role in ("system", "developer") and not self.memory.folded.size:
+            self.memory.instruct(_with_prompt(self.memory.frame.fixed, said.pop(0)))
+            self.memory.secrecy.is_prompt_marked |= sensitive
+        self.memory.add(*said, sensitive=sensitive)
 
     def context(self) -> dict[str, Any]:
         """The fields of the next request: its messages, system prompt and tools.

@@ -75,7 +75,7 @@ def test_a_secret_is_taken_out_wherever_it_was_copied_to():
     assert given.ledger.rules == ("Never write [secret] down.",)
     assert given.ledger.decisions == ("I decided to use [secret].",)
     assert given.previous == "It says [secret] there."
-    assert given.passages[0].message.text == "I decided to use [secret in #m1]."
+    assert given.passages[1].message.text == "I decided to use [secret in #m1]."
     assert "hunter2222" not in str(given)
 
 

@@ -22,6 +22,7 @@ from refold.core.content import count_fixed_breakpoints
 from refold.core.policy import Policy
 from refold.core.stages.shown import handle_of
 from refold.core.summary.pieces import head
+from refold.core.system_messages import is_instruction
 from refold.core.verify import verify, verify_window
 from refold.core.view import View
 from refold.model.dialect import Dialect
@@ -43,6 +44,10 @@ class Lead(Struct, frozen=True):
     messages: tuple[Message, ...] = ()
     block: str = ""
     tokens: int = 0
+
+    @property
+    def ends_with_user(self) -> bool:
+        return bool(self.messages) and self.messages[-1].role == "user"
 
 
 NO_LEAD = Lead()
@@ -117,14 +122,20 @@ def summary_handle(number: int) -> str:
 def assemble(fixed: Fixed, messages: tuple[Message, ...], lead: Lead = NO_LEAD) -> Window:
     """System and tools as the client sent them, then summaries, then messages."""
     before = lead.messages
-    if not before and messages and needs_bridge(messages[0]):
-        before = (user(BRIDGE),)
+    if messages and needs_bridge(messages[0], fixed.dialect, lead):
+        before = (*before, user(BRIDGE))
     return Window(fixed, messages, before, lead.block)
 
 
-def needs_bridge(first: Message) -> bool:
-    """Some servers of every format want the user to speak first; later instructions may stand before that."""
-    return first.role in ("assistant", "tool")
+def needs_bridge(first: Message, dialect: Dialect, lead: Lead = NO_LEAD) -> bool:
+    """Must a user message be put before the first one?
+
+    Some servers of every format want the user to speak first. Later instructions may stand before that, unless the dialect wants
+    every system message behind one of the user's.
+    """
+    if dialect.system_follows_user and is_instruction(first):
+        return not lead.ends_with_user
+    return not lead.messages and first.role in ("assistant", "tool")
 
 
 def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
@@ -137,8 +148,16 @@ def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
     if any(found.rule == "too_many_breakpoints" for found in own):
         return verify_window(window)
     if before:
-        own = tuple(_moved(found, len(before)) for found in own if found.rule != "starts_without_user")
+        follows_user = before[-1].role == "user"
+        own = tuple(_moved(found, len(before)) for found in own if not _is_solved(found, follows_user))
     return (*verify(before, window.fixed.dialect), *own)
+
+
+def _is_solved(found: Violation, follows_user: bool) -> bool:
+    """Does what stands before the messages make it right?"""
+    if found.rule == "starts_without_user":
+        return True
+    return follows_user and found.rule == "system_without_user" and found.index == 0
 
 
 def _moved(found: Violation, by: int) -> Violation:

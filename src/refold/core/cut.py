@@ -68,6 +68,8 @@ def is_pair_safe(view: View, cut: int) -> bool:
     if cut <= 0 or cut >= len(view):
         return cut <= 0 or not view.progress.open_calls
     role = view[cut].message.role
+    if role == "system" and view.dialect.system_follows_user:
+        return False  # it belongs to the message that it follows
     if role == "user":
         return not view.is_spanned(cut)
     splits_reply = view.dialect.spreads_calls and role == view[cut - 1].message.role == "assistant"

@@ -48,21 +48,31 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     told = _told(previous, room, folded) if previous else ""
     pins = _pins(request, folded, frame, int((room - counter.text(told)) * PINNED_SHARE))
     pins = "\n".join(part for part in (pins, told) if part)
+    start = previous.last if previous and known else request.first
     found = digest(
         folded.facts,
-        first=previous.last if previous and known else request.first,
+        first=start,
         last=request.last,
         budget=min(MAX_DIGEST, max(0, room - counter.text(f"{pins}\n"))),
         window=frame.budget.window,
         counter=counter,
         sight=_sight(folded, request.kept, (*_system(frame), pins)),
-        previous=Digest(reserve=previous.reserve if previous else ()),
+        previous=Digest(
+            reserve=(*(previous.reserve if previous else ()), *_left_over(request, folded, start))
+        ),
         turn_from=request.turn_from,
     )
     text = "\n".join(part for part in (pins, found.text) if part)
     first = request.first if is_own else 0
     made = _summary(text, first, request, folded, frame, found.reserve)
     return structs.replace(made, carried=_carried(previous) if previous else "")
+
+
+def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[int]:
+    """Numbers of the pieces of messages that leave only now, though an earlier summary ended after them: they were in sight then."""
+    for item in request.leaving:
+        if item.seq < start:
+            yield from (piece.number for piece in folded.facts.pieces(item.seq, item.seq + 1))
 
 
 def _carried(previous: Summary) -> str:

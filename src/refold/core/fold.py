@@ -7,7 +7,7 @@ the prefix of the bytes that leave next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import chain, count
 
@@ -18,6 +18,7 @@ from refold.core.stages.shown import Item, Shown
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
 from refold.core.summary.long_texts import MAX_LEDGER, with_ends
+from refold.core.system_messages import joined, legal_order
 from refold.core.thoughts import has_thoughts, thoughtless
 from refold.core.turns import starts_turn
 from refold.core.view import Entry, View
@@ -172,15 +173,25 @@ class Folded(Struct, frozen=True, dict=True):
 
     def show(self, items: Sequence[Item]) -> Folded:
         """The same branch shown another way. A thought is bound to all that was said before it, so those that are signed leave
-        whole; only a turn that is still at work needs its own.
+        whole; only a turn that is still at work needs its own. System messages are put where they may stand.
         """
         view = self.shown
+        items = self._placed(items)
         if view.dialect.signed_thinking:
             items = thoughtless(items, self.seq_at_work, view.counter)
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
             (item.message for item in items), (item.tokens for item in items)
         )
         return structs.replace(self, shown=shown, edited=tuple(item.seq for item in items), base=self.size)
+
+    def _placed(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The items with system messages where the dialect allows them."""
+        view, messages = self.shown, [item.message for item in items]
+        order = legal_order(messages, view.dialect, follows_user=self.lead.ends_with_user)
+        return [
+            items[group[-1]] if len(group) == 1 else _joined(items, group, view.counter.message)
+            for group in order
+        ]
 
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
         """The same messages after other summaries, of which the last is new and gets its number."""
@@ -219,3 +230,9 @@ class Folded(Struct, frozen=True, dict=True):
     def tokens(self) -> int:
         """What summaries and messages take."""
         return self.lead.tokens + self.shown.tokens.tokens
+
+
+def _joined(items: Sequence[Item], group: tuple[int, ...], count: Callable[[Message], int]) -> Item:
+    """System messages that would stand in a row, as one."""
+    message = joined([item.message for item in items], group)
+    return Item(message, items[group[-1]].seq, count(message))

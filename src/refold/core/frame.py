@@ -15,6 +15,7 @@ from refold.core.fold import Folded
 from refold.core.measure import FixedCost
 from refold.core.policy import Policy
 from refold.core.stages.shown import Room
+from refold.core.system_messages import is_setting, newest_instruction
 from refold.model.budget import Budget, Share
 from refold.model.trigger import Moment
 from refold.model.window import Fixed
@@ -57,7 +58,7 @@ class Now(Struct, frozen=True):
 def size_of(folded: Folded, frame: Frame) -> int:
     """What instructions, summaries and messages take, as we count."""
     view = folded.shown
-    is_bridged = not folded.lead.messages and len(view) > 0 and needs_bridge(view[0].message)
+    is_bridged = len(view) > 0 and needs_bridge(view[0].message, view.dialect, folded.lead)
     return frame.cost.total.tokens + folded.tokens + (frame.bridge if is_bridged else 0)
 
 
@@ -75,9 +76,13 @@ def fits(folded: Folded, frame: Frame, now: Now) -> bool:
 def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     """What stages may fill with messages."""
     view, instructions = folded.shown, frame.cost.total.tokens
+    newest = newest_instruction(folded.items.items)
     before = folded.lead.tokens or frame.bridge
+    if newest is not None and folded.lead.tokens and view.dialect.system_follows_user:
+        before += frame.bridge  # it may have to stand first
+    pinned = folded.pinned | {item.seq for item in folded.items.items if is_setting(item.message)}
     free = limit_for(frame, now) - instructions - before
-    return Room(max(0, free), instructions + before, view.counter, view.dialect, folded.pinned)
+    return Room(max(0, free), instructions + before, view.counter, view.dialect, pinned, newest=newest)
 
 
 def effective_for(frame: Frame, now: Now) -> int:

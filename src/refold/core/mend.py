@@ -13,13 +13,18 @@ from refold.core.thoughts import thoughtless
 
 _SET_RIGHT = ("starts_without_user", "too_many_breakpoints")
 """A bridge helps the one; of too many breakpoints the oldest are left out."""
+_SET_RIGHT_FIRST = "system_without_user"
+"""Of the first message: a summary or a bridge stands before it."""
 REASON = "the messages broke a rule of their format"
 VOID = "the provider no longer takes the thoughts that it signed"
 
 
 def is_broken(folded: Folded) -> bool:
     """Is anything wrong with the messages shown that assembling a window does not set right?"""
-    return any(found.rule not in _SET_RIGHT for found in folded.shown.violations())
+    return any(
+        found.rule not in _SET_RIGHT and (found.rule, found.index) != (_SET_RIGHT_FIRST, 0)
+        for found in folded.shown.violations()
+    )
 
 
 def forget_thoughts(folded: Folded) -> tuple[Folded, tuple[Edit, ...]]:
@@ -40,7 +45,13 @@ def mend(folded: Folded, *, as_request: bool = False) -> tuple[Folded, tuple[Edi
     """What is shown, with calls and results made whole. As a request, calls that still wait for a result go as well."""
     items, view = folded.items.items, folded.shown
     messages = [item.message for item in items]
-    found = repair(messages, view.dialect, as_request=as_request, continues=view.continues)
+    found = repair(
+        messages,
+        view.dialect,
+        as_request=as_request,
+        continues=view.continues,
+        follows_user=folded.lead.ends_with_user,
+    )
     count = view.counter.message
     pairs = zip(found.messages, found.origins, strict=True)
     kept = [Item(message, items[at].seq, count(message)) for message, at in pairs]

@@ -22,6 +22,7 @@ from refold.core.content import (
     split_items,
 )
 from refold.core.matching import Matched, Slot, match_results
+from refold.core.system_messages import joined, legal_order
 from refold.core.verify import verify
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Part, Reasoning, ToolCall, ToolResult
@@ -63,13 +64,19 @@ _Placed: TypeAlias = tuple[int, Message]
 
 
 def repair(
-    messages: Sequence[Message], dialect: Dialect, *, as_request: bool = False, continues: bool = False
+    messages: Sequence[Message],
+    dialect: Dialect,
+    *,
+    as_request: bool = False,
+    continues: bool = False,
+    follows_user: bool = False,
 ) -> Repair:
-    """Make calls and results whole for a dialect; repairing twice changes nothing more.
+    """Make calls and results whole for a dialect, and put system messages where they may stand; repairing twice changes nothing more.
 
     Calls at the very end that wait for their results stay, unless the list is a request about to be sent. With
     `continues` the provider holds earlier messages, and results may answer calls of those. Where a reply is spread over
-    items, a list that begins in the middle of one cannot be told from a whole one: cut with `cut.pair_safe`.
+    items, a list that begins in the middle of one cannot be told from a whole one: cut with `cut.pair_safe`. `follows_user` says that
+    a user message will stand before the list.
     """
     if not verify(messages, dialect, as_request=as_request, continues=continues):
         return Repair(tuple(messages), origins=tuple(range(len(messages))))
@@ -78,7 +85,10 @@ def repair(
     rebuilt = _Rebuild(
         [message for _, message in placed], dialect, as_request=as_request, continues=continues
     )
-    found = rebuilt.messages()
+    whole = rebuilt.messages()
+    spoken = [message for _, message in whole]
+    order = legal_order(spoken, dialect, follows_user=follows_user)
+    found = [(whole[group[-1]][0], joined(spoken, group)) for group in order]
     kept = tuple(message for _, message in found)
     removed = [structs.replace(gone, index=placed[gone.index][0]) for gone in rebuilt.removed]
     in_order = sorted([*misfits, *removed], key=lambda gone: gone.index)

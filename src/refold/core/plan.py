@@ -32,6 +32,7 @@ from refold.core.reasons import reason_to_act, reason_to_reduce
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.shown import Edit, Item, Room
 from refold.core.summary.checks import check_summary
+from refold.core.system_messages import holds_more, is_setting, newest_instruction
 from refold.core.triggers import message_limit
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
@@ -61,6 +62,12 @@ class SummaryRequest(Struct, frozen=True):
     """What the summary may take in the window, the words around it included."""
     turn_from: int | None = None
     """Where a turn is split: the number of the message that began it."""
+
+    @property
+    def leaving(self) -> tuple[Item, ...]:
+        """Those of the items that are shown no more."""
+        kept = {item.seq for item in self.kept}
+        return tuple(item for item in self.items if item.seq not in kept)
 
 
 class Plan(Struct, frozen=True):
@@ -147,7 +154,7 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     summaries = (*earlier, summary)
     view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)
     lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed.system)
-    folded = shown.show(kept).lead_by(summaries, lead)
+    folded = shown.lead_by(summaries, lead).show(kept)
     verdicts = check_summary(summary.text, tokens=folded.tokens, source_tokens=shown.tokens)
     failed = next((verdict for verdict in verdicts if not verdict.passed), None)
     if failed and fits(shown, frame, now):
@@ -191,7 +198,7 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     if not items:
         return None
     at = _cut(folded, frame, now, effective)
-    last = items[at].seq if at < len(items) else folded.size
+    last = _number_at(items, at, folded.size)
     kept = _kept(folded, last, effective)
     if len(kept) == len(items):
         return None
@@ -211,26 +218,43 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
 def _cut(folded: Folded, frame: Frame, now: Now, effective: int) -> int:
     """The index of the first message that stays."""
     if now.cut is not None:
-        return sum(item.seq < now.cut for item in folded.items.items)
+        items, wanted = folded.items.items, now.cut
+        return next((index for index, item in enumerate(items) if item.seq >= wanted), len(items))
     is_full = not fits(folded, frame, now)
     budget, moment = frame.budget, now.moment
     return cut_at(folded, frame.policy, budget, effective, moment, is_full=is_full, keep=now.keep)
 
 
+def _number_at(items: tuple[Item, ...], at: int, size: int) -> int:
+    """The number from which messages stay, where those before the index `at` leave. A system message that was moved has a lower
+    number than the messages before it, and says nothing about that.
+    """
+    highest = max((item.seq for item in items[:at]), default=-1)
+    return next((item.seq for item in items[at:] if item.seq > highest), size)
+
+
 def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
-    """What stays when the messages numbered below `last` leave: the others, instructions given on the way, and the
-    question that is being answered.
+    """What stays when the messages numbered below `last` leave: the others, the question that is being answered, the newest
+    instruction given on the way, and what was set at the provider.
     """
     items = folded.items.items
     question = None if folded.is_turn_over or not items else items[folded.active]
     if question and (question.message.role != "user" or question.tokens > exact(QUESTION_SHARE) * effective):
         question = None
-    return tuple(item for item in items if item.seq >= last or item is question or _is_instruction(item))
+    newest = newest_instruction(items)
+    return tuple(
+        _alone(folded, item) if item.seq == newest else item
+        for item in items
+        if item.seq >= last or item is question or item.seq == newest or is_setting(item.message)
+    )
 
 
-def _is_instruction(item: Item) -> bool:
-    """Later system and developer messages are rules for everything after them: they stay where they are."""
-    return item.message.role in ("system", "developer")
+def _alone(folded: Folded, item: Item) -> Item:
+    """The newest instruction without the words of older ones that had to be joined with it; those fold now."""
+    original = folded.original(item.seq) if item.seq >= folded.origin else None
+    if original is None or not holds_more(item.message, original.message):
+        return item
+    return Item(original.message, item.seq, original.tokens)
 
 
 def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int) -> int:

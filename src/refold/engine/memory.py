@@ -29,6 +29,7 @@ from refold.core.policy import Policy
 from refold.core.reasons import with_digests
 from refold.core.stages.shown import Edit
 from refold.core.summary.search import find
+from refold.core.system_messages import is_instruction, moved_edits
 from refold.core.thoughts import is_void, thought_edits
 from refold.core.view import View
 from refold.engine.bill import Bill
@@ -41,7 +42,7 @@ from refold.engine.secrecy import Secrecy
 from refold.engine.telling import Telling
 from refold.model.budget import Budget
 from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent
-from refold.model.message import Message, Part
+from refold.model.message import Message, Part, Role
 from refold.model.overflow import Overflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
@@ -96,7 +97,8 @@ class Memory:
             elif message.role == "user":
                 self.limits.turn()
             self._show_next(self.secrecy.take(self.folded, message, is_marked=sensitive, later=at < last))
-            if at >= last:
+            is_followed = at + 1 < len(messages) and is_instruction(messages[at + 1])
+            if at >= last and not is_followed:  # an instruction belongs to the message that it comes with
                 self._look_around(message)
 
     def answered(self) -> None:
@@ -122,13 +124,18 @@ class Memory:
             DoesNotFit: nothing more can be taken away, and it is still too much.
             InvalidWindow: the messages break a rule of the dialect.
         """
-        last = self.folded.branch.last
-        if last is not None and last.message.role == "user":
+        if self._spoke_last() == "user":
             self._act("turn_start")
         done, planned = len(self.receipts), self._act("before_call")
         if len(self.receipts) > done and "before_call" in self.frame.policy.reduce_at:
             planned = self._act("before_call")  # a new summary leaves less room for what the stages have left
         return self._send(planned)
+
+    def _spoke_last(self) -> Role | None:
+        """Whose the last message is; what the system says after it belongs to it."""
+        branch = self.folded.branch
+        said = (branch[at].message for at in range(len(branch) - 1, -1, -1))
+        return next((message.role for message in said if not is_instruction(message)), None)
 
     def record(self, usage: Usage | None) -> None:
         """Take in what the provider reported for the last window."""
@@ -286,7 +293,7 @@ class Memory:
         if message.role == "assistant":
             if policy.deferred or not is_waiting:
                 self._act("after_call")
-        elif policy.prepares and not is_waiting:
+        elif policy.prepares and not is_waiting and self._spoke_last() != "assistant":
             self._act("before_call")
 
     def _act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
@@ -362,6 +369,8 @@ class Memory:
         before = self.folded
         if before.shown.dialect.signed_thinking and not raw:
             edits = (*edits, *thought_edits(before.items.items, after.items.items, edits))
+        if before.shown.dialect.system_follows_user and not raw:
+            edits = (*edits, *moved_edits(before.items.items, after.items.items))
         grown = after.whole - before.whole
         reason = with_digests(reason, summary.digested if summary else 0)
         receipt = Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary)

@@ -97,8 +97,19 @@ def task_of(
 
 
 def _told_of(folded: Folded, request: SummaryRequest, start: int) -> dict[int, Message]:
-    """What the summary stands for, by number: the originals, and of an earlier session that goes on, what is shown of it."""
-    earlier = {item.seq: item.message for item in request.items if start <= item.seq < folded.origin}
+    """What the summary stands for, by number: the originals, and what was shown of others: messages of an earlier session that
+    goes on, and those that stayed in sight when an earlier summary took the messages around them.
+    """
+    earlier = {
+        item.seq: item.message
+        for item in request.items
+        if item.seq < folded.origin and (item.seq >= start or item in request.leaving)
+    }
+    earlier |= {
+        item.seq: folded.original(item.seq).message
+        for item in request.leaving
+        if folded.origin <= item.seq < start
+    }
     first = max(start, folded.origin)
     return {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
 

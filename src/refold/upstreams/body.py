@@ -76,7 +76,7 @@ def _raw(value: object) -> Raw:
 def _messages(ask: Ask, dialect: Dialect) -> tuple[Message, ...]:
     translated = translate_messages(ask.messages, dialect)
     sound = repair(translated, dialect, as_request=True).messages
-    is_bridged = dialect.starts_with_user and sound and needs_bridge(sound[0])
+    is_bridged = dialect.starts_with_user and sound and needs_bridge(sound[0], dialect)
     return (user(BRIDGE), *sound) if is_bridged else sound
 
 

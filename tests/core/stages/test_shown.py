@@ -1,6 +1,7 @@
 import re
 
 import pytest
+from msgspec import structs
 
 from refold.core.stages.shown import HANDLE_PATTERN, handle_of, is_stub, part_handle, part_of, removed
 from refold.model.message import Message, Reasoning, Text, ToolCall, user
@@ -33,10 +34,10 @@ def test_a_stub_ends_in_its_handle():
     assert not is_stub("see #m4", "#m4")
 
 
-def test_later_system_messages_are_never_touched():
-    shown = show_all(talk("u s a"))
-    room = room_for(100, pinned=[2])
-    assert [room.may_touch(shown, index) for index in range(3)] == [True, False, False]
+def test_what_is_pinned_and_the_newest_instruction_are_not_touched():
+    shown = show_all(talk("s u s a"))
+    room = structs.replace(room_for(100, pinned=[3]), newest=2)
+    assert [room.may_touch(shown, index) for index in range(4)] == [True, True, False, False]
 
 
 def test_taking_items_away_moves_what_is_protected():

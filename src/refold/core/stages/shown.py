@@ -71,6 +71,8 @@ class Room(Struct, frozen=True):
     """Numbers of messages that no stage may touch."""
     is_due: bool = False
     """Messages are about to be summarised: what a stage spares until then it no longer does."""
+    newest: int | None = None
+    """Number of the newest system or developer message: it holds the rules for everything after it."""
 
     def pressure(self, shown: Shown) -> Fraction:
         """How full the window is, instructions included."""
@@ -78,8 +80,8 @@ class Room(Struct, frozen=True):
         return Fraction(shown.tokens + self.instructions, whole) if whole > 0 else Fraction(10)
 
     def is_pinned(self, item: Item) -> bool:
-        """Later system and developer messages are rules for everything after them: they stay as they are."""
-        return item.seq in self.pinned or item.message.role in ("system", "developer")
+        """Must the item stay as it is? What a person pinned must, and the newest instruction."""
+        return item.seq in self.pinned or item.seq == self.newest
 
     def may_touch(self, shown: Shown, index: int) -> bool:
         return index < shown.protected and not self.is_pinned(shown.items[index])

@@ -1,10 +1,10 @@
 """Emergency squeeze: the room is divided over all messages, and everything is cut to fit.
 
 One idea: when nothing else fits, a little of everything is better than an error. This is the emergency: it cuts inside the
-active turn as well. What is pinned and the assistant's thinking stay whole; the user's newest message may take half of the
-room and is the last to shrink further, since it is what has to be answered. Sizes shrink until all fits or nothing may get
-smaller; then media are described instead of shown, and if that does not help the result says that it cannot fit, and trying
-again changes nothing.
+active turn as well. What is pinned and the assistant's thinking stay whole. The newest instruction and the user's newest message
+may take half of the room each and shrink further only after everything else, in this order: the message is what has to be
+answered. Sizes shrink until all fits or nothing may get smaller; then media are described instead of shown, and if that does not
+help the result says that it cannot fit, and trying again changes nothing.
 """
 
 from __future__ import annotations
@@ -26,27 +26,32 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
     def apply(self, shown: Shown, room: Room) -> StageResult:
         if shown.tokens <= room.tokens:
             return StageResult.skipped(shown, "everything fits")
-        pieces = [piece for piece in find_pieces(shown) if not room.is_pinned(piece.item)]
-        asked = _newest_user(shown)
-        limit = max(self.floor, 4 * room.tokens // max(1, len(shown.items)))
-        limit_asked = max(self.floor, 2 * room.tokens)
+        pieces = [piece for piece in find_pieces(shown) if piece.item.seq not in room.pinned]
+        limits = self._limits(shown, room)
         while True:
-            result = self._cut(shown, room, pieces, asked, limit, limit_asked)
+            result = self._cut(shown, room, pieces, limits)
             if result.shown.tokens <= room.tokens:
                 return result
-            if limit == limit_asked == self.floor:
+            larger = [number for number, limit in limits.items() if limit > self.floor]
+            if not larger:
                 return _without_media(shown, result, room)
-            if limit > self.floor:
-                limit = max(self.floor, limit * 3 // 4)
-            else:
-                limit_asked = max(self.floor, limit_asked * 3 // 4)
+            limits[larger[0]] = max(self.floor, limits[larger[0]] * 3 // 4)
+
+    def _limits(self, shown: Shown, room: Room) -> dict[int | None, int]:
+        """Characters for each part, by the number of its message and under None for all others, in the order in which they shrink."""
+        limits: dict[int | None, int] = {None: max(self.floor, 4 * room.tokens // max(1, len(shown.items)))}
+        return limits | {
+            number: max(self.floor, 2 * room.tokens)
+            for number in (room.newest, _newest_user(shown))
+            if number is not None
+        }
 
     def _cut(
-        self, shown: Shown, room: Room, pieces: list[Piece], asked: int, limit: int, limit_asked: int
+        self, shown: Shown, room: Room, pieces: list[Piece], limits: dict[int | None, int]
     ) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
         for piece in pieces:
-            cut = cut_piece(piece, limit_asked if piece.index == asked else limit, self.mark)
+            cut = cut_piece(piece, limits.get(piece.item.seq, limits[None]), self.mark)
             if cut is not piece.part:
                 parts[piece.index, piece.place] = cut
         return changed("squeeze", shown, rebuilt(shown, parts), room, lambda _: "nothing else fits")
@@ -68,6 +73,7 @@ def _without_media(shown: Shown, cut: StageResult, room: Room) -> StageResult:
     return structs.replace(result, reason=text)
 
 
-def _newest_user(shown: Shown) -> int:
-    indices = range(len(shown.items) - 1, -1, -1)
-    return next((index for index in indices if shown.items[index].message.role == "user"), -1)
+def _newest_user(shown: Shown) -> int | None:
+    """The number of the user's newest message."""
+    said = (item.seq for item in reversed(shown.items) if item.message.role == "user")
+    return next(said, None)

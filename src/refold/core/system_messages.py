@@ -1,0 +1,126 @@
+"""System and developer messages in the middle of a conversation: which of them stay, and where they may stand.
+
+The newest one stays word for word, because it may hold rules for everything after it. Older ones are history: a fold takes them away
+like any other message, and the summary covers them. Those that set something at their provider, such as a tool or an effort, stay,
+since no text can do that for them.
+
+One dialect takes a system message only after a user message, and only as the last one or before an assistant message. Where the
+messages around one are gone, it moves to the next place that is legal; two that meet there become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from refold.core.content import is_directive, takes_system
+from refold.core.stages.shown import Edit, Item, handle_of
+from refold.model.dialect import Dialect
+from refold.model.message import Message, Opaque
+
+MOVED = "a system message may stand only behind a user message"
+_ROLES = ("system", "developer")
+
+
+def is_instruction(message: Message) -> bool:
+    """Is this a system or developer message that says something?"""
+    return message.role in _ROLES and not is_directive(message)
+
+
+def is_setting(message: Message) -> bool:
+    """Is this a system or developer message that sets something at its provider, with or without words beside it?"""
+    return message.role in _ROLES and any(type(part) is Opaque for part in message.parts)
+
+
+def newest_instruction(items: Iterable[Item]) -> int | None:
+    """The number of the newest system or developer message that says something."""
+    return max((item.seq for item in items if is_instruction(item.message)), default=None)
+
+
+def legal_order(
+    messages: Sequence[Message], dialect: Dialect, *, follows_user: bool
+) -> list[tuple[int, ...]]:
+    """Where each message stands: the indices of the messages in their new order, those of system messages that become one together.
+
+    `follows_user` says that what stands before the messages ends with one of the user's. Where there is no legal place at all, a
+    system message stands first, and a user message has to be put before it.
+    """
+    as_they_are: list[tuple[int, ...]] = [(index,) for index in range(len(messages))]
+    if not dialect.system_follows_user or not any(map(is_instruction, messages)):
+        return as_they_are
+    if not _is_misplaced(messages, follows_user=follows_user):
+        return as_they_are
+    order: list[tuple[int, ...]] = []
+    waiting: tuple[int, ...] = ()
+    is_open = follows_user
+    for index, message in enumerate(messages):
+        if is_instruction(message):
+            waiting = (*waiting, index)
+            continue
+        if waiting and is_open and message.role == "assistant":
+            order.append(waiting)
+            waiting = ()
+        order.append((index,))
+        if not is_directive(message):
+            is_open = takes_system(message)
+    if waiting and is_open:
+        order.append(waiting)
+    elif waiting:
+        _put_back(order, waiting, messages)
+    return order
+
+
+def _put_back(order: list[tuple[int, ...]], waiting: tuple[int, ...], messages: Sequence[Message]) -> None:
+    """Put system messages for which no place comes any more at the last place before."""
+    for place in range(len(order) - 1, -1, -1):
+        message = messages[order[place][0]]
+        if is_instruction(message):
+            order[place] = (*order[place], *waiting)
+            return
+        if takes_system(message):
+            order.insert(place + 1, waiting)
+            return
+    order.insert(0, waiting)
+
+
+def _is_misplaced(messages: Sequence[Message], *, follows_user: bool) -> bool:
+    is_open, is_unanswered = follows_user, False
+    for message in messages:
+        if is_directive(message):
+            continue
+        is_system = is_instruction(message)
+        if (is_system and not is_open) or (is_unanswered and message.role != "assistant"):
+            return True
+        is_open, is_unanswered = takes_system(message), is_system
+    return False
+
+
+def joined(messages: Sequence[Message], group: tuple[int, ...]) -> Message:
+    """The message of a group of indices: itself, or the newest of several with the words of all of them."""
+    newest = messages[group[-1]]
+    if len(group) == 1:
+        return newest
+    return newest.with_parts(tuple(part for index in group for part in messages[index].parts))
+
+
+def holds_more(message: Message, original: Message) -> bool:
+    """Was something joined with the original?"""
+    more = len(message.parts) - len(original.parts)
+    return more > 0 and message.parts[more:] == original.parts
+
+
+def moved_edits(before: Sequence[Item], after: Sequence[Item]) -> tuple[Edit, ...]:
+    """An edit for every system message that stands behind a later message now and did not before."""
+    known = {item.seq for item in _displaced(before)}
+    return tuple(
+        Edit("place", item.seq, item.tokens, item.tokens, MOVED, handle_of(item.seq))
+        for item in _displaced(after)
+        if item.seq not in known
+    )
+
+
+def _displaced(items: Sequence[Item]) -> Iterable[Item]:
+    newest = -1
+    for item in items:
+        if item.seq < newest and item.message.role in _ROLES:
+            yield item
+        newest = max(newest, item.seq)
