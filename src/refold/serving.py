@@ -29,6 +29,7 @@ from refold.local.serving import WINDOW
 from refold.model.errors import ConfigError, MissingExtra, RefoldError
 from refold.model.mask import mask_model, mask_url, mask_variable
 from refold.model.message import DialectName
+from refold.text_work import is_text_worked_on
 
 if TYPE_CHECKING:
     from refold.gateway.app import Gateway
@@ -70,6 +71,10 @@ def serve(flags: Layer) -> int:
     with _embedded(resolved) as local:
         teller = _Teller(resolved, local)
         run(resolved, teller, local=local.target if local else None)
+    if is_text_worked_on():
+        # Everything is closed, and nobody waits for those threads.
+        logging.shutdown()
+        os._exit(0)
     return 0
 
 

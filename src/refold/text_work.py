@@ -23,6 +23,7 @@ from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 
@@ -61,10 +62,13 @@ def _do(job: _Job) -> None:
     if job.outcome.cancelled():
         return
     result, error = None, None  # type: tuple[Any, BaseException | None]
+    _at_work.add(threading.get_ident())
     try:
         result = job.work()
     except BaseException as raised:  # noqa: BLE001  # whoever waits is told
         error = raised
+    finally:
+        _at_work.discard(threading.get_ident())
     with suppress(RuntimeError):  # the event loop was closed meanwhile: nobody waits
         job.loop.call_soon_threadsafe(_tell, job.outcome, result, error)
     error = None  # its traceback holds this frame, and with it the text
@@ -80,8 +84,12 @@ def _tell(outcome: asyncio.Future[Any], result: object, error: BaseException | N
 
 
 _workers: _Workers | None = None
+_at_work: set[int] = set()
+"""Threads that are doing a job."""
 _under_way: set[asyncio.Future[Any]] = set()
 """Outcomes that somebody waits for."""
+_ending: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+"""Event loops in which nobody waits for text work any more."""
 
 
 def _forget_workers() -> None:
@@ -89,6 +97,7 @@ def _forget_workers() -> None:
     global _workers  # noqa: PLW0603
     _workers = None
     _under_way.clear()
+    _at_work.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -143,15 +152,26 @@ def _begin(function: Callable[..., T], args: tuple[Any, ...]) -> asyncio.Future[
         _workers = _Workers()
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
+    if loop in _ending:
+        outcome.cancel()
+        return outcome
     _under_way.add(outcome)
     _workers.put(_Job(partial(copy_context().run, function, *args), outcome, loop))
     return outcome
 
 
 def abandon_text_work() -> None:
-    """Cancel everybody in the running event loop who waits for text work, because the program ends. The threads are not stopped:
-    what they work on must not be used any more.
+    """Cancel everybody in the running event loop who waits for text work or asks for more of it, because the program ends. The threads
+    are not stopped: what they work on must not be used any more.
     """
     loop = asyncio.get_running_loop()
+    _ending.add(loop)
     for outcome in [one for one in _under_way if one.get_loop() is loop]:
         outcome.cancel()
+
+
+def is_text_worked_on() -> bool:
+    """Is any thread at work? A program that ends then should do so by `os._exit`: the interpreter stops daemon threads wherever they
+    are when it is torn down, and code that is not Python may not survive that.
+    """
+    return bool(_at_work)

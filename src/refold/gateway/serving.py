@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
@@ -27,6 +28,7 @@ from refold.gateway.targets import Target, Targets, open_targets, with_local
 from refold.gateway.ticket import KEEP_S
 from refold.model.errors import ConfigError, MissingExtra, StoreError
 from refold.store.place import open_store
+from refold.text_work import abandon_text_work
 
 UNREAD_BYTES = 256 * 1024
 """Of an answer that the system keeps for a client that does not read: it would keep 4 MB, and all that it takes is read along and
@@ -35,6 +37,9 @@ GRACE_S = 10
 """How long answers that are on their way may take once the gateway is told to stop."""
 
 
+SWITCH_S = 0.001
+"""After how long a thread that works on a long text makes room for the event loop, which waits for it several times in a request: with
+Python's own 5 ms a small request beside a large one takes half as long again."""
 HOUR_S = 3_600.0
 """How often what is past its time is deleted, and what was left behind is seen to."""
 
@@ -114,7 +119,11 @@ async def serve(
         with _listening(server.host, server.port) as listening:
             host, port = listening.getsockname()[:2]  # it answers from now on
             tell(f"http://{f'[{host}]' if ':' in host else host}:{port}", opened.gateway)
-            await running.serve(sockets=[listening])
+            try:
+                await running.serve(sockets=[listening])
+            finally:
+                # Whoever still waits for a thread had GRACE_S for it; nothing was stored of what it is at work on.
+                abandon_text_work()
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -140,6 +149,7 @@ def _words(error: OSError) -> str:
 
 def run(resolved: Resolved, tell: Callable[[str, Gateway], None], *, local: Target | None = None) -> None:
     """Serve in a loop of its own, the fastest there is."""
+    sys.setswitchinterval(SWITCH_S)
     try:
         import uvloop
     except ImportError:

@@ -36,7 +36,8 @@ class Program:
         self.out, self.err = bytearray(), bytearray()
 
     async def start(self, failpoint: str = "") -> Self:
-        environ = {**self._environ, "REFOLD_FAILPOINT": failpoint, "PYTHONPATH": str(ROOT)}
+        path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+        environ = {**self._environ, "REFOLD_FAILPOINT": failpoint, "PYTHONPATH": path}
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
