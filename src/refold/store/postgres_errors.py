@@ -18,6 +18,7 @@ RULE: Final = "RF001"
 """The code under which our triggers refuse a change."""
 
 _AGAIN = "try again"
+_ESCAPES = "in a password %40 is written for @, %2F for /, %3F for ?"
 _REASONS: Final[tuple[tuple[type[psycopg.Error], str, str], ...]] = (
     (
         errors.QueryCanceled,
@@ -118,8 +119,7 @@ def unreachable(error: psycopg.Error | OSError, place: str, password: str = "") 
             return StoreError(reason, hint=hint, location=place)
     return StoreError(
         "The database cannot be reached",
-        hint="see that the server runs and that the URL is right; special characters in a password are written %40 for @, "
-        "%2F for /, %3F for ?",
+        hint="see that the server runs and that the URL is right" + ("" if place else f"; {_ESCAPES}"),
         location=_with_words(place, said, password),
     )
 
@@ -128,8 +128,7 @@ def unreadable() -> ConfigError:
     """What cannot be read is in the driver's own error, and with it perhaps a password."""
     return ConfigError(
         "The URL of the database cannot be read.",
-        hint="write postgresql://user:password@host:5432/database; special characters in the password are written %40 for @, "
-        "%2F for /, %3F for ?",
+        hint=f"write postgresql://user:password@host:5432/database; {_ESCAPES}",
     )
 
 
