@@ -68,9 +68,10 @@ class Secrecy:
     def known(self, folded: Folded) -> frozenset[str]:
         """The secrets of all that was said so far, wherever they may stand; each message is searched once."""
         first = max(self._searched, folded.origin)
-        for number, message in enumerate(folded.originals(first, folded.size), first):
-            if found := self._values(number, message):
-                self._known, self.holders = self._known | found, self.holders | {number}
+        originals = enumerate(folded.originals(first, folded.size), first)
+        found = {number: values for number, message in originals if (values := self._values(number, message))}
+        if found:
+            self._known, self.holders = self._known.union(*found.values()), self.holders.union(found)
         self._searched = folded.size
         return self._known
 

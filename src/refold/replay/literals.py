@@ -8,25 +8,30 @@ first knows nine kinds by their shape, the second takes every word that ordinary
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias, cast
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["url", "email", "path", "date", "dotted", "id", "snake", "camel", "number"]
 
-_NAME = r"[A-Za-z_][\w-]*"
-_SEGMENT = r"[\w.@+-]+"
+_NAME = r"[A-Za-z_][\w-]*+"
 _SHAPES: dict[Kind, str] = {
-    "url": r"""https?://[^\s<>"'`)\]}]+""",
-    "email": r"[\w.+-]+@[\w-]+\.[\w.]+",
-    "path": rf"~?(?:/?{_SEGMENT})?(?:/[\w.@+%-]+)+",
-    "date": r"\b\d{4}(?:-\d{2}){2}(?:T\d{2}(?::\d{2}){1,2})?",
-    "dotted": rf"\b{_NAME}(?:\.{_NAME})+",
-    "id": r"#?\b(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9][\w-]{3,}",
-    "snake": r"\b_*[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b",
-    "camel": r"\b[A-Za-z][a-z0-9]+(?:[A-Z][A-Za-z0-9]+)+\b",
-    "number": r"\b\d{3,}(?:[.,]\d+)*|\b\d+\.\d+",
+    "url": r"""(?P<whole>https?://[^\s<>"'`)\]}]++)""",
+    "email": r"(?P<whole>[\w.+-]++@[\w-]++\.[\w.]++)|[\w.+-]++",
+    "path": r"(?P<whole>~?(?:/?[\w.@+-]++)?(?:/[\w.@+%-]++)++)|[\w.@+-]++",
+    "date": r"(?P<whole>\b\d{4}(?:-\d{2}){2}(?:T\d{2}(?::\d{2}){1,2})?)",
+    "dotted": rf"(?P<whole>\b{_NAME}(?:\.{_NAME})++)|\b{_NAME}",
+    "id": r"(?P<whole>#?\b[A-Za-z0-9][\w-]*+)",
+    "snake": r"(?P<whole>\b_*+[A-Za-z][A-Za-z0-9]*+(?:_[A-Za-z0-9]++)++\b)",
+    "camel": r"(?P<whole>\b[A-Za-z][a-z0-9]++[A-Z][A-Za-z0-9]++\b)",
+    "number": r"(?P<whole>\b\d{3,}+(?:[.,]\d++)*+|\b\d++\.\d++)",
 }
-"""The order decides: where two shapes begin at the same character, the first is the kind."""
-_LITERAL = re.compile("|".join(f"(?P<{kind}>{shape})" for kind, shape in _SHAPES.items()))
+"""The order decides: where two shapes begin at the same character, the first is the kind.
+
+What some of them read besides a whole one are characters at none of which one begins, so that each is looked at once.
+"""
+_PATTERNS = tuple((kind, re.compile(shape)) for kind, shape in _SHAPES.items())
+_ID_DIGITS, _ID_LETTERS = re.compile(r"\d"), re.compile("[A-Za-z]")
+_SHORTEST_ID = 4
 
 _TRAILING = ".,:;-"
 MIN_CHARACTERS = 4
@@ -35,19 +40,58 @@ MIN_PATH_CHARACTERS = 5
 MAX_CHARACTERS = 160
 """Longer ones are encoded data, which nobody writes down from memory."""
 
-_RUN = re.compile(r"[A-Za-z0-9_.@+-]{4097,}")
-"""A run without a space or a slash is tried from each of its characters; uncut, a megabyte of hex would take hours."""
+_RUN = re.compile(r"(?<![A-Za-z0-9_.@+-])[A-Za-z0-9_.@+-]{4097,}+")
+"""A run without a space or a slash is encoded data, of which no more than the ends are looked at."""
 _RUN_END = 2_048
 
 
 def literals(text: str) -> dict[str, Kind]:
     """Every literal of a text with its kind."""
     found: dict[str, Kind] = {}
-    for match in _LITERAL.finditer(_shortened(text)):
-        kind, literal = cast("Kind", match.lastgroup), match.group().strip(_TRAILING)
+    for kind, whole in _found(_shortened(text)):
+        literal = whole.strip(_TRAILING)
         if _counts(literal, kind):
             found[literal] = kind
     return found
+
+
+def _found(text: str) -> Iterator[tuple[Kind, str]]:
+    """What stands first in a text, then what stands first behind it, and so on."""
+    finders = [_Finder(kind, pattern, text) for kind, pattern in _PATTERNS]
+    at = 0
+    while True:
+        first = min(finders, key=lambda finder: finder.seek(at))
+        if first.start == len(text):
+            return
+        yield first.kind, text[first.start : first.stop]
+        at = first.stop
+
+
+class _Finder:
+    """The next literal of one kind. It never looks twice at what it has passed."""
+
+    def __init__(self, kind: Kind, pattern: re.Pattern[str], text: str) -> None:
+        self.kind, self._pattern, self._text = kind, pattern, text
+        self.start = self.stop = -1
+        self._barren = 0
+        """Nothing of this kind begins before it, unless it is `start`."""
+
+    def seek(self, at: int) -> int:
+        """Where the first one begins at a place or behind it; the length of the text where there is none."""
+        while self.start < at:
+            found = self._pattern.search(self._text, max(at, self._barren))
+            if found is None:
+                self.start = len(self._text)
+            elif found["whole"] and (self.kind != "id" or _is_id(found["whole"].lstrip("#"))):
+                self.start, self.stop = found.span()
+            else:
+                self._barren = found.end()
+        return self.start
+
+
+def _is_id(word: str) -> bool:
+    """Does it hold both a letter and a digit?"""
+    return len(word) >= _SHORTEST_ID and bool(_ID_DIGITS.search(word)) and bool(_ID_LETTERS.search(word))
 
 
 def _shortened(text: str) -> str:

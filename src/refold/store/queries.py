@@ -14,8 +14,8 @@ from importlib.resources.abc import Traversable
 
 from refold.store.transactions import Dialect
 
-_TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]+)|%")
-"""Literals, comments and casts are left alone; a parameter or a percent sign is spelt as the driver wants it."""
+_TOKEN = re.compile(r"'[^']*+'?|--[^\n]*|::|:([a-z_]+)|%")
+"""Literals, comments and casts are left alone (a quote within a literal, `''`, ends one and begins another); a parameter or a percent sign is spelt as the driver wants it."""
 
 
 @cache

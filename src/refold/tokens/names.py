@@ -14,10 +14,17 @@ _BEDROCK = re.compile(r"^(?:(?:us|eu|apac|au|jp|ca|global)\.)?([a-z0-9]+)\.(?=[a
 """A region and a vendor in front of a dot, as in `us.anthropic.claude-sonnet-4`; `gpt-4.1` has no letter after its dot."""
 _REVISION = re.compile(r"-v\d+(?::\d+)?$")
 
+LONGEST = 256
+"""Characters. No model's name is half as long; a name comes from a client, and one of many slashes has as many spellings."""
+
 
 def spellings(name: str) -> tuple[str, ...]:
-    """The name itself, then the same without case, variant, route, vendor, revision and date, each at most once."""
-    return tuple(dict.fromkeys(_ever_barer(name.strip())))
+    """The name itself, then the same without case, variant, route, vendor, revision and date, each at most once.
+
+    A name that is longer than `LONGEST` has no other spelling.
+    """
+    name = name.strip()
+    return tuple(dict.fromkeys(_ever_barer(name))) if len(name) <= LONGEST else (name,)
 
 
 def bare_name(name: str) -> str:

@@ -27,11 +27,11 @@ _SIZE_IN_NAME = re.compile(r"(?:^|[-_:])(\d{1,4})([km])(?=$|[-_:])")
 _PATTERNS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), tokens)
     for pattern, tokens in (
-        (r"gpt-5(?!.*chat)|codex", 400_000),
+        (r"gpt-5(?!.{0,256}chat)|codex", 400_000),
         (r"gpt-4\.1", 1_047_576),
         (r"gpt-oss", 131_072),
         (r"gpt-4(-(0314|0613))?$", 8_192),
-        (r"gpt-3\.5.*instruct", 4_096),
+        (r"gpt-3\.5.{0,256}instruct", 4_096),
         (r"gpt-3\.5", 16_385),
         (r"o[134]-(mini-2024|preview)|o1-mini", 128_000),
         (r"o[134](-|$)", 200_000),
@@ -46,11 +46,11 @@ _PATTERNS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
         (r"(meta-)?llama-?3\.[1-9]", 128_000),
         (r"(meta-)?llama-?3", 8_192),
         (r"(meta-|code)?llama", 4_096),
-        (r"grok-4.*fast", 2_000_000),
+        (r"grok-4.{0,256}fast", 2_000_000),
         (r"grok-4", 256_000),
         (r"grok", 131_072),
         (r"deepseek", 128_000),
-        (r"qwen-?3.*(coder|max|next)|qwen-?3\.", 262_144),
+        (r"qwen-?3.{0,256}(coder|max|next)|qwen-?3\.", 262_144),
         (r"qwen-?3|qwq", 131_072),
         (r"qwen", 32_768),
         (r"kimi-?k2", 262_144),
@@ -68,7 +68,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
         (r"phi-?[34]", 128_000),
     )
 )
-"""The first pattern that fits the start of a name decides, so the special stands before the general."""
+"""The first pattern that fits the start of a name decides, so the special stands before the general. 256 is `names.LONGEST`."""
 
 
 class WindowSize(Struct, frozen=True):

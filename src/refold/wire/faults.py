@@ -25,10 +25,11 @@ _MAX_DEPTH = 1_000
 _MAX_TOKENS = 300_000
 """What a place may cost: a third of a second, or some 20,000 messages. Beyond them there is none."""
 
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"(\s*+:)?|[\[\]{},"]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>")?(?P<key>\s*+:)?|[\[\]{},]', re.DOTALL)
+"""Strings, also one that has no end, and what stands between them. A key is a string before a colon."""
 _HALF_PAIR = re.compile(
-    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+\\u[dD][89a-fA-F]",
-    re.DOTALL,
+    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|\\(?:[^u]|u(?![dD])|u[dD](?![89a-fA-F])))*+\\u[dD][89a-fA-F]",
 )
 _STOPPED_AT = re.compile(r"\(byte (\d+)\)$")
 
@@ -77,10 +78,10 @@ def _walk(data: bytes) -> Iterator[tuple[int, Path]]:
     for token in islice(_TOKEN.finditer(data), _MAX_TOKENS):
         sign = data[token.start() : token.start() + 1]
         if sign == b'"':
-            if token[1] and path:
+            if not token["end"]:
+                return  # what follows the beginning of a string is not structure
+            if token["key"] and path:
                 path[-1] = token[0][1:40].partition(b'"')[0].decode("ascii", "replace")
-            elif len(token[0]) == 1:
-                return  # a string without an end: what follows is not structure
         elif sign in b"[{":
             path.append(0 if sign == b"[" else "")
         elif sign in b"]}":

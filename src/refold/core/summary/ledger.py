@@ -27,8 +27,8 @@ _DECISION = re.compile(
     r"\b(?:decided|decision|going with|go with|will use|instead of|switch(?:ed|ing)? to|chose|settled on)\b",
     re.IGNORECASE,
 )
-_OPEN = re.compile(r"\s*(?:[-*]|\d+\.)?\s*(?:\[ \]|TODO:?|Next(?: steps?)?:|Remaining:)\s*(?=\S)")
-_DONE = re.compile(r"\s*(?:[-*]|\d+\.)?\s*\[[xX]\]\s*(?=\S)")
+_OPEN = re.compile(r"\s*+(?:[-*]|\d+\.)?+\s*+(?:\[ \]|TODO:?|Next(?: steps?)?:|Remaining:)\s*+(?=\S)")
+_DONE = re.compile(r"\s*+(?:[-*]|\d+\.)?+\s*+\[[xX]\]\s*+(?=\S)")
 
 
 class Ledger(Struct, frozen=True):
@@ -69,11 +69,11 @@ def entries(message: Message, tools: ToolKinds = COMMON_TOOLS) -> Ledger:
             read = _unique(access.path for access in touched if access.kind == "read")
             lines = message.text.splitlines()
             return Ledger(
-                read=tuple(path for path in read if path not in modified),
+                read=_without(read, modified),
                 modified=modified,
                 decisions=_unique(_short(found) for found in _decisions(message.text)),
-                tasks=_unique(_short(_OPEN.sub("", line, 1)) for line in lines if _OPEN.match(line)),
-                done=_unique(_short(_DONE.sub("", line, 1)) for line in lines if _DONE.match(line)),
+                tasks=_unique(_short(line[mark.end() :]) for line in lines if (mark := _OPEN.match(line))),
+                done=_unique(_short(line[mark.end() :]) for line in lines if (mark := _DONE.match(line))),
             )
         case "tool":
             return Ledger(errors=_unique(_short(r.text) for r in message.results if has_failed(r)))
@@ -87,24 +87,29 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
         return earlier
     modified, read = _added(earlier.modified, later.modified), _added(earlier.read, later.read)
     if read is not earlier.read or modified is not earlier.modified:
-        changed = set(modified)
-        read = tuple(path for path in read if path not in changed)
-    tasks = [task for task in earlier.tasks if task not in later.done]
+        read = _without(read, modified)
+    tasks = (*_without(earlier.tasks, later.done), *_without(later.tasks, later.done))
     return Ledger(
         read=read,
         modified=modified,
         rules=_added(earlier.rules, later.rules)[-MAX_RULES:],
         errors=_newest((*earlier.errors, *later.errors)),
         decisions=_newest((*earlier.decisions, *later.decisions)),
-        tasks=_newest((*tasks, *(task for task in later.tasks if task not in later.done))),
+        tasks=_newest(tasks),
         done=_newest((*earlier.done, *later.done)),
     )
 
 
 def _added(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
     """Both, without repeats. Mostly nothing is new: then it is the very same value."""
-    new = tuple(entry for entry in later if entry not in earlier)
+    new = _without(later, earlier)
     return earlier + new if new else earlier
+
+
+def _without(found: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that are not among the others."""
+    known = frozenset(others if found else ())
+    return tuple(entry for entry in found if entry not in known)
 
 
 def _decisions(text: str) -> Iterator[str]:

@@ -11,8 +11,10 @@ import re
 from base64 import b64decode
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
+from refold.core.phrase_index import PhraseIndex
 from refold.core.stages.shown import handle_of
 from refold.core.summary.secret_forms import KINDS, Secret, formed
 from refold.core.summary.secret_names import named
@@ -22,8 +24,13 @@ from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, 
 Inner: TypeAlias = Text | Image | File | Opaque
 LEAST_KNOWN = 8
 """Characters: what is shorter stands in too many places by chance to be taken out wherever it stands."""
+_MAX_PASSES = 16
+"""How often a text is looked through for what came to light by the last time. Texts that nobody made up for it need three at
+most; where this many are not enough, nothing of the text is told."""
+_FEW = 16
+"""Known values that are looked for one by one, which is quicker than all at once as long as there are not many."""
 _PLACEHOLDER = re.compile(rf"\[(?:(?:{'|'.join(sorted(KINDS))})(?: in #m\d{{1,9}})?|withheld: #m\d{{1,9}})\]")
-_ESCAPE = re.compile(r"\\{1,15}u(?!00[01]|0022|005[cC]|[dD][89a-fA-F])([0-9a-fA-F]{4})")
+_ESCAPE = re.compile(r"\\{1,15}+u(?!00[01]|0022|005[cC]|[dD][89a-fA-F])([0-9a-fA-F]{4})")
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/]{32,}")
 
 
@@ -54,16 +61,20 @@ def redact(text: str, place: str = "", known: Collection[str] = ()) -> str:
 
     What is left may look like a secret only now, so it is looked at again until nothing is found: redacting twice changes nothing more.
     """
-    plain = _unescaped(text)
-    text = plain if plain != text and find_secrets(plain, known) else text
-    found = find_secrets(text, known)
-    if not found:
-        return text
-    where, parts, at = f" in {place}" if place else "", list[str](), 0
-    for secret in found:
-        parts += [text[at : secret.start], f"[{secret.kind}{where}]"]
-        at = secret.stop
-    return redact("".join((*parts, text[at:])), place, known)
+    where = f" in {place}" if place else ""
+    for _ in range(_MAX_PASSES):
+        plain = _unescaped(text)
+        found = find_secrets(plain, known) if plain != text else ()
+        if found:
+            text = plain
+        elif not (found := find_secrets(text, known)):
+            return text
+        parts, at = list[str](), 0
+        for secret in found:
+            parts += [text[at : secret.start], f"[{secret.kind}{where}]"]
+            at = secret.stop
+        text = "".join((*parts, text[at:]))
+    return f"[secret{where}]" if find_secrets(text, known) or find_secrets(_unescaped(text), known) else text
 
 
 def holds_secret(text: str, known: Collection[str] = ()) -> bool:
@@ -171,11 +182,21 @@ def _note(handle: str) -> str:
 
 def _seen(text: str, known: Collection[str]) -> Iterator[Secret]:
     """Where values stand that were found elsewhere."""
+    if len(known) > _FEW:
+        spans = _index(frozenset(known)).spans(text)
+        yield from (Secret("secret", start, stop) for start, stop in spans)
+        return
     for value in known:
         at = text.find(value)
         while at >= 0:
             yield Secret("secret", at, at + len(value))
             at = text.find(value, at + len(value))
+
+
+@lru_cache(maxsize=8)
+def _index(known: frozenset[str]) -> PhraseIndex:
+    """The same values are looked for in every message of a conversation."""
+    return PhraseIndex(known)
 
 
 def _joined(found: Iterable[Secret], text: str) -> Iterator[Secret]:

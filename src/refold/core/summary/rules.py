@@ -53,17 +53,55 @@ def rules(text: str) -> Iterator[str]:
 
 def _unwrapped(text: str) -> Iterator[str]:
     """The lines of a text; a sentence that was broken by hand is one line again."""
-    held = ""
+    held = _Unwrapped("")
     for line in text.splitlines():
-        goes_on = len(held) >= _WRAPPED and held[-1:].isalnum() and line.strip()[:1].islower()
-        if held and goes_on and not _is_code(held):
-            held = f"{held} {line.strip()}"
+        said = line.strip()
+        if said[:1].islower() and held.goes_on:
+            held.add(said)
         else:
-            if held:
-                yield held
-            held = line.rstrip()
-    if held:
-        yield held
+            if held.length:
+                yield " ".join(held.parts)
+            held = _Unwrapped(line.rstrip())
+    if held.length:
+        yield " ".join(held.parts)
+
+
+class _Unwrapped:
+    """Lines that are one line, and how much of it is code, kept up to date as it grows: reading it all again for each line
+    would take time that grows with the square of a text.
+    """
+
+    def __init__(self, line: str) -> None:
+        self.parts, self.length = [line], len(line)
+        self._is_comment = _CODE_START.match(line) is not None
+        self._marks = self._size = 0
+        self._quoted: tuple[int, int] | None = None
+        """The same of what stands behind a backtick that is not closed yet: if it will be, it counts for nothing."""
+        self._count(line)
+
+    def add(self, line: str) -> None:
+        self.parts.append(line)
+        self.length += len(line) + 1
+        self._count(f" {line}")
+
+    def _count(self, line: str) -> None:
+        for at, piece in enumerate(line.split("`")):
+            marks, size = sum(map(_CODE_MARKS.__contains__, piece)), len(piece)
+            if at:
+                self._quoted = None if self._quoted else (0, 1)
+            if self._quoted:
+                self._quoted = self._quoted[0] + marks, self._quoted[1] + size
+            else:
+                self._marks, self._size = self._marks + marks, self._size + size
+
+    @property
+    def goes_on(self) -> bool:
+        """Is it broken in the middle of a sentence, and no code?"""
+        is_broken = self.length >= _WRAPPED and self.parts[-1][-1:].isalnum()
+        if not is_broken or self._is_comment:
+            return False
+        marks, size = self._quoted or (0, 0)
+        return self._marks + marks <= _MAX_MARKS * (self._size + size)
 
 
 def _is_rule(sentence: str) -> bool:

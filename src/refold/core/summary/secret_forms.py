@@ -78,9 +78,10 @@ _EDGE = re.compile(
     r"|Private-Lines: \d{1,3}|(?P<mac>Private-MAC: )\w{1,128}"
 )
 _ARMOUR = re.compile(
-    r"(?:\s|\\{1,15}[nrt]|[\"'`+,|>#]|(?:Proc-Type|DEK-Info|Version|Comment)[^\n\\]{0,100}|[A-Za-z0-9+/]{16,}+={0,2}"
-    r"|[A-Za-z0-9+/=]{1,15}+(?=\s{0,9}$))*+"
+    r"[\s\"'`+,|>#]++|\\{1,15}[nrt]|(?:Proc-Type|DEK-Info|Version|Comment)[^\n\\]{0,100}+|[A-Za-z0-9+/]{16,}+={0,2}"
+    r"|[A-Za-z0-9+/=]{1,15}+(?=\s{0,9}$)"
 )
+"""One piece of what stands between the edges of a private key; it is never empty."""
 _BLOB = re.compile(r"[A-Za-z0-9+/]{16}")
 _LONGEST_KEY = 20_000
 """Characters between the first and the last line of a private key: the largest in use have 13,000."""
@@ -185,18 +186,33 @@ def _is_mixed(value: str) -> bool:
 def _armoured(text: str) -> Iterator[Secret]:
     """Private keys from their first line to their last; of one that is cut off, as far as it looks like one."""
     begun: re.Match[str] | None = None
+    ends, blob = dict[int, int](), _BLOB.search(text)
     for edge in (*_EDGE.finditer(text), None):
         if begun is not None:
             is_closed = edge is not None and edge.lastgroup and edge.start() - begun.end() <= _LONGEST_KEY
-            stop = edge.end() if edge and is_closed else _armour_end(text, begun.end())
-            if _BLOB.search(text, begun.end(), stop):
+            stop = edge.end() if edge and is_closed else _armour_end(text, begun.end(), ends)
+            if blob is not None and blob.start() < begun.end():
+                blob = _BLOB.search(text, begun.end())
+            if blob is not None and blob.end() <= stop:
                 yield Secret("private key", begun.start(), stop)
         begun = edge if edge is not None and not edge.lastgroup else None
 
 
-def _armour_end(text: str, start: int) -> int:
-    found = _ARMOUR.match(text, start)
-    return found.end() if found else start
+def _armour_end(text: str, start: int, ends: dict[int, int]) -> int:
+    """Where the armour stops that goes on at a place. `ends` knows it for all places that were passed before.
+
+    First lines may follow each other in what looks like one armour; each place is looked at once for all of them.
+    """
+    passed, at = list[int](), start
+    while at not in ends:
+        passed.append(at)
+        piece = _ARMOUR.match(text, at)
+        if piece is None:
+            ends[at] = at
+        else:
+            at = piece.end()
+    ends.update(dict.fromkeys(passed, ends[at]))
+    return ends[at]
 
 
 def _is_filled(match: re.Match[str]) -> bool:

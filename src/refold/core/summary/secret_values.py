@@ -56,7 +56,7 @@ _ROOTS = re.compile(
     re.IGNORECASE,
 )
 _CALL = re.compile(r"[A-Za-z_][\w.:]*[(\[]")
-_PLAIN = re.compile(r"[^\W\d]+(?:[_\-.' ][^\W\d]+)*")
+_PLAIN = re.compile(r"[^\W\d]+(?:[\-.' ][^\W\d]+)*")
 """Letters only, in any script: a word, or a name made of words."""
 _TECHNICAL = re.compile(
     r"(?:sha|md|base|utf|aes|rsa|hs|rs|es|ps|ed|oauth|http|https|v|x|ipv|rfc|p|pbkdf|bcrypt|argon|scrypt|win|python|py|h|k)[\-_/.]?"

@@ -56,8 +56,8 @@ _COMPOUND = re.compile(
     re.IGNORECASE,
 )
 _SUFFIX = re.compile(
-    r"(?:[_\-.]?(?:access|secret|key|base|value|val|b64|base64|text|plain|plaintext|string|str|prod(?:uction)?|dev|devel(?:opment)?"
-    r"|test(?:ing)?|stag(?:e|ing)|live|root|admin|user|db|old|new|current|default|confirm(?:ation)?|again|repeat|s|[0-9]{1,3}))*",
+    r"(?:[_\-.]?(?:access|secret|key|base|value|val|b64|text|plain|string|str|prod(?:uction)?|dev|devel(?:opment)?"
+    r"|test(?:ing)?|stag(?:e|ing)|live|root|admin|user|db|old|new|current|default|confirm(?:ation)?|again|repeat|s|[0-9]))*",
     re.IGNORECASE,
 )
 """What may follow a name without changing what it names: `password_prod`, unlike `password_length`."""
