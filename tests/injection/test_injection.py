@@ -1,0 +1,71 @@
+"""Content gains no authority: every payload, through the library, the command and the gateway."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from tests.injection.doors import Seen, by_command, by_digest, by_gateway, by_model, faults
+from tests.injection.payloads import PAYLOADS, Payload
+
+KNOWN = {*Path(__file__).with_name("known_failures.txt").read_text().splitlines()}
+"""Doors and payloads that get what they want there: each is a defect. What is mended is taken off the list."""
+
+
+UNREAD = {
+    "attached-anthropic-document",
+    "attached-anthropic-blocks",
+    "attached-responses-file",
+    "data-base64",
+}
+"""What no summariser is shown: files are named only, and nothing is decoded."""
+
+
+async def through(door: str, put: Callable[[Payload], Awaitable[Seen]], payloads: Iterable[Payload]) -> None:
+    """Put payloads through a door. What is known to be wrong must still be."""
+    wrong = {}
+    for payload in payloads:
+        found = faults(payload, await put(payload))
+        if f"{door} {payload.id}" in KNOWN:
+            found = [] if found else ["mended: take it off the list"]
+        wrong |= {payload.id: found} if found else {}
+    assert wrong == {}
+
+
+async def test_in_a_digest():
+    await through("digest", by_digest, PAYLOADS)
+
+
+async def test_in_a_summary_by_a_model_and_in_what_it_was_given():
+    given = {}
+
+    async def noted(payload: Payload) -> Seen:
+        seen = await put(payload)
+        given[payload.id] = "\n".join(seen.transcripts)
+        return seen
+
+    async with by_model() as put:
+        await through("model", noted, PAYLOADS)
+    for payload in PAYLOADS:
+        names = re.findall(r"(?:drop|flood)-[\w-]+", " ".join((*payload.not_rules, *payload.forged)))
+        assert not names or any(name in given[payload.id] for name in names) or payload.id in UNREAD
+
+
+async def test_by_command(tmp_path):
+    await through("command", partial(by_command, folder=tmp_path), PAYLOADS[::3])
+
+
+async def test_through_the_gateway():
+    async with by_gateway() as put:
+        await through("gateway", put, PAYLOADS)
+
+
+def test_the_corpus_is_what_it_says():
+    ids = [one.id for one in PAYLOADS]
+    hostile = [one for one in PAYLOADS if one.not_rules or one.forged or one.hidden]
+
+    assert len(ids) == len({*ids})
+    assert len(hostile) >= 60
+    assert {one.partition(" ")[2] for one in KNOWN} <= {*ids}
