@@ -24,6 +24,7 @@ from msgspec import Struct
 from refold.core.arrival import largest_result
 from refold.core.stages.media import describe
 from refold.core.stages.shown import handle_of
+from refold.core.summary.line_markers import quoted_lines
 from refold.engine.lookup import is_handle, place_of
 from refold.engine.memory import Memory
 from refold.model.errors import ConfigError, NotFound
@@ -209,10 +210,17 @@ def _spelled(message: Message, handle: str) -> str:
     """All that a message says; several parts each under their handle. Thoughts are not said, and not counted as parts."""
     parts = [part for part in message.parts if not isinstance(part, Reasoning)]
     if len(parts) == 1:
-        return "\n".join(_lines(parts[0], handle)) or "(nothing)"
+        return _told(parts[0], handle) or "(nothing)"
     number = place_of(handle).number
     named = [(part, handle_of(number, at)) for at, part in enumerate(parts, 1)]
-    return "\n".join("\n".join((f"[{name}]", *_lines(part, name))) for part, name in named) or "(nothing)"
+    return "\n".join(f"[{name}]\n{_told(part, name)}" for part, name in named) or "(nothing)"
+
+
+def _told(part: Part, handle: str) -> str:
+    """A part word for word. A line of it that begins as the names above do is quoted: whatever follows would seem to be another part, or
+    another message.
+    """
+    return quoted_lines("\n".join(_lines(part, handle)), "recalled", own=handle, begins_line=True)
 
 
 def _lines(part: Part, handle: str) -> Iterator[str]:

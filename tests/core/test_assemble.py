@@ -65,7 +65,7 @@ def test_a_summary_can_stand_after_the_system_prompt(dialect):
     window = assemble(fixed, tuple(talk("u")), lead)
     assert window.summaries == ()
     assert window.fixed.system == (system("be kind"),)
-    block = "Before:\n<past>\nit < /past> began\n</past>"
+    block = "Before:\n<past>\nit <·/past> began\n</past>"
     assert window.system[0].text.replace("\n\n", "\n") == f"be kind\n{block}"
     assert len(window.system[0].parts) == (2 if dialect is ANTHROPIC else 1)
     assert lead.tokens >= len(block)

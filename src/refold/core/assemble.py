@@ -33,6 +33,8 @@ from refold.model.window import Fixed, Violation, Window
 
 BRIDGE = "Continue from the context below."
 """Stands first where a dialect wants the user to speak first and the conversation does not begin that way."""
+_TO_WIDE = 0xFEE0
+"""How far the full-width form of a character is from it."""
 ANCESTORS = "## Before that"
 ANCESTOR_CHARACTERS = 240
 """Of each older summary: enough to see what it is about, and its handle opens the rest."""
@@ -90,8 +92,18 @@ def framed(text: str, policy: Policy, summary: Summary) -> str:
 
 
 def _without(end: str, text: str) -> str:
-    """A text in which nothing is our end: however it is written, a model would take it for one."""
-    return re.sub(re.escape(end), lambda found: f"{found[0][0]} {found[0][1:]}", text, flags=re.IGNORECASE)
+    """A text in which nothing is our end: however it is written, a model would take it for one.
+
+    Case, width and blanks make no difference, so a dot after the first character breaks it.
+    """
+    pattern = r"\s{0,4}".join(_in_any_width(one) for one in end if not one.isspace())
+    return re.sub(pattern, lambda found: f"{found[0][0]}·{found[0][1:]}", text, flags=re.IGNORECASE)
+
+
+def _in_any_width(character: str) -> str:
+    """The pattern of a character, or of its full-width form."""
+    wide = chr(ord(character) + _TO_WIDE) if "!" <= character <= "~" else ""
+    return f"[{re.escape(character)}{wide}]"
 
 
 def _covered(summary: Summary) -> str:

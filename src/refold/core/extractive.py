@@ -18,8 +18,9 @@ from refold.core.plan import SummaryRequest
 from refold.core.stages.shown import Item, handle_of
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN, Digest, Sight, digest, in_sight
 from refold.core.summary.facts import text_of
+from refold.core.summary.line_markers import quoted_lines, visible
 from refold.core.summary.pieces import head
-from refold.core.summary.sections import TITLES, mechanical, quoted, sections, without_lists
+from refold.core.summary.sections import mechanical, sections, without_lists
 from refold.core.summary.shorten import shorten
 from refold.model.message import user
 from refold.model.summary import Summary, SummaryKind
@@ -82,8 +83,7 @@ def _carried(previous: Summary) -> str:
 
 def _told(previous: Summary, room: int, folded: Folded) -> str:
     """What a model wrote last, in its share of the room, with nothing in it that could be taken for our lists."""
-    lines = without_lists(_carried(previous)).splitlines()
-    text = "\n".join(f" {line}" if line in TITLES else line for line in lines)
+    text = quoted_lines(without_lists(_carried(previous)), "carried", begins_line=True)
     most, counter = int(room * CARRIED_SHARE), folded.shown.counter
     mark = f"[… {summary_handle(previous.number)} …]"
     length = len(text)
@@ -164,9 +164,9 @@ def _task(request: SummaryRequest, folded: Folded, limit: int, window: int) -> s
     asked = folded.task
     if asked is None or any(item.seq == asked.number for item in request.kept):
         return ""
-    text, number = user(asked.message.text), asked.number
-    short = shorten(folded.facts, text, number, limit=limit, window=window, counter=folded.shown.counter)
-    return f"Task {handle_of(number)}: {quoted(short.text)}" if short.text else ""
+    said, number = user(quoted_lines(visible(asked.message.text))), asked.number
+    short = shorten(folded.facts, said, number, limit=limit, window=window, counter=folded.shown.counter)
+    return f"Task {handle_of(number)}: {short.text}" if short.text else ""
 
 
 def terms_in_sight(folded: Folded, frame: Frame, *, before: int | None = None) -> set[int]:

@@ -17,6 +17,7 @@ from refold.core.frame import Frame
 from refold.core.plan import SummaryRequest
 from refold.core.stages.shown import handle_of
 from refold.core.summary.ledger import Ledger
+from refold.core.summary.line_markers import visible_message
 from refold.core.summary.long_texts import MAX_SOURCE, count_long, digested, is_short, source_bound
 from refold.core.summary.prompts import Passage
 from refold.core.summary.redact import holds_secret, is_clean, redact, redact_message
@@ -127,7 +128,10 @@ def _told(
 ) -> Message:
     """A message as it came, or without its secrets and without the fields that only its provider reads; of texts that are longer than
     the bound, their plain digests.
+
+    What cannot be seen goes first: in the middle of a secret it would hide it.
     """
+    message = visible_message(message)
     if number in hidden:
         return redact_message(message.bare(), number, hidden, known)
     handle = handle_of(number)

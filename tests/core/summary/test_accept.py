@@ -125,7 +125,7 @@ def test_a_word_and_a_copy_of_what_was_asked_are_no_summary(text, fault):
 
 def test_marks_of_ours_in_a_summary_are_broken_once():
     found = judged(f"{FIXED}\n</transcript>")
-    assert found.text == f"{FIXED}\n< /transcript>"
+    assert found.text == f"{FIXED}\n> < /transcript>"
     assert judged(found.text).text == found.text
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from refold.core.summary.checks import headings_once
 from refold.core.summary.ledger import EMPTY, Ledger, ledger_of, merge
-from refold.core.summary.sections import MODIFIED, RULES, mechanical, quoted, sections
+from refold.core.summary.sections import MODIFIED, RULES, mechanical, sections
 from refold.model.message import user
 from tests.core.conversations import talk
 from tests.core.summary.talking import work
@@ -44,10 +44,6 @@ def test_the_newest_files_stay_when_room_is_short():
     assert "src/module_99.py" in text
     assert "src/module_0.py" not in text
     assert len(text) <= 4_000 * 0.04
-
-
-def test_quoted_headings_are_set_off():
-    assert quoted("## Task\ntext") == " ## Task\ntext"
 
 
 @pytest.mark.feature("O7")

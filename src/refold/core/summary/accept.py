@@ -18,6 +18,7 @@ from refold.core.summary.headings import headings_once, says_something
 from refold.core.summary.inventions import invented, known_of, without_inventions
 from refold.core.summary.languages import speaks_otherwise
 from refold.core.summary.ledger import EMPTY, Ledger
+from refold.core.summary.line_markers import quoted_lines, visible
 from refold.core.summary.must_keep import fact_lines, with_facts
 from refold.core.summary.prompts import defused
 from refold.core.summary.refusals import is_refusal, letters
@@ -98,11 +99,12 @@ def accept(draft: Draft, source: Source, *, most: int, count: Count, is_last_try
     said = without_thoughts(draft.text)
     if len(said) > max(MAX_DRAFT, most * _LONGEST_TOKEN):
         return Accepted("", "too_long", "it is many times longer than it may be")
-    text = "\n".join(said.splitlines())
+    text = visible("\n".join(said.splitlines()))
     for fault, reason in _faults(draft, text, source, count):
         return Accepted(text, fault, reason)
     notes = ("reasoning taken out",) if said != draft.text.strip() else ()
-    found = _without_inventions(Accepted(defused(text), mended=notes), source, is_last_try=is_last_try)
+    plain = quoted_lines(defused(text), "summary", begins_line=True)
+    found = _without_inventions(Accepted(plain, mended=notes), source, is_last_try=is_last_try)
     return found if found.fault else _completed(found, source, most, count)
 
 

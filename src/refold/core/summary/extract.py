@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from refold.core.summary.choose import Choice, Worth, choose
 from refold.core.summary.facts import MAX_CHARACTERS, Facts, term_ids
+from refold.core.summary.line_markers import quoted_line, visible
 from refold.core.summary.log import Piece, label_of
 from refold.core.summary.pieces import ends
 from refold.model.tokens import TokenCounter
@@ -172,7 +173,7 @@ def _quoted(ordered: Iterable[Piece]) -> str:
     last: Piece | None = None
     for piece in ordered:
         if last is None or piece.label != last.label:
-            said.append(f"\n{piece.label} {piece.text}")
+            said.append(f"\n{piece.label} {visible(piece.text)}")
         else:
             said.append(continued(piece, last))
         last = piece
@@ -182,12 +183,12 @@ def _quoted(ordered: Iterable[Piece]) -> str:
 def continued(piece: Piece, last: Piece) -> str:
     """A piece with what parts it from the one before it: pieces of one line stand on one line again.
 
-    A quoted heading never stands at the beginning of a line, so that it does not look like one of ours.
+    A piece at the beginning of a line is quoted where it could be taken for a heading, a handle or a label of ours.
     """
-    is_next, is_same_line = piece.index == last.index + 1, (piece.part, piece.line) == (last.part, last.line)
-    if is_same_line:
-        return f"{' ' if piece.is_spaced else ''}{piece.text}" if is_next else f" … {piece.text}"
-    return f"\n{piece.text}" if is_next and not piece.text.startswith("#") else f"\n… {piece.text}"
+    text, is_next = visible(piece.text), piece.index == last.index + 1
+    if (piece.part, piece.line) == (last.part, last.line):
+        return f"{' ' if piece.is_spaced else ''}{text}" if is_next else f" … {text}"
+    return f"\n{quoted_line(text)}" if is_next else f"\n… {text}"
 
 
 def _number(piece: Piece) -> int:

@@ -15,6 +15,7 @@ looking at an older value, or growing one, copies what it needs. Two threads mus
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from math import log as ln
 from math import sqrt
@@ -46,6 +47,8 @@ _CROWD = 100
 """A piece among so many of one message promises a third less, among four times as many not half as much."""
 _PROMISES = 8
 """Promises are whole numbers, so many for every factor of e: fine enough to sort by, and quick to count."""
+_TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
+_ROLES = frozenset(("user", "human", "assistant", "system", "developer", "file"))
 _LONGEST_PIECE = 400
 """A longer piece is a blob without a place to break it; a digest never quotes it."""
 
@@ -169,11 +172,24 @@ def _bounded(text: str, parts: int) -> list[tuple[int, str]]:
 
 
 def _label(part: Part, message: Message, seq: int, place: int, log: Log) -> str:
-    """A reply and its calls are one thing; results stand for themselves, under the name of their tool."""
-    if type(part) is not ToolResult:
-        return f"{handle_of(seq)} {message.role}:"
+    """A reply and its calls are one thing; results stand for themselves, under the name of their tool, and so do documents: what is
+    written in one was not said by whoever attached it.
+    """
     is_one = all(type(other) is Reasoning or other is part for other in message.parts)
-    return f"{handle_of(seq, None if is_one else place)} {log.calls.get(part.call_id) or message.role}:"
+    handle = handle_of(seq, None if is_one else place)
+    match part:
+        case ToolResult():
+            return f"{handle} {_tool_name(log.calls.get(part.call_id, ''))}:"
+        case File():
+            return f"{handle} file:"
+        case _:
+            return f"{handle_of(seq)} {message.role}:"
+
+
+def _tool_name(name: str) -> str:
+    """The name of a tool, unless it would read as somebody else: whoever offers a tool names it."""
+    is_plain = _TOOL_NAME.fullmatch(name) is not None and name.lower() not in _ROLES
+    return name if is_plain else "tool"
 
 
 def _arguments(arguments: str) -> str:

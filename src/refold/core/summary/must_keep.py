@@ -14,7 +14,7 @@ from refold.core.summary.chunks import Count
 from refold.core.summary.headings import headings_once, under
 from refold.core.summary.ledger import Ledger
 from refold.core.summary.prompts import defused
-from refold.core.summary.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS
+from refold.core.summary.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
 from refold.core.summary.whole import says
 
 _ORDER = (RULES, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
@@ -109,7 +109,7 @@ def fact_lines(ledger: Ledger) -> dict[str, list[str]]:
 
 def _lines(entries: Iterable[str]) -> list[str]:
     """Each on a line of its own, with nothing in it that could be taken for a mark of ours."""
-    return [f"- {defused(said)}" for entry in entries if (said := " ".join(entry.splitlines()).strip())]
+    return [f"- {defused(said)}" for entry in entries if (said := one_line(entry))]
 
 
 def _inserted(text: str, at: int, lines: Sequence[str]) -> str:

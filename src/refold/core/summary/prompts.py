@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.core.stages.shown import handle_of
+from refold.core.summary.line_markers import quoted_lines
 from refold.model.message import (
     File,
     Image,
@@ -158,16 +159,22 @@ def _entry(passage: Passage) -> str:
 
 
 def _spoken(part: Part, who: str, handle: str) -> str:
+    """A part behind its label. No other line of it can be taken for a label, a section or a mark of ours."""
+    label, text = _labelled(part, who)
+    return f"[{label} {handle}] {quoted_lines(text, 'transcript', own=handle)}"
+
+
+def _labelled(part: Part, who: str) -> tuple[str, str]:
     match part:
         case Text():
-            return f"[{who} {handle}] {part.text}"
+            return who, part.text
         case ToolCall():
-            return f"[{who} calls {part.name} {handle}] {part.arguments}"
+            return f"{who} calls {' '.join(part.name.split())}", part.arguments
         case ToolResult():
             media = "".join(f" {_placeholder(inner)}" for inner in part.parts if not isinstance(inner, Text))
-            return f"[{'Failed result' if part.is_error else 'Result'} {handle}] {part.text}{media}"
+            return "Failed result" if part.is_error else "Result", f"{part.text}{media}"
         case _:
-            return f"[{who} {handle}] {_placeholder(part)}"
+            return who, _placeholder(part)
 
 
 def _placeholder(part: Part) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from refold.core.summary.ledger import Ledger
+from refold.core.summary.line_markers import visible
 from refold.core.summary.whole import says
 from refold.model.message import Message, Role
 
@@ -47,11 +48,6 @@ def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
     return "\n".join(part for part in parts if part)
 
 
-def quoted(text: str) -> str:
-    """A text whose own headings cannot be taken for ours: they are set off by a space."""
-    return "\n".join(f" {line}" if line.startswith("#") else line for line in text.splitlines())
-
-
 def mechanical(
     messages: Iterable[Message], ledger: Ledger, *, previous: str = "", room: int | None = None
 ) -> str:
@@ -82,8 +78,13 @@ def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
             continue
         if len(entry) + 3 <= room:
             room -= len(entry) + 3
-            kept.append(f"- {entry}")
+            kept.append(f"- {one_line(entry)}")
     return "\n".join((title, *reversed(kept))) if kept else ""
+
+
+def one_line(entry: str) -> str:
+    """An entry on a line of its own: a path may hold line ends, and the next line would be nobody's."""
+    return visible(" ".join(entry.splitlines()).strip())
 
 
 def without_lists(text: str) -> str:

@@ -1,0 +1,193 @@
+"""Lines of quoted text that could be taken for Refold's own lines, or for another turn of the conversation.
+
+Digests, transcripts for summarisers and recalled texts give their lines a meaning: `#m2 user:` begins what the user said, `##` a
+section, `[End of the earlier messages]` ends a summary. Text that somebody else wrote is quoted between such lines, so a line of it
+that reads as one of them gets a visible `> ` before it. What cannot be seen is ignored when a line is read, and so are width, case and
+letters of other scripts that look Latin. Every other line stays as it is.
+
+The time is linear in the text: of each line only the first `HEAD` characters are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Literal, TypeAlias
+
+from msgspec import structs
+
+from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+
+QUOTE = "> "
+"""Stands before a line that is not ours. In mail and Markdown it means a quotation, and models have read much of both."""
+HEAD = 160
+"""Characters of a line that decide what it reads as: the longest marker has about sixty."""
+
+Place: TypeAlias = Literal["digest", "transcript", "summary", "carried", "recalled"]
+"""Where a text is quoted, which decides what could be mistaken there:
+
+- a digest, whose own sections begin with `##`: every heading;
+- the transcript that a summariser reads: the headings of summaries, while others belong to what was read;
+- a summary that a model wrote: no heading, since it has its own, and no `User:`, since it may say who did what;
+- such a summary carried along in a digest: the headings of the ledger's lists, which the digest has too;
+- an original that is recalled word for word: handles only, since nothing else in the answer is ours.
+"""
+
+_UNSEEN = re.compile(
+    "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f)"
+    "|[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
+    "|(?<=[\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
+"""What a reader does not see and a model may read: marks of direction, joints of no width, fillers, tag characters, and a variation
+selector after another. The flags that are spelt with tags stay (the group), and so do joiners (U+200C, U+200D) and single selectors,
+which belong to words and pictures."""
+_BREAK = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
+"""Everything that may be read as the end of a line."""
+_HIDDEN = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Me"))
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+_ALIKE = {
+    "a": "аɑα", "c": "сϲ", "d": "ԁ", "e": "еє", "g": "ԍ", "h": "һн", "i": "іɩ", "j": "ј", "k": "кκ", "l": "ӏ", "m": "м", "n": "ո",
+    "o": "оο", "p": "рρ", "q": "ԛ", "r": "гꭇ", "s": "ѕ", "t": "тτ", "u": "սυ", "v": "ѵν", "w": "ԝ", "x": "хχ", "y": "уʏγ",
+}  # fmt: skip
+_LATIN = str.maketrans({other: latin for latin, others in _ALIKE.items() for other in others})
+"""Small letters of other scripts as the Latin ones that they look like, or whose capitals do."""
+_AROUND = " *_`~\"'“”‘’«»"
+"""What may stand around a marker without changing what it reads as."""
+
+_ROLE = "user|human|assistant|system|developer|tool"
+_LISTS = "rules the user gave|files modified|files read|errors|decisions|open tasks"
+_SECTIONS = (
+    f"{_LISTS}|before that|earlier|this turn so far|goal|constraints ?& ?preferences|progress|done|in progress|key decisions|next steps"
+    "|critical context|conversation summary|instructions?|response|input|system|developer|user|assistant"
+)
+_HANDLES = (
+    r"#[ms][0-9]{1,9}(?![0-9a-z_])"  # #m2, #s0
+    rf"|#{{0,6}} ?[ms][0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?(?:{_ROLE})\b"  # m2 user:
+    r"|task ?# ?[ms][0-9]"
+    r"|\[[^\]#]{0,80}# ?[ms][0-9]"  # [User #m2], [… #m3 …], [withheld: #m3]
+    r"|\[ ?cut:"
+)
+_LABEL = r"(?: (?:message|prompt|instructions?|note))? ?[*_`]{0,3} ?:"
+_SPEAKERS = rf"(?:{_ROLE}){_LABEL}"
+_FRAMES = (
+    rf"(?:human|system|developer){_LABEL}"
+    r"|#{1,6} ?(?:instructions?|response|input|system|developer) ?:"
+    r"|rules the user gave"
+    r"|(?:context_summary|no longer shown) ?:"
+    rf"|\[ ?/?(?:(?:{_ROLE}|(?:failed )?result)[]: ]|earlier messages|end of|compacted messages|inst[] ]"
+    r"|context summary|conversation summary|emergency compression)"
+    r"|< ?[|/]? ?\|?(?:transcript|previous-summary|summary|context_summary|system|user|assistant|human|developer|tool|function_result"
+    r"|instruction|im_start|im_end|im_sep|start_header|end_header|eot|eom|endoftext|begin_of|end_of|start_of|bos\b|eos\b|s>|turn|channel)"
+    r"|<</?sys"
+)
+
+
+def _markers(*kinds: str) -> re.Pattern[str]:
+    return re.compile("|".join(kinds), re.IGNORECASE)
+
+
+_MARKERS: dict[Place, re.Pattern[str]] = {
+    "digest": _markers("#", _HANDLES, _SPEAKERS, _FRAMES),
+    "transcript": _markers(rf"#{{1,6}} ?[*_]{{0,3}}(?:{_SECTIONS})\b", _HANDLES, _SPEAKERS, _FRAMES),
+    "summary": _markers(_HANDLES, _FRAMES),
+    "carried": _markers(rf"#{{1,6}} ?[*_]{{0,3}}(?:{_LISTS})\b", _HANDLES, _FRAMES),
+    "recalled": _markers(_HANDLES),
+}
+"""What no line of somebody else's may begin with."""
+_FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnUHASDTMRCN")
+"""What a line begins with that may be one of them, as far as it is plain ASCII."""
+_OWN = re.compile(r"#[ms][0-9]{1,9}")
+
+
+def visible(text: str) -> str:
+    """The text without what cannot be seen; the same object where there is nothing of that kind."""
+    return text if text.isascii() else _UNSEEN.sub(r"\1", text)
+
+
+def visible_message(message: Message) -> Message:
+    """The message with visible texts only; the same object where they all are."""
+    parts = tuple(map(_visible_part, message.parts))
+    is_same = all(new is old for new, old in zip(parts, message.parts, strict=True))
+    return message if is_same else Message(message.role, parts)
+
+
+def quoted_line(line: str, place: Place = "digest") -> str:
+    """One line of somebody else's, set off where it reads as one of ours."""
+    return f"{QUOTE}{line}" if is_marker(line, place) else line
+
+
+def quoted_lines(text: str, place: Place = "digest", *, own: str = "", begins_line: bool = False) -> str:
+    """A text of somebody else's in which no line reads as one of ours.
+
+    Its first line counts where the text `begins_line`, and else stands behind words of ours. `own` is the handle of the message that
+    the text is a part of: marks with that handle, which stand for something that was cut out of it, stay.
+    """
+    if not begins_line and _BREAK.search(text) is None:
+        return text
+    found = _BREAK.split(text)  # lines, and between them what ends them
+    for at in range(0 if begins_line else 2, len(found), 2):
+        found[at] = _set_off(found[at], place, own)
+    return "".join(found)
+
+
+def is_marker(line: str, place: Place = "digest") -> bool:
+    """Does a line read as one of ours, or as the beginning of somebody's turn?"""
+    if not line or (line[0] not in _FIRST and " " <= line[0] <= "~"):
+        return False
+    return _MARKERS[place].match(_reading(line)) is not None
+
+
+def _set_off(line: str, place: Place, own: str) -> str:
+    if not is_marker(line, place):
+        return line
+    is_own = own and line.startswith("[") and _OWN.findall(line[:HEAD]) == [own.partition(".")[0]]
+    return line if is_own else f"{QUOTE}{line}"
+
+
+def _reading(line: str) -> str:
+    """The beginning of a line as it reads: without what cannot be seen, in one width, with Latin letters."""
+    head = line[:HEAD]
+    if not head.isascii():
+        normal = unicodedata.normalize("NFKC", head).casefold().translate(_LATIN)
+        head = "".join(
+            " " if one in _BLANK else one for one in normal if unicodedata.category(one) not in _HIDDEN
+        )
+    elif not head.isprintable():
+        head = "".join(one for one in head if one == "\t" or " " <= one <= "~")
+    return " ".join(head.split()).lstrip(_AROUND)
+
+
+def _visible_part(part: Part) -> Part:
+    match part:
+        case Text():
+            text = visible(part.text)
+            return part if text is part.text or text == part.text else Text(text)
+        case ToolCall():
+            arguments, name = visible(part.arguments), visible(part.name)
+            is_same = (arguments, name) == (part.arguments, part.name)
+            return part if is_same else ToolCall(part.id, name, arguments, part.kind)
+        case ToolResult():
+            parts = tuple(_visible_inner(inner) for inner in part.parts)
+            is_same = all(new is old for new, old in zip(parts, part.parts, strict=True))
+            return part if is_same else ToolResult(part.call_id, parts, part.is_error, part.kind)
+        case File():
+            return _visible_inner(part)
+        case Image() | Opaque() | Reasoning():
+            return part
+
+
+def _visible_inner(part: Text | Image | File | Opaque) -> Text | Image | File | Opaque:
+    match part:
+        case Text():
+            text = visible(part.text)
+            return part if text == part.text else Text(text)
+        case File():
+            name, text = visible(part.name), visible(part.text)
+            return (
+                part
+                if (name, text) == (part.name, part.text)
+                else structs.replace(part, raw=None, name=name, text=text)
+            )
+        case _:
+            return part
