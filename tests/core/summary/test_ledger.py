@@ -58,9 +58,10 @@ def test_only_users_state_rules():
     assert entries(assistant("You must use tabs.")).rules == ()
 
 
-def test_of_too_many_rules_the_newest_are_carried():
+def test_of_too_many_rules_the_oldest_and_the_newest_are_carried():
     found = ledger_of([user(f"Never open door number {n}.") for n in range(MAX_RULES + 20)])
     assert len(found.rules) == MAX_RULES
+    assert found.rules[0] == "Never open door number 0."
     assert found.rules[-1] == f"Never open door number {MAX_RULES + 19}."
 
 

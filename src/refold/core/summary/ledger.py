@@ -21,7 +21,8 @@ MAX_LINE = 240
 MAX_ENTRIES = 12
 """How many errors, decisions and tasks are carried: older ones are done with, or in the digest."""
 MAX_RULES = 100
-"""Nobody states so many: beyond this they come from a pasted text, and the newest are the ones to follow."""
+"""Nobody states so many. Of more, half are the oldest and half the newest: what a user said first is meant for everything after it, and
+nothing that is said later, however much, may take its place."""
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+")
 _DECISION = re.compile(
     r"\b(?:decided|decision|going with|go with|will use|instead of|switch(?:ed|ing)? to|chose|settled on)\b",
@@ -92,7 +93,7 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
     return Ledger(
         read=read,
         modified=modified,
-        rules=_added(earlier.rules, later.rules)[-MAX_RULES:],
+        rules=_ends(_added(earlier.rules, later.rules), MAX_RULES),
         errors=_newest((*earlier.errors, *later.errors)),
         decisions=_newest((*earlier.decisions, *later.decisions)),
         tasks=_newest(tasks),
@@ -110,6 +111,20 @@ def _without(found: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]
     """Those that are not among the others."""
     known = frozenset(others if found else ())
     return tuple(entry for entry in found if entry not in known)
+
+
+def _ends(entries: tuple[str, ...], most: int) -> tuple[str, ...]:
+    """The oldest and the newest entries, as many of each."""
+    half = most // 2
+    return entries if len(entries) <= most else entries[: most - half] + entries[-half:]
+
+
+def from_both_ends(count: int) -> Iterator[int]:
+    """Places in a list of so many entries: the newest, the oldest, the newest but one, and so on."""
+    for at in range((count + 1) // 2):
+        yield count - 1 - at
+        if at < count - 1 - at:
+            yield at
 
 
 def _decisions(text: str) -> Iterator[str]:

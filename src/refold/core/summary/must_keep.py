@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from refold.core.summary.chunks import Count
 from refold.core.summary.headings import headings_once, under
-from refold.core.summary.ledger import Ledger
+from refold.core.summary.ledger import Ledger, from_both_ends
 from refold.core.summary.prompts import defused
 from refold.core.summary.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
 from refold.core.summary.whole import says
@@ -34,14 +34,16 @@ class _Page:
     def __init__(self, text: str, most: int, count: Count) -> None:
         self.text, self.most, self.count = text, most, count
         self.used, self.is_exact = count(text), True
-        self.added: dict[str, list[str]] = {}
+        self.added: dict[str, dict[int, str]] = {}
+        """The lines under each heading, by their places in the ledger."""
         self.shown = text
 
     def whole(self, title: str = "", line: str = "") -> str:
         """The text with all that was added, and one line more."""
         text, joint = self.text, "\n\n" if self.text else ""
         for name in _ORDER:
-            lines = [*([line] if name == title else []), *self.added.get(name, ())]
+            added = self.added.get(name, {})
+            lines = [*(added[at] for at in sorted(added)), *([line] if name == title else [])]
             if lines and (place := under(text, name)):
                 text = _inserted(text, place[1], lines)
             elif lines:
@@ -49,10 +51,11 @@ class _Page:
         return text
 
     def fill(self, title: str, lines: Sequence[str], limit: int) -> None:
-        """Add the newest lines that the text does not say yet, while there is room."""
-        for line in reversed(lines):
+        """Add the newest lines that the text does not say yet, and of rules the oldest too, while there is room."""
+        for at in from_both_ends(len(lines)) if title == RULES else reversed(range(len(lines))):
+            line = lines[at]
             if not says(self.shown, line[2:]) and self._fits(title, line, min(limit, self.most)):
-                self.added[title] = [line, *self.added.get(title, ())]
+                self.added.setdefault(title, {})[at] = line
                 self.shown = f"{self.shown}\n{line}"
 
     def _fits(self, title: str, line: str, limit: int) -> bool:
@@ -73,8 +76,9 @@ class _Page:
         """The whole, within its tokens also where lines cost more together than one by one."""
         text = self.whole()
         for name in reversed(tuple(_SHARES)):
-            while self.added.get(name) and self.count(text) > self.most:
-                self.added[name] = self.added[name][1:]
+            while (added := self.added.get(name)) and self.count(text) > self.most:
+                places = sorted(added)
+                del added[places[len(places) // 2] if name == RULES else places[0]]
                 text = self.whole()
         return text
 

@@ -1,7 +1,7 @@
 """The parts of a summary around the digest: the task, the user's rules, the files, and what the ledger holds besides.
 
-One idea: every section has one heading, at most once, and a share of the room. What does not fit is left out from the oldest,
-errors and decisions before files, files before rules; nothing is said about how much was left out, since such a number would
+One idea: every section has one heading, at most once, and a share of the room. What does not fit is left out: the oldest errors,
+decisions and files, and of the rules those in the middle; nothing is said about how much was left out, since such a number would
 be the only one in the summary that nobody ever said.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from refold.core.summary.ledger import Ledger
+from refold.core.summary.ledger import Ledger, from_both_ends
 from refold.core.summary.line_markers import visible
 from refold.core.summary.whole import says
 from refold.model.message import Message, Role
@@ -70,16 +70,15 @@ def mechanical(
 
 
 def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
-    """The newest entries that fit, in their order."""
-    kept: list[str] = []
+    """The newest entries that fit, and of rules the oldest too, in their order."""
+    kept: dict[int, str] = {}
     room -= len(title) + 1
-    for entry in reversed(entries):
-        if says(shown, entry):
-            continue
-        if len(entry) + 3 <= room:
+    for at in from_both_ends(len(entries)) if title == RULES else reversed(range(len(entries))):
+        entry = entries[at]
+        if len(entry) + 3 <= room and not says(shown, entry):
             room -= len(entry) + 3
-            kept.append(f"- {one_line(entry)}")
-    return "\n".join((title, *reversed(kept))) if kept else ""
+            kept[at] = f"- {one_line(entry)}"
+    return "\n".join((title, *(kept[at] for at in sorted(kept)))) if kept else ""
 
 
 def one_line(entry: str) -> str:
