@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from pathlib import Path
 
 from tests.injection.doors import Seen, by_command, by_digest, by_gateway, by_model, faults
 from tests.injection.payloads import PAYLOADS, Payload
 
-KNOWN = {*Path(__file__).with_name("known_failures.txt").read_text().splitlines()}
-"""Doors and payloads that get what they want there: each is a defect. What is mended is taken off the list."""
-
-
+KNOWN = {"model page-opening-alone"}
+"""Doors and payloads that get what they want there; what is mended is taken off the list. A first message that is nothing but a page
+cannot be told from a task: in a digest it is quoted as the task anyway, and in a model's summary its order stands among the rules.
+"""
 UNREAD = {
     "attached-anthropic-document",
     "attached-anthropic-blocks",

@@ -75,7 +75,7 @@ class Folded(Struct, frozen=True, dict=True):
             self,
             branch=self.branch.append(message),
             facts=index_message(self.facts, message, number, later=later),
-            ledger=merge(self.ledger, entries(with_ends(message, MAX_LEDGER))),
+            ledger=merge(self.ledger, entries(with_ends(message, MAX_LEDGER), is_task=not self.replies)),
             replies=self.replies + (message.role == "assistant"),
             task=self.task or (Asked(number, message) if starts_turn(message) else None),
         )

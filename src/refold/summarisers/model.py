@@ -10,8 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from refold.core.summary.headings import headings_once
-from refold.core.summary.must_keep import with_facts
-from refold.core.summary.prompts import said_by
+from refold.core.summary.must_keep import typed_by_user, with_facts
 from refold.core.summary.recipe import Recipe
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -68,7 +67,7 @@ class ModelSummariser:
 def _with_facts(answer: Answer, reader: Reader) -> Answer:
     """The answer with the facts that must not get lost, as many as there are tokens for."""
     task, text = reader.task, headings_once(answer.text)
-    said = f"{said_by('user', task.passages)}\n{task.previous}"
+    said = typed_by_user(task.passages, task.previous)
     full = with_facts(text, task.ledger, most=reader.most, count=reader.count, said=said)
     return Answer(full, (*answer.mended, "facts from the ledger added") if full != text else answer.mended)
 

@@ -10,6 +10,7 @@ import logging
 
 from refold.core.summary.accept import Draft, Source, accept
 from refold.core.summary.chunks import Count
+from refold.core.summary.must_keep import typed_by_user
 from refold.core.summary.prompts import said_by, transcript
 from refold.core.summary.redact import redact
 from refold.model.summary import Summary
@@ -36,6 +37,7 @@ def _source(task: SummaryTask, count: Count) -> Source:
         previous=task.previous,
         asked=task.focus,
         spoken=said_by("user", task.passages),
+        typed=typed_by_user(task.passages, task.previous),
         answered=said_by("assistant", task.passages),
         ledger=task.ledger,
     )

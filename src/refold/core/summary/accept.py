@@ -75,6 +75,8 @@ class Source(Struct, frozen=True):
     """Its instructions and the focus: they may be named too, but a handle in them is an example."""
     spoken: str = ""
     """What the user said."""
+    typed: str = ""
+    """What of it the user typed: only there can a rule come from."""
     answered: str = ""
     """What the assistant said. A summary is in a language of one of the two."""
     ledger: Ledger | None = None
@@ -162,6 +164,5 @@ def _completed(found: Accepted, source: Source, most: int, count: Count) -> Acce
         notes = (*notes, "headings that stood twice joined")
     if source.ledger is None:
         return Accepted(once, mended=notes)
-    said = f"{source.spoken}\n{source.previous}"
-    full = with_facts(once, source.ledger, most=most, count=count, said=said)
+    full = with_facts(once, source.ledger, most=most, count=count, said=source.typed)
     return Accepted(full, mended=(*notes, "facts from the ledger added") if full != once else notes)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from msgspec import Struct
 
 from refold.core.summary.pieces import head
 from refold.core.summary.rules import rules
+from refold.core.summary.typed_text import typed
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, file_accesses, has_failed
 from refold.model.message import Message
 
@@ -23,6 +25,8 @@ MAX_ENTRIES = 12
 MAX_RULES = 100
 """Nobody states so many. Of more, half are the oldest and half the newest: what a user said first is meant for everything after it, and
 nothing that is said later, however much, may take its place."""
+MAX_MESSAGE_RULES = 25
+"""How many one message may add: whatever it is, it does not fill more than a fourth of the list."""
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+")
 _DECISION = re.compile(
     r"\b(?:decided|decision|going with|go with|will use|instead of|switch(?:ed|ing)? to|chose|settled on)\b",
@@ -59,11 +63,14 @@ def ledger_of(messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS) -> L
     return found
 
 
-def entries(message: Message, tools: ToolKinds = COMMON_TOOLS) -> Ledger:
-    """What one message adds to the ledger. Files count by the calls of the assistant, whatever the result says."""
+def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool = False) -> Ledger:
+    """What one message adds to the ledger. Files count by the calls of the assistant, whatever the result says.
+
+    What a user says before the assistant first replies `is_task`.
+    """
     match message.role:
         case "user":
-            return Ledger(rules=tuple(rules(message.text)))
+            return Ledger(rules=typed_rules(message, is_task=is_task))
         case "assistant":
             touched = [access for call in message.calls for access in file_accesses(call, tools)]
             modified = _unique(access.path for access in touched if access.kind == "write")
@@ -80,6 +87,14 @@ def entries(message: Message, tools: ToolKinds = COMMON_TOOLS) -> Ledger:
             return Ledger(errors=_unique(_short(r.text) for r in message.results if has_failed(r)))
         case _:
             return EMPTY
+
+
+def typed_rules(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
+    """The rules that a user typed into a message, in their order."""
+    if next(rules(message.text), None) is None:
+        return ()  # mostly there is none, and nobody has to know what was typed
+    found = (rule for stretch in typed(message, is_task=is_task) for rule in rules(stretch))
+    return tuple(islice(dict.fromkeys(found), MAX_MESSAGE_RULES))
 
 
 def merge(earlier: Ledger, later: Ledger) -> Ledger:

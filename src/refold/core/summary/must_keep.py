@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from refold.core.summary.chunks import Count
 from refold.core.summary.headings import headings_once, under
 from refold.core.summary.ledger import Ledger, from_both_ends
-from refold.core.summary.prompts import defused
+from refold.core.summary.prompts import Passage, defused
 from refold.core.summary.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
+from refold.core.summary.typed_text import typed
 from refold.core.summary.whole import says
 
 _ORDER = (RULES, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
@@ -86,7 +87,7 @@ class _Page:
 def with_facts(text: str, ledger: Ledger, *, most: int, count: Count, said: str = "") -> str:
     """The text with those facts of the ledger that it does not hold, within `most` tokens.
 
-    `said` is what people said and what earlier summaries hold: a rule that stands there may stand in the text.
+    `said` is what the user typed (`typed_by_user`): a rule that stands there may stand in the text.
     """
     facts = fact_lines(ledger)
     page = _Page(_with_own_lists(text, facts, said), most, count)
@@ -96,6 +97,21 @@ def with_facts(text: str, ledger: Ledger, *, most: int, count: Count, said: str 
     for title in _SHARES:
         page.fill(title, facts[title], most)
     return page.trimmed()
+
+
+def typed_by_user(passages: Sequence[Passage], previous: str = "") -> str:
+    """What the user typed in some passages, and the rules that an earlier summary names as the user's."""
+    first = passages[0].number if passages else 0
+    replies = (passage.number for passage in passages if passage.message.role == "assistant")
+    reply = next(replies, 0 if first else len(passages))
+    said = (
+        "\n".join(typed(passage.message, is_task=not first and passage.number < reply))
+        for passage in passages
+        if passage.message.role == "user"
+    )
+    place = under(previous, RULES)
+    listed = previous.splitlines()[place[0] : place[1]] if place else ()
+    return "\n".join((*said, *listed))
 
 
 def fact_lines(ledger: Ledger) -> dict[str, list[str]]:

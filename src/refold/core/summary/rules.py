@@ -17,7 +17,7 @@ _ORDER = re.compile(
     r"\b(?:always|never|must|mustn['’]t|make sure|be sure|ensure|avoid|prefer|remember to|from now on|at all times"
     r"|under no circumstances|no more than|at most|at least|only use|use only|only (?:if|when|after)|required to"
     r"|not allowed|should(?: not|n['’]t| never| only)|(?:want|need|expect) you to|(?:may|can) (?:only|never|not))\b"
-    r"|(?:^|[,:;(*—-] ?|\b(?:please|you|but|and|so|then) )(?:do not|don['’]t)\b|必须|不要|禁止|务必|请勿",
+    r"|(?:^|[.!?,:;(*—-] ?|\b(?:please|you|but|and|so|then) )(?:do not|don['’]t)\b|必须|不要|禁止|务必|请勿",
     re.IGNORECASE,
 )
 """An order, a ban or a limit. "I don't know" states a fact, so the negation counts only where an order can begin."""
