@@ -178,11 +178,13 @@ async def test_a_gateway_says_so_where_compactions_are_listed():
     assert any("one text was too long for the summariser" in row.reason for row in rows)
 
 
-async def test_rules_are_looked_for_at_both_ends_of_a_long_text():
+async def test_rules_are_not_looked_for_in_the_middle_of_a_long_text():
     middle = "this was said before and goes on. " * (MAX_LEDGER // 16)
-    said = f"Always answer in French.\n{middle}\nAlways lock the door.\n{middle}\nNever touch billing."
+    said = (
+        f"Always answer in French.\n\n{middle}\n\nAlways lock the door.\n\n{middle}\n\nNever touch billing."
+    )
     async with Conversation("gpt-4o", window=8_000, max_output=0) as talk:
         await talk.add(said)
         rules = talk.memory.folded.ledger.rules
 
-    assert rules == ("Always answer in French.", "Never touch billing.")
+    assert rules == ("Always answer in French.",)
