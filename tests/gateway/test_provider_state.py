@@ -954,3 +954,24 @@ async def test_a_clients_key_is_not_sent_along_to_a_fallback_that_made_something
         made = (await anna.call("POST", "/v1/responses", body, **own)).id
         await anna.get(f"/v1/responses/{made}", **own)
         assert [one.key for one in second.asked] == ["", ""]
+
+
+NO_JSON = [
+    ("/v1/responses", "application/x-www-form-urlencoded", "model=m&input=x&previous_response_id={id}"),
+    ("/v1/batches", "application/x-www-form-urlencoded", "input_file_id={id}&endpoint=/v1/responses"),
+    ("/v1/responses", "application/yaml", "model: m\nprevious_response_id: {id}\n"),
+    ("/v1/responses", "application/json", "{{model: 'm', previous_response_id: '{id}'}}"),
+    ("/v1/responses", "multipart/form-data; boundary=b", "--b\r\ncontent-disposition: form-data; name=previous_response_id\r\n\r\n{id}\r\n--b--"),
+    ("/v1/images/edits", "multipart/form-data; boundary=b", "--b\r\ncontent-disposition: form-data;  name*=utf-8''file%5Fid\r\n\r\n{id}\r\n--b--"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "kind", "body"), NO_JSON)
+async def test_what_is_no_json_is_not_sent(both, path, kind, body):
+    made = (await both.anna.respond("mine")).id
+    before = len(both.provider.asked)
+
+    answer = await both.ben.call("POST", path, body.format(id=made).encode(), content_type=kind)
+
+    assert answer.status == 400
+    assert len(both.provider.asked) == before

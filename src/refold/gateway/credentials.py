@@ -26,6 +26,11 @@ QUERY_KEYS = frozenset(("key", "api_key", "api-key", "apikey", "access_token"))
 
 
 _CLIENTS_ONLY = KEYS | ACCOUNT | REROUTES
+_SECRET_WORDS = ("key", "token", "secret", "auth", "cookie", "password", "credential", "signature")
+"""What the names of headers and query fields in which a secret may stand have in common. Beside another key than the client's all of
+them are left out, also those that stand for something else: a host that the client's key is not for needs none of them."""
+_SECRET_FIELDS = frozenset(("sig", "code", "sid"))
+"""Further fields of a query, as some clouds call them."""
 
 
 class Credentials:
@@ -54,18 +59,29 @@ class Credentials:
         """The client's headers; where another key is used, without what belongs to the client's own."""
         if self.go_to(target):
             return [*self.headers]
-        return [one for one in self.headers if one[0] not in _CLIENTS_ONLY]
+        return [one for one in self.headers if not (one[0] in _CLIENTS_ONLY or may_hold_secret(one[0]))]
 
     def query_for(self, target: Target) -> str:
         """Likewise the query."""
         if not self._query or self.go_to(target):
             return self._query
-        return "&".join(field for field in self._query.split("&") if not _is_key_field(field))
+        return "&".join(field for field in self._query.split("&") if not _may_be_secret_field(field))
+
+
+def may_hold_secret(name: str) -> bool:
+    """Does the name of a header or of a query field say that a secret may stand in it?"""
+    return any(word in name.lower() for word in _SECRET_WORDS)
 
 
 def _is_key(value: str) -> bool:
     """`Authorization: Bearer` without anything after it is what an SDK sends for an empty key."""
     return value.strip().lower() not in ("", "bearer", "basic")
+
+
+def _may_be_secret_field(field: str) -> bool:
+    # Some servers part fields at a semicolon too.
+    names = [unquote_plus(one.partition("=")[0]).lower() for one in field.split(";")]
+    return any(may_hold_secret(name) or name in _SECRET_FIELDS for name in names)
 
 
 def _is_key_field(field: str) -> bool:

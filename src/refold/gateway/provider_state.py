@@ -16,18 +16,18 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from refold.gateway.credentials import Credentials
+from refold.gateway.credentials import Credentials, may_hold_secret
 from refold.gateway.state_ids import (
     Collected,
     Kind,
     Source,
     StateId,
     is_id,
+    is_json,
     references_in,
     references_in_lines,
 )
@@ -69,6 +69,8 @@ _COLLECTIONS: tuple[tuple[str, Collected], ...] = (
 """Where what is made is found again, by its id. A POST to the path before the id makes one; a GET there lists them all."""
 _FORMS = re.compile(r"/v1/(?:files|audio/[a-z]++|images/[a-z]++|containers/[^/]++/files)").fullmatch
 """Paths that take forms with files in them."""
+_FORM_NAME_CODED = re.compile(rb"name\s{0,8}\*").search
+"""The name of a field in a form that is written in another way than plainly."""
 _PLAIN_PATH = re.compile(r"/v1(?:/[A-Za-z0-9._~@:+=,-]++)++").fullmatch
 """A path that every server reads in the same way."""
 _MODEL_PATH = re.compile(
@@ -186,7 +188,7 @@ class ProviderState:
         """
         if not asked.has_key:
             return targets
-        shared = [one for one in targets if not (credentials.go_to(one) or _is_allowed(one, asked))]
+        shared = [one for one in targets if not (_is_clients(one, credentials) or _is_allowed(one, asked))]
         if not shared:
             return targets
         others = [one for one in targets if one not in shared]
@@ -319,6 +321,11 @@ def _row_of(which: StateId) -> StateId:
     return StateId("file", which.id) if which.kind == "batch_input" else which
 
 
+def _is_clients(target: Target, credentials: Credentials) -> bool:
+    """Does a call go out with the client's own key, and with no other credential? One may stand in the headers of the settings."""
+    return credentials.go_to(target) and not any(map(may_hold_secret, target.headers))
+
+
 def _is_allowed(target: Target, asked: StateRequest) -> bool:
     return target.allows(asked.method, asked.path if _PLAIN_PATH(asked.path) else "")
 
@@ -338,14 +345,19 @@ async def _references(asked: StateRequest) -> set[StateId]:
         return set()
     if b"\0" in body or any(one not in _KNOWN_CHARSETS for kind in kinds for one in _CHARSET(kind)):
         raise _unreadable("a body that is not in UTF-8")
-    is_anthropic = asked.path.startswith("/v1/messages")
-    return await run_text_work(len(body), partial(references_in, body, is_anthropic=is_anthropic))
+    return await run_text_work(len(body), _references_in_json, body, asked.path)
+
+
+def _references_in_json(body: bytes, path: str) -> set[StateId]:
+    if not is_json(body):
+        raise _unreadable("a body that is no JSON")
+    return references_in(body, is_anthropic=path.startswith("/v1/messages"))
 
 
 def _names_file(form: bytes) -> bool:
     """Does a form name a file that the provider keeps, instead of bringing it?"""
     lower = form.lower()
-    return b"file_id" in lower or b"; name*" in lower or b";name*" in lower
+    return b"file_id" in lower or _FORM_NAME_CODED(lower) is not None
 
 
 def _unreadable(what: str) -> WireError:

@@ -112,6 +112,15 @@ def references_in(body: bytes, *, is_anthropic: bool = False) -> set[StateId]:
     return found
 
 
+def is_json(body: bytes) -> bool:
+    """Is it JSON at all? Some servers take forms and other notations, in which names stand without quotes."""
+    try:
+        _ANY.decode(body)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
 def references_in_lines(body: bytes) -> set[StateId] | None:
     """The ids that the requests in a file for a batch name, one request to a line; None where that cannot be said.
 
@@ -281,6 +290,7 @@ class _Description(Struct, gc=False):
     error_file_id: str | None = None
 
 
+_ANY = Decoder()
 _RESPONSES, _CHAT = Decoder(_ResponsesAnswer), Decoder(_ChatAnswer)
 _MESSAGES, _EXECUTED, _MADE = Decoder(_MessagesAnswer), Decoder(_Executed), Decoder(_Description)
 _EXECUTIONS = frozenset(("code_execution_tool_result", "bash_code_execution_tool_result"))
