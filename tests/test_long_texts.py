@@ -188,3 +188,14 @@ async def test_rules_are_not_looked_for_in_the_middle_of_a_long_text():
         rules = talk.memory.folded.ledger.rules
 
     assert rules == ("Always answer in French.",)
+
+
+async def test_every_word_of_a_long_text_is_found():
+    places = range(0, len(LOG), len(LOG) // 50)
+    said = "".join(f" needle{number} {LOG[at : at + len(LOG) // 50]}" for number, at in enumerate(places))
+    async with Engine(MemoryStore()) as engine:
+        talk = await engine.conversation("talk", model="gpt-4o")
+        await talk.add(said)
+        found = [len(await engine.search(f"needle{number}")) for number in range(len(places))]
+
+    assert found == [1] * len(places)

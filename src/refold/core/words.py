@@ -9,7 +9,7 @@ A query is what somebody typed. What is written without a space (`max_page_count
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 from unicodedata import normalize
@@ -30,15 +30,36 @@ _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _ACCENTS = re.compile("[\u0300-\u036f]+")
 _LONGEST = 100
 """Characters. What is longer is encoded data: it would fill the index, and nobody types it."""
+_STEP = 64 * 1024
+"""Characters that are taken apart at a time."""
 _MOST_PHRASES = 32
 """How much of a query is looked at: a whole page as a query says no more than its beginning."""
 
 
 def words(text: str) -> list[str]:
     """The words of a text in their order, in the spelling in which they are compared."""
+    if len(text) <= _STEP:
+        return _words(text)
+    return [word for piece in _pieces(text) for word in _words(piece)]
+
+
+def _words(text: str) -> list[str]:
     # Most texts are plain, and this is on the way of every message: a table is four times as fast as a pattern.
     found = text.lower().translate(_PLAIN).split() if text.isascii() else _WORD.findall(_fold(text))
     return [word for word in found if len(word) <= _LONGEST]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A long text in pieces, parted before blanks: one call over megabytes would hold the interpreter's lock for half a second."""
+    start = 0
+    while len(text) - start > _STEP:
+        stop = max(text.rfind(" ", start + 1, start + _STEP), text.rfind("\n", start + 1, start + _STEP))
+        if stop < 0:
+            later = (text.find(blank, start + _STEP) for blank in " \n")
+            stop = min((at for at in later if at >= 0), default=len(text))
+        yield text[start:stop]
+        start = stop
+    yield text[start:]
 
 
 def spaced(text: str) -> str:
