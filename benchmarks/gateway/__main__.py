@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.gateway import cases, places, talks
+from benchmarks.gateway import beside, cases, places, talks
 from benchmarks.gateway.proxies import cores, executables, peers, refold, stay_on, stubbed
 from benchmarks.gateway.telling import table
 
-PARTS = ("small", "large", "memory", "places")
+PARTS = ("small", "large", "beside", "memory", "places")
 
 
 @contextmanager
@@ -71,10 +71,17 @@ def large(proxies, source, effort) -> dict[str, object]:
 
 
 def apart(asked, folder, effort, source, pinned) -> dict[str, object]:
-    """What needs a gateway of its own: its memory, and the profile."""
+    """What needs a gateway of its own: small requests beside large ones, its memory, and the profile."""
     own, rest = pinned
     out: dict[str, object] = {}
     spy = asked.py_spy or shutil.which("py-spy")
+    if "beside" in asked.only:
+        with (
+            stubbed(rest, beside.SUMMARY_S) as stub,
+            stored(asked.store, folder, "beside") as url,
+            refold(stub, url, own) as proxy,
+        ):
+            out["beside"] = beside.measure(proxy, is_quick=asked.quick, report=cases.report)
     for part in ("memory", "places"):
         if part not in asked.only or (part == "places" and not spy):
             continue

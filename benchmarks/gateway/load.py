@@ -60,8 +60,9 @@ class Client:
 class Reading:
     """An answer as far as it came. Only how it ends is looked at."""
 
-    def __init__(self) -> None:
-        self._data = b""
+    def __init__(self, *, is_any: bool = False) -> None:
+        self._data, self._is_any = b"", is_any
+        """Is any status an answer?"""
         self._body_at, self._length = -1, -1
         self.is_whole = False
 
@@ -85,7 +86,7 @@ class Reading:
         if end < 0:
             return
         self._body_at, head = end + 4, self._data[:end].lower()
-        if not head.startswith(b"http/1.1 200"):
+        if not (self._is_any or head.startswith(b"http/1.1 200")):
             raise Bad(self._data[:300].decode("latin-1"))
         at = head.find(b"content-length:")
         if at >= 0:

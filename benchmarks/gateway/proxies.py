@@ -121,9 +121,9 @@ def _port(process: "subprocess.Popen[str]") -> int:
 
 
 @contextmanager
-def stubbed(core: int | None) -> Iterator[Proxy]:
+def stubbed(core: int | None, summary_s: float = 0.0) -> Iterator[Proxy]:
     """The upstream, which is asked directly as well."""
-    process = start([sys.executable, "-m", "benchmarks.gateway.stub"], core)
+    process = start([sys.executable, "-m", "benchmarks.gateway.stub", str(summary_s)], core)
     stub = Proxy("direct", _port(process), process)
     try:
         yield stub

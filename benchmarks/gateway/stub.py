@@ -1,10 +1,11 @@
-"""An upstream that answers at once: `python -m benchmarks.gateway.stub`. Prints its port.
+"""An upstream that answers at once: `python -m benchmarks.gateway.stub [SECONDS]`. Prints its port. Summaries may take so many seconds.
 
 It reads nothing of a request but its length and whether it wants a stream, so that hardly any of the time is its own. What was
 used is told by the number of bytes that came, since a gateway may believe it.
 """
 
 import asyncio
+import sys
 
 SAID = (
     "The build fails because the test imports a module that was moved last week. I changed the import, ran the suite "
@@ -60,6 +61,9 @@ def _chunk(data: bytes) -> bytes:
 class Answering(asyncio.Protocol):
     """One connection. A client sends the next request when it has the answer."""
 
+    summary_s = 0.0
+    """How long it takes to write a summary."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self._came: list[bytes] = []
@@ -87,6 +91,8 @@ class Answering(asyncio.Protocol):
         ends = (whole[:1_000] + whole[-1_000:]).replace(b" ", b"")
         if b'"stream":true' in ends:
             self._stream(events(tokens), 0)
+        elif self.summary_s and b"Youwritecheckpoints" in ends:
+            asyncio.get_running_loop().call_later(self.summary_s, self._send, plain(tokens))
         else:
             self._send(plain(tokens))
 
@@ -125,4 +131,5 @@ def run() -> None:
 
 
 if __name__ == "__main__":
+    Answering.summary_s = float(sys.argv[1]) if len(sys.argv) > 1 else 0.0
     run()

@@ -24,6 +24,7 @@ def table(results: dict) -> str:
         lines += [one["name"], *_small(one["figures"], peers)]
     for one in results["large"].values():
         lines += [one["name"], *_large(one["figures"], [peer for peer in peers if peer in one["figures"]])]
+    lines += _beside(results.get("beside", {}))
     lines += _memory(results)
     lines += _places(results.get("places", {}))
     return "\n".join(lines)
@@ -92,6 +93,18 @@ def _other(figure: str, ratio: float) -> str:
 
 def _goal(wanted: float | None, *, is_met: bool) -> str:
     return f"{'':>9}" if wanted is None else f"{f'{wanted:,.6g} ' + ('+' if is_met else '-'):>9}"
+
+
+def _beside(loads: dict) -> Iterator[str]:
+    if not loads:
+        return
+    columns = "".join(f"{name:>9}" for name in ("MB", "took s", "p50 ms", "p99 ms", "max ms"))
+    yield f"{'1 KB, always another conversation, beside':<{WIDTH}}{columns}"
+    for one in loads.values():
+        size, took = one.get("mb"), one.get("took_s")
+        cells = [f"{size:>9.2f}" if size else f"{'':>9}", f"{took:>9.1f}" if took else f"{'':>9}"]
+        cells += [f"{one[key]:>9,.0f}" for key in ("p50_ms", "p99_ms", "max_ms")]
+        yield f"{'  ' + one['name']:<{WIDTH}}{''.join(cells)}"
 
 
 def _memory(results: dict) -> Iterator[str]:
