@@ -19,6 +19,7 @@ from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message
 from refold.ports.store import Compaction, Head, Outline, Session, Store, Stored
+from refold.text_work import run_text_work
 
 PAGE = 1_000
 """Messages that are read at once: a long conversation is looked over without being held."""
@@ -130,11 +131,11 @@ async def _messages(store: Store, case: _Case) -> list[Finding]:
     head, found = case.head, list[Finding]()
     pairs, expected = _Pairs([one.first for one in case.live if one.kind == "compaction"]), 0
     while page := await store.messages(head, expected, head.next_seq, PAGE):
-        for one in page:
+        read = await run_text_work(sum(len(one.body) for one in page), _read, page, head)
+        for one, said in zip(page, read, strict=True):
             if one.seq != expected:
                 found.append(case.finding("I-3", f"message {expected} is missing"))
             expected = one.seq + 1
-            said = _said(one, head)
             if not isinstance(said, Damaged):
                 pairs.look(one.seq, said)
             elif one.seq >= head.base_seq:  # what is the base's is told about the base
@@ -153,6 +154,10 @@ async def _uncounted(store: Store, case: _Case) -> AsyncIterator[Finding]:
         now = await store.head(head.owner, head.conversation, head.branch)
         if now is not None and now.next_seq <= one.seq:
             yield case.finding("I-3", f"{now.next_seq} messages were counted, and message {one.seq} is there")
+
+
+def _read(page: Sequence[Stored], head: Head) -> list[Message | Damaged | None]:
+    return [_said(one, head) for one in page]
 
 
 def _said(one: Stored, head: Head) -> Message | Damaged | None:

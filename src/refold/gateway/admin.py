@@ -28,6 +28,7 @@ from refold.gateway.hosting import Host
 from refold.gateway.limits import check_json, read_body
 from refold.gateway.listening import PATH, EventStream
 from refold.model.errors import ConfigError, NotFound, RefoldError
+from refold.text_work import run_text_work
 
 _log = logging.getLogger("refold.gateway")
 
@@ -180,7 +181,13 @@ async def compactions(admin: Admin, request: Request) -> object:
 async def receipts(admin: Admin, request: Request) -> object:
     talk, host = await admin.opened(request), await admin.host(request)
     calls = await host.engine.store.calls(host.engine.owner, talk.id, _limit(request))
-    return [{**structs.asdict(call), "receipt": _json(call.receipt), "reply": None} for call in calls]
+
+    def write() -> msgspec.Raw:
+        rows = [{**structs.asdict(call), "receipt": _json(call.receipt), "reply": None} for call in calls]
+        return msgspec.Raw(msgspec.json.encode(rows, enc_hook=_plain))
+
+    # What was sent for one call only is written down whole in its receipt.
+    return await run_text_work(sum(len(call.receipt) for call in calls), write)
 
 
 async def compact(admin: Admin, request: Request) -> object:

@@ -149,7 +149,8 @@ class HostEngine(Engine):
         """What stood for the beginning of a conversation in the branch of another format, as far as it fits this line."""
         head = await self.store.head(self.owner, at.conversation, at.branch)
         latest = await self.store.latest(head, at.size) if head else None
-        summaries = summaries_in(latest.shown) if latest and latest.shown else ()
+        shown = latest.shown if latest else b""
+        summaries = await run_text_work(len(shown), summaries_in, shown) if shown else ()
         if not summaries:
             return None
         last = await boundary(line.hashes, self.look, at.branch, summaries[-1].last)
