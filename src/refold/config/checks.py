@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from refold.config.tree import Settings, Upstream
+from refold.core.patterns import ambiguity
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError
 
@@ -43,7 +44,12 @@ def _check_sizes(settings: Settings) -> None:
 def _check_patterns(settings: Settings) -> None:
     for at, pattern in enumerate(settings.compaction.sensitive, 1):
         try:
-            re.compile(pattern)
+            if ambiguity(re.compile(pattern)):
+                raise SettingError(
+                    "compaction.sensitive",
+                    f"number {at} could take for ever on some text",
+                    hint="it can read one text in several ways: write .{0,200} for .*, and no repetition inside of another",
+                )
         except re.error as error:
             # What `re` says quotes the pattern, which is as private as what it is to hide.
             position = "" if error.pos is None else f" (at character {error.pos + 1})"

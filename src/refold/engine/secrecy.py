@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from refold.core.fold import Folded
+from refold.core.patterns import ambiguity
 from refold.core.summary.long_texts import searchable
 from refold.core.summary.redact import texts_of, values_of
 from refold.model.errors import ConfigError
@@ -84,7 +85,7 @@ class Secrecy:
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
-        return re.compile(pattern)
+        compiled = re.compile(pattern)
     except (re.error, TypeError) as error:
         # What `re` says quotes the pattern, which is as private as what it is to hide.
         position = getattr(error, "pos", None)
@@ -93,3 +94,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
             f"a pattern for sensitive messages is no regular expression{told}",
             hint=r"give texts such as r'(?i)\bsalary\b', and escape what is meant letter for letter with re.escape",
         ) from None
+    if ambiguity(compiled):
+        raise ConfigError(
+            "a pattern for sensitive messages could take for ever on some text",
+            hint="it can read one text in several ways: write .{0,200} for .*, and no repetition inside of another",
+        )
+    return compiled

@@ -14,20 +14,22 @@ from typing import Literal, TypeAlias
 Kind: TypeAlias = Literal["url", "email", "path", "date", "dotted", "id", "snake", "camel", "number"]
 
 _NAME = r"[A-Za-z_][\w-]*+"
+_SEGMENTS = r"(?:/[\w.@+%-]++)++"
 _SHAPES: dict[Kind, str] = {
-    "url": r"""(?P<whole>https?://[^\s<>"'`)\]}]++)""",
-    "email": r"(?P<whole>[\w.+-]++@[\w-]++\.[\w.]++)|[\w.+-]++",
-    "path": r"(?P<whole>~?(?:/?[\w.@+-]++)?(?:/[\w.@+%-]++)++)|[\w.@+-]++",
-    "date": r"(?P<whole>\b\d{4}(?:-\d{2}){2}(?:T\d{2}(?::\d{2}){1,2})?)",
-    "dotted": rf"(?P<whole>\b{_NAME}(?:\.{_NAME})++)|\b{_NAME}",
-    "id": r"(?P<whole>#?\b[A-Za-z0-9][\w-]*+)",
-    "snake": r"(?P<whole>\b_*+[A-Za-z][A-Za-z0-9]*+(?:_[A-Za-z0-9]++)++\b)",
-    "camel": r"(?P<whole>\b[A-Za-z][a-z0-9]++[A-Z][A-Za-z0-9]++\b)",
-    "number": r"(?P<whole>\b\d{3,}+(?:[.,]\d++)*+|\b\d++\.\d++)",
+    "url": r"""(https?://[^\s<>"'`)\]}]++)""",
+    "email": r"[\w.+-]++(@[\w-]++\.[\w.]++)?",
+    "path": rf"[\w.@+-]++({_SEGMENTS})?|(~(?:/?[\w.@+-]++)?{_SEGMENTS}|(?:/[\w.@+-]++)?{_SEGMENTS})",
+    "date": r"(\b\d{4}(?:-\d{2}){2}(?:T\d{2}(?::\d{2}){1,2})?)",
+    "dotted": rf"\b{_NAME}((?:\.{_NAME})++)?",
+    "id": r"#?\b([A-Za-z0-9][\w-]*+)",
+    "snake": r"(\b_*+[A-Za-z][A-Za-z0-9]*+(?:_[A-Za-z0-9]++)++\b)",
+    "camel": r"(\b[A-Za-z][a-z0-9]++[A-Z][A-Za-z0-9]++\b)",
+    "number": r"(\b\d{3,}+(?:[.,]\d++)*+|\b\d++\.\d++)",
 }
 """The order decides: where two shapes begin at the same character, the first is the kind.
 
-What some of them read besides a whole one are characters at none of which one begins, so that each is looked at once.
+A match is one of its kind if it has a group. Without one it only covers characters at none of which one begins, so that each of them
+is looked at once.
 """
 _PATTERNS = tuple((kind, re.compile(shape)) for kind, shape in _SHAPES.items())
 _ID_DIGITS, _ID_LETTERS = re.compile(r"\d"), re.compile("[A-Za-z]")
@@ -82,7 +84,7 @@ class _Finder:
             found = self._pattern.search(self._text, max(at, self._barren))
             if found is None:
                 self.start = len(self._text)
-            elif found["whole"] and (self.kind != "id" or _is_id(found["whole"].lstrip("#"))):
+            elif found.lastindex and (self.kind != "id" or _is_id(found[1])):
                 self.start, self.stop = found.span()
             else:
                 self._barren = found.end()

@@ -48,7 +48,8 @@ _LEADING = re.compile(
     r"(?:^|[\r\n]|\\[nr]|[\"'`])[ \t]*(?:[-*>+#]{1,3}[ \t]*)?(?:(?:export|set|setx|env|arg|declare)[ \t]+)?[A-Za-z0-9_\-.]*$",
     re.IGNORECASE,
 )
-_LINE_OVER = re.compile(r"[ \t]*(?:$|[\r\n]|\\[nr]|[\"'`])")
+_BLANKS = re.compile(r"[ \t]*+")
+_LINE_OVER = re.compile(r"$|[\r\n]|\\[nr]|[\"'`]")
 _CELL_OVER = re.compile(r"\)|[!?]{0,3}[ \t]{0,40}\|")
 """After a value in parentheses, or in a table's next cell."""
 _CHANGED = re.compile(
@@ -250,7 +251,13 @@ def _stands_alone(match: re.Match[str], prefix: str, stop: int) -> bool:
     if _is_set(match, prefix):
         return True
     is_first = _LEADING.search(text[max(0, match.start() - 60) : match.start()]) is not None
-    return is_first and _LINE_OVER.match(text, stop) is not None and "_" not in text[match.end() : stop]
+    return is_first and _is_line_over(text, stop) and "_" not in text[match.end() : stop]
+
+
+def _is_line_over(text: str, at: int) -> bool:
+    """Does nothing but blanks follow on the line, or in the quotes around it?"""
+    blanks = _BLANKS.match(text, at)
+    return _LINE_OVER.match(text, blanks.end() if blanks else at) is not None
 
 
 def _is_set(match: re.Match[str], prefix: str) -> bool:

@@ -44,12 +44,12 @@ _MARKED = "\0"
 """A line that stands for a marked block."""
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _TAG = re.compile(
-    r"[ \t]*+<(!--|!doctype|!\[cdata|\?xml|[a-z][\w.:-]{0,40}+)(?![@\w])[^<>]{0,400}+>?", re.IGNORECASE
+    r"[ \t]{0,200}+<(!--|!doctype|!\[cdata|\?xml|[a-z][\w.:-]{0,40}+)(?![@\w])[^<>]{0,400}+>?", re.IGNORECASE
 )
 _CLOSING_TAG = re.compile(r"</([a-z][\w.:-]{0,40}+)[ \t]*+>", re.IGNORECASE)
-_RULER = re.compile(r"\s*+(?:-{3,}+|={3,}+|\*{3,}+|_{3,}+|\+{3,}+|\.{4,}+|[–—]{2,}+)\s*+")
+_RULER = re.compile(r"\s{0,200}+(?:-{3,}+|={3,}+|\*{3,}+|_{3,}+|\+{3,}+|\.{4,}+|[–—]{2,}+)\s{0,200}+")
 _BRACKET = re.compile(
-    r"\s*+(?:\"{3}|'{3}|<{3,}+|>{3,}+|~{4,}+)\s*+|[^\[<{(=*-]{0,80}+[\[<{(=*-]{1,40}+ ?(?:BEGIN|START|END)\b[ A-Z_]{0,40}+\W{0,40}+"
+    r"\s{0,200}+(?:\"{3}|'{3}|<{3,}+|>{3,}+|~{4,}+)\s{0,200}+|[^\[<{(=*-]{0,80}+[\[<{(=*-]{1,40}+ ?(?:BEGIN|START|END)\b[ A-Z_]{0,40}+\W{0,40}+"
 )
 _QUOTED = re.compile(r"\s*+(?:>|&gt;)")
 _POINT = re.compile(r"\s*+(?:[-*•]|[0-9]{1,3}[.)])\s")

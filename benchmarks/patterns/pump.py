@@ -1,0 +1,88 @@
+"""Runs worst cases in this process, and ends it with a traceback where one of them takes longer than a hang guard allows.
+
+    python -m benchmarks.patterns.pump patterns|scanners|doors
+
+The guard counts for each input by itself. It is there to end what would never end; how fast something is shows in
+`python -m benchmarks.patterns`.
+"""
+
+import argparse
+import faulthandler
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+
+from benchmarks.patterns.pumps import pumped
+from benchmarks.patterns.scanners import SCANNERS, Scanner
+from benchmarks.patterns.sources import patterns
+from benchmarks.patterns.texts import TEXTS
+from refold.core.patterns import Automaton
+
+SIZE = 200_000
+GUARD_S = 10.0
+FEW = 4
+"""Worst cases of each pattern in a short run: every sixth pattern has more."""
+ON_THE_WAY = ("redact", "rules", "ledger of an assistant", "titles", "literals")
+"""Scanners of a short run: those that a text froze before."""
+Case = tuple[str, Callable[[], object]]
+
+
+def pattern_cases(*, is_few: bool = False) -> Iterator[Case]:
+    for found in patterns():
+        for use in found.uses:
+            automaton = Automaton(found.pattern, use)
+            for number, text in enumerate(islice(pumped(automaton, SIZE), FEW if is_few else None)):
+                yield f"{found.place} {use} {number}", partial(tried, found.pattern, use, text)
+
+
+def tried(pattern: re.Pattern, use: str, text: str) -> object:
+    """Use a pattern as the source does: to search is to find all there is."""
+    given = text if isinstance(pattern.pattern, str) else text.encode("latin-1", "replace")
+    if use == "search":
+        return sum(1 for _ in pattern.finditer(given))
+    return getattr(pattern, use)(given)
+
+
+def scanner_cases(names: Iterable[str], *, is_few: bool = False) -> Iterator[Case]:
+    """Every scanner with every text; of `is_few`, each text with the scanners that read it on its way through a conversation."""
+    for name in names:
+        for kind, text in TEXTS.items():
+            if not is_few or name in ON_THE_WAY:
+                yield f"{name}, {kind}", partial(_scan, SCANNERS[name], text)
+
+
+def _scan(scanner: Scanner, text: Callable[[int], str]) -> object:
+    return scanner(text(SIZE))
+
+
+def run(cases: Iterator[Case]) -> int:
+    """Run each case under a guard of its own. How many there were."""
+    count = 0
+    for name, act in cases:
+        print(name, flush=True)
+        faulthandler.dump_traceback_later(GUARD_S, exit=True)
+        act()
+        count += 1
+    faulthandler.cancel_dump_traceback_later()
+    return count
+
+
+def main() -> None:
+    reading = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    reading.add_argument("what", choices=("patterns", "scanners"))
+    reading.add_argument("--only", nargs="*", default=[], help="scanners by name")
+    reading.add_argument("--few", action="store_true", help="only the worst, for a test that runs often")
+    chosen = reading.parse_args()
+    is_few = chosen.few
+    cases = (
+        pattern_cases(is_few=is_few)
+        if chosen.what == "patterns"
+        else scanner_cases(chosen.only or SCANNERS, is_few=is_few)
+    )
+    print(f"{run(cases)} cases", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Every function that reads text from outside, as a function of one text.
+
+Some read what a user, a model or a tool says, some a request, a stream or a file, some a model's name or a query. Together they are
+what a message meets on its way into a conversation, through a compaction, and out again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+import refold
+from refold.cli.output import plain
+from refold.core import words
+from refold.core.estimate import CharacterEstimate
+from refold.core.overflow import classify
+from refold.core.stages.truncate import HANDLE_MARK, truncate
+from refold.core.summary.accept import Draft, Source, accept
+from refold.core.summary.alike import excerpt, holds
+from refold.core.summary.chunks import parted
+from refold.core.summary.echoes import continues, is_call, is_echo, without_thoughts
+from refold.core.summary.extract import digest
+from refold.core.summary.facts import Facts, index_message, term_ids
+from refold.core.summary.headings import headings_once, says_something
+from refold.core.summary.inventions import invented, known_of, without_inventions
+from refold.core.summary.languages import speaks_otherwise
+from refold.core.summary.ledger import entries, ledger_of, merge
+from refold.core.summary.must_keep import with_facts
+from refold.core.summary.pieces import head, pieces, tail
+from refold.core.summary.prompts import fenced
+from refold.core.summary.redact import redact, redact_message, values_of
+from refold.core.summary.refusals import is_refusal
+from refold.core.summary.rules import rules
+from refold.core.summary.search import find
+from refold.core.summary.sections import mechanical, sections
+from refold.core.summary.shorten import shorten
+from refold.core.summary.terms import terms
+from refold.core.summary.whole import says
+from refold.core.tool_kinds import file_accesses, has_failed
+from refold.core.words import phrases
+from refold.engine.titles import title_of
+from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
+from refold.model.errors import RefoldError
+from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, user
+from refold.replay import literals
+from refold.replay.rules import rules as replayed_rules
+from refold.tokens import counter_for
+from refold.tokens.names import spellings
+from refold.tokens.windows import window_for
+from refold.wire import decode_error, decode_request, decode_transcript
+from refold.wire.sse import SseParser
+
+Scanner = Callable[[str], object]
+COUNTER = CharacterEstimate()
+WINDOW = 32_000
+_CLAUDE, _GPT = counter_for("claude-sonnet-4-5"), counter_for("gpt-4o")
+
+
+def _result(text: str, name: str = "read_file") -> tuple[Message, Message]:
+    call = ToolCall("call_1", name, msgspec.json.encode({"path": text[:2_000]}).decode())
+    return Message("assistant", (call,)), Message("tool", (ToolResult("call_1", (Text(text),)),))
+
+
+def _facts(text: str) -> Facts:
+    return index_message(index_message(Facts(), user(text), 0), assistant(text), 1)
+
+
+def _count(text: str) -> int:
+    return len(text) // 4
+
+
+def _digest(text: str) -> object:
+    return digest(_facts(text), first=0, last=2, budget=2_000, window=WINDOW, counter=COUNTER)
+
+
+def _shorten(text: str) -> object:
+    return shorten(_facts(text), user(text), 0, limit=500, window=WINDOW, counter=COUNTER)
+
+
+def _shorten_call(text: str) -> object:
+    call = ToolCall(
+        "call_1", "write", msgspec.json.encode({"path": "a", "text": text}, enc_hook=repr).decode()
+    )
+    message = Message("assistant", (call,))
+    return shorten(index_message(Facts(), message, 0), message, 0, limit=200, window=WINDOW, counter=COUNTER)
+
+
+def _accept(text: str) -> object:
+    """What a model wrote, held against what it was told."""
+    half = len(text) // 2
+    source = Source(
+        told=text[:half],
+        tokens=10**6,
+        previous=text[:100],
+        spoken=text[:half],
+        ledger=ledger_of([user(text)]),
+    )
+    return accept(Draft(text[half:]), source, most=4_000, count=_count, is_last_try=True)
+
+
+def _request(text: str) -> object:
+    body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": _valid(text)}]})
+    return decode_request(body, CHAT)
+
+
+def _raw_request(dialect) -> Scanner:
+    def read(text: str) -> object:
+        data = b'{"model": "m", "messages": [{"role": "user", "content": "' + text.encode("utf-8", "replace")
+        with suppress(RefoldError):
+            return decode_request(data, dialect)
+
+    return read
+
+
+def _raw_json(text: str) -> object:
+    with suppress(RefoldError):
+        return decode_request(text.encode("utf-8", "replace"), CHAT)
+
+
+def _transcript(text: str) -> object:
+    with suppress(RefoldError):
+        return decode_transcript(text.encode("utf-8", "replace"))
+
+
+def _transcript_lines(text: str) -> object:
+    line = msgspec.json.encode({"role": "user", "content": _valid(text[:200])}) + b"\n"
+    with suppress(RefoldError):
+        return decode_transcript(line * (len(text) // len(line) + 1) + text.encode("utf-8", "replace"))
+
+
+def _stream(text: str) -> object:
+    parser, data = SseParser(), text.encode("utf-8", "replace")
+    return [parser.feed(data[at : at + 1_000]) for at in range(0, len(data), 1_000)], parser.end()
+
+
+def _valid(text: str) -> str:
+    """The text without halves of surrogate pairs, which no JSON has."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _conversation(text: str) -> object:
+    """Through the public face: the text by a user, by an assistant and by a tool, then a compaction and a search."""
+    return asyncio.run(_compacted(_valid(text)))
+
+
+async def _compacted(text: str) -> object:
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "read_file", "arguments": '{"path": "a.py"}'},
+    }
+    talk = refold.Conversation(model="gpt-4o", window=20_000, max_output=1_000)
+    await talk.add(
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": text, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": text},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "Go on, please."},
+    )
+    await talk.compact()
+    return await talk.context(), await talk.recall(text[:200])
+
+
+def _known_secrets(text: str) -> object:
+    """The secrets of a message, looked for in the next one."""
+    return redact_message(assistant(text), 1, known=values_of(user(text)))
+
+
+def _model_name(text: str) -> object:
+    return spellings(text), window_for(text)
+
+
+SCANNERS: dict[str, Scanner] = {
+    "redact": redact,
+    "values_of": lambda text: values_of(user(text)),
+    "known secrets": _known_secrets,
+    "rules": lambda text: list(rules(text)),
+    "ledger of a user": lambda text: entries(user(text)),
+    "ledger of an assistant": lambda text: merge(entries(assistant(text)), entries(assistant(text[::-1]))),
+    "ledger of a tool": lambda text: entries(_result(text)[1]),
+    "ledger of files": lambda text: ledger_of(Message("assistant", (ToolCall("c", "write", msgspec.json.encode({"path": path}).decode()),)) for path in _valid(text).split(" ")[:20_000]),
+    "titles": lambda text: title_of(user(text)),
+    "pieces": lambda text: list(pieces(text)),
+    "head and tail": lambda text: (head(text, 1_000), tail(text, 1_000), head(text, len(text) - 1), tail(text, len(text) - 1)),
+    "terms": terms,
+    "words": words.spaced,
+    "query": lambda text: (phrases(text), words.fragments(phrases(text))),
+    "index": lambda text: _facts(text).known,
+    "digest": _digest,
+    "shorten": _shorten,
+    "shorten a call": lambda text: _shorten_call(_valid(text)),
+    "find": lambda text: find(_facts(text), text[:500], budget=500, window=WINDOW, counter=COUNTER),
+    "find by a long query": lambda text: (term_ids(_facts(text).log, text), holds(user(text), text)),
+    "excerpt": lambda text: excerpt(_facts(text), [(0, user(text))], text[:100], budget=500, counter=COUNTER),
+    "truncate": lambda text: truncate(text, len(text) // 2, HANDLE_MARK, "#m1"),
+    "parted": lambda text: parted(text, 1_000, _count),
+    "accept": _accept,
+    "is_refusal": is_refusal,
+    "without_thoughts": without_thoughts,
+    "is_echo": lambda text: is_echo(text, text),
+    "continues": lambda text: (continues(text), is_call(text)),
+    "inventions": lambda text: invented(text, known_of(text[: len(text) // 2])),
+    "without_inventions": lambda text: without_inventions(text, known_of("")),
+    "languages": lambda text: speaks_otherwise(text, (text,)),
+    "headings": lambda text: (headings_once(text), says_something(text)),
+    "with_facts": lambda text: with_facts(text, ledger_of([user(text), assistant(text)]), most=4_000, count=_count, said=text),
+    "sections": lambda text: (sections(ledger_of([user(text)]), 10_000, shown=text)),
+    "mechanical": lambda text: mechanical([user(text)], ledger_of([user(text)]), previous=text),
+    "says": lambda text: (says(text, text[:20]), says(text, text[: len(text) // 2] + "!")),
+    "fenced": fenced,
+    "tool kinds": lambda text: (file_accesses(ToolCall("c", "apply_patch", text)), has_failed(ToolResult("c", (Text(text),)))),
+    "count": _GPT.text,
+    "estimate": _CLAUDE.text,
+    "model name": _model_name,
+    "overflow": lambda text: classify(400, text),
+    "provider error": lambda text: decode_error(text.encode("utf-8", "replace")),
+    "request": _request,
+    "open chat request": _raw_request(CHAT),
+    "open anthropic request": _raw_request(ANTHROPIC),
+    "open responses request": _raw_request(RESPONSES),
+    "raw json": _raw_json,
+    "transcript": _transcript,
+    "transcript lines": _transcript_lines,
+    "stream": _stream,
+    "terminal": lambda text: plain(text, len(text)),
+    "literals": literals.literals,
+    "rare words": literals.rare_words,
+    "replayed rules": replayed_rules,
+    "conversation": _conversation,
+}  # fmt: skip
+"""By name."""

@@ -1,0 +1,116 @@
+"""No text may freeze anybody: every pattern of the source is checked by its structure, and pumped with texts made to be its worst."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.patterns.sources import BOUNDED, RUNTIME, calls, patterns
+from refold import Conversation
+from refold.core.patterns import ambiguity
+from refold.model.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+GUARD_S = 240
+"""For all worst cases of one child together; each has a hang guard of ten seconds of its own."""
+
+BAD = [
+    (r"[^\W\d]+(?:[_\-.' ][^\W\d]+)*", "fullmatch"),
+    (r"(?:[_\-.]?(?:base|base64|text|[0-9]{1,3}))*", "fullmatch"),
+    (r"\s*(?:[-*]|\d+\.)?\s*(?:\[ \]|TODO)", "match"),
+    ("(a+)+$", "search"),
+    ("(a|a)*b", "search"),
+    (r"\s*x?\s*y", "match"),
+    (r"(?:[_.]?[0-9]{1,3})*z", "fullmatch"),
+    ("a*a*b", "match"),
+    ("(a*)*b", "match"),
+    ("(x+x+)+y", "match"),
+    ("(.*)(.*)z", "match"),
+    ("a+b", "search"),
+    (".*x", "search"),
+    (r"\s+$", "search"),
+    ("(?:a{1,3}){1,40}z", "match"),
+    ("(?>a*a*)b", "match"),
+]
+GOOD = [
+    ("(?:a++)+b", "match"),
+    ("a+b", "match"),
+    (r"(?<!a)a+b", "search"),
+    (r"\s*+x?\s*+y", "match"),
+    ("[a-z]+-[a-z]+", "match"),
+    (r"\b(?:foo|bar)\b", "search"),
+    (r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', "search"),
+    ("a*", "search"),
+    (r"(?<=[.!?])\s+", "search"),
+    (r"`[^`\n]{1,160}`", "search"),
+    ("(?:[a-z]+[_-])*[a-z]+", "fullmatch"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "use"), BAD)
+def test_an_ambiguous_pattern_is_found_out(pattern, use):
+    assert ambiguity(pattern, use)
+
+
+@pytest.mark.parametrize(("pattern", "use"), GOOD)
+def test_a_linear_pattern_passes(pattern, use):
+    assert not ambiguity(pattern, use)
+
+
+def test_no_pattern_of_the_source_is_ambiguous():
+    found = patterns()
+    wrong = {
+        f"{one.place} ({use})": reason
+        for one in found
+        for use in one.uses
+        if one.place not in BOUNDED and (reason := ambiguity(one.pattern, use))
+    }
+
+    assert len(found) > 200
+    assert wrong == {}
+
+
+def test_a_pattern_that_is_only_known_when_it_runs_says_why_it_is_safe():
+    places = {call.place.partition(":")[0] for call in calls() if call.pattern is None}
+
+    assert places == set(RUNTIME)
+
+
+@pytest.mark.parametrize("what", ["patterns", "scanners"])
+def test_worst_cases_of_200_kb_come_to_an_end(what):
+    """In a child process, since what hangs in a pattern cannot be stopped from within. It is a guard against hanging, not a speed."""
+    command = [sys.executable, "-m", "benchmarks.patterns.pump", what, "--few"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_S, check=False)
+
+    assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]}\n{done.stderr[-2_000:]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["patterns", "scanners"])
+def test_all_worst_cases_come_to_an_end(what):
+    command = [sys.executable, "-m", "benchmarks.patterns.pump", what]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3_600, check=False)
+
+    assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]}\n{done.stderr[-2_000:]}"
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(x|x)*y", r"(\s*,?\s*)*;"])
+def test_a_pattern_of_the_users_own_that_could_take_for_ever_is_refused(pattern):
+    async def talk() -> None:
+        async with Conversation("gpt-4o", sensitive=[pattern]):
+            pass
+
+    with pytest.raises(ConfigError) as refused:
+        asyncio.run(talk())
+
+    assert pattern not in str(refused.value)
+    assert "hint: " in str(refused.value)
+
+
+async def test_an_ordinary_pattern_of_the_users_own_is_taken():
+    async with Conversation("gpt-4o", sensitive=[r"(?i)\bsalary\b", r"\d{3}-\d{4}", "IBAN.*"]) as talk:
+        await talk.add("The salary is 4711.")
