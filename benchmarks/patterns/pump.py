@@ -24,8 +24,8 @@ SIZE = 200_000
 GUARD_S = 10.0
 FEW = 4
 """Worst cases of each pattern in a short run: every sixth pattern has more."""
-ON_THE_WAY = ("redact", "rules", "ledger of an assistant", "titles", "literals")
-"""Scanners of a short run: those that a text froze before."""
+ON_THE_WAY = ("conversation", "redact")
+"""Scanners of a short run: all that a message meets in a conversation, and what it meets on the way to a summariser."""
 Case = tuple[str, Callable[[], object]]
 
 

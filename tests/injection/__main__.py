@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.injection.doors import Seen, by_command, by_digest, by_gateway, by_model, faults
 from tests.injection.payloads import PAYLOADS, Payload
+from tests.injection.second_payloads import SECOND
 
 Door = Callable[[Payload], Awaitable[Seen]]
 
@@ -24,16 +25,21 @@ async def main() -> None:
                 "command": partial(by_command, folder=Path(folder)),
                 "gateway": gateway,
             }
-            failed: dict[str, dict[str, list[str]]] = {}
-            for name, door in doors.items():
-                found = {payload.id: faults(payload, await door(payload)) for payload in PAYLOADS}
-                failed[name] = {id_: faults for id_, faults in found.items() if faults}
-    for name, found in failed.items():
-        print(f"{name}: {len(found)} of {len(PAYLOADS)} fail")
-        for id_, said in found.items() if "-v" in sys.argv else ():
+            await tell("first set", PAYLOADS, doors)
+            await tell("second set", SECOND, doors)
+
+
+async def tell(title: str, payloads: Sequence[Payload], doors: dict[str, Door]) -> None:
+    ids: set[str] = set()
+    print(title)
+    for name, door in doors.items():
+        found = {payload.id: faults(payload, await door(payload)) for payload in payloads}
+        failed = {id_: said for id_, said in found.items() if said}
+        print(f"  {name}: {len(failed)} of {len(payloads)} fail")
+        for id_, said in failed.items() if "-v" in sys.argv else ():
             print(f"    {id_}: {'; '.join(said)[:200]}")
-    ids = {id_ for found in failed.values() for id_ in found}
-    print(f"in all: {len(ids)} of {len(PAYLOADS)} payloads fail at one door or more")
+        ids |= failed.keys()
+    print(f"  {len(ids)} of {len(payloads)} fail at one door or more")
 
 
 if __name__ == "__main__":

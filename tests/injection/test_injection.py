@@ -8,7 +8,9 @@ from functools import partial
 
 from tests.injection.doors import Seen, by_command, by_digest, by_gateway, by_model, faults
 from tests.injection.payloads import PAYLOADS, Payload
+from tests.injection.second_payloads import SECOND
 
+EVERY = (*PAYLOADS, *SECOND)
 KNOWN = {"model page-opening-alone"}
 """Doors and payloads that get what they want there; what is mended is taken off the list. A first message that is nothing but a page
 cannot be told from a task: in a digest it is quoted as the task anyway, and in a model's summary its order stands among the rules.
@@ -34,7 +36,7 @@ async def through(door: str, put: Callable[[Payload], Awaitable[Seen]], payloads
 
 
 async def test_in_a_digest():
-    await through("digest", by_digest, PAYLOADS)
+    await through("digest", by_digest, EVERY)
 
 
 async def test_in_a_summary_by_a_model_and_in_what_it_was_given():
@@ -46,23 +48,23 @@ async def test_in_a_summary_by_a_model_and_in_what_it_was_given():
         return seen
 
     async with by_model() as put:
-        await through("model", noted, PAYLOADS)
-    for payload in PAYLOADS:
+        await through("model", noted, EVERY)
+    for payload in EVERY:
         names = re.findall(r"(?:drop|flood)-[\w-]+", " ".join((*payload.not_rules, *payload.forged)))
         assert not names or any(name in given[payload.id] for name in names) or payload.id in UNREAD
 
 
 async def test_by_command(tmp_path):
-    await through("command", partial(by_command, folder=tmp_path), PAYLOADS[::3])
+    await through("command", partial(by_command, folder=tmp_path), EVERY[::3])
 
 
 async def test_through_the_gateway():
     async with by_gateway() as put:
-        await through("gateway", put, PAYLOADS)
+        await through("gateway", put, EVERY)
 
 
 def test_the_corpus_is_what_it_says():
-    ids = [one.id for one in PAYLOADS]
+    ids = [one.id for one in EVERY]
     hostile = [one for one in PAYLOADS if one.not_rules or one.forged or one.hidden]
 
     assert len(ids) == len({*ids})
