@@ -165,7 +165,7 @@ async def test_what_a_thread_is_at_work_on_when_it_ends_is_not_waited_for_nor_st
         is_begun.set()
         may_end.wait(GUARD_S)
 
-    async def open_store(_):
+    async def open_store(_, **_more):
         return store
 
     monkeypatch.setattr(HostedConversation, "_take", wait)
