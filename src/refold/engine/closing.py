@@ -106,7 +106,8 @@ def source_of(memory: Memory, closed: Closed, earlier: Summary | None) -> tuple[
     policy, request = memory.frame.policy, closed.request
     if earlier is not None:
         policy = structs.replace(policy, scope="cumulative", source="previous")
-        request = structs.replace(request, previous=(earlier,))
+        later = tuple(item for item in request.items if item.seq >= earlier.last)
+        request = structs.replace(request, previous=(earlier,), items=later)
     elif policy.source == "all":
         policy = structs.replace(policy, source="previous")
     frame = structs.replace(memory.frame, policy=policy)
