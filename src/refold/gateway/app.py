@@ -110,8 +110,8 @@ class Gateway:
             await (await self.host(owner)).engine.sweep()
 
     async def close(self) -> None:
-        await self.backlog.close()
         await self._forwarder.close()
+        await self.backlog.close()
         for host in self._hosts.values():
             await host.engine.rest()
 
