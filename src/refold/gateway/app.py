@@ -11,6 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from uuid import uuid4
 
@@ -33,11 +34,12 @@ from refold.gateway.forwarding import Forwarder
 from refold.gateway.hosting import Host, HostEngine
 from refold.gateway.incoming import DIALECT_OF, Incoming, Wishes, read_incoming
 from refold.gateway.limits import check_json, check_new, read_body
+from refold.gateway.lines import Seen
 from refold.gateway.logs import facts
 from refold.gateway.provider_state import ProviderState, StateHandout, StateRequest, StateRow, read_call
 from refold.gateway.relay import Relay
 from refold.gateway.state_ids import StateId
-from refold.gateway.table import known_bytes
+from refold.gateway.table import before, known_bytes
 from refold.gateway.targets import Targets
 from refold.gateway.ticket import Ticket
 from refold.model.errors import ConfigError, RefoldError, StoreError, WireError
@@ -164,9 +166,9 @@ class Gateway:
         """What to send for a request, and to whom."""
         came, state = _texts(scope), scope.get("state") or {}
         owner = state.get("owner", "")
-        incoming, wishes, model = None, Wishes(), ""
+        incoming, seen, wishes, model = None, None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
-            incoming = await self._read(path, dict(came), body, owner)
+            incoming, seen = await self._read(path, dict(came), body, owner)
         if incoming is not None:
             wishes, model = incoming.wishes, incoming.model
         wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)
@@ -198,7 +200,7 @@ class Gateway:
             backlog=self.backlog,
         )
         if incoming is not None:
-            await self._take(ticket, incoming, owner)
+            await self._take(ticket, incoming, seen, owner)
         elif path in DIALECT_OF:
             ticket.action = "unparsed"
         return ticket
@@ -211,32 +213,39 @@ class Gateway:
             return ""  # where it matters, the call is refused for it
         return kept.upstream if kept else ""
 
-    async def _read(self, path: str, headers: dict[str, str], body: bytes, owner: str) -> Incoming | None:
-        """A call that carries a conversation, within its limits; None where it cannot be read."""
+    async def _read(
+        self, path: str, headers: dict[str, str], body: bytes, owner: str
+    ) -> tuple[Incoming | None, Seen | None]:
+        """A call that carries a conversation, within its limits, and its messages; None where one or the other cannot be read."""
         server, host = self.resolved.settings.server, self._hosts.get(owner)
         limits = {"max_bytes": server.max_body_mb * MIB, "max_depth": server.max_depth}
         try:
             incoming = await run_text_work(len(body), read_incoming, path, headers, body)
         except WireError:
             await run_text_work(len(body), partial(check_json, body, **limits))
-            return None
+            return None, None
         array = incoming.array or b""
         lines = host.table.lines(incoming.name, array) if host else ()
 
-        def check() -> None:
-            known = known_bytes(lines, incoming.name, array)
+        def check_and_read() -> Seen | None:
+            earlier = before(lines, incoming.name, array)
+            known = known_bytes(earlier, array) if earlier else 0
             check_new(body, incoming.fields, incoming.dialect.messages_key, known, **limits)
+            if host is None or not array or incoming.continues or incoming.wishes.is_off:
+                return None
+            with suppress(WireError):  # it is told when the request is taken in
+                return host.read(incoming, array, earlier)
+            return None
 
-        await run_text_work(len(body), check)
-        return incoming
+        return incoming, await run_text_work(len(body), check_and_read)
 
-    async def _take(self, ticket: Ticket, incoming: Incoming, owner: str) -> None:
+    async def _take(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, owner: str) -> None:
         """Take a conversation's request in; where that cannot be done it goes on as it came."""
         if incoming.array is None or incoming.wishes.is_off:
             ticket.action = "off" if incoming.wishes.is_off else "passed"
             return
         try:
-            await self._host(ticket, incoming, await self.host(owner))
+            await self._host(ticket, incoming, seen, await self.host(owner))
         except WireError:
             ticket.action, ticket.exchange = "unparsed", None
         except StoreError as error:
@@ -248,7 +257,7 @@ class Gateway:
             _log.error("a request could not be looked at: %s", where(error))
             ticket.action, ticket.exchange = "failed", None
 
-    async def _host(self, ticket: Ticket, incoming: Incoming, host: Host) -> None:
+    async def _host(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: Host) -> None:
         target, settings = ticket.targets[0], host.resolved.settings
         if not settings.compaction.enabled:
             ticket.action = "off"
@@ -257,14 +266,14 @@ class Gateway:
             known = await continuing.whole(host.engine, self._state, incoming)
             if known is None:
                 return  # some of it never came by here: the provider alone can go on from it
-            incoming = known
+            incoming, seen = known, None
         wishes, output = incoming.wishes, incoming.max_output
         terms = host.terms(
             incoming.model, incoming.dialect.name, window=target.window, wishes=wishes, max_output=output
         )
         author = self._authors.author(host, terms, target, ticket.credentials)
         ticket.exchange = Exchange(host, incoming, terms, target.name, ticket.call_id, ticket.handout)
-        hosted = await host.take(incoming, terms, author, target.name)
+        hosted = await host.take(incoming, terms, author, target.name, seen)
         await ticket.host(incoming, hosted, additions_of(incoming, settings))
 
 

@@ -7,6 +7,7 @@ What a provider answers is kept beside the call; it joins the conversation when 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from operator import is_
 
 from msgspec import Struct, structs
@@ -66,7 +67,7 @@ class Terms(Struct, frozen=True):
     policy: Policy
 
 
-class Made(Struct, frozen=True):
+class Made(Struct, frozen=True, dict=True):
     """A window that was made, of what, and what was done for it. Where none could be made, `problem` says why."""
 
     window: Window | None
@@ -75,7 +76,7 @@ class Made(Struct, frozen=True):
     receipts: tuple[Receipt, ...] = ()
     problem: RefoldError | None = None
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Is every message shown as it came, and nothing besides? Then the client's own bytes say it."""
         window, sent = self.window, self.sent
@@ -85,6 +86,11 @@ class Made(Struct, frozen=True):
             sent.branch
         )
         return is_whole and all(map(is_, window.messages, sent.branch.messages()))
+
+    @property
+    def is_as_sent(self) -> bool:
+        """Is nothing of it to be written in another way than the client did?"""
+        return self.is_plain and not (self.window and self.window.breakpoints)
 
     @property
     def bare(self) -> Window | None:

@@ -78,7 +78,7 @@ class Live:
         """The system prompt and the tools of a request; where they are those of the one before, the very same value."""
         fields, dialect = incoming.fields, incoming.dialect
         told = {key: Raw(bytes(fields[key])) for key in _INSTRUCTIONS if key in fields}
-        leading = line.history.array[: line.history.ends[line.offset - 1]] if line.offset else b"["
+        leading = line.history.array[: line.leading] if line.offset else b"["
         told[dialect.messages_key] = Raw(leading + b"]")
         if self._fixed is None or told != self._told:
             # Read from bytes of their own: they are held for long, and would hold on to the whole request.
@@ -219,8 +219,10 @@ class Host:
         settings: Settings,
         author: Summariser | None = None,
         upstream: str = "",
+        seen: Seen | None = None,
     ) -> Hosted:
-        """Take a request in, and make its window. `author` writes summaries, `upstream` will be asked.
+        """Take a request in, and make its window. `author` writes summaries, `upstream` will be asked, and `seen` is what was read of
+        its messages, where they were read already.
 
         Raises:
             WireError: it cannot be read.
@@ -229,8 +231,7 @@ class Host:
         array = incoming.array or b"[]"
         is_live, is_earlier = True, True
         for _ in range(TRIES):
-            lines = self.table.lines(incoming.name, array)
-            seen = await run_text_work(len(array), self._read, incoming, array, lines)
+            seen = seen or await self._read(incoming, array)
             held = self.table.ending(seen.line.hashes, incoming) if is_live else None
             live, found = held or await self._open(
                 incoming, seen.line, settings, upstream, is_earlier=is_earlier
@@ -251,21 +252,23 @@ class Host:
     async def marks(self, incoming: Incoming) -> tuple[bytes, ...]:
         """The hash of the whole history of a request, where it can be read."""
         array = incoming.array or b"[]"
-        return (await run_text_work(len(array), self._read, incoming, array, ())).line.hashes[-1:]
+        return (await self._read(incoming, array)).line.hashes[-1:]
 
     async def _take(
         self, live: Live, incoming: Incoming, seen: Seen, found: Found | None, settings: Settings
     ) -> Hosted:
         line, known, size = seen.line, found.known if found else 0, found.place.size if found else 0
-        array = line.history.array
+        array, is_unread = line.history.array, known < seen.first
         text_size = len(incoming.body) + len(array)
 
         def read_new() -> tuple[Fixed, tuple[Message, ...]]:
             # Where not all that is new to this branch was read, it is read again.
-            whole = self._read(incoming, array, ()) if known < seen.first else seen
+            whole = self.read(incoming, array) if is_unread else seen
             return live.instructions(incoming, line), whole.since(known, incoming.dialect)
 
-        fixed, new = await run_text_act(text_size, read_new)
+        instructions = len(incoming.body) - len(array) + line.leading
+        size_read = len(array) if is_unread else line.bytes_after(known)
+        fixed, new = await run_text_act(instructions + size_read, read_new)
         budget = _budget(settings.model, settings.window, settings.max_output, settings.limit)
         terms = Terms(fixed, budget, policy_for(settings))
         if live.is_earlier:
@@ -281,9 +284,18 @@ class Host:
         self.table.note(live, line)
         return Hosted(self.engine, live, line, made)
 
-    def _read(self, incoming: Incoming, array: bytes, lines: Sequence[Line]) -> Seen:
-        """Read a request's list of messages, as far as it is not that of an earlier request."""
-        earlier = before(lines, incoming.name, array)
+    async def _read(self, incoming: Incoming, array: bytes) -> Seen:
+        lines = self.table.lines(incoming.name, array)
+        return await run_text_work(
+            len(array), lambda: self.read(incoming, array, before(lines, incoming.name, array))
+        )
+
+    def read(self, incoming: Incoming, array: bytes, earlier: Line | None = None) -> Seen:
+        """Read a request's list of messages, as far as it is not that of an earlier request.
+
+        Raises:
+            WireError: it cannot be read.
+        """
         return read_line(array, incoming.dialect, chain_key(self.engine.owner, incoming.name), earlier)
 
     async def _open(

@@ -45,6 +45,16 @@ class Line(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.hashes)
 
+    @property
+    def leading(self) -> int:
+        """How many bytes of the list come before the conversation: the system prompt, where it stands in the list."""
+        return self.history.ends[self.offset - 1] if self.offset else 0
+
+    def bytes_after(self, known: int) -> int:
+        """How many bytes of the list come after the first `known` messages."""
+        at = known + self.offset
+        return len(self.history.array) - (self.history.ends[at - 1] if at else 0)
+
     def claimed_after(self, known: int) -> bytes:
         """The hash that no other branch may hold if this line goes on after `known` messages: of the first new message with which
         it shares a reply with anybody who has it too. People open alike, so a line without a reply claims nothing.

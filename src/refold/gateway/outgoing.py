@@ -26,11 +26,13 @@ def body_of(incoming: Incoming, hosted: Hosted, made: Made) -> bytes:
     Raises:
         WireError: a message cannot be written in this format.
     """
-    window, is_plain = made.window, made.is_plain
-    if window is not None and not (is_plain and not window.breakpoints) and MARK in incoming.body:
-        window = made.bare  # a client that marks its own prefixes knows best
-    if window is None or (is_plain and not window.breakpoints):
+    window = made.window
+    if made.is_as_sent or window is None:
         return incoming.body
+    if MARK in incoming.body:
+        window = made.bare  # a client that marks its own prefixes knows best
+        if window is None or made.is_plain:
+            return incoming.body
     window = _as_sent(incoming, hosted, made, window)
     return encode_window(_request(incoming, window), window)
 

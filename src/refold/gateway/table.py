@@ -102,11 +102,10 @@ def before(lines: Sequence[Line], name: str, array: bytes) -> Line | None:
     return max(lines, key=lambda line: same_items(line.history, array))
 
 
-def known_bytes(lines: Sequence[Line], name: str, array: bytes) -> int:
+def known_bytes(earlier: Line, array: bytes) -> int:
     """How many bytes at the beginning of a list of messages are items that came with an earlier request."""
-    line = before(lines, name, array)
-    items = same_items(line.history, array) if line else 0
-    return line.history.ends[items - 1] if line and items else 0
+    items = same_items(earlier.history, array)
+    return earlier.history.ends[items - 1] if items else 0
 
 
 def _begins(line: Line, array: bytes) -> bool:

@@ -109,7 +109,9 @@ class Ticket:
         def write() -> bytes:
             return with_fields(body_of(incoming, hosted, made), added)
 
-        self.body = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
+        is_copy = made.is_as_sent and not added
+        size = 0 if is_copy else len(incoming.body) + len(hosted.line.history.array)
+        self.body = await run_text_work(size, write)
         done = [receipt.decision for receipt in made.receipts]
         self.action = "summarise" if "summarise" in done else "reduce" if done else "none"
         if not hosted.is_stored:
