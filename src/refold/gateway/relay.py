@@ -236,6 +236,8 @@ class Relay:
 
     async def _hand_on(self, ticket: Ticket, coming: Coming, send: Send) -> None:
         response, watcher = coming.response, coming.watcher
+        if coming.is_ended:
+            await ticket.keep(watcher, response.status)  # what a client gets is kept
         came = response_headers(response.raw_headers, has_length=not watcher.is_stream)
         headers = [*came, *ticket.told(coming.target.name)]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -250,7 +252,7 @@ class Relay:
                         found = ids_in_events(coming.source, chunk, is_stored=is_stored)
                         await ticket.handout.note(found, coming.target)
                     if watcher.is_over or coming.is_ended:
-                        await ticket.keep(watcher, response.status)  # what a client has got is kept
+                        await ticket.keep(watcher, response.status)
                     await _pass_on(send, chunk)
         except _BROKEN as error:
             problem = _unavailable(coming.target, error)
