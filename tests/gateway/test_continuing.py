@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from openai import AsyncOpenAI
 
+from refold.model.message import ToolCall
 from refold.testing import Say, ScriptedUpstream
 from tests.e2e.test_gateway_sdks import prose
 from tests.gateway.conftest import served
@@ -56,3 +58,67 @@ async def test_a_chain_that_began_elsewhere_passes_by(gate):
     assert (status, told["x-refold-action"]) == (400, "passed")  # the provider does not know it either
     assert gate.upstream.requests[0].body == body
     assert await gate.store.conversations("local") == []
+
+
+async def begin_elsewhere(upstream: ScriptedUpstream, text: str) -> str:
+    """The id of a response that the provider gave without the gateway."""
+    upstream.script("Understood.")
+    async with AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="sk-test", max_retries=0) as direct:
+        return (await direct.responses.create(model="gpt-5", input=text)).id
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_chain_that_began_elsewhere_is_compacted_from_there_on(is_stream):
+    async with (
+        ScriptedUpstream(window=6_000) as upstream,
+        served(upstream, window=6_000, summariser_enabled=False) as gate,
+        gate.openai() as client,
+    ):
+        root = previous = await begin_elsewhere(upstream, "The code word is XYLOPHONE. " + prose(7, 600))
+        for turn in range(40):
+            upstream.script(prose(turn, 60))
+            asked = {"model": "gpt-5", "max_output_tokens": 200, "previous_response_id": previous}
+            asked["input"] = f"Step {turn}: {prose(turn, 60)}"
+            if is_stream:
+                async with client.responses.stream(**asked) as stream:
+                    previous = (await stream.get_final_response()).id
+            else:
+                previous = (await client.responses.create(**asked)).id
+
+        assert all(isinstance(answer, Say) for answer in upstream.answered)
+        compacted = [one.json for one in upstream.requests[2:] if one.json["previous_response_id"] == root]
+        assert len(compacted) > 1
+        assert all(len(one["input"]) > 1 for one in compacted)
+        (listed,) = await gate.store.conversations("local")
+        assert (listed.messages, listed.branches) == (79, 1)
+
+
+async def test_a_chain_goes_on_under_its_name_after_what_was_stored_is_gone(gate):
+    async with gate.openai() as client:
+        first = await client.responses.create(model="gpt-5", input="one")
+        (before,) = await gate.store.conversations("local")
+        await gate.store.delete("local", before.id)
+        second = await client.responses.create(model="gpt-5", input="two", previous_response_id=first.id)
+        await client.responses.create(model="gpt-5", input="three", previous_response_id=second.id)
+
+    (after,) = await gate.store.conversations("local")
+    assert after.id == before.id
+    assert (after.messages, after.branches) == (3, 1)  # "two", its answer, "three"
+
+
+async def test_a_gap_before_the_results_of_calls_is_passed_by_until_the_user_speaks(gate):
+    gate.upstream.script(Say(parts=(ToolCall("call_1", "look", "{}"),)), "found", "more")
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}]
+    async with AsyncOpenAI(base_url=f"{gate.upstream.url}/v1", api_key="sk-test", max_retries=0) as direct:
+        root = await direct.responses.create(model="gpt-5", input="look it up", tools=tools)
+    calls = [one.call_id for one in root.output if one.type == "function_call"]
+    results = [{"type": "function_call_output", "call_id": one, "output": "a result"} for one in calls]
+    async with gate.openai() as client:
+        second = await client.responses.create(
+            model="gpt-5", input=results, previous_response_id=root.id, tools=tools
+        )
+        assert await gate.store.conversations("local") == []
+        await client.responses.create(model="gpt-5", input="go on", previous_response_id=second.id)
+
+    (listed,) = await gate.store.conversations("local")
+    assert listed.messages == 1

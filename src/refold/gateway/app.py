@@ -16,6 +16,7 @@ from functools import partial
 from uuid import uuid4
 
 import msgspec
+from msgspec import structs
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
@@ -225,10 +226,10 @@ class Gateway:
             await run_text_work(len(body), partial(check_json, body, **limits))
             return None, None
         array = incoming.array or b""
-        lines = host.table.lines(incoming.name, array) if host else ()
+        lines = host.table.lines(incoming.line_name, array) if host else ()
 
         def check_and_read() -> Seen | None:
-            earlier = before(lines, incoming.name, array)
+            earlier = before(lines, incoming.line_name, array)
             known = known_bytes(earlier, array) if earlier else 0
             check_new(body, incoming.fields, incoming.dialect.messages_key, known, **limits)
             if host is None or not array or incoming.continues or incoming.wishes.is_off:
@@ -262,17 +263,30 @@ class Gateway:
         if not settings.compaction.enabled:
             ticket.action = "off"
             return
+        is_gap = False
         if incoming.continues:
             known = await continuing.whole(host.engine, self._state, incoming)
+            if is_gap := known is None:
+                # Some of it never came by here: the provider alone can go on from it.
+                known = await continuing.after_gap(self._state, host.engine.owner, incoming)
             if known is None:
-                return  # some of it never came by here: the provider alone can go on from it
+                return
             incoming, seen = known, None
         wishes, output = incoming.wishes, incoming.max_output
         terms = host.terms(
-            incoming.model, incoming.dialect.name, window=target.window, wishes=wishes, max_output=output
+            incoming.model,
+            incoming.dialect.name,
+            window=target.window,
+            wishes=wishes,
+            max_output=output,
+            held=incoming.held,
         )
         author = self._authors.author(host, terms, target, ticket.credentials)
         ticket.exchange = Exchange(host, incoming, terms, target.name, ticket.call_id, ticket.handout)
+        if is_gap:
+            ticket.exchange = structs.replace(ticket.exchange, is_after_gap=True)
+            ticket.handout.answers = StateRow(call=ticket.call_id)
+            return
         hosted = await host.take(incoming, terms, author, target.name, seen)
         await ticket.host(incoming, hosted, additions_of(incoming, settings))
 

@@ -50,6 +50,8 @@ class Exchange(Struct, frozen=True):
     outcome: Outcome | None = None
     mark: bytes = b""
     """The hash of the history that it ends with: a later request of the conversation holds it too."""
+    is_after_gap: bool = False
+    """Does it go on from what the provider alone has? Then it leaves as it came, and begins a branch if it is answered."""
 
     @property
     def size(self) -> int:
@@ -68,8 +70,13 @@ class Exchange(Struct, frozen=True):
         talk, size = hosted.live.talk, hosted.made.sent.size
         # What left was the client's own request, whole, and not the window that was made just now.
         made = structs.replace(hosted.made, note=Sent(size))
-        await talk.answered(made, self.outcome, self.call_id)
-        await self.handout.answered_late(StateRow("", talk.id, talk.branch, self.call_id, size))
+        root, held = self.incoming.root, self.incoming.held
+        if root and not held and self.outcome.usage:
+            held = max(0, self.outcome.usage.context - talk.count_sent(made))
+        await talk.answered(made, self.outcome, self.call_id, held=held)
+        await self.handout.answered_late(
+            StateRow("", talk.id, talk.branch, self.call_id, size, root=root, held=held)
+        )
 
 
 class Backlog:

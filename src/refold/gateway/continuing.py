@@ -3,6 +3,10 @@
 One idea: where the whole chain went through here, the history is known all the same: what was asked before, what was answered, and
 what is new. Put together it is a request like any other. While nothing has to be changed the client's own bytes leave, and the
 provider goes on from what it keeps; once something has, the window leaves whole, and goes on from nothing.
+
+Where some of the chain did not go through here, or could not be stored, the first request after the gap that is answered begins a branch
+of its own. From then on all is known that comes after the response which that request went on from, the root of the branch. When such a
+branch is compacted, what leaves goes on from its root.
 """
 
 from __future__ import annotations
@@ -14,8 +18,9 @@ from msgspec import DecodeError, Raw, Struct, structs
 
 from refold.gateway.hosting import HostEngine
 from refold.gateway.incoming import Incoming
-from refold.gateway.provider_state import ProviderState
-from refold.gateway.state_ids import StateId
+from refold.gateway.provider_state import ProviderState, StateRow
+from refold.gateway.state_ids import StateId, is_id
+from refold.model.errors import WireError
 from refold.ports.store import Stored
 from refold.text_work import run_text_work
 from refold.wire.reading import NULL, read_list, word
@@ -28,7 +33,12 @@ class _Reply(Struct):
     is_whole: bool = False
 
 
+class _First(Struct):
+    role: str = ""
+
+
 _DECODE_REPLY = msgspec.json.Decoder(_Reply).decode
+_DECODE_FIRST = msgspec.json.Decoder(_First).decode
 
 
 def previous_in(incoming: Incoming) -> StateId | None:
@@ -51,15 +61,39 @@ async def whole(engine: HostEngine, state: ProviderState, incoming: Incoming) ->
     if len(asked) < answered.size or any(_is_unusable(one, incoming) for one in asked):
         return None  # some of it is not stored yet, or was stored without what was said
     size = sum(len(one.body) for one in asked) + sum(map(len, said)) + len(incoming.body)
-    return await run_text_work(size, _joined, incoming, asked, said)
+    return await run_text_work(size, _joined, incoming, answered, asked, said)
 
 
-def _joined(incoming: Incoming, asked: Sequence[Stored], said: Sequence[Raw]) -> Incoming:
+async def after_gap(state: ProviderState, owner: str, incoming: Incoming) -> Incoming | None:
+    """The request as the beginning of a branch, of which the provider alone knows what comes before it; None where it cannot begin one,
+    because it does not begin with something that the user says.
+    """
+    previous = previous_in(incoming)
+    if previous is None or not incoming.goes_on or not is_id(previous.id):
+        return None
+    if not await run_text_work(len(incoming.body), _begins_with_user, incoming.array or b"[]"):
+        return None
+    known = await state.find(owner, previous)
+    name = incoming.name or (known.conversation if known else "")
+    return structs.replace(incoming, root=previous.id, name=name)
+
+
+def _begins_with_user(array: bytes) -> bool:
+    try:
+        return _DECODE_FIRST(read_list(array)[0]).role == "user"
+    except (DecodeError, IndexError, WireError):
+        return False
+
+
+def _joined(incoming: Incoming, answered: StateRow, asked: Sequence[Stored], said: Sequence[Raw]) -> Incoming:
     """A request after what was asked and answered before it."""
     items = [*(one.body for one in asked), *map(bytes, said), *map(bytes, read_list(incoming.array or b"[]"))]
     fields = {name: raw for name, raw in incoming.fields.items() if name != PREVIOUS}
+    if answered.root:
+        fields[PREVIOUS] = Raw(msgspec.json.encode(answered.root))
     fields[incoming.dialect.messages_key] = Raw(b"[" + b",".join(items) + b"]")
-    whole = structs.replace(incoming, fields=fields)
+    name = incoming.name or (answered.conversation if answered.root else "")
+    whole = structs.replace(incoming, fields=fields, name=name, root=answered.root, held=answered.held)
     whole.array  # noqa: B018  # copied here, where a long history is read in a thread
     return whole
 

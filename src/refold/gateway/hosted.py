@@ -253,16 +253,24 @@ class HostedConversation(DurableConversation):
             raise made.problem
         return self._noted(made)
 
-    async def answered(self, made: Made, outcome: Outcome, call_id: str) -> None:
-        """Keep what came of a call: what was used, and what was said."""
+    def count_sent(self, made: Made) -> int:
+        """What a request takes with its instructions, in tokens, as far as it was sent from here."""
+        return self._talk.memory.frame.cost.total.tokens + made.sent.tokens
+
+    async def answered(self, made: Made, outcome: Outcome, call_id: str, *, held: int = 0) -> None:
+        """Keep what came of a call: what was used, and what was said. Of the usage, `held` tokens are of messages that the provider alone
+        has.
+        """
         memory = self._talk.memory
         noted = noted_call(self._journal, memory, outcome.usage or Usage(), made.note)
         call: Call = structs.replace(noted, id=call_id, reply=outcome.reply)
-        before = await self._kept(lambda: self._heard(made, outcome), [call], writes=True, is_brief=True)
+        before = await self._kept(
+            lambda: self._heard(made, outcome, held), [call], writes=True, is_brief=True
+        )
         if before is not None:
             await keep_learnt(self._journal, memory, before)
 
-    def _heard(self, made: Made, outcome: Outcome) -> tuple[float, int | None] | None:
+    def _heard(self, made: Made, outcome: Outcome, held: int = 0) -> tuple[float, int | None] | None:
         """Take in what came of the last request, and say what was known before; an earlier one's tells nothing of this window."""
         memory = self._talk.memory
         if memory.sent is not made.sent or not outcome.is_answered:
@@ -270,5 +278,5 @@ class HostedConversation(DurableConversation):
         before = memory.calibration.ratio, memory.limits.stated
         memory.answered()
         if outcome.usage is not None:
-            memory.record(outcome.usage)
+            memory.record(outcome.usage.without(held))
         return before

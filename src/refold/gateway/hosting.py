@@ -193,8 +193,9 @@ class Host:
         window: int | None,
         wishes: Wishes = NONE,
         max_output: int | None = None,
+        held: int = 0,
     ) -> Settings:
-        """What a conversation is made with.
+        """What a conversation is made with; `held` tokens of the window are taken by what the provider alone has.
 
         Raises:
             ConfigError: there is no such preset.
@@ -202,6 +203,8 @@ class Host:
         ours = self.resolved.settings.compaction
         policy = policy_of(self.resolved.settings, preset=wishes.preset) if wishes.preset else self.policy
         size = wishes.window or ours.window or window
+        if held:
+            size = max(1, _window(model, size) - held)
         known = _window(model, size)
         return Settings(
             model=model,
@@ -285,9 +288,9 @@ class Host:
         return Hosted(self.engine, live, line, made)
 
     async def _read(self, incoming: Incoming, array: bytes) -> Seen:
-        lines = self.table.lines(incoming.name, array)
+        lines = self.table.lines(incoming.line_name, array)
         return await run_text_work(
-            len(array), lambda: self.read(incoming, array, before(lines, incoming.name, array))
+            len(array), lambda: self.read(incoming, array, before(lines, incoming.line_name, array))
         )
 
     def read(self, incoming: Incoming, array: bytes, earlier: Line | None = None) -> Seen:
@@ -296,7 +299,7 @@ class Host:
         Raises:
             WireError: it cannot be read.
         """
-        return read_line(array, incoming.dialect, chain_key(self.engine.owner, incoming.name), earlier)
+        return read_line(array, incoming.dialect, chain_key(self.engine.owner, incoming.line_name), earlier)
 
     async def _open(
         self, incoming: Incoming, line: Line, settings: Settings, upstream: str, *, is_earlier: bool
@@ -332,7 +335,7 @@ class Host:
         )
         if foreign:
             talk.carry(await engine.carried(foreign.place, line))
-        return Live(talk, incoming.name, is_earlier=is_earlier), found
+        return Live(talk, incoming.line_name, is_earlier=is_earlier), found
 
     async def _head(
         self, incoming: Incoming, line: Line, found: Found | None, foreign: Found | None, apart: bytes

@@ -96,6 +96,16 @@ class Incoming(Struct, frozen=True, dict=True):
     name: str = ""
     """What the client calls the conversation; empty where it says nothing."""
     wishes: Wishes = Wishes()
+    root: str = ""
+    """The response up to which the provider alone has the history, and after which `fields` have all of it; empty where they have all
+    there is."""
+    held: int = 0
+    """What the history up to there takes, in tokens, as far as the provider has told."""
+
+    @property
+    def line_name(self) -> str:
+        """What its list of messages is told apart by from equal lists of the owner's: its conversation, or what comes before it."""
+        return f"\0{self.root}" if self.root else self.name
 
     @cached_property
     def model(self) -> str:

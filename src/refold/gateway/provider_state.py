@@ -95,6 +95,10 @@ class StateRow(Struct, frozen=True, omit_defaults=True):
     branch: str = ""
     call: str = ""
     size: int = 0
+    root: str = ""
+    """Likewise: the response after which the branch begins, where what came before never went through here or is not stored."""
+    held: int = 0
+    """What that takes, in tokens."""
     is_checked: bool = False
     """Of a file: do the requests in it name only what is the owner's? Then it may be run as a batch."""
 

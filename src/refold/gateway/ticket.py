@@ -104,7 +104,15 @@ class Ticket:
         assert hosted is not None
         self.made = made
         talk = hosted.live.talk
-        self.handout.answers = StateRow("", talk.id, talk.branch, self.call_id, made.sent.size)
+        self.handout.answers = StateRow(
+            "",
+            talk.id,
+            talk.branch,
+            self.call_id,
+            made.sent.size,
+            root=incoming.root,
+            held=incoming.held,
+        )
 
         def write() -> bytes:
             return with_fields(body_of(incoming, hosted, made), added)
@@ -144,17 +152,22 @@ class Ticket:
         self.is_kept = True
         if status < 400:
             await self._backlog.within(self._keep(self.exchange, watcher), KEEP_S)
-        elif self.hosted is None or not self.hosted.is_stored:
+        elif (self.hosted is None or not self.hosted.is_stored) and not self.exchange.is_after_gap:
             await self._store_later(self.exchange)
 
     async def _keep(self, exchange: Exchange, watcher: Watcher) -> None:
         outcome = await run_text_work(watcher.size, watcher.outcome)
         answered = structs.replace(exchange, outcome=outcome)
-        if self.hosted is None or self.made is None or not self.hosted.is_stored:
+        is_hosted = self.hosted is not None and self.hosted.is_stored
+        if not is_hosted and not exchange.is_after_gap:
             await self._store_later(answered)
             return
         try:
-            await self.hosted.live.talk.answered(self.made, outcome, self.call_id)
+            if self.hosted is None or self.made is None:
+                await answered.store()
+                return
+            held = exchange.incoming.held
+            await self.hosted.live.talk.answered(self.made, outcome, self.call_id, held=held)
         except StoreError as error:
             _log.warning("a reply is stored later: %s", error.located)
             await self._store_later(answered)

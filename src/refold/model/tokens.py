@@ -101,6 +101,14 @@ class Usage(Struct, frozen=True, gc=False):
         """The size of the window: what was read in several turns of one call is read again in each."""
         return self.last_prompt or self.prompt
 
+    def without(self, tokens: int) -> Usage:
+        """The same call as if its prompt had so many tokens less."""
+        return (
+            Usage(max(0, self.context - tokens), output=self.output, reasoning=self.reasoning)
+            if tokens
+            else self
+        )
+
     def __add__(self, other: Usage) -> Usage:
         """The bill of both; a sum has no window."""
         return Usage(
