@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import aiohttp
 import msgspec
 
+from refold.keeping import Engine
 from refold.testing import Received, Say, say
-from tests.durability.checking import Line, Log
+from tests.durability.checking import Line, Log, faults_of
 
 WORDS = ("alpha", "beta", "gamma", "delta", "src/main.py", "4711")
 FAILED = (aiohttp.ClientError, ConnectionError, TimeoutError)
@@ -33,11 +35,14 @@ class Talker:
     """One conversation of one client."""
 
     def __init__(self, name: str, seed: int = 1, *, is_named: bool = True) -> None:
-        self.name, self.lines = name, list[Line]()
+        self.name, self.is_named, self.lines = name, is_named, list[Line]()
         self._headers = {"x-refold-conversation": name} if is_named else {}
         self._chance, self._count = random.Random(seed), 0
         self.said: list[dict] = []
         self.told: dict[str, str] = {}
+        self.receipts: list[str] = []
+        """The calls that were answered to the end, and of which the gateway did not say that they are not kept."""
+        self.not_kept = 0
         self._noted = self._acknowledged = 0
         self.answered, self.is_hearing = 0, asyncio.Event()
         """Of the request that is being answered, was a word heard?"""
@@ -59,6 +64,10 @@ class Talker:
         self._acknowledged = len(self.said)
         self.said.append({"role": "assistant", "content": reply})
         self.answered += 1
+        if self.told.get("x-refold-action") == "not-kept" or "x-refold-not-kept" in self.told:
+            self.not_kept += 1
+        else:
+            self.receipts.append(self.told["x-refold-receipt"])
         return True
 
     def ask(self) -> None:
@@ -94,6 +103,23 @@ class Talker:
             if b'"content":"<a' in got:
                 self.is_hearing.set()
         return got
+
+
+async def faults_after(engine: Engine, talkers: Sequence[Talker]) -> list[str]:
+    """What is wrong with the conversations of some talkers, of which the first may have no name: messages and replies that were
+    acknowledged and are not there, and branches that nobody asked for.
+    """
+    implicit = [one.id for one in await engine.conversations() if one.id.startswith("chat-")]
+    unnamed = [one for one in talkers if not one.is_named]
+    found = [] if len(implicit) == len(unnamed) else [f"one conversation became {len(implicit)}"]
+    for talker in talkers:
+        name = talker.name if talker.is_named else implicit[0]
+        talker.lines = [type(line)(line.kind, name, line.ids) for line in talker.lines]
+        found += await faults_of(engine, [talker.log], [name], recalled=None)
+        for receipt in talker.receipts:
+            if not await engine.store.reply_to(engine.owner, receipt):
+                found.append(f"lost: the reply {receipt}")
+    return found
 
 
 def _text(stream: bytes) -> str:
