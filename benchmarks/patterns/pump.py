@@ -26,6 +26,8 @@ FEW = 4
 """Worst cases of each pattern in a short run: every sixth pattern has more."""
 ON_THE_WAY = ("conversation", "redact")
 """Scanners of a short run: all that a message meets in a conversation, and what it meets on the way to a summariser."""
+SHAPES = ("parallel calls", "new files")
+"""Scanners for which the number of parts matters and hardly what they say: in a short run each has one text."""
 Case = tuple[str, Callable[[], object]]
 
 
@@ -48,8 +50,8 @@ def tried(pattern: re.Pattern, use: str, text: str) -> object:
 def scanner_cases(names: Iterable[str], *, is_few: bool = False) -> Iterator[Case]:
     """Every scanner with every text; of `is_few`, each text with the scanners that read it on its way through a conversation."""
     for name in names:
-        for kind, text in TEXTS.items():
-            if not is_few or name in ON_THE_WAY:
+        for number, (kind, text) in enumerate(TEXTS.items()):
+            if not is_few or name in ON_THE_WAY or (name in SHAPES and not number):
                 yield f"{name}, {kind}", partial(_scan, SCANNERS[name], text)
 
 

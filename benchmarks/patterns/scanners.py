@@ -41,7 +41,7 @@ from refold.core.tool_kinds import file_accesses, has_failed
 from refold.core.words import phrases
 from refold.engine.titles import title_of
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
-from refold.model.errors import RefoldError
+from refold.model.errors import DoesNotFit, RefoldError
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, user
 from refold.replay import literals
 from refold.replay.rules import rules as replayed_rules
@@ -162,6 +162,37 @@ async def _compacted(text: str) -> object:
     return await talk.context(), await talk.recall(text[:200])
 
 
+def _parallel_calls(text: str) -> object:
+    """A hundred characters in each of many calls of one message, and in each of their results: they do not fit however much is cut."""
+    parts = [_valid(text[at : at + 100]) for at in range(0, len(text), 200)]
+    calls = [
+        {"type": "tool_use", "id": f"c{at}", "name": "read", "input": {"path": part}}
+        for at, part in enumerate(parts)
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": f"c{at}", "content": part} for at, part in enumerate(parts)
+    ]
+    return asyncio.run(_asked(calls, results))
+
+
+async def _asked(calls: list[dict], results: list[dict]) -> object:
+    talk = refold.Conversation("gpt-4o", window=6_000, max_output=500, format="anthropic")
+    await talk.add(
+        {"role": "user", "content": "Read them all."},
+        {"role": "assistant", "content": calls},
+        {"role": "user", "content": results},
+    )
+    with suppress(DoesNotFit):
+        return await talk.context()
+
+
+def _new_files(text: str) -> object:
+    """Ten files with names of their own in each of many calls."""
+    names = [f"*** Add File: {at}" for at in range(len(text) // 20)]
+    calls = (ToolCall("c", "apply_patch", "\n".join(names[at : at + 10])) for at in range(0, len(names), 10))
+    return ledger_of(Message("assistant", (call,)) for call in calls)
+
+
 def _known_secrets(text: str) -> object:
     """The secrets of a message, looked for in the next one."""
     return redact_message(assistant(text), 1, known=values_of(user(text)))
@@ -228,5 +259,7 @@ SCANNERS: dict[str, Scanner] = {
     "rare words": literals.rare_words,
     "replayed rules": replayed_rules,
     "conversation": _conversation,
+    "parallel calls": _parallel_calls,
+    "new files": _new_files,
 }  # fmt: skip
 """By name."""

@@ -3,7 +3,7 @@ import re
 import pytest
 from msgspec import structs
 
-from refold.core.stages.shown import HANDLE_PATTERN, handle_of, is_stub, part_handle, part_of, removed
+from refold.core.stages.shown import HANDLE_PATTERN, handle_of, is_stub, numbered_parts, part_of, removed
 from refold.model.message import Message, Reasoning, Text, ToolCall, user
 from tests.core.conversations import talk
 from tests.core.stages.showing import room_for, show_all
@@ -17,15 +17,14 @@ def test_handles_are_found_in_text(handle):
 def test_a_handle_means_the_same_part_with_and_without_thinking():
     thought, said, call = Reasoning("hm", "signed"), Text("well"), ToolCall("x", "look")
     original = Message("assistant", (thought, said, call))
-    before = show_all([original]).items[0]
-    after = show_all([Message("assistant", (said, call))]).items[0]
-    assert part_handle(before, 2) == part_handle(after, 1) == "#m0.2"
+    assert list(numbered_parts(original)) == [(1, said, 1), (2, call, 2)]
+    assert list(numbered_parts(Message("assistant", (said, call)))) == [(0, said, 1), (1, call, 2)]
     assert part_of(original, 2) is call
     assert part_of(original, 3) is part_of(original, 0) is None
 
 
 def test_a_message_of_one_part_needs_no_number():
-    assert part_handle(show_all([user("hi")]).items[0], 0) == "#m0"
+    assert [number for _, _, number in numbered_parts(user("hi"))] == [None]
 
 
 def test_a_stub_ends_in_its_handle():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from refold.core.stages.parts import rebuilt
-from refold.core.stages.shown import Item, Room, Shown, StageResult, changed, part_handle
+from refold.core.stages.shown import Item, Room, Shown, StageResult, changed, handle_of, numbered_parts
 from refold.model.message import File, Image, Part, Text, ToolResult
 
 _LONGEST_URL = 200
@@ -25,8 +25,8 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
         for index, item in enumerate(shown.items[: shown.protected]):
             if not room.may_touch(shown, index):
                 continue
-            for place, part in enumerate(item.message.parts):
-                described = self._described(part, item, place)
+            for place, part, number in numbered_parts(item.message):
+                described = self._described(part, item, number)
                 if described is not part:
                     parts[index, place] = described
         if not parts:
@@ -35,16 +35,16 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
             "describe_media", shown, rebuilt(shown, parts), room, lambda _: "media of an earlier turn"
         )
 
-    def _described(self, part: Part, item: Item, place: int) -> Part:
+    def _described(self, part: Part, item: Item, number: int | None) -> Part:
         if isinstance(part, ToolResult):
-            return self._described_result(part, item, place)
-        return Text(describe(part, part_handle(item, place))) if self._is_media(part) else part
+            return self._described_result(part, item, number)
+        return Text(describe(part, handle_of(item.seq, number))) if self._is_media(part) else part
 
-    def _described_result(self, result: ToolResult, item: Item, place: int) -> ToolResult:
+    def _described_result(self, result: ToolResult, item: Item, number: int | None) -> ToolResult:
         """A screenshot of a computer call stays: providers take nothing but an image there."""
         if result.kind == "computer" or not any(map(self._is_media, result.parts)):
             return result
-        handle = part_handle(item, place)
+        handle = handle_of(item.seq, number)
         inner = (Text(describe(part, handle)) if self._is_media(part) else part for part in result.parts)
         return structs.replace(result, parts=tuple(inner))
 

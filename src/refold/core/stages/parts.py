@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from refold.core.stages.shown import Item, Shown, part_handle
+from refold.core.stages.shown import Item, Shown, handle_of, numbered_parts
 from refold.core.stages.truncate import Mark, truncate
 from refold.model.message import Message, Part, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter
@@ -29,10 +29,12 @@ class Piece(Struct, frozen=True):
     place: int
     item: Item
     part: ToolResult | ToolCall | Text
+    number: int | None
+    """The number of the part in its handle."""
 
     @property
     def handle(self) -> str:
-        return part_handle(self.item, self.place)
+        return handle_of(self.item.seq, self.number)
 
 
 class Result(Struct, frozen=True):
@@ -42,11 +44,13 @@ class Result(Struct, frozen=True):
     place: int
     item: Item
     result: ToolResult
+    number: int | None
+    """The number of the result in its handle."""
     caller: Piece | None
 
     @property
     def handle(self) -> str:
-        return part_handle(self.item, self.place)
+        return handle_of(self.item.seq, self.number)
 
     @property
     def call(self) -> ToolCall | None:
@@ -71,11 +75,11 @@ def find_results(shown: Shown) -> list[Result]:
     calls: dict[str, Piece] = {}
     found: list[Result] = []
     for index, item in enumerate(shown.items):
-        for place, part in enumerate(item.message.parts):
+        for place, part, number in numbered_parts(item.message):
             if type(part) is ToolCall:
-                calls[part.id] = Piece(index, place, item, part)
+                calls[part.id] = Piece(index, place, item, part, number)
             elif type(part) is ToolResult and part.kind != "computer":
-                found.append(Result(index, place, item, part, calls.get(part.call_id)))
+                found.append(Result(index, place, item, part, number, calls.get(part.call_id)))
     return found
 
 
@@ -85,9 +89,9 @@ def find_pieces(shown: Shown) -> list[Piece]:
     The provider's own tools are strict about their arguments and screenshots; thinking leaves as it came or not at all.
     """
     return [
-        Piece(index, place, item, part)
+        Piece(index, place, item, part, number)
         for index, item in enumerate(shown.items)
-        for place, part in enumerate(item.message.parts)
+        for place, part, number in numbered_parts(item.message)
         if (type(part) is Text)
         or (type(part) is ToolResult and part.kind != "computer")
         or (type(part) is ToolCall and part.kind in ("function", "custom"))

@@ -6,7 +6,7 @@ its place and its number, so the way back to the original is never lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import Protocol
 
@@ -126,17 +126,19 @@ def handle_of(seq: int, part: int | None = None) -> str:
 HANDLE_PATTERN = r"#[ms]\d+(?:\.\d+)?"
 
 
-def part_handle(item: Item, index: int) -> str:
-    """The handle of the part at `index`; a message of one part needs no number.
+def numbered_parts(message: Message) -> Iterator[tuple[int, Part, int | None]]:
+    """The parts of a message, each with its place and the number that its handle has; a message of one part needs none.
 
-    Reasoning is not counted: a stage may have dropped it, and a handle must mean the same part before and after.
+    Reasoning is left out and not counted: a stage may have dropped it, and a handle must mean the same part before and after.
     """
-    numbers = [at for at, part in enumerate(item.message.parts) if type(part) is not Reasoning]
-    return handle_of(item.seq, None if len(numbers) == 1 else numbers.index(index) + 1)
+    parts = [(place, part) for place, part in enumerate(message.parts) if type(part) is not Reasoning]
+    is_one = len(parts) == 1
+    for number, (place, part) in enumerate(parts, 1):
+        yield place, part, None if is_one else number
 
 
 def part_of(original: Message, number: int) -> Part | None:
-    """The part of an original that the number in a handle means: the inverse of `part_handle`."""
+    """The part of an original that the number in a handle means: the inverse of `numbered_parts`."""
     parts = [part for part in original.parts if type(part) is not Reasoning]
     return parts[number - 1] if 0 < number <= len(parts) else None
 

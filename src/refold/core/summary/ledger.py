@@ -25,6 +25,8 @@ MAX_ENTRIES = 12
 MAX_RULES = 100
 """Nobody states so many. Of more, half are the oldest and half the newest: what a user said first is meant for everything after it, and
 nothing that is said later, however much, may take its place."""
+MAX_FILES = 1_000
+"""How many files of each kind are carried, far more than any summary has room for. Of more, half are the oldest and half the newest."""
 MAX_MESSAGE_RULES = 25
 """How many one message may add: whatever it is, it does not fill more than a fourth of the list."""
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+")
@@ -103,7 +105,8 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
         return earlier
     modified, read = _added(earlier.modified, later.modified), _added(earlier.read, later.read)
     if read is not earlier.read or modified is not earlier.modified:
-        read = _without(read, modified)
+        modified = _ends(modified, MAX_FILES)
+        read = _ends(_without(read, modified), MAX_FILES)
     tasks = (*_without(earlier.tasks, later.done), *_without(later.tasks, later.done))
     return Ledger(
         read=read,

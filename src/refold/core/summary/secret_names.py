@@ -35,7 +35,7 @@ from refold.core.summary.secret_values import (
 from refold.core.summary.secret_words import NAME, is_counted, is_spoken, is_wallet, is_weak, starts
 
 _Q = r"\\{0,15}[\"'`]"
-_PREFIX = re.compile(r"[A-Za-z0-9_\-.]{0,40}$")
+_PREFIX = re.compile(r"[A-Za-z0-9_\-.]{0,40}\Z")
 _OPENING = re.compile(r"[bBrRuUfFL@]{0,2}(?P<quote>\"{3}|'{3}|\\{0,15}[\"'`]|[“‘«„「])")
 _CLOSING = {"“": "”", "‘": "’", "«": "»", "„": "“", "「": "」"}
 _BARE = re.compile(rf"(?:[^\s\"'`,;<>(){{}}\[\]\\]|\\(?![nrt\"'`\\])){{1,{LONGEST}}}+")
