@@ -253,3 +253,8 @@ def test_a_field_that_nobody_reads_may_hold_a_secret_too():
     signed = Raw(b'{"role": "assistant", "content": [{"signature": "Ab3dEf6hIj9lMn2pQr5t"}]}')
     thought = Message("assistant", (Reasoning("well", "Ab3dEf6hIj9lMn2pQr5t"),), Origin("anthropic", signed))
     assert is_clean(thought)
+
+
+def test_a_name_at_the_beginning_of_a_line_is_not_part_of_the_word_before_it():
+    text = "token: 7311d8a3c2ce6f447ed4d57b\ntoken: c9e9c616612e7696a6cecc1b\n"
+    assert [text[one.start : one.stop] for one in find_secrets(text)] == text.split()[1::2]
