@@ -78,6 +78,13 @@ def _shorten(text: str) -> object:
     return shorten(_facts(text), user(text), 0, limit=500, window=WINDOW, counter=COUNTER)
 
 
+def _shorten_with_rules(text: str) -> object:
+    """With every sentence that reads as a rule to be kept, and the index of another text, of which nothing is found."""
+    facts = index_message(Facts(), user(text[::-1]), 0)
+    must = tuple(rules(text))
+    return shorten(facts, user(text), 0, limit=500, window=WINDOW, counter=COUNTER, must=must)
+
+
 def _shorten_call(text: str) -> object:
     call = ToolCall(
         "call_1", "write", msgspec.json.encode({"path": "a", "text": text}, enc_hook=repr).decode()
@@ -220,6 +227,7 @@ SCANNERS: dict[str, Scanner] = {
     "index": lambda text: _facts(text).known,
     "digest": _digest,
     "shorten": _shorten,
+    "shorten with rules": _shorten_with_rules,
     "shorten a call": lambda text: _shorten_call(_valid(text)),
     "find": lambda text: find(_facts(text), text[:500], budget=500, window=WINDOW, counter=COUNTER),
     "find by a long query": lambda text: (term_ids(_facts(text).log, text), holds(user(text), text)),

@@ -38,8 +38,9 @@ def test_a_long_result_keeps_its_ends_and_what_is_new():
 
 
 def test_sentences_that_have_to_stay_do_so_whole():
-    rule = "Never touch the public API of billing/api.py, and always run the linter before you commit."
-    message = user(f"{LOG}\n{rule}\n{LOG}")
+    rule = "Never touch it, and always ask."
+    news = "\n".join(f"node_{n:x} says code_{n * 7_919:x}" for n in range(400))
+    message = user(f"{news}\n{rule}\n{LOG}")
     facts = facts_of([message])
     options = {"limit": 200, "window": WINDOW, "counter": COUNTER}
     assert rule not in shorten(facts, message, 0, **options).text
@@ -47,6 +48,48 @@ def test_sentences_that_have_to_stay_do_so_whole():
     assert rule in cut
     assert "This was never said." not in cut
     assert COUNTER.text(cut) <= 200
+
+
+def code(lines: int) -> str:
+    """A file whose lines are all different, with deep indentation, blank lines and trailing white space."""
+    blocks = (
+        f"class Handler_{n:x}(Base):\n\n    def run(self):  \n\t    if self.limit_{n} > {n * 13}:\n            return  None\n"
+        for n in range(lines // 5)
+    )
+    return "".join(blocks)
+
+
+@pytest.mark.parametrize("limit", [80, 200, 500, 1_500])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_what_is_left_of_a_file_are_its_own_lines_in_their_order(limit, end):
+    text = code(2_000).replace("\n", end)
+    cut = short(tool("c", text), limit).results[0].text
+    original, at = text.split("\n"), 0
+    kept = [line for line in cut.split("\n") if line not in ("[… #m0 …]", "[…]")]
+    for line in kept:
+        at = original.index(line, at) + 1
+    assert len(kept) >= 3
+    assert 1 <= cut.count("#m0") <= 2
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab1_ \t.,请"), max_size=400), min_size=1, max_size=60),
+    st.integers(30, 200),
+)
+def test_every_piece_that_is_left_is_a_piece_of_the_original(lines, limit):
+    text = "\n".join(lines)
+    cut = short(tool("c", text), limit).results[0].text
+    at = 0
+    for piece in re.split(r"\n?\[… #m0 …\]\n?|\n?\[…\]\n?", cut):
+        at = text.index(piece, at) + len(piece)
+
+
+def test_of_a_line_without_end_pieces_are_left_with_marks_between_them():
+    text = " ".join(f"w{n % 5}" for n in range(2_000)) + " ERROR disk_full on host_alpha " + "filler " * 2_000
+    cut = short(tool("c", text), 200).results[0].text
+    assert "ERROR disk_full on host_alpha" in cut
+    assert "\n" not in cut
+    assert all(piece in text for piece in re.split(r"\[…(?: #m0 …)?\]", cut))
 
 
 def test_arguments_stay_json_and_small_ones_stay_whole():

@@ -1,14 +1,21 @@
-"""Shorten one message to its share of the window, keeping what is new in it.
+"""Shorten one message, keeping whole lines of it: its beginning, its end, and the lines in between that say something new.
 
-One idea: of a long output the beginning and the end show what it is, and the lines in between that say something new are worth
-more than a longer beginning. A shortened message is still valid: results keep their call, arguments stay JSON, and each place
-where something is missing names the handle that opens the original.
+What stays is copied from the original character for character, indentation and line ends included, since clients look for
+such lines in their files. A mark stands wherever something is missing; the first and the last of them name the handle of the
+original. Only a line that is very long itself is cut inside. A shortened message is still valid: results keep their call, and
+arguments stay JSON.
+
+The time is linear in the text: pieces and rules are looked for in its first and last `SEARCHED` characters only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
@@ -16,7 +23,7 @@ from msgspec import Struct, structs
 from refold.core.stages.parts import stub_result
 from refold.core.stages.shown import handle_of
 from refold.core.summary.choose import Worth, choose
-from refold.core.summary.extract import CHARACTERS_PER_TOKEN, continued
+from refold.core.summary.extract import CHARACTERS_PER_TOKEN
 from refold.core.summary.facts import Facts, term_ids
 from refold.core.summary.log import Piece
 from refold.core.summary.pieces import head, tail
@@ -24,15 +31,29 @@ from refold.model.message import Message, Part, Reasoning, Text, ToolCall, ToolR
 from refold.model.tokens import TokenCounter
 
 BEGINNING = 0.25
-"""The share of the room for the beginning of a text, word for word."""
+"""The share of the room for the beginning of a text."""
 ENDING = 0.15
 """The share for its end, where outputs say how it went."""
 RULES = 0.3
 """The share for sentences that have to stay, before anything else is chosen from the middle."""
+LONG_LINE = 240
+"""Characters: a line up to this length is kept whole or not at all; of a longer one only the piece that says something new."""
+GAP = "[…]"
+"""The mark between the first and the last one, which name the handle."""
+_GAP_COST = len(GAP) + 2
+"""With the line ends around it. A gap that is no longer than this is not worth a mark: what stands there is kept."""
+SEARCHED = 96 * 1024
+"""Characters at each end of a text that are looked through for pieces and rules: no more of it is indexed, or read for rules."""
+_MISSES = 200
+"""How many of them may be missing there: a text that holds none of them is another one than they were taken from."""
+_WORD = re.compile(r"\S+")
 _ATTEMPTS = 8
 _TIGHTER = 0.9
 _SMALLEST = 24
 """Strings in arguments are not cut below this: they are flags and names."""
+
+Span: TypeAlias = tuple[int, int]
+"""The characters of a text from the first number up to, not including, the second."""
 
 
 class Source(Struct, frozen=True):
@@ -49,6 +70,10 @@ class Source(Struct, frozen=True):
     """Has the message more parts than one?"""
     must: tuple[str, ...] = ()
     """Sentences that stay whole if they can: the rules in what a user says."""
+    stated: tuple[Span, ...] = ()
+    """The lines of the part that hold those sentences, in their order."""
+    places: tuple[tuple[Piece, Span], ...] = ()
+    """The indexed pieces of the part in their order, each with where it stands in the text."""
 
     @property
     def mark(self) -> str:
@@ -88,11 +113,62 @@ def shorten(
 
 def _sources(message: Message, source: Source) -> list[tuple[Part, Source]]:
     """Every part with its place. Reasoning, which leaves as it came or not at all, has none of its own."""
-    found, place = [], 0
+    found, place, pieces = list[tuple[Part, Source]](), 0, defaultdict[int, list[Piece]](list)
     several = sum(type(part) is not Reasoning for part in message.parts) > 1
+    for piece in source.facts.pieces(source.seq, source.seq + 1):
+        pieces[piece.part].append(piece)
     for part in message.parts:
-        found.append((part, structs.replace(source, part=place, several=several)))
+        own = structs.replace(source, part=place, several=several)
+        found.append(
+            (part, _placed(part.text, own, pieces[place]) if isinstance(part, Text | ToolResult) else own)
+        )
         place += type(part) is not Reasoning
+    return found
+
+
+def _placed(text: str, source: Source, pieces: Sequence[Piece]) -> Source:
+    """The source of a part with this text, with where its pieces and the sentences that have to stay stand in it."""
+    words = [found.span() for start, stop in _searched(text) for found in _WORD.finditer(text, start, stop)]
+    stated = _spans(text, words, source.must)
+    places = _spans(text, words, [piece.text for piece in pieces])
+    return structs.replace(
+        source,
+        stated=tuple(_line_around(text, span) for span in stated if span),
+        places=tuple((piece, span) for piece, span in zip(pieces, places, strict=False) if span),
+    )
+
+
+def _searched(text: str) -> tuple[Span, ...]:
+    size = len(text)
+    return ((0, size),) if size <= 2 * SEARCHED else ((0, SEARCHED), (size - SEARCHED, size))
+
+
+def _spans(text: str, words: Sequence[Span], wanted: Sequence[str]) -> list[Span | None]:
+    """Where sentences or pieces stand in a text that they were taken from in this order; None for one that is not found.
+
+    They hold the same words with single spaces between them. What comes after too many that are not found is left out.
+    """
+    squeezed, starts, length = " ".join([text[start:stop] for start, stop in words]), list[int](), 0
+    for start, stop in words:
+        starts.append(length)
+        length += stop - start + 1
+
+    def original(at: int) -> int:
+        word = bisect_right(starts, at) - 1
+        return words[word][0] + at - starts[word]
+
+    found, after, misses = list[Span | None](), 0, 0
+    for one in wanted:
+        said = " ".join(one.split())
+        at = squeezed.find(said, after) if said else -1
+        if at >= 0:
+            after = at + len(said)
+            found.append((original(at), original(after - 1) + 1))
+        elif misses < _MISSES:
+            misses += 1
+            found.append(None)
+        else:
+            break
     return found
 
 
@@ -107,7 +183,10 @@ def fair_share(lengths: Sequence[int], room: int) -> int:
 
 
 def excerpt(text: str, source: Source, limit: int) -> str:
-    """A text in at most `limit` characters: its beginning, what is new in its middle, and its end."""
+    """A text in at most `limit` characters: its beginning, the lines of its middle that say something new, and its end.
+
+    What the middle does not need goes to the beginning.
+    """
     if len(text) <= limit:
         return text
     mark = source.mark
@@ -115,36 +194,61 @@ def excerpt(text: str, source: Source, limit: int) -> str:
     if room < _SMALLEST:
         return mark
     begin, end = head(text, int(room * BEGINNING)), tail(text, int(room * ENDING))
-    stated = _stated(text, source, f"{begin}\n{end}", int(room * RULES))
-    middle = _middle(source, f"{begin}\n{end}\n{stated}", room - len(begin) - len(end) - len(stated))
-    quotes = [line for line in (stated, _quotes(middle)) if line]
-    return "\n".join(line for line in (begin, mark, *quotes, mark if quotes else "", end) if line)
+    middle, left = (len(begin), len(text) - len(end)), room - len(begin) - len(end)
+    stated = _fitting(source.stated, middle, min(left, int(room * RULES)))
+    left -= _cost(stated)
+    shown = "\n".join((begin, *(text[start:stop] for start, stop in stated), end))
+    news = _fitting(_news(text, source, shown, left), middle, left)
+    begin = head(text, len(begin) + left - _cost(news))
+    return _joined(text, [(0, len(begin)), *sorted({*stated, *news}), (middle[1], len(text))], mark)
 
 
-def _stated(text: str, source: Source, shown: str, room: int) -> str:
-    """The sentences that stay whole, unless they are shown already, as far as there is room."""
-    kept: list[str] = []
-    for sentence in source.must:
-        if len(sentence) < room and sentence not in shown and sentence in text:
-            room -= len(sentence) + 1
-            kept.append(sentence)
-    return "\n".join(kept)
-
-
-def _middle(source: Source, shown: str, room: int) -> Sequence[Piece]:
-    """What is worth most of the part, next to what is shown of it."""
-    facts = source.facts
+def _news(text: str, source: Source, shown: str, room: int) -> Iterator[Span]:
+    """The lines that are worth most next to what is shown of the text, best first."""
+    facts, places = source.facts, {piece.number: span for piece, span in source.places}
     seen = source.covered | term_ids(facts.log, shown)
-    own = (piece for piece in facts.pieces(source.seq, source.seq + 1) if piece.part == source.part)
-    return choose(own, Worth(facts, source.window * CHARACTERS_PER_TOKEN), seen, room).chosen
+    worth = Worth(facts, source.window * CHARACTERS_PER_TOKEN)
+    for piece in choose((piece for piece, _ in source.places), worth, seen, room).chosen:
+        yield _line_around(text, places[piece.number])
 
 
-def _quotes(chosen: Iterable[Piece]) -> str:
-    said: list[str] = []
-    last: Piece | None = None
-    for piece in sorted(chosen, key=lambda piece: piece.number):
-        said.append(continued(piece, last) if last else piece.text)
-        last = piece
+def _line_around(text: str, span: Span) -> Span:
+    """The whole lines that a span stands on; the span itself where these are very long."""
+    low, high = max(0, span[0] - LONG_LINE), min(len(text), span[1] + LONG_LINE)
+    start, stop = text.rfind("\n", low, span[0]) + 1 or low, text.find("\n", span[1], high)
+    stop = high if stop < 0 else stop
+    return (start, stop) if stop - start <= LONG_LINE else span
+
+
+def _fitting(wanted: Iterable[Span], middle: Span, room: int) -> list[Span]:
+    """As many of the wanted spans as fit, the first ones first, without what lies outside of the middle."""
+    kept = dict[Span, None]()
+    for start, stop in wanted:
+        span = max(start, middle[0]), min(stop, middle[1])
+        if span[0] < span[1] and span not in kept and _cost([span]) <= room:
+            room -= _cost([span])
+            kept[span] = None
+    return list(kept)
+
+
+def _cost(spans: Iterable[Span]) -> int:
+    return sum(stop - start + _GAP_COST for start, stop in spans)
+
+
+def _joined(text: str, spans: Sequence[Span], mark: str) -> str:
+    """Spans of a text in their order, which may overlap, with a mark in each gap: between two lines, on a line of its own."""
+    merged = [spans[0]]
+    for start, stop in spans[1:]:
+        if start - merged[-1][1] <= _GAP_COST:
+            merged[-1] = merged[-1][0], max(stop, merged[-1][1])
+        else:
+            merged.append((start, stop))
+    said, last = [text[slice(*merged[0])]], len(merged) - 1
+    for at, (start, stop) in enumerate(merged[1:], 1):
+        before = merged[at - 1][1]
+        line_end = "\n" if before and text[before] == "\n" else ""
+        line_start = "\n" if start < len(text) and text[start - 1] == "\n" else ""
+        said.append(f"{line_end}{mark if at in (1, last) else GAP}{line_start}{text[start:stop]}")
     return "".join(said)
 
 
