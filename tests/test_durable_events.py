@@ -14,6 +14,7 @@ from refold.model.errors import NotFound, StoreError, SummaryError
 from refold.model.tokens import Usage
 from refold.store.memory import MemoryStore
 from tests.engine.hearing import Heard
+from tests.policies import ARRIVING
 from tests.test_durable import answer, engine, long
 from tests.test_durable_work import Gate, Paid, filled, until_asked
 
@@ -173,12 +174,26 @@ async def test_a_session_that_is_too_long_goes_on_by_its_summary():
 @pytest.mark.feature("O3")
 async def test_what_is_cut_as_it_arrives():
     heard = Heard()
-    talk = await engine(MemoryStore(), on_event=heard).conversation("chat")
+    talk = await engine(MemoryStore(), on_event=heard, policy=ARRIVING).conversation("chat")
     await talk.add("very long " * 3_000)
 
     (pruned,) = heard
     assert isinstance(pruned, Pruned)
     assert (pruned.path, pruned.conversation) == ("arrival", "chat")
+
+
+@pytest.mark.feature("O3")
+async def test_what_does_not_fit_by_itself():
+    heard = Heard()
+    talk = await engine(MemoryStore(), on_event=heard).conversation("chat")
+    await talk.add("very long " * 3_000)
+
+    (pruned,) = heard
+    assert isinstance(pruned, Pruned)
+    assert (pruned.path, pruned.conversation) == ("automatic", "chat")
+    assert "do not fit into" in pruned.reason
+    (reduction,) = pruned.reductions
+    assert (reduction.stage, reduction.messages) == ("fit", 1)
 
 
 @pytest.mark.feature("O3")

@@ -266,11 +266,11 @@ async def talks() -> list[refold.Conversation]:
 async def test_a_question_is_not_taken_for_what_the_model_knows_nor_for_an_answer():
     """The call that asks is in its context already, with all the words that it looks for."""
     for talk in await talks():
-        await talk.add(*EXCHANGES["chat"], "Go on.", asking("gauge at Vik 0873"))
+        await talk.add(*EXCHANGES["chat"], "Go on.", asking("gauge at Vik 0473"))
 
-        said = await answer_recall(talk, {"what": "gauge at Vik 0873"}, max_tokens=300)
+        said = await answer_recall(talk, {"what": "gauge at Vik 0473"}, max_tokens=300)
 
-        assert f"0873: the gauge at Vik reads {873 * 37 % 1000} mm" in said
+        assert f"0473: the gauge at Vik reads {473 * 37 % 1000} mm" in said
         assert "#m5" not in said
 
 

@@ -10,6 +10,7 @@ from refold.engine.archive import pack, unpack
 from refold.model.errors import StoreError, SummaryError
 from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore
+from tests.policies import ARRIVING
 from tests.test_durable import answer, engine
 from tests.test_durable_work import WIDE, Paid, filled, told
 
@@ -22,7 +23,7 @@ async def opened(place, tmp_path):
 
 async def compacted(store, model):
     """A conversation with a compaction, and something that was done since."""
-    talk = await filled(store, summariser=model)
+    talk = await filled(store, summariser=model, policy=ARRIVING)
     await talk.compact()
     await talk.add({"role": "assistant", "content": "ok"})
     await talk.add({"role": "user", "content": "a very long answer " * 12_000})

@@ -22,6 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from refold.core.arrival import largest_result
+from refold.core.budget import share_of
+from refold.core.frame import Now, effective_for
 from refold.core.stages.media import describe
 from refold.core.stages.shown import handle_of
 from refold.core.summary.line_markers import quoted_lines
@@ -36,6 +38,8 @@ from refold.wire.plain import read_message, text_in
 NAME = "recall"
 MAX_TOKENS = 1_000
 """Of one answer: most originals fit, and in a small window there is room for what the model does with it."""
+ROOM_SHARE = 0.125
+"""Of the room for messages, for one answer: it stays there with all that follow."""
 LEAST_TOKENS = 150
 """With fewer, an answer would be little more than the lines around it."""
 MAX_WORDS = 1_000
@@ -132,7 +136,7 @@ async def answer_recall(
 ) -> str:
     """What a model gets for a call of the tool, in at most `max_tokens` (150 or more).
 
-    In a small window it is shorter still, so that the answer is not cut in its turn as it is added. Whatever is wrong with the
+    In a small window it is shorter still, so that the answer leaves room to go on. Whatever is wrong with the
     arguments is for the model to read.
 
     Raises:
@@ -165,9 +169,10 @@ def read_arguments(arguments: str | Mapping[str, object]) -> Asked:
 
 
 def most_tokens(memory: Memory, max_tokens: int) -> int:
-    """How long an answer may be that is added to the same conversation."""
-    whole = largest_result(memory.frame)
-    return min(max_tokens, whole - _MESSAGE_TOKENS) if whole else max_tokens
+    """How long an answer may be that is added to the same conversation: with it, there must be room to go on."""
+    room = share_of(ROOM_SHARE, effective_for(memory.frame, Now("before_call")))
+    whole = largest_result(memory.frame) or room
+    return min(max_tokens, min(room, whole) - _MESSAGE_TOKENS)
 
 
 def room(max_tokens: int) -> int:

@@ -1,11 +1,10 @@
-"""What is shown of a huge message, through a conversation under the default preset."""
+"""What is shown of a huge message, through a conversation whose policy cuts it as it arrives."""
 
 import json
 
 import pytest
 from msgspec import structs
 
-from refold.core.presets import PRESETS
 from refold.core.stages import DescribeMedia, DropHalf
 from refold.engine.memory import Memory
 from refold.model.budget import Budget
@@ -14,6 +13,7 @@ from refold.model.message import Image, Message, Text, ToolCall, assistant, tool
 from refold.model.window import Fixed
 from refold.replay import ReferenceCounter
 from refold.tokens import FittedCounter
+from tests.policies import ARRIVING
 from tests.work import calls_made
 
 WINDOW = 8_000
@@ -22,7 +22,7 @@ LOG = "\n".join(f"12:00:{n % 60:02} worker_{n % 3} handled request {n}" for n in
 
 
 def conversation(policy=None) -> Memory:
-    return Memory(Fixed(CHAT), Budget(window=WINDOW), policy or PRESETS["refold"], COUNTER)
+    return Memory(Fixed(CHAT), Budget(window=WINDOW), policy or ARRIVING, COUNTER)
 
 
 def asked(talk: Memory, number: int = 0) -> Memory:
@@ -66,8 +66,8 @@ def test_what_is_in_sight_is_not_quoted_again():
     )
     talk.add(tool("c0", first), assistant("build_alpha is ready, I run it again."))
     asked(talk, 1).add(tool("c1", second))
-    assert "build_beta is late" in shown(talk).results[0].text
-    assert "build_alpha is ready" not in shown(talk).results[0].text
+    assert "build_beta is late" in shown(talk).results[0].text.splitlines()
+    assert "build_alpha is ready" not in shown(talk).results[0].text.splitlines()
 
 
 @pytest.mark.feature("C5")
@@ -104,14 +104,14 @@ def test_instructions_are_never_cut():
 
 
 def test_nothing_is_cut_by_a_policy_that_does_not_ask_for_it():
-    talk = asked(conversation(structs.replace(PRESETS["refold"], arrival=())))
+    talk = asked(conversation(structs.replace(ARRIVING, arrival=())))
     result = tool("c0", LOG[:16_000])
     talk.add(result)
     assert shown(talk) is result
 
 
 def test_other_stages_can_be_run_on_arrival_but_none_takes_the_message_away():
-    talk = conversation(structs.replace(PRESETS["refold"], arrival=(DescribeMedia(), DropHalf())))
+    talk = conversation(structs.replace(ARRIVING, arrival=(DescribeMedia(), DropHalf())))
     talk.add(Message("user", (Text("look"), Image(media_type="image/png", data="AAAA"))))
     assert talk.context().messages[0].text == "look\n[image image/png #m0.2]"
 
@@ -127,7 +127,7 @@ def test_a_message_of_a_megabyte_takes_no_more_work_than_one_of_a_quarter():
 
 
 def test_the_words_beside_a_picture_are_not_cut_for_it():
-    talk = Memory(Fixed(CHAT), Budget(window=1_800), PRESETS["refold"], FittedCounter())
+    talk = Memory(Fixed(CHAT), Budget(window=1_800), ARRIVING, FittedCounter())
     shown_to_us = Message(
         "user",
         (Text("Oh, sorry: it is S-20417. Here is the crack."), Image(media_type="image/png", data="AAAA")),

@@ -64,9 +64,19 @@ def test_every_rule_keeps_what_it_says(rule, left):
     assert kept("u a u a u a:x t:x a:y t:y a", rule) == left
 
 
-@pytest.mark.parametrize("rule", [ByMessage(Tokens(20)), LastMessages(2), Exchanges(Tokens(20))])
+@pytest.mark.parametrize("rule", [ByMessage(Tokens(20)), LastMessages(2), Exchanges(Tokens(40))])
 def test_no_reply_is_torn_apart(rule):
     assert kept("u a u a:x,y t:x t:y a", rule) == "a:x,y t:x t:y a"
+
+
+@pytest.mark.parametrize("tokens, left", [(30, "a"), (9, "a"), (0, "a"), (50, "u a:x,y t:x t:y a")])
+def test_an_exchange_that_does_not_fit_goes_whole(tokens, left):
+    assert kept("u a u a:x,y t:x t:y a", Exchanges(Tokens(tokens))) == left
+
+
+@pytest.mark.parametrize("tokens", [0, 20, 30])
+def test_the_last_exchange_stays_in_any_case(tokens):
+    assert kept("u a u a:x,y t:x t:y", Exchanges(Tokens(tokens)), effective=60) == "a:x,y t:x t:y"
 
 
 @every_rule

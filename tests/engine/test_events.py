@@ -25,6 +25,7 @@ from refold.model.tokens import Measurement, TokenCount
 from tests.core.presets.playing import ask, changed, chat, estimated, work
 from tests.engine.hearing import heard_from
 from tests.engine.talking import COUNTER, agent_turn, give_up
+from tests.policies import ARRIVING
 
 TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
 MOMENTS = {
@@ -221,7 +222,7 @@ def test_pruned_tool_output_is_told_with_how_many_results():
 
 @pytest.mark.feature("O3")
 def test_what_is_cut_as_it_arrives_is_told():
-    talk = estimated("refold", window=8_000)
+    talk = estimated(ARRIVING, window=8_000)
     heard = heard_from(talk)
     call = ToolCall("call-1", "read_file", "{}")
     talk.add(user("look"), Message("assistant", (call,)), tool("call-1", "line of code\n" * 2_000))

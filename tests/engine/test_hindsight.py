@@ -8,6 +8,7 @@ import pytest
 
 from refold.model.errors import NotFound
 from refold.store.memory import MemoryStore
+from tests.policies import ARRIVING
 from tests.test_durable import answer, engine, long
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 50, "total_tokens": 950}
@@ -101,8 +102,8 @@ async def test_a_call_tells_what_left_also_when_its_compaction_was_done_again_si
 
 
 async def test_a_call_tells_what_left_also_when_a_shortening_was_taken_back_since(store):
-    talk = await engine(store).conversation("chat")
-    await talk.add(*answer(0), *answer(1, size=20_000)[:3])
+    talk = await engine(store, policy=ARRIVING).conversation("chat")
+    await talk.add(*answer(0), *answer(1, size=9_000)[:3])
     sent = [await talk.context()]
     await talk.record(USAGE)
     assert await talk.undo()
@@ -117,7 +118,7 @@ async def test_a_call_tells_what_left_also_when_a_shortening_was_taken_back_sinc
 
 
 async def test_before_a_change_what_was_shortened_was_short_though_that_was_taken_back_since(store):
-    talk = await engine(store, window=8_000).conversation("chat")
+    talk = await engine(store, window=8_000, policy=ARRIVING).conversation("chat")
     await talk.add(*answer(0), *answer(1, size=20_000), *answer(2))
     await talk.fold()
     branch = talk.branch

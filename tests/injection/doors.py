@@ -112,10 +112,10 @@ class ModelDoor:
         async with (
             open_summariser(settings, own, windows={"small": 200_000}, environ={}) as summariser,
             refold.Conversation(
-                "gpt-4o", window=4 * WINDOW, max_output=1_000, format=payload.format, summariser=summariser
+                "gpt-4o", window=200_000, max_output=1_000, format=payload.format, summariser=summariser
             ) as talk,
         ):
-            # Too few turns to fold it before the model is asked, which then reads the payload itself and no digest of it.
+            # Too little to fold it before the model is asked, which then reads the payload itself and no digest of it.
             await talk.add(*conversation(payload, turns=10))
             lead, rest = parted(await talk.compact())
         asked = self.upstream.requests[before:]

@@ -1,16 +1,17 @@
-"""What is shown of a message as it arrives.
+"""What is shown of a message as it arrives, under a policy that has stages for that; no preset has.
 
-One idea: one huge thing is cut once, before it was ever sent, so cutting it never changes bytes that a provider has cached.
-Its beginning and end stay, and of the middle what says something that is not in sight; a user's rules stay whole.
+A message is cut once, before it was ever sent, so cutting it never changes bytes that a provider has cached. Its beginning
+and end stay, and of the middle what says something that is not in sight; a user's rules stay whole. What does not fit at all
+is cut in any case, under every policy: see `core.unread`.
 """
 
 from __future__ import annotations
 
 from refold.core.budget import share_of
 from refold.core.emergency import reduce
-from refold.core.extractive import terms_in_sight
 from refold.core.fold import Folded
 from refold.core.frame import Frame, Now, limit_for
+from refold.core.sight import terms_in_sight
 from refold.core.stages import AnyStage, Fit
 from refold.core.stages.shown import Edit, Item, Room, Shown, handle_of
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN

@@ -63,6 +63,14 @@ def pair_safe(view: View, cut: int) -> int:
     return cut
 
 
+def pair_safe_from(view: View, cut: int) -> int:
+    """The nearest place at or after `cut` where no reply is torn apart, and at the latest that before the last exchange."""
+    last = pair_safe(view, len(view) - 1)
+    while cut < last and not is_pair_safe(view, cut):
+        cut += 1
+    return min(cut, last)
+
+
 def is_pair_safe(view: View, cut: int) -> bool:
     """Can the view be cut here without repair? A call that nobody answered binds nothing but the rest of its own turn."""
     if cut <= 0 or cut >= len(view):

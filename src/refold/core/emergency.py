@@ -11,12 +11,13 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from refold.core.assemble import lead_of, summary_handle
-from refold.core.budget import exact
+from refold.core.budget import share_of
 from refold.core.fold import Folded
 from refold.core.policy import Policy
 from refold.core.stages import AnyStage
 from refold.core.stages.shown import Edit, Room, Shown, handle_of
 from refold.core.summary.pieces import head
+from refold.core.unread import LEAST_BESIDE, needed
 from refold.model.message import Message
 from refold.model.summary import Summary
 
@@ -84,22 +85,28 @@ def _noted(
 
     The note stands after the summaries so far, so that their handles lead to them, whatever it had to leave out.
     """
-    counter = room.counter
+    counter, left = room.counter, _beside_needed(folded, room)
     if so_far:
         last, number = so_far[-1], so_far[-1].number
-        most = int(exact(PREVIOUS_SHARE) * room.tokens) * _CHARACTERS_PER_TOKEN
-        is_small = counter.text(last.text) <= exact(PREVIOUS_SHARE) * room.tokens
-        before = last.text if is_small else f"{head(last.text, most)}\n[… {summary_handle(number)} …]"
+        most = min(left, share_of(PREVIOUS_SHARE, room.tokens))
+        cut = f"{head(last.text, most * _CHARACTERS_PER_TOKEN)}\n[… {summary_handle(number)} …]"
+        before = last.text if counter.text(last.text) <= most else cut
     elif gone and _shows_task(folded):
         before = ""
     else:
-        before = _task(folded, int(exact(TASK_SHARE) * room.tokens) * _CHARACTERS_PER_TOKEN)
+        before = _task(folded, min(left, share_of(TASK_SHARE, room.tokens)) * _CHARACTERS_PER_TOKEN)
     text = "\n".join(line for line in (before, _said(gone, policy)) if line)
     if not text:
         return folded
     covered = max((*gone, so_far[-1].last - 1 if so_far else -1)) + 1
     note = Summary(text, 0, covered, counter.text(text), "mechanical", "cumulative")
     return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, prompt))
+
+
+def _beside_needed(folded: Folded, room: Room) -> int:
+    """Tokens that a note may take beside the messages that must stay."""
+    must = sum(folded.shown[index].tokens for index in needed(folded, room.tokens).all)
+    return max(share_of(LEAST_BESIDE, room.tokens), room.tokens - must)
 
 
 def _task(folded: Folded, most: int) -> str:

@@ -7,17 +7,18 @@ text of the one before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import structs
 
 from refold.core.assemble import lead_of, summary_handle
+from refold.core.budget import share_of
 from refold.core.fold import Folded
-from refold.core.frame import Frame
+from refold.core.frame import Frame, Now, effective_for
 from refold.core.plan import SummaryRequest
-from refold.core.stages.shown import Item, handle_of
-from refold.core.summary.extract import CHARACTERS_PER_TOKEN, Digest, Sight, digest, in_sight
-from refold.core.summary.facts import text_of
+from refold.core.sight import seen_of, system_texts
+from refold.core.stages.shown import handle_of
+from refold.core.summary.extract import CHARACTERS_PER_TOKEN, Digest, digest
 from refold.core.summary.line_markers import quoted_lines, visible
 from refold.core.summary.pieces import head
 from refold.core.summary.sections import mechanical, sections, without_lists
@@ -36,6 +37,7 @@ PINNED_SHARE = 0.8
 """Of the summary, for the task and the lists: something has to be left for what happened."""
 CARRIED_SHARE = 0.5
 """Of the summary, for what a model wrote before: the other half tells what happened since."""
+_NOW = Now("before_call")
 _SHRINKING = (1.0, 0.5, 0.2, 0.0)
 """How much of their room lists may take, tried in this order until the whole fits."""
 
@@ -57,11 +59,12 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
         budget=min(MAX_DIGEST, max(0, room - counter.text(f"{pins}\n"))),
         window=frame.budget.window,
         counter=counter,
-        sight=_sight(folded, request.kept, (*_system(frame), pins)),
+        sight=seen_of(folded, request.kept, (*system_texts(frame), pins)),
         previous=Digest(
             reserve=(*(previous.reserve if previous else ()), *_left_over(request, folded, start))
         ),
         turn_from=request.turn_from,
+        usual=min(MAX_DIGEST, share_of(frame.policy.summary_share.fraction, effective_for(frame, _NOW))),
     )
     text = "\n".join(part for part in (pins, found.text) if part)
     first = request.first if is_own else 0
@@ -137,8 +140,8 @@ def _summary(
 def _framing(folded: Folded, frame: Frame) -> int:
     """What the words around a summary take, and one token for where they meet it."""
     view = folded.shown
-    empty, prompt = Summary("", 0, folded.size, 0), frame.fixed.system
-    return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, prompt).tokens + 1
+    empty = Summary("", 0, folded.size, 0)
+    return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, frame.fixed.system).tokens + 1
 
 
 def _pins(request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> str:
@@ -167,23 +170,3 @@ def _task(request: SummaryRequest, folded: Folded, limit: int, window: int) -> s
     said, number = user(quoted_lines(visible(asked.message.text))), asked.number
     short = shorten(folded.facts, said, number, limit=limit, window=window, counter=folded.shown.counter)
     return f"Task {handle_of(number)}: {short.text}" if short.text else ""
-
-
-def terms_in_sight(folded: Folded, frame: Frame, *, before: int | None = None) -> set[int]:
-    """The terms of all that would be sent now, or of what comes `before` a message: to show them again tells nothing new."""
-    lead = (folded.lead.block, *(message.text for message in folded.lead.messages))
-    items = [item for item in folded.items.items if before is None or item.seq < before]
-    return in_sight(folded.facts, _sight(folded, items, (*_system(frame), *lead)))
-
-
-def _sight(folded: Folded, shown: Iterable[Item], texts: Iterable[str]) -> Sight:
-    """What the model sees: messages as they came, messages cut short, and other texts."""
-    whole, partly = list[Item](), list[Item]()
-    for item in shown:
-        (whole if folded.is_original(item.message, item.seq) else partly).append(item)
-    cut = (text_of(part) for item in partly for part in item.message.parts)
-    return Sight((*texts, *cut), tuple(item.seq for item in whole), tuple(item.seq for item in partly))
-
-
-def _system(frame: Frame) -> tuple[str, ...]:
-    return tuple(message.text for message in frame.fixed.system)

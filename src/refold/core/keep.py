@@ -76,8 +76,7 @@ def wanted_cut(
         case LastMessages():
             return max(0, len(view) - rule.messages)
         case Exchanges():
-            kept = view.suffix_within(_keep(rule.keep, budget, effective, most))
-            return min(kept, max(0, len(view) - 1))
+            return cuts.pair_safe_from(view, view.suffix_within(_keep(rule.keep, budget, effective, most)))
 
 
 def _rule(policy: Policy, moment: Moment, keep: int | None) -> Cut | None:

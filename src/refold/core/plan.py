@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from refold.core import cut as cuts
 from refold.core.assemble import assemble, lead_of
-from refold.core.budget import exact, limit_of, tokens_of
+from refold.core.budget import exact, limit_of, share_of, tokens_of
 from refold.core.emergency import reduce, squeeze_in
 from refold.core.fold import Folded
 from refold.core.frame import (
@@ -34,18 +34,22 @@ from refold.core.stages.shown import Edit, Item, Room
 from refold.core.summary.checks import check_summary
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
 from refold.core.triggers import message_limit
+from refold.core.unread import LEAST_BESIDE, QUESTION_SHARE, fit_unread
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
 from refold.model.window import Window
 
 Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]
 
-QUESTION_SHARE = 0.15
-"""Of the room: a longer question is for the summary to carry, where its turn is too large to stay whole."""
 _BY_MESSAGE = (DescribeMedia, DropReasoning, Supersede)
 """Stages that make single messages smaller and remember no boundary."""
 LEAST_SUMMARY = 0.15
-"""Of the room: a summary may take so much even where the tail alone leaves less; the tail is cut then."""
+"""Of the room: a summary may take so much even where less would be left below the target, if what stays leaves so much."""
+SUMMARY_BESIDE = 0.45
+"""Likewise, if what stays leaves that and `FREE` besides: a large result that stays now leaves with the next fold, so a summary
+need not be small for its sake."""
+FREE = 0.1
+"""Of the room, for what comes until the next fold."""
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -112,11 +116,12 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
         return Plan(frame, now, folded, folded, "keep", "below every threshold")
     if folded.is_bound and now.moment not in ("manual", "overflow") and fits(folded, frame, now):
         return Plan(frame, now, folded, folded, "keep", "waits for the end of a turn with signed thoughts")
+    folded, cut = fit_unread(folded, frame, now) if is_due else (folded, ())
     room = structs.replace(room_for(folded, frame, now), is_due=bool(is_due))
     if is_due and (early := _overtaken(folded, frame, now, is_due, room)):
-        return early
-    shown, edits = reduce(folded.touchable, policy.stages, room)
-    reduced = folded.show(shown.items) if edits else folded
+        return structs.replace(early, edits=cut)
+    shown, more = reduce(folded.touchable, policy.stages, room)
+    reduced, edits = folded.show(shown.items) if more else folded, (*cut, *more)
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
     if not is_due or _is_small(reduced, frame, now):
         return found
@@ -198,12 +203,12 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     if not items:
         return None
     at = _cut(folded, frame, now, effective)
-    last = _number_at(items, at, folded.size)
+    first = folded.summaries[-1].last if folded.summaries else 0
+    last = max(first, _number_at(items, at, folded.size))
     kept = _kept(folded, last, effective)
-    if len(kept) == len(items):
+    if len(kept) == len(items) and not _is_summary_large(folded, frame, now):
         return None
     split = cuts.split_turn(folded.shown, at)
-    first = folded.summaries[-1].last if folded.summaries else 0
     return SummaryRequest(
         first=0 if frame.policy.scope == "cumulative" else first,
         last=last,
@@ -213,6 +218,13 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
         max_tokens=_summary_room(kept, frame, now, effective),
         turn_from=folded.number(split.start) if split else None,
     )
+
+
+def _is_summary_large(folded: Folded, frame: Frame, now: Now) -> bool:
+    """Is it the summary that does not fit beside messages which all stay? Then it is written again, for less room."""
+    policy = frame.policy
+    is_rewritable = bool(folded.summaries) and policy.cut is not None and policy.scope == "cumulative"
+    return is_rewritable and not fits(folded, frame, now)
 
 
 def _cut(folded: Folded, frame: Frame, now: Now, effective: int) -> int:
@@ -261,8 +273,10 @@ def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int
     """As much as the policy gives a summary, but not so much that the next one would be due at once."""
     tail, share = sum(item.tokens for item in kept), frame.policy.summary_share
     level = target_for(frame, now) - frame.cost.total.tokens - tail
-    wanted = min(int(exact(share.fraction) * effective), level, effective - tail)
-    return max(wanted, int(exact(LEAST_SUMMARY) * effective))
+    left = max(effective - tail, share_of(LEAST_BESIDE, effective))
+    level = max(level, min(share_of(SUMMARY_BESIDE, effective), left - share_of(FREE, effective)))
+    wanted = min(share_of(share.fraction, effective), level, left)
+    return max(wanted, min(left, share_of(LEAST_SUMMARY, effective)))
 
 
 def _fitting(planned: Plan) -> Plan:
@@ -286,8 +300,8 @@ def _hardened(planned: Plan) -> Plan | None:
     frame, now, folded = planned.frame, planned.now, planned.next
     if now.moment not in ("before_call", "overflow") or fits(folded, frame, now):
         return None
-    room, prompt = _whole_room(folded, frame, now), frame.fixed.system
-    fitting, more = squeeze_in(folded, frame.policy, frame.policy.hard, room, prompt)
+    room = _whole_room(folded, frame, now)
+    fitting, more = squeeze_in(folded, frame.policy, frame.policy.hard, room, frame.fixed.system)
     if not fits(fitting, frame, now) or fitting.lead is folded.lead:
         return None
     edits = (*planned.edits, *more)
@@ -295,8 +309,8 @@ def _hardened(planned: Plan) -> Plan | None:
 
 
 def _emergency(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Edit, ...]]:
-    room, prompt = _whole_room(folded, frame, now), frame.fixed.system
-    return squeeze_in(folded, frame.policy, frame.policy.emergency, room, prompt)
+    room = _whole_room(folded, frame, now)
+    return squeeze_in(folded, frame.policy, frame.policy.emergency, room, frame.fixed.system)
 
 
 def _whole_room(folded: Folded, frame: Frame, now: Now) -> Room:

@@ -27,6 +27,7 @@ from refold.core.overflow import classify
 from refold.core.plan import Decision, Plan, SummaryRequest, ahead, give_up, plan, resolve
 from refold.core.policy import Policy
 from refold.core.reasons import with_digests
+from refold.core.sight import terms_in_sight
 from refold.core.stages.shown import Edit
 from refold.core.summary.search import find
 from refold.core.system_messages import is_instruction, moved_edits
@@ -198,7 +199,7 @@ class Memory:
         folded, start = self.folded, self.folded.asking
         look = partial(find, folded.facts, query, budget=max_tokens, before=start)
         look = partial(look, window=self.frame.budget.window, counter=folded.shown.counter)
-        return look(covered=extractive.terms_in_sight(folded, self.frame, before=start)) or look()
+        return look(covered=terms_in_sight(folded, self.frame, before=start)) or look()
 
     def recover(self, status: int | None, body: object) -> Window:
         """The next smaller window after a provider's refusal, made without any model.

@@ -36,13 +36,25 @@ def test_the_room_is_divided_over_all_messages():
     assert {edit.reason for edit in result.edits} == {"nothing else fits"}
 
 
-def test_the_newest_question_may_take_half_of_the_room():
-    result = squeezed([user(lines(1_000)), assistant(lines(1_000)), user(lines(1_000))], 3_000)
+def test_a_question_that_was_read_may_take_half_of_the_room():
+    result = squeezed([user(lines(1_000)), assistant(lines(1_000)), assistant(lines(1_000))], 3_000)
     lengths = [len(message.text) for message in result.shown.messages]
     assert result.shown.tokens <= 3_000
-    assert 5_700 < lengths[2] <= 6_000
-    assert lengths[0] <= 4_000
-    assert "#m2" in result.shown.messages[2].text
+    assert 5_700 < lengths[0] <= 6_000
+    assert lengths[1] <= 4_000
+    assert "#m0" in result.shown.messages[0].text
+
+
+def test_what_was_not_read_yet_is_the_last_to_be_cut():
+    newest = user(lines(150))
+    result = squeezed([user(lines(1_000)), assistant(lines(1_000)), newest], 3_000)
+    assert result.shown.tokens <= 3_000
+    assert result.shown.messages[2] is newest
+    too_much = squeezed([user(lines(1_000)), assistant(lines(1_000)), user(lines(1_000))], 3_000)
+    lengths = [len(message.text) for message in too_much.shown.messages]
+    assert too_much.shown.tokens <= 3_000
+    assert max(lengths[:2]) <= 200
+    assert lengths[2] > 7_000
 
 
 def test_sizes_shrink_until_all_fits():

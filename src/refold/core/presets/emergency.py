@@ -12,11 +12,12 @@ from refold.model.budget import Share
 EMERGENCY: tuple[AnyStage, ...] = (
     DropReasoning(),
     DescribeMedia(),
-    Fit(result_share=0.3, input_share=0.15, user_share=0.3, measured=True, active=True),
+    Fit(result_share=0.3, input_share=0.15, user_share=0.3, measured=True, active=True, unread=False),
     Select(),
     Squeeze(),
 )
-"""From the mildest to the hardest: what nobody reads again, one huge thing, the oldest replies, then a little of everything."""
+"""From the mildest to the hardest: what nobody reads again, one huge thing that was read, the oldest replies, then a little of
+everything, and of what was not read yet last of all."""
 
 AHEAD = Share(0.7)
 """How full the window is when a model is asked for a summary: all systems compact from about 80 % on, and writing one takes

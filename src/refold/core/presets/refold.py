@@ -1,22 +1,21 @@
-"""Our own: cap what is huge as it arrives, append only, and when the window is full fold it deep, once.
+"""Our own: append only, and when the window is full fold it deep, once.
 
-The shares were found by replaying 79 recorded sessions; `docs/evaluation.md` shows what they do. A result may take an eighth of the room, since larger ones fill the window with what is rarely needed twice, and
-in a small window at least 550 tokens, which most need. A small tail and a large digest know most: the last exchange is what a
-reply answers, everything before it is needed in pieces. What is left after a fold sinks with the size of the window: a small
-one needs all it can keep, a large one is cheaper to fill again than to carry along.
+The shares were found by replaying 79 recorded sessions; `docs/evaluation.md` shows what they do. A small tail and a large
+digest know most: the last exchange is what a reply answers, everything before it is needed in pieces. What is left after a
+fold sinks with the size of the window: a small one needs all it can keep, a large one is cheaper to fill again than to carry
+along.
 """
 
 from __future__ import annotations
 
 from refold.core.policy import Exchanges, Policy, Texts
 from refold.core.presets.emergency import EMERGENCY
-from refold.core.stages import DescribeMedia, DropReasoning, Fit, Supersede
+from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.model.budget import Share
 
 REFOLD = Policy(
     name="refold",
     triggers={},
-    arrival=(Fit(result_share=0.115, input_share=0.15, user_share=0.4, floor=2_200),),
     stages=(Supersede(active=True), DropReasoning(), DescribeMedia()),
     cut=Exchanges(Share(0.1, "effective")),
     whole_turn=Share(0.1),

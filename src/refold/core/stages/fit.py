@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from refold.core.budget import exact
-from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt, text_of
+from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt, text_of, unread_from
 from refold.core.stages.recency import weighted
 from refold.core.stages.shown import Room, Shown, StageResult, changed
 from refold.core.stages.truncate import HANDLE_MARK, Mark
@@ -33,6 +33,8 @@ class Fit(Struct, frozen=True, tag="fit"):
     """Count the tokens of each text instead of taking four characters for one: code and Chinese are denser."""
     active: bool = False
     """Cut what the active turn holds as well: where one result alone does not fit, nothing else helps."""
+    unread: bool = True
+    """Cut what came after the newest reply as well, which the model has not read yet."""
     mark: Mark = HANDLE_MARK
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
@@ -40,7 +42,8 @@ class Fit(Struct, frozen=True, tag="fit"):
 
     def within(self, shown: Shown, room: Room, tokens: int, stage: str, reason: str) -> StageResult:
         """Cut everything to its share of `tokens`."""
-        pieces = find_pieces(shown)
+        last = len(shown.items) if self.unread else unread_from(shown)
+        pieces = [piece for piece in find_pieces(shown) if piece.index < last]
         parts = {
             **self._cuts(_of(pieces, ToolResult), self.result_share, self.max_result, tokens, shown, room),
             **self._cuts(_of(pieces, ToolCall), self.input_share, self.max_input, tokens, shown, room),

@@ -105,6 +105,14 @@ def last_answer(shown: Shown) -> int:
     return next((index for index in said if items[index].message.text.strip()), -1)
 
 
+def unread_from(shown: Shown) -> int:
+    """The index after the newest assistant message: what stands from there on, the model has not read yet."""
+    index = len(shown.items)
+    while index > 0 and shown.items[index - 1].message.role != "assistant":
+        index -= 1
+    return index
+
+
 def rebuilt(shown: Shown, parts: Mapping[tuple[int, int], Part]) -> dict[int, Message]:
     """Messages with some parts replaced; parts are named by the index of their message and their place in it."""
     replaced: dict[int, list[Part]] = {}

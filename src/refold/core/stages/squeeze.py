@@ -1,10 +1,9 @@
 """Emergency squeeze: the room is divided over all messages, and everything is cut to fit.
 
-One idea: when nothing else fits, a little of everything is better than an error. This is the emergency: it cuts inside the
-active turn as well. What is pinned and the assistant's thinking stay whole. The newest instruction and the user's newest message
-may take half of the room each and shrink further only after everything else, in this order: the message is what has to be
-answered. Sizes shrink until all fits or nothing may get smaller; then media are described instead of shown, and if that does not
-help the result says that it cannot fit, and trying again changes nothing.
+This is the emergency, when nothing else fits: it cuts inside the active turn as well. What is pinned and the assistant's
+thinking stay whole. Older messages shrink first; then the newest instruction and the user's newest message, which may take half of
+the room each; and last what the model has not read yet. Sizes shrink until all fits or nothing may get smaller; then media are
+described instead of shown, and if that does not help the result says that it cannot fit, and trying again changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from refold.core.stages.media import DescribeMedia
-from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt
+from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt, text_of, unread_from
 from refold.core.stages.shown import Room, Shown, StageResult, changed
 from refold.core.stages.truncate import HANDLE_MARK, Mark
 from refold.model.message import Part
@@ -27,34 +26,40 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
         if shown.tokens <= room.tokens:
             return StageResult.skipped(shown, "everything fits")
         pieces = [piece for piece in find_pieces(shown) if piece.item.seq not in room.pinned]
-        limits = self._limits(shown, room)
+        ranks = _ranks(shown, room, pieces)
+        longest = max((len(text_of(piece.part)) for piece in pieces), default=0)
+        share, half = 4 * room.tokens // max(1, len(shown.items)), 2 * room.tokens
+        limits = [max(self.floor, limit) for limit in (share, half, half, longest)]
         while True:
-            result = self._cut(shown, room, pieces, limits)
+            result = self._cut(shown, room, [(piece, limits[rank]) for piece, rank in ranks])
             if result.shown.tokens <= room.tokens:
                 return result
-            larger = [number for number, limit in limits.items() if limit > self.floor]
-            if not larger:
+            rank = next((rank for rank, limit in enumerate(limits) if limit > self.floor), None)
+            if rank is None:
                 return _without_media(shown, result, room)
-            limits[larger[0]] = max(self.floor, limits[larger[0]] * 3 // 4)
+            limits[rank] = max(self.floor, limits[rank] * 3 // 4)
 
-    def _limits(self, shown: Shown, room: Room) -> dict[int | None, int]:
-        """Characters for each part, by the number of its message and under None for all others, in the order in which they shrink."""
-        limits: dict[int | None, int] = {None: max(self.floor, 4 * room.tokens // max(1, len(shown.items)))}
-        return limits | {
-            number: max(self.floor, 2 * room.tokens)
-            for number in (room.newest, _newest_user(shown))
-            if number is not None
-        }
-
-    def _cut(
-        self, shown: Shown, room: Room, pieces: list[Piece], limits: dict[int | None, int]
-    ) -> StageResult:
+    def _cut(self, shown: Shown, room: Room, limited: list[tuple[Piece, int]]) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
-        for piece in pieces:
-            cut = cut_piece(piece, limits.get(piece.item.seq, limits[None]), self.mark)
+        for piece, limit in limited:
+            cut = cut_piece(piece, limit, self.mark)
             if cut is not piece.part:
                 parts[piece.index, piece.place] = cut
         return changed("squeeze", shown, rebuilt(shown, parts), room, lambda _: "nothing else fits")
+
+
+def _ranks(shown: Shown, room: Room, pieces: list[Piece]) -> list[tuple[Piece, int]]:
+    """Each piece with when it shrinks: 0 before the newest instruction (1), the user's newest message (2) and what is unread (3)."""
+    asked, unread = _newest_user(shown), unread_from(shown)
+
+    def rank(piece: Piece) -> int:
+        if piece.item.seq == room.newest:
+            return 1
+        if piece.index >= unread:
+            return 3
+        return 2 if piece.item.seq == asked else 0
+
+    return [(piece, rank(piece)) for piece in pieces]
 
 
 def _without_media(shown: Shown, cut: StageResult, room: Room) -> StageResult:

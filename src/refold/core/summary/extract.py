@@ -66,10 +66,12 @@ def digest(
     sight: Sight | None = None,
     previous: Digest = NOTHING,
     turn_from: int | None = None,
+    usual: int = 0,
 ) -> Digest:
     """What to keep of the messages `first` up to, not including, `last`, and of what `previous` stood for.
 
-    It takes at most `budget` tokens. `window` is the size of the window in tokens, by which age is measured. Where a turn
+    It takes at most `budget` tokens. The next digest may choose from what one of `usual` tokens would have left it, where the
+    budget is smaller for once. `window` is the size of the window in tokens, by which age is measured. Where a turn
     is split, `turn_from` is its first message: what was said before and in it stand apart.
     """
     sight = sight or Sight()
@@ -85,7 +87,7 @@ def digest(
         factor=_factor(sight, worth.weights.cut_off),
     )
     chosen, text = fitting(choice.chosen, budget, counter, turn_from)
-    reserve = _reserve(choice, sight, RESERVE * room)
+    reserve = _reserve(choice, sight, RESERVE * max(room, usual * CHARACTERS_PER_TOKEN))
     return Digest(text, tuple(piece.number for piece in chosen), reserve)
 
 
