@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from refold.core.presets import PRESETS
+from refold.recall import recall_tool
 from refold.sync import Conversation
 from tests.formats import KEYS, Plain, answer, question, violations
 
@@ -312,3 +313,25 @@ def test_a_summary_makes_room_for_a_result_that_fits_beside_a_shorter_one():
     assert results(messages)[-1] == newest
     assert messages[0]["content"].startswith("[Earlier messages #m0 to #m")
     assert "And this one?" in json.dumps(messages)
+
+
+@pytest.mark.parametrize(
+    "tool, is_promised",
+    [("recall", True), ("mcp__refold__recall", True), ("refold_recall", True), ("total_recall", False),
+     ("read", False), (None, False)],
+)  # fmt: skip
+def test_recall_is_promised_only_to_a_model_that_has_it(tool, is_promised):
+    definition = recall_tool()
+    definition["function"]["name"] = tool
+    talk = talking(tools=[definition] if tool else [])
+    for number in range(20):
+        talk.add(
+            question(f"What is in file {number}?"),
+            *exchange("chat", number, code(1_500, number)),
+            answer("It is code."),
+        )
+    talk.add(question("And now?"))
+
+    opening = sent(talk)[0]["content"].split("\n")[0]
+    promise = "; recall opens a handle" if is_promised else ""
+    assert re.fullmatch(rf"\[Earlier messages #m0 to #m\d+, shortened{promise}\]", opening)

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.core.arrival import largest_result
+from refold.core.assemble import RECALL
 from refold.core.budget import share_of
 from refold.core.frame import Now, effective_for
 from refold.core.stages.media import describe
@@ -35,7 +36,7 @@ from refold.model.tokens import TokenCounter
 from refold.text_work import run_text_work
 from refold.wire.plain import read_message, text_in
 
-NAME = "recall"
+NAME = RECALL
 MAX_TOKENS = 1_000
 """Of one answer: most originals fit, and in a small window there is room for what the model does with it."""
 ROOM_SHARE = 0.125

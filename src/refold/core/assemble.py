@@ -29,10 +29,13 @@ from refold.model.dialect import Dialect
 from refold.model.message import Message, assistant, user
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.model.window import Fixed, Violation, Window
+from refold.model.window import Fixed, Tool, Violation, Window
 
 BRIDGE = "Continue from the context below."
 """Stands first where a dialect wants the user to speak first and the conversation does not begin that way."""
+RECALL = "recall"
+_PREFIXED_RECALL = re.compile(r"(?i)(?:mcp[_.:/-]+)?refold[_.:/-]+recall")
+"""Such as `mcp__refold__recall` in Claude Code and `refold_recall` in opencode."""
 _TO_WIDE = 0xFEE0
 """How far the full-width form of a character is from it."""
 ANCESTORS = "## Before that"
@@ -61,18 +64,22 @@ def lead_of(
     dialect: Dialect,
     counter: TokenCounter,
     room: int,
-    prompt: tuple[Message, ...] = (),
+    fixed: Fixed | None = None,
 ) -> Lead:
     """Summaries as they are sent: the newest whole, those before it as a line each, as far as `room` tokens allow.
 
-    `prompt` is the system prompt, after which a block is counted as it will stand.
+    A block is counted as it will stand after the system prompt of `fixed`; the tools there say what the words around a summary
+    may promise.
     """
     if not summaries:
         return NO_LEAD
-    text = framed(lineage(summaries, counter, room), policy, summaries[-1])
+    fixed = fixed or Fixed(dialect)
+    text = framed(
+        lineage(summaries, counter, room), policy, summaries[-1], can_recall=has_recall(fixed.tools)
+    )
     if policy.placement == "system":
-        joined = Window(Fixed(dialect, prompt), (), block=text).system
-        taken = sum(map(counter.message, joined)) - sum(map(counter.message, prompt))
+        joined = Window(fixed, (), block=text).system
+        taken = sum(map(counter.message, joined)) - sum(map(counter.message, fixed.system))
         return Lead(block=text, tokens=max(0, taken))
     message = assistant(text) if policy.placement == "assistant" else user(text)
     is_bridged = dialect.starts_with_user and message.role != "user"
@@ -80,10 +87,16 @@ def lead_of(
     return Lead(messages, tokens=sum(map(counter.message, messages)))
 
 
-def framed(text: str, policy: Policy, summary: Summary) -> str:
+def has_recall(tools: Sequence[Tool]) -> bool:
+    """Can the model open handles? By the library's tool, or by that of our MCP server, which clients put a prefix before."""
+    return any(tool.name == RECALL or _PREFIXED_RECALL.fullmatch(tool.name) for tool in tools)
+
+
+def framed(text: str, policy: Policy, summary: Summary, *, can_recall: bool) -> str:
     """A summary between the words that say what it is, with nothing in it that could be taken for their end."""
     texts = policy.texts
-    opening = texts.opening.replace("{handles}", _covered(summary))
+    opening = texts.opening.replace("{recall}", texts.recall if can_recall else "")
+    opening = opening.replace("{handles}", _covered(summary))
     if texts.fence:
         text = f"<{texts.fence}>\n{_without(f'</{texts.fence}', text)}\n</{texts.fence}>"
     elif end := texts.closing.strip():

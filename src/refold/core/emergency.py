@@ -18,8 +18,8 @@ from refold.core.stages import AnyStage
 from refold.core.stages.shown import Edit, Room, Shown, handle_of
 from refold.core.summary.pieces import head
 from refold.core.unread import LEAST_BESIDE, needed
-from refold.model.message import Message
 from refold.model.summary import Summary
+from refold.model.window import Fixed
 
 TASK_SHARE = 0.15
 """Of the room, for what the user asked first, where that is no longer shown."""
@@ -44,16 +44,16 @@ def squeeze_in(
     policy: Policy,
     stages: tuple[AnyStage, ...],
     room: Room,
-    prompt: tuple[Message, ...] = (),
+    fixed: Fixed | None = None,
 ) -> tuple[Folded, tuple[Edit, ...]]:
     """The branch shown so that it takes no more than `room`, which is for summaries and messages together, if it can be."""
     plain = _squeezed(folded, stages, room)
     if plain[0].tokens <= room.tokens and not _gone(folded, plain[0]):
         return plain
     so_far = folded.summaries
-    noted = _squeezed(_noted(folded, so_far, policy, room, (), prompt), stages, room)
+    noted = _squeezed(_noted(folded, so_far, policy, room, (), fixed), stages, room)
     gone = _gone(folded, noted[0])
-    named = _noted(noted[0], so_far, policy, room, gone, prompt)
+    named = _noted(noted[0], so_far, policy, room, gone, fixed)
     if gone and named.tokens <= room.tokens:
         return named, noted[1]
     return noted if noted[0].tokens <= room.tokens or _gone(folded, plain[0]) else plain
@@ -79,7 +79,7 @@ def _noted(
     policy: Policy,
     room: Room,
     gone: tuple[int, ...],
-    prompt: tuple[Message, ...],
+    fixed: Fixed | None,
 ) -> Folded:
     """The same messages after a note that says what was there: the summary so far, or the task, and what is gone.
 
@@ -100,7 +100,7 @@ def _noted(
         return folded
     covered = max((*gone, so_far[-1].last - 1 if so_far else -1)) + 1
     note = Summary(text, 0, covered, counter.text(text), "mechanical", "cumulative")
-    return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, prompt))
+    return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, fixed))
 
 
 def _beside_needed(folded: Folded, room: Room) -> int:

@@ -141,7 +141,7 @@ def _framing(folded: Folded, frame: Frame) -> int:
     """What the words around a summary take, and one token for where they meet it."""
     view = folded.shown
     empty = Summary("", 0, folded.size, 0)
-    return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, frame.fixed.system).tokens + 1
+    return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, frame.fixed).tokens + 1
 
 
 def _pins(request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> str:

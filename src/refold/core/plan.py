@@ -158,7 +158,7 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     kept = _kept(shown, summary.last, effective_for(frame, now))
     summaries = (*earlier, summary)
     view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)
-    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed.system)
+    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed)
     folded = shown.lead_by(summaries, lead).show(kept)
     verdicts = check_summary(summary.text, tokens=folded.tokens, source_tokens=shown.tokens)
     failed = next((verdict for verdict in verdicts if not verdict.passed), None)
@@ -301,7 +301,7 @@ def _hardened(planned: Plan) -> Plan | None:
     if now.moment not in ("before_call", "overflow") or fits(folded, frame, now):
         return None
     room = _whole_room(folded, frame, now)
-    fitting, more = squeeze_in(folded, frame.policy, frame.policy.hard, room, frame.fixed.system)
+    fitting, more = squeeze_in(folded, frame.policy, frame.policy.hard, room, frame.fixed)
     if not fits(fitting, frame, now) or fitting.lead is folded.lead:
         return None
     edits = (*planned.edits, *more)
@@ -310,7 +310,7 @@ def _hardened(planned: Plan) -> Plan | None:
 
 def _emergency(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Edit, ...]]:
     room = _whole_room(folded, frame, now)
-    return squeeze_in(folded, frame.policy, frame.policy.emergency, room, frame.fixed.system)
+    return squeeze_in(folded, frame.policy, frame.policy.emergency, room, frame.fixed)
 
 
 def _whole_room(folded: Folded, frame: Frame, now: Now) -> Room:

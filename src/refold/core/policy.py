@@ -72,12 +72,14 @@ class Texts(Struct, frozen=True):
     """The words around a summary, which say what it is."""
 
     opening: str = ""
-    """Before the summary; `{handles}` names what it stands for."""
+    """Before the summary; `{handles}` names what it stands for, and `{recall}` becomes `recall` or nothing."""
     closing: str = ""
     fence: str = ""
     """The tag that the summary stands in."""
     dropped: str = "No longer shown: {handles}"
     """The note about messages that went without a summary; `{count}` and `{handles}` are filled in."""
+    recall: str = "; recall opens a handle"
+    """Said only to a model that has the recall tool."""
 
 
 class Recovery(Struct, frozen=True):

@@ -210,7 +210,7 @@ def _led(memory: Memory, summary: Summary) -> Folded:
     cleared, frame = _cleared(memory.folded), memory.frame
     view, older = cleared.shown, tokens_of(frame.policy.ancestors, frame.budget)
     whole = structs.replace(summary, reserve=(), scope="cumulative", last=cleared.size)
-    lead = lead_of((whole,), frame.policy, view.dialect, view.counter, older, frame.fixed.system)
+    lead = lead_of((whole,), frame.policy, view.dialect, view.counter, older, frame.fixed)
     return cleared.lead_by((whole,), lead)
 
 

@@ -28,7 +28,7 @@ REFOLD = Policy(
     placement="user",
     on_failure="digest",
     texts=Texts(
-        opening="[Earlier messages {handles}, shortened; recall opens a handle]\n",
+        opening="[Earlier messages {handles}, shortened{recall}]\n",
         closing="\n[End of the earlier messages]",
     ),
     emergency=EMERGENCY,
