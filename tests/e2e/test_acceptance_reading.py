@@ -74,7 +74,7 @@ async def test_c35_the_summariser_s_window_may_be_smaller_than_the_conversation_
     """Case C35: also where a single result is larger than all that it reads."""
     async with (
         ScriptedUpstream(otherwise=merging, window=3_000, counter=Quarter()) as server,
-        playing(server, window=16_000, reads=3_000, recipe=BRIEF) as played,
+        playing(server, window=40_000, reads=3_000, recipe=BRIEF) as played,
     ):
         await played.work([0], output="value = 1\n" * 2_000)
         await played.work(range(1, 30))
@@ -163,7 +163,7 @@ async def test_c37_characters_of_several_code_points_come_through_whole_or_not_a
     """Case C37: also where a message is cut because it is too long."""
     async with (
         ScriptedUpstream(otherwise=f"Changed with {FAMILY}.", window=3_000, counter=Quarter()) as server,
-        playing(server, window=30_000, reads=3_000, recipe=BRIEF) as played,
+        playing(server, window=120_000, reads=3_000, recipe=BRIEF) as played,
     ):
         await played.work(range(3), output=FAMILY * 900)
         await played.work(range(3, 40))
