@@ -89,11 +89,14 @@ def test_citations_are_collected_and_compactions_grow():
         {"type": "citations_delta", "citation": {"type": "c", "n": 2}},
     )
     compacted = block(
-        1, {"type": "compaction", "content": None}, {"type": "compaction_delta", "content": "all"}
+        1,
+        {"type": "compaction", "content": None},
+        {"type": "compaction_delta", "content": "al", "encrypted_content": None},
+        {"type": "compaction_delta", "content": "l", "encrypted_content": "ErQC"},
     )
     raw = json.loads(bytes(read(*cited, *compacted)[1].messages[0].origin.raw))
     assert [citation["n"] for citation in raw["content"][0]["citations"]] == [1, 2]
-    assert raw["content"][1] == {"type": "compaction", "content": "all"}
+    assert raw["content"][1] == {"type": "compaction", "content": "all", "encrypted_content": "ErQC"}
 
 
 def test_a_server_may_open_a_block_with_its_text_or_not_at_all():

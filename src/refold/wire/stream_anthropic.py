@@ -21,7 +21,7 @@ _GROWS = {
     "signature_delta": "signature",
     "compaction_delta": "content",
 }
-"""Kinds of delta, and the one field that each has and lets grow."""
+"""Kinds of delta, and the one field that each of them lets grow."""
 _MALFORMED = "_malformed"
 """Holds arguments that are no JSON object, such as those of a call that was cut off: this wire has no other place."""
 
@@ -100,6 +100,8 @@ class AnthropicFold:
             cited.append(delta.get("citation"))
         elif isinstance(kind, str) and kind in _GROWS:
             _grow(block, _GROWS[kind], _text(delta.get(_GROWS[kind])))
+        if kind == "compaction_delta" and isinstance(sealed := delta.get("encrypted_content"), str):
+            block["encrypted_content"] = sealed  # comes whole, and goes back with the block
         return _shown(delta)
 
     def body(self) -> bytes:
