@@ -90,11 +90,11 @@ class Conversation:
 
     async def add(self, *messages: object, sensitive: bool = False) -> None:
         """Add what was said; see `refold.sync.Conversation.add`."""
-        self._write_ahead(
-            await self._done(
-                lambda: self._then_ahead(self._talk.add, *messages, sensitive=sensitive), text_in(messages)
-            )
-        )
+        await self._take_in(partial(self._talk.add, *messages, sensitive=sensitive), text_in(messages))
+
+    async def _take_in(self, add: Callable[[], None], new: int) -> None:
+        """Add messages, with `new` characters of text, and have a summary written where it is time."""
+        self._write_ahead(await self._done(lambda: self._then_ahead(add), new))
 
     async def context(self) -> dict[str, Any]:
         """The fields of the next request."""
@@ -114,7 +114,7 @@ class Conversation:
         """
         memory = self._talk.memory
         window = await self._done(memory.context)
-        sent = (*window.summaries, *window.messages)
+        sent = window.sent
         found = await upstream.count(Ask(sent, system=window.system, tools=window.fixed.tools))
         if found is not None:
             await self._done(lambda: memory.measured(found))
@@ -185,7 +185,7 @@ class Conversation:
         most = memory.frame.budget.max_output if max_output is None else max_output
         window, reply = await self._done(memory.context), None
         while reply is None:
-            sent = (*window.summaries, *window.messages)
+            sent = window.sent
             try:
                 reply = await upstream.ask(
                     Ask(sent, window.system, window.fixed.tools, most or USUAL_OUTPUT, temperature=None)
@@ -195,7 +195,7 @@ class Conversation:
                 window = await self._done(partial(memory.recover, status, body))
         await self.record(reply.usage)
         new = sum(one.characters for one in reply.messages)
-        self._write_ahead(await self._done(lambda: self._then_ahead(memory.add, *reply.messages), new))
+        await self._take_in(partial(memory.add, *reply.messages), new)
         return reply
 
     async def ready(self) -> None:

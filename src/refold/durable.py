@@ -6,20 +6,24 @@ besides it what only a store can answer: what was sent with a call, what a chang
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 from refold.concluding import Concluding
 from refold.core.fold import Folded
-from refold.core.plan import Decision
+from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
 from refold.engine import recalling, sessions
 from refold.engine.accounts import MessageTokens, message_tokens
+from refold.engine.compactions import Compactions, Maker, compactions_since
 from refold.engine.hindsight import Difference, difference, is_usual, noted_call, sent_with
 from refold.engine.learning import keep_learnt
 from refold.engine.lookup import is_handle
 from refold.engine.redo import last_change
 from refold.engine.sessions import Resumed
 from refold.engine.status import Preview, Status, preview_of, status_of
+from refold.model.compaction import holds_compaction
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.summary import Summary
 from refold.ports.store import Call, Compaction, Session
@@ -40,13 +44,36 @@ class DurableConversation(Concluding):
         """
         if key and await self._has_key(key):
             return
-        self._write_ahead(
-            await self._kept(
-                lambda: self._then_ahead(self._talk.add, *messages, sensitive=sensitive),
-                key=key,
-                new=text_in(messages),
-            )
-        )
+        add = partial(self._talk.add, *messages, sensitive=sensitive)
+        await self._take_in(add, text_in(messages), key)
+
+    async def _take_in(self, add: Callable[[], None], new: int, key: str = "") -> None:
+        compactions = dict[int, tuple[str, ...]]()
+
+        def act() -> SummaryRequest | None:
+            nonlocal compactions
+            first = self._talk.memory.folded.size
+            ahead = self._then_ahead(add)
+            compactions = compactions_since(self._talk.memory.folded, first)
+            return ahead
+
+        self._write_ahead(await self._kept(act, key=key, new=new))
+        for number, names in compactions.items():
+            self._compactions.note(names, Maker(self._journal.model, "", self.id, self.branch, number))
+        await self._compactions.keep(self._journal.clock())
+
+    async def _find_twins(self) -> None:
+        memory, journal = self._talk.memory, self._journal
+        folded = memory.folded
+        if folded.shown.progress.compaction >= 0:
+            held = {item.seq: item.message for item in folded.items.items if holds_compaction(item.message)}
+            here = Maker(journal.model, "", self.id, self.branch)
+            before = Maker(journal.seen.model or journal.model)
+            memory.twins = await self._compactions.twins(held, here, memory, first_sent_to=before)
+
+    @cached_property
+    def _compactions(self) -> Compactions:
+        return Compactions(self._journal.store, self._journal.seen.owner)
 
     async def record(self, usage: object) -> None:
         """Take in what the provider reported, and keep it."""
@@ -116,7 +143,7 @@ class DurableConversation(Concluding):
         """The fields of the request that left with a call; see `hindsight.sent_with`."""
         async with self._reading() as memory:
             window = await sent_with(self._journal, memory, call)
-            size = sum(one.characters for one in (*window.system, *window.summaries, *window.messages))
+            size = sum(one.characters for one in (*window.system, *window.sent))
             return await run_text_act(size, self._talk.fields, window)
 
     async def came_with(self, fields: bytes) -> None:

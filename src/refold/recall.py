@@ -30,6 +30,7 @@ from refold.core.stages.shown import handle_of
 from refold.core.summary.line_markers import quoted_lines
 from refold.engine.lookup import is_handle, place_of
 from refold.engine.memory import Memory
+from refold.model.compaction import readable_text
 from refold.model.errors import ConfigError, NotFound
 from refold.model.message import File, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter
@@ -241,7 +242,7 @@ def _lines(part: Part, handle: str) -> Iterator[str]:
         case File() if part.text:
             yield part.text
         case Opaque():
-            yield f"[{part.kind} {handle}]"
+            yield readable_text(part) or f"[{part.kind} {handle}]"
         case _:
             yield describe(part, handle)
 

@@ -87,11 +87,15 @@ class Stepping(Conversation):
         await learning.load(self._journal, memory, is_first=not self._is_open)
         self._is_behind, self._is_open = False, True
         self._instruct()
+        await self._find_twins()
         if not (self._is_writing and self._asked and self._asked.place == self._place):
             self._asked = None
         if (prepared := await self._work.ready()) is not None:
             memory.prepare(prepared)
             self._note_asked(prepared.last)
+
+    async def _find_twins(self) -> None:
+        """Find what to show instead of compactions that another provider or model made."""
 
     async def _done(self, act: Callable[[], T], new: int = 0) -> T:
         return await self._kept(act, new=new)

@@ -18,6 +18,7 @@ from refold.core.fold import Folded
 from refold.core.stages.shown import Edit, handle_of
 from refold.core.view import Entry
 from refold.engine.receipts import Receipt
+from refold.model.compaction import readable_text
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
 from refold.model.message import Text as Words
 from refold.model.summary import Summary
@@ -226,7 +227,7 @@ def _spoken(part: Part) -> str:
         case ToolResult():
             return " ".join(_spoken(inner) for inner in part.parts)
         case Opaque():
-            return f"[{part.kind}]"
+            return f"[{part.kind}] {readable_text(part)}".rstrip()
     return f"[{type(part).__name__.lower()}]"
 
 

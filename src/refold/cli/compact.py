@@ -93,8 +93,9 @@ class Outcome(Struct, frozen=True):
     @property
     def summary(self) -> str:
         """What stands for the messages that are gone, as it is sent."""
-        shown = [self.window.block, *(message.text for message in self.window.summaries)]
-        return "\n".join(text for text in shown if text) if self.memory.folded.summaries else ""
+        folded = self.memory.folded
+        shown = [folded.lead.block, *(message.text for message in folded.lead.messages)]
+        return "\n".join(text for text in shown if text) if folded.summaries else ""
 
 
 def run(path: str, order: Order, *, format_name: str, max_body_bytes: int) -> int:

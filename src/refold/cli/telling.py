@@ -18,6 +18,7 @@ from refold.cli.stored import EVERYTHING, Place
 from refold.core.stages.shown import handle_of
 from refold.engine.stored import read_stored
 from refold.keeping import Engine
+from refold.model.compaction import readable_text
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, NotFound
 from refold.model.message import Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
@@ -118,6 +119,7 @@ def _lines(part: Part) -> Iterator[str]:
                 yield from _lines(inner)
         case Opaque():
             yield f"[{part.kind}]"
+            yield from readable_text(part).splitlines()
         case _:
             yield f"[{type(part).__name__.lower()}]"
 

@@ -19,6 +19,7 @@ from refold.core.summary.long_texts import MAX_LEDGER
 from refold.core.summary.pieces import ends
 from refold.core.summary.rules import rules
 from refold.core.summary.shorten import shorten
+from refold.model.compaction import holds_compaction
 from refold.model.message import Message, tool
 
 _BEFORE_CALL = Now("before_call")
@@ -75,7 +76,7 @@ def _limit(stage: Fit, message: Message, room: int) -> int:
     share = stage.user_share if message.role == "user" else stage.input_share
     if message.results:
         share = stage.result_share
-    if not share or message.role in ("system", "developer"):
+    if not share or message.role in ("system", "developer") or holds_compaction(message):
         return 0
     floor = min(stage.floor // CHARACTERS_PER_TOKEN, room // SIXTH)
     return max(floor, share_of(share, room))

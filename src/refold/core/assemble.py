@@ -9,6 +9,9 @@ every request is built the same way whoever asks for it.
     system       after the system message       after `instructions`      one more block of `system`
 
 A summary is data that somebody else wrote: it stands between fences, and a fence inside of it is broken.
+
+A provider ignores everything before its own compaction. Where there is one, it comes first, and a summary that is a message stands
+behind it and behind the results of its calls; where these are blocks of a user message, as one more block of that message.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
-from refold.core.content import count_fixed_breakpoints
+from refold.core.content import count_fixed_breakpoints, takes_system
 from refold.core.policy import Policy
 from refold.core.stages.shown import handle_of
 from refold.core.summary.pieces import head
 from refold.core.system_messages import is_instruction
 from refold.core.verify import verify, verify_window
 from refold.core.view import View
+from refold.model.compaction import holds_compaction, opening_span
 from refold.model.dialect import Dialect
 from refold.model.message import Message, assistant, user
 from refold.model.summary import Summary
@@ -145,45 +149,62 @@ def summary_handle(number: int) -> str:
 
 
 def assemble(fixed: Fixed, messages: tuple[Message, ...], lead: Lead = NO_LEAD) -> Window:
-    """System and tools as the client sent them, then summaries, then messages."""
-    before = lead.messages
-    if messages and needs_bridge(messages[0], fixed.dialect, lead):
-        before = (*before, user(BRIDGE))
-    return Window(fixed, messages, before, lead.block)
+    """System and tools as the client sent them, then summaries, then messages; a provider's own compaction before all of them."""
+    opening = opening_span(messages) if lead.messages else 0
+    summaries, before = lead.messages, tuple[Message, ...]()
+    if opening and messages[opening - 1].role == "tool" and lead.ends_with_user:
+        results = messages[opening - 1]
+        told = tuple(part for message in summaries for part in message.parts)
+        messages = (
+            *messages[: opening - 1],
+            results.with_parts((*results.parts, *told)),
+            *messages[opening:],
+        )
+        summaries = ()
+    if opening < len(messages) and needs_bridge(messages[opening], fixed.dialect, lead):
+        summaries = (*summaries, user(BRIDGE))
+    if messages and is_led_in(messages[0], fixed.dialect, lead):
+        before = (user(BRIDGE),)
+    return Window(fixed, messages, summaries, lead.block, opening=opening, before=before)
 
 
 def needs_bridge(first: Message, dialect: Dialect, lead: Lead = NO_LEAD) -> bool:
-    """Must a user message be put before the first one?
+    """Must a user message be put before the first one that follows the summaries?
 
-    Some servers of every format want the user to speak first. Later instructions may stand before that, unless the dialect wants
-    every system message behind one of the user's.
+    Some servers of every format want the user to speak first, but for a provider's own compaction. Later instructions may stand
+    before that, unless the dialect wants every system message behind one of the user's.
     """
     if dialect.system_follows_user and is_instruction(first):
         return not lead.ends_with_user
-    return not lead.messages and first.role in ("assistant", "tool")
+    return not lead.messages and first.role in ("assistant", "tool") and not holds_compaction(first)
+
+
+def is_led_in(first: Message, dialect: Dialect, lead: Lead) -> bool:
+    """Must a user message be put before a provider's own compaction? What stood before it when the client sent it is folded."""
+    return dialect.starts_with_user and lead.tokens > 0 and holds_compaction(first)
 
 
 def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
     """What is wrong with a window whose messages are those of a view: only what stands before them is looked at anew."""
-    before = window.summaries
     if not len(shown):
         return verify_window(window)
     marks = count_fixed_breakpoints(window.fixed) + len(window.breakpoints)
     own = shown.violations(as_request=True, fixed_breakpoints=marks)
     if any(found.rule == "too_many_breakpoints" for found in own):
         return verify_window(window)
-    if before:
-        follows_user = before[-1].role == "user"
-        own = tuple(_moved(found, len(before)) for found in own if not _is_solved(found, follows_user))
-    return (*verify(before, window.fixed.dialect), *own)
+    left = tuple(_moved(found, window) for found in own if not _is_solved(found, window))
+    return (*verify((*window.before, *window.summaries), window.fixed.dialect), *left)
 
 
-def _is_solved(found: Violation, follows_user: bool) -> bool:
-    """Does what stands before the messages make it right?"""
+def _is_solved(found: Violation, window: Window) -> bool:
+    """Does what stands before the message make it right?"""
+    if found.index is None or not (place := window.place(found.index)):
+        return False
     if found.rule == "starts_without_user":
         return True
-    return follows_user and found.rule == "system_without_user" and found.index == 0
+    is_first = found.index == window.opening
+    return is_first and found.rule == "system_without_user" and takes_system(window.sent[place - 1])
 
 
-def _moved(found: Violation, by: int) -> Violation:
-    return found if found.index is None else structs.replace(found, index=found.index + by)
+def _moved(found: Violation, window: Window) -> Violation:
+    return found if found.index is None else structs.replace(found, index=window.place(found.index))

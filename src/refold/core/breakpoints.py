@@ -76,13 +76,15 @@ def prune_boundary(folded: Folded) -> int:
 
 def breakpoint_edits(window: Window, folded: Folded) -> tuple[Edit, ...]:
     """What marking a window has changed in what is sent of `folded`."""
-    first, shown = len(window.summaries), folded.shown
+    shown = folded.shown
     dropped = [
-        index for index in _marked_messages(shown) if window.messages[index] is not shown[index].message
+        index
+        for index in _marked_messages(shown)
+        if count_breakpoints(window.messages[index].parts) < count_breakpoints(shown[index].message.parts)
     ]
     left_out = (_edit(folded, index, "cache breakpoint left out: there were too many") for index in dropped)
     added = (
-        _edit(folded, mark.index - first if mark.index is not None else -1, _said(mark))
+        _edit(folded, window.index_at(mark.index) if mark.index is not None else None, _said(mark))
         for mark in window.breakpoints
     )
     return (*left_out, *added)
@@ -90,8 +92,8 @@ def breakpoint_edits(window: Window, folded: Folded) -> tuple[Edit, ...]:
 
 def _thinned(window: Window, own: list[Mark], excess: int) -> Window:
     """The window without some of the client's breakpoints in its messages, the oldest first."""
-    first, messages = len(window.summaries), list(window.messages)
-    for index in sorted({index - first for (index, _), _ in own if index >= first}):
+    messages, places = list(window.messages), sorted({place for (place, _), _ in own if place >= 0})
+    for index in (found for place in places if (found := window.index_at(place)) is not None):
         message = messages[index]
         if excess > 0 and (found := count_breakpoints(message.parts)):
             messages[index] = unmarked(message)
@@ -113,13 +115,13 @@ def _wanted(window: Window, boundary: int, last: Window | None) -> Iterator[Wish
     The tail is all that the next call reads; what is cached and out of its sight, all that this one reads. The system prompt
     outlives every compaction; of the two that outlive a pruning, the boundary has the summary in front of it.
     """
-    messages = (*window.summaries, *window.messages)
+    messages = window.sent
     tail = _last_place(messages, len(messages))
     yield "tail", tail
     yield "cached before", _out_of_sight(messages, _cached(window, last) if last else None, tail)
     yield "system prompt", _prompt_place(window.fixed)
     if boundary:
-        yield "prune boundary", _last_place(messages, len(window.summaries) + boundary)
+        yield "prune boundary", _last_place(messages, window.place(boundary - 1) + 1)
     yield "summary", _summary_place(window)
 
 
@@ -146,7 +148,7 @@ def _cached(window: Window, last: Window) -> Place | None:
     """The last breakpoint of the window before that has the same in front of it as it had then."""
     if window.fixed != last.fixed or window.block != last.block:
         return None
-    now, then = (*window.summaries, *window.messages), (*last.summaries, *last.messages)
+    now, then = window.sent, last.sent
     pairs = enumerate(zip(now, then, strict=False))
     changed = (index for index, (new, old) in pairs if new is not old and new != old)
     same = next(changed, min(len(now), len(then)))
@@ -170,21 +172,24 @@ def _prompt_place(fixed: Fixed) -> Place | None:
 def _summary_place(window: Window) -> Place | None:
     if window.block:
         return _SYSTEM, len(window.system[0].parts) - 1
-    before = window.summaries
-    return None if not before or before[-1].text == BRIDGE else _last_place(before, len(before))
+    sent, first = window.sent, len(window.before) + window.opening
+    told = [at for at in range(first, first + len(window.summaries)) if sent[at].text != BRIDGE]
+    if not told and window.opening and sent[first - 1].role == "tool":
+        told = [first - 1]  # the summary is a block of it
+    return _last_place(sent, told[-1] + 1) if told else None
 
 
 def _client_marks(window: Window, shown: View) -> list[Mark]:
     """The breakpoints that the client set, in the order in which they are sent."""
-    fixed, first = window.fixed, len(window.summaries)
+    fixed = window.fixed
     tools = ((at, tool.raw) for at, tool in enumerate(fixed.tools) if tool.raw is not None)
     marks: list[Mark] = [((_TOOLS, at), ttl) for at, raw in tools for ttl in breakpoint_in(raw)]
     for message in fixed.system:
         marks += _marks_in(message, _SYSTEM)
     for index in _marked_messages(shown):
-        marks += _marks_in(window.messages[index], first + index)
+        marks += _marks_in(window.messages[index], window.place(index))
     if fixed.automatic is not None:
-        messages = (*window.summaries, *window.messages)
+        messages = window.sent
         marks.append((_last_place(messages, len(messages)) or (len(messages), 0), fixed.automatic))
     return marks
 
@@ -240,8 +245,8 @@ def _said(mark: Breakpoint) -> str:
     return f"cache breakpoint for {mark.ttl}: {mark.reason}"
 
 
-def _edit(folded: Folded, index: int, reason: str) -> Edit:
-    if index < 0:
+def _edit(folded: Folded, index: int | None, reason: str) -> Edit:
+    if index is None:
         return Edit("cache", NO_SEQ, 0, 0, reason)
     seq, tokens = folded.number(index), folded.shown[index].tokens
     return Edit("cache", seq, tokens, tokens, reason, handle_of(seq))

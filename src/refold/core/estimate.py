@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from refold.model.message import File, Image, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from refold.model.compaction import compaction_of
+from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import Source
 from refold.model.window import Tool, Window
 
@@ -46,7 +47,7 @@ class CharacterEstimate:
 def estimate_window(window: Window) -> int:
     """All of a window by its characters: instructions with their summary, messages and tools."""
     counter = CharacterEstimate()
-    messages = (*window.system, *window.summaries, *window.messages)
+    messages = (*window.system, *window.sent)
     return sum(map(counter.message, messages)) + counter.tools(window.fixed.tools)
 
 
@@ -67,6 +68,8 @@ class ByteEstimate:
                 return self.text(part.text)
             case ToolCall():
                 return self.text(part.name) + self.text(part.arguments) + _OVERHEAD_TOKENS
+            case Opaque():
+                return _compacted(part) // 4
             case _:
                 return 0
 
@@ -87,8 +90,16 @@ def _characters(part: Part) -> int:
             return _bytes(part.id) + _bytes(part.kind) + _bytes(part.name) + _bytes(part.arguments)
         case ToolResult():
             return _bytes(part.call_id)
+        case Opaque():
+            return _compacted(part)
         case _:
             return 0
+
+
+def _compacted(part: Opaque) -> int:
+    """Characters of a provider's own compaction; nothing else that is opaque counts."""
+    compaction = compaction_of(part)
+    return compaction.characters if compaction else 0
 
 
 def _blocks(message: Message) -> int:

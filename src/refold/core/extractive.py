@@ -51,7 +51,7 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     told = _told(previous, room, folded) if previous else ""
     pins = _pins(request, folded, frame, int((room - counter.text(told)) * PINNED_SHARE))
     pins = "\n".join(part for part in (pins, told) if part)
-    start = previous.last if previous and known else request.first
+    start = max(previous.last if previous and known else request.first, request.since)
     found = digest(
         folded.facts,
         first=start,
@@ -73,9 +73,11 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
 
 
 def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[int]:
-    """Numbers of the pieces of messages that leave only now, though an earlier summary ended after them: they were in sight then."""
+    """Numbers of the pieces of messages before `start` that leave only now: those that were in sight when an earlier summary took the
+    messages around them, and what the user said before a provider's own compaction.
+    """
     for item in request.leaving:
-        if item.seq < start:
+        if item.seq < start and item.seq not in request.apart:
             yield from (piece.number for piece in folded.facts.pieces(item.seq, item.seq + 1))
 
 

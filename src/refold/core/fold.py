@@ -7,9 +7,10 @@ the prefix of the bytes that leave next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, count
+from operator import is_
 
 from msgspec import Struct, field, structs
 
@@ -22,6 +23,7 @@ from refold.core.system_messages import joined, legal_order
 from refold.core.thoughts import has_thoughts, thoughtless
 from refold.core.turns import starts_turn
 from refold.core.view import Entry, View
+from refold.model.compaction import compaction_span, holds_compaction, opening_span
 from refold.model.message import Message
 from refold.model.summary import Summary
 
@@ -63,6 +65,8 @@ class Folded(Struct, frozen=True, dict=True):
     told: int = 0
     """What they take, in tokens."""
     task: Asked | None = None
+    made: dict[int, Message] = field(default_factory=dict)
+    """Compactions of another provider or model that are shown in words instead, by their numbers: the messages as they were made."""
 
     @classmethod
     def of(cls, branch: View) -> Folded:
@@ -173,10 +177,11 @@ class Folded(Struct, frozen=True, dict=True):
 
     def show(self, items: Sequence[Item]) -> Folded:
         """The same branch shown another way. A thought is bound to all that was said before it, so those that are signed leave
-        whole; only a turn that is still at work needs its own. System messages are put where they may stand.
+        whole; only a turn that is still at work needs its own. System messages are put where they may stand, and a provider's own
+        compaction first.
         """
         view = self.shown
-        items = self._placed(items)
+        items = self._placed(_with_compaction_first(items, self._covered))
         if view.dialect.signed_thinking:
             items = thoughtless(items, self.seq_at_work, view.counter)
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
@@ -187,23 +192,64 @@ class Folded(Struct, frozen=True, dict=True):
     def _placed(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items with system messages where the dialect allows them."""
         view, messages = self.shown, [item.message for item in items]
-        order = legal_order(messages, view.dialect, follows_user=self.lead.ends_with_user)
-        return [
-            items[group[-1]] if len(group) == 1 else _joined(items, group, view.counter.message)
-            for group in order
-        ]
+        first = opening_span(messages) if self.lead.messages else 0
+        rest, follows_user = messages[first:], self.lead.ends_with_user
+        order = legal_order(rest, view.dialect, follows_user=follows_user)
+        found = list(items[:first])
+        for group in order:
+            own = items[first + group[-1]]
+            joint = joined(rest, group)
+            found.append(own if joint is own.message else Item(joint, own.seq, view.counter.message(joint)))
+        return found
+
+    @property
+    def _covered(self) -> int:
+        """The number of the first message that no summary covers."""
+        return self.summaries[-1].last if self.summaries else 0
+
+    @property
+    def compacted(self) -> tuple[int, ...]:
+        """Numbers of the message with the provider's newest compaction, as it was made or in words, and of the results of its calls."""
+        items = self.items.items
+        span = compaction_span([self.made.get(item.seq, item.message) for item in items])
+        return tuple(items[index].seq for index in span)
+
+    def in_words(self, twins: Mapping[int, Message]) -> Folded:
+        """The same messages with these in the place of compactions that the provider does not know, by their numbers, and all other
+        compactions as they were made.
+        """
+        items, made, count = list[Item](), dict[int, Message](), self.shown.counter.message
+        for item in self.items.items:
+            own = self.made.get(item.seq, item.message)
+            told = twins.get(item.seq) if holds_compaction(own) else None
+            if told is not None:
+                made[item.seq] = own
+            wanted = told or own
+            is_shown = wanted is item.message or wanted == item.message
+            items.append(item if is_shown else Item(wanted, item.seq, count(wanted)))
+        is_same = all(map(is_, items, self.items.items))
+        if is_same and _with_compaction_first(items, self._covered) is items:
+            return self
+        return structs.replace(self, made=made).show(items)
+
+    @cached_property
+    def opening(self) -> int:
+        """How many of the messages shown stand before the summaries: a provider's own compaction and the results of its calls."""
+        return opening_span(self.shown.messages(0, 2)) if self.lead.messages else 0
 
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
         """The same messages after other summaries, of which the last is new and gets its number."""
         number = self.numbered + len(self.past)
         new = tuple(structs.replace(summary, number=number) for summary in summaries[-1:])
-        return structs.replace(
+        led = structs.replace(
             self,
             summaries=(*summaries[:-1], *new),
             past=(*self.past, *new),
             lead=lead,
             settled=self.size,
         )
+        items, covered = self.items.items, summaries[-1].last if summaries else 0
+        return led if _with_compaction_first(items, covered) is items else led.show(items)
 
     def settle(self) -> Folded:
         """Nothing could be gained from what is there now."""
@@ -232,7 +278,11 @@ class Folded(Struct, frozen=True, dict=True):
         return self.lead.tokens + self.shown.tokens.tokens
 
 
-def _joined(items: Sequence[Item], group: tuple[int, ...], count: Callable[[Message], int]) -> Item:
-    """System messages that would stand in a row, as one."""
-    message = joined([item.message for item in items], group)
-    return Item(message, items[group[-1]].seq, count(message))
+def _with_compaction_first(items: Sequence[Item], covered: int) -> Sequence[Item]:
+    """The items with the provider's newest compaction and the results of its calls first, where a summary tells what came after it:
+    the provider ignores what stands before its own compaction, and so it would the summary.
+    """
+    span = compaction_span([item.message for item in items])
+    if not span.start or items[span.start].seq >= covered:
+        return items
+    return [*items[span.start : span.stop], *items[: span.start], *items[span.stop :]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from refold.core.assemble import needs_bridge
+from refold.core.assemble import is_led_in, needs_bridge
 from refold.core.budget import input_limit, tokens_of
 from refold.core.cost import Prices
 from refold.core.fold import Folded
@@ -57,9 +57,14 @@ class Now(Struct, frozen=True):
 
 def size_of(folded: Folded, frame: Frame) -> int:
     """What instructions, summaries and messages take, as we count."""
-    view = folded.shown
-    is_bridged = len(view) > 0 and needs_bridge(view[0].message, view.dialect, folded.lead)
-    return frame.cost.total.tokens + folded.tokens + (frame.bridge if is_bridged else 0)
+    return frame.cost.total.tokens + folded.tokens + frame.bridge * _bridges(folded)
+
+
+def _bridges(folded: Folded) -> int:
+    """How many user messages are put between the others."""
+    view, lead, first = folded.shown, folded.lead, folded.opening
+    is_parted = first < len(view) and needs_bridge(view[first].message, view.dialect, lead)
+    return is_parted + (len(view) > 0 and is_led_in(view[0].message, view.dialect, lead))
 
 
 def limit_for(frame: Frame, now: Now) -> int:
@@ -76,11 +81,15 @@ def fits(folded: Folded, frame: Frame, now: Now) -> bool:
 def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     """What stages may fill with messages."""
     view, instructions = folded.shown, frame.cost.total.tokens
-    newest = newest_instruction(folded.items.items)
+    items = folded.items.items
+    newest, compacted = newest_instruction(items), folded.compacted[:1]
     before = folded.lead.tokens or frame.bridge
     if newest is not None and folded.lead.tokens and view.dialect.system_follows_user:
         before += frame.bridge  # it may have to stand first
-    pinned = folded.pinned | {item.seq for item in folded.items.items if is_setting(item.message)}
+    if compacted and view.dialect.starts_with_user:
+        before += frame.bridge
+    settings = (item.seq for item in items if is_setting(item.message))
+    pinned = folded.pinned | {*settings, *compacted}
     free = limit_for(frame, now) - instructions - before
     return Room(max(0, free), instructions + before, view.counter, view.dialect, pinned, newest=newest)
 

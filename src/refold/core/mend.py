@@ -14,7 +14,7 @@ from refold.core.thoughts import thoughtless
 _SET_RIGHT = ("starts_without_user", "too_many_breakpoints")
 """A bridge helps the one; of too many breakpoints the oldest are left out."""
 _SET_RIGHT_FIRST = "system_without_user"
-"""Of the first message: a summary or a bridge stands before it."""
+"""Of the first message after the summaries: one of them or a bridge stands before it."""
 REASON = "the messages broke a rule of their format"
 VOID = "the provider no longer takes the thoughts that it signed"
 
@@ -22,7 +22,7 @@ VOID = "the provider no longer takes the thoughts that it signed"
 def is_broken(folded: Folded) -> bool:
     """Is anything wrong with the messages shown that assembling a window does not set right?"""
     return any(
-        found.rule not in _SET_RIGHT and (found.rule, found.index) != (_SET_RIGHT_FIRST, 0)
+        found.rule not in _SET_RIGHT and (found.rule, found.index) != (_SET_RIGHT_FIRST, folded.opening)
         for found in folded.shown.violations()
     )
 

@@ -35,6 +35,7 @@ from refold.core.summary.checks import check_summary
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
 from refold.core.triggers import message_limit
 from refold.core.unread import LEAST_BESIDE, QUESTION_SHARE, fit_unread
+from refold.model.compaction import compaction_span
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
 from refold.model.window import Window
@@ -66,6 +67,11 @@ class SummaryRequest(Struct, frozen=True):
     """What the summary may take in the window, the words around it included."""
     turn_from: int | None = None
     """Where a turn is split: the number of the message that began it."""
+    apart: frozenset[int] = frozenset()
+    """Numbers of messages that the summary does not cover: a provider's own compaction, the results of its calls, and what it stands
+    for but the user's own words."""
+    since: int = 0
+    """The number of the first message after that compaction."""
 
     @property
     def leaving(self) -> tuple[Item, ...]:
@@ -202,7 +208,9 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     items, effective = folded.items.items, effective_for(frame, now)
     if not items:
         return None
+    span = compaction_span([item.message for item in items])
     at = _cut(folded, frame, now, effective)
+    at = max(at, span.stop) if at else 0
     first = folded.summaries[-1].last if folded.summaries else 0
     last = max(first, _number_at(items, at, folded.size))
     kept = _kept(folded, last, effective)
@@ -217,6 +225,8 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
         previous=folded.summaries,
         max_tokens=_summary_room(kept, frame, now, effective),
         turn_from=folded.number(split.start) if split else None,
+        apart=_apart(items, span),
+        since=items[span.stop - 1].seq + 1 if span else 0,
     )
 
 
@@ -237,6 +247,12 @@ def _cut(folded: Folded, frame: Frame, now: Now, effective: int) -> int:
     return cut_at(folded, frame.policy, budget, effective, moment, is_full=is_full, keep=now.keep)
 
 
+def _apart(items: tuple[Item, ...], span: range) -> frozenset[int]:
+    """What a summary need not cover, since a provider's own compaction does: all before it, but what the user said."""
+    before = (item for item in items[: span.start] if item.message.role != "user")
+    return frozenset(item.seq for item in (*before, *items[span.start : span.stop]))
+
+
 def _number_at(items: tuple[Item, ...], at: int, size: int) -> int:
     """The number from which messages stay, where those before the index `at` leave. A system message that was moved has a lower
     number than the messages before it, and says nothing about that.
@@ -247,17 +263,21 @@ def _number_at(items: tuple[Item, ...], at: int, size: int) -> int:
 
 def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
     """What stays when the messages numbered below `last` leave: the others, the question that is being answered, the newest
-    instruction given on the way, and what was set at the provider.
+    instruction given on the way, what was set at the provider, and its own compaction with the results of its calls.
     """
     items = folded.items.items
     question = None if folded.is_turn_over or not items else items[folded.active]
     if question and (question.message.role != "user" or question.tokens > exact(QUESTION_SHARE) * effective):
         question = None
-    newest = newest_instruction(items)
+    newest, compacted = newest_instruction(items), folded.compacted
     return tuple(
         _alone(folded, item) if item.seq == newest else item
         for item in items
-        if item.seq >= last or item is question or item.seq == newest or is_setting(item.message)
+        if item.seq >= last
+        or item is question
+        or item.seq == newest
+        or item.seq in compacted
+        or is_setting(item.message)
     )
 
 

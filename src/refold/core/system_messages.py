@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from refold.core.content import is_directive, takes_system
 from refold.core.stages.shown import Edit, Item, handle_of
+from refold.model.compaction import opening_span
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Opaque
 
@@ -120,7 +121,7 @@ def moved_edits(before: Sequence[Item], after: Sequence[Item]) -> tuple[Edit, ..
 
 def _displaced(items: Sequence[Item]) -> Iterable[Item]:
     newest = -1
-    for item in items:
+    for item in items[opening_span([item.message for item in items[:2]]) :]:
         if item.seq < newest and item.message.role in _ROLES:
             yield item
         newest = max(newest, item.seq)

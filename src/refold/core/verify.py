@@ -26,6 +26,7 @@ from refold.core.content import (
     misplaced_parts,
     takes_system,
 )
+from refold.model.compaction import holds_compaction
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Opaque, Reasoning, Role, ToolCall, ToolResult
 from refold.model.window import Fixed, Violation, Window
@@ -51,6 +52,8 @@ class Progress(Struct, frozen=True, gc=False):
     breakpoints: int = 0
     takes_system: bool = False
     """A system message may follow, where the dialect has a rule for that."""
+    compaction: int = -1
+    """Index of the newest message that holds a provider's own compaction; -1 where none does."""
 
 
 START = Progress()
@@ -127,6 +130,7 @@ def step(
         dialect.spreads_calls and role == "assistant" and is_only_reasoning(message),
         progress.breakpoints + (count_breakpoints(message.parts) if dialect.max_breakpoints else 0),
         dialect.system_follows_user and takes_system(message),
+        index if holds_compaction(message) else progress.compaction,
     )
     return state, tuple(found)
 
@@ -189,7 +193,7 @@ def verify_window(
     The client's own breakpoints and those of the window count together.
     """
     return verify(
-        (*window.summaries, *window.messages),
+        window.sent,
         window.fixed.dialect,
         as_request=as_request,
         continues=continues,
@@ -240,7 +244,8 @@ def _check_shape(progress: Progress, message: Message, dialect: Dialect, found: 
     is_placed = dialect.system_follows_user and role == "system"
     if dialect.system_follows_user:
         _check_system(progress, role, found)
-    if dialect.starts_with_user and progress.last is None and role != "user" and not is_placed:
+    is_first = dialect.starts_with_user and progress.last is None
+    if is_first and not (role == "user" or is_placed or holds_compaction(message)):
         text = "the first message must be the user's"
         found.append(Violation("starts_without_user", index, text, "put a user message first"))
     if progress.pending_reasoning and role != "assistant":

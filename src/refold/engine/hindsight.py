@@ -57,7 +57,7 @@ class Difference(Struct, frozen=True):
 def note_sent(journal: Journal, memory: Memory) -> Sent:
     """What to remember of the window that was made last."""
     sent, shown = memory.sent, memory.folded
-    only = b"" if is_usual(memory) else snapshot.write(sent, encoder(memory))
+    only = b"" if is_usual(memory) else snapshot.write(sent, encoder(memory), in_words=True)
     raw = tuple(sorted(number for number in journal.raw if number >= shown.base))
     return Sent(sent.size, journal.shown, only, memory.last_marks, raw)
 
@@ -65,7 +65,7 @@ def note_sent(journal: Journal, memory: Memory) -> Sent:
 def is_usual(memory: Memory) -> bool:
     """Was the last window made of what is shown from now on, and not of something that was for one call only?"""
     sent, shown = memory.sent, memory.folded
-    return sent.shown is shown.shown and sent.lead is shown.lead
+    return sent.shown is shown.shown and sent.lead is shown.lead and not sent.made
 
 
 def noted_call(journal: Journal, memory: Memory, usage: Usage, sent: Sent | None) -> Call:
@@ -123,6 +123,7 @@ def rehearse(memory: Memory, frame: Frame) -> tuple[Difference, Window]:
     counter = memory.folded.shown.counter
     trial = Memory(frame.fixed, frame.budget, frame.policy, counter, prices=frame.prices)
     trial.restore(memory.folded)
+    trial.twins = memory.twins
     with suppress(InvalidWindow):  # where no call can follow yet, what is shown changes all the same
         trial.compact()
     after = trial.folded

@@ -6,7 +6,7 @@ decisions are made by `core.plan`; this class only remembers, and tells what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from refold.core.calibrate import Calibration, forget_sums, observe
 from refold.core.cost import Prices
 from refold.core.fold import Folded
 from refold.core.frame import Frame, fits, size_of
-from refold.core.measure import Meter, anchor, record_call
+from refold.core.measure import Meter, anchor, forget_size, record_call
 from refold.core.mend import REASON as BROKEN
 from refold.core.mend import VOID, forget_thoughts, is_broken, mend
 from refold.core.overflow import classify
@@ -28,7 +28,7 @@ from refold.core.plan import Decision, Plan, SummaryRequest, ahead, give_up, pla
 from refold.core.policy import Policy
 from refold.core.reasons import with_digests
 from refold.core.sight import terms_in_sight
-from refold.core.stages.shown import Edit
+from refold.core.stages.shown import Edit, handle_of
 from refold.core.summary.search import find
 from refold.core.system_messages import is_instruction, moved_edits
 from refold.core.thoughts import is_void, thought_edits
@@ -55,6 +55,7 @@ Summarise: TypeAlias = Callable[[SummaryRequest, Folded, Frame], Summary | None]
 
 LEAST_LEARNT = 500
 """Tokens of messages: in a smaller call, or one that is mostly instructions, these say more than how the provider counts."""
+FOREIGN = "only the provider that made this compaction can read it"
 CLIPPED = "the provider reported more input than the window holds"
 
 
@@ -84,6 +85,8 @@ class Memory:
         self.limits = Limits()
         self.in_vain = 0
         self.flag = ""
+        self.twins: Mapping[int, Message] = {}
+        """What to show instead of compactions that another provider or model made, by their numbers."""
 
     def add(self, *messages: Message, sensitive: bool = False, at_once: bool = False) -> None:
         """Take in what was said; what is sensitive stays out of every summary.
@@ -143,10 +146,13 @@ class Memory:
         sent, instructions = self._sent, self.frame.cost.total.tokens
         counted = size_of(sent, self.frame)
         self.meter = record_call(self.meter, usage, sent.shown, counted=counted)
+        is_ignored = sent.shown.progress.compaction > 0
+        if is_ignored:  # the provider does not read, nor count, what stands before its own compaction
+            self.meter = forget_size(self.meter)
         if usage is None:
             return
         self.bill = self.bill.add(usage, self.frame.prices, whole=instructions + sent.whole, sent=counted)
-        if anchor(usage, sent.shown, counted=counted) is None:
+        if is_ignored or anchor(usage, sent.shown, counted=counted) is None:
             return  # no count of what was sent: nothing is learnt from it, and nothing done
         if usage.context > self.frame.budget.window:
             self.flag = CLIPPED
@@ -297,7 +303,25 @@ class Memory:
         elif policy.prepares and not is_waiting and self._spoke_last() != "assistant":
             self._act("before_call")
 
+    def _put_in_words(self) -> None:
+        """Show compactions of other providers and models in words, and those that are the model's own as they were made."""
+        before = self.folded
+        if before.shown.progress.compaction < 0 and not before.made:
+            return
+        self.folded = before.in_words(self.twins)
+        after = {item.seq: item.tokens for item in self.folded.items.items}
+        edits = tuple(
+            Edit("twin", item.seq, item.tokens, after[item.seq], FOREIGN, handle_of(item.seq))
+            for item in before.items.items
+            if item.seq in self.folded.made and item.seq not in before.made
+        )
+        if edits:
+            receipt = Receipt("reduce", FOREIGN, before.tokens, self.folded.tokens, edits)
+            self.receipts.append(receipt)
+            self.telling.changed(self, Change(before, self.folded, receipt))
+
     def _act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
+        self._put_in_words()
         if moment != "after_call" and is_broken(self.folded):
             mended, edits = mend(self.folded)
             self._note(mended, "reduce", BROKEN, edits)

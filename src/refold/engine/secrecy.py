@@ -62,9 +62,8 @@ class Secrecy:
     def covers(self, window: Window, first: int, last: int) -> bool:
         """Is anything sensitive in a window of the messages `first` up to, not including, `last`?"""
         is_among = any(first <= number < last for number in self.numbers)
-        return (
-            is_among or self.is_prompt_marked or any(map(self.matches, (*window.system, *window.summaries)))
-        )
+        told = (*window.system, *window.summaries, *window.messages[: window.opening])
+        return is_among or self.is_prompt_marked or any(map(self.matches, told))
 
     def known(self, folded: Folded) -> frozenset[str]:
         """The secrets of all that was said so far, wherever they may stand; each message is searched once."""

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from refold.core.assemble import NO_LEAD, lead_of
 from refold.core.budget import tokens_of
 from refold.core.fold import Folded
+from refold.core.stages.shown import Item
 from refold.core.summary.facts import Facts
 from refold.core.summary.ledger import EMPTY
 from refold.core.view import View
@@ -66,7 +67,8 @@ async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
     if carries == "full":
         folded = _carried_over(closed.shown, memory.folded)
     else:
-        folded = _led(memory, (await _summary_of(journal, memory, closed)).summary)
+        led = _led(memory, (await _summary_of(journal, memory, closed)).summary)
+        folded = led.show(_compaction_in(closed.shown))
     opened = await _open(journal, memory, folded, RESUMED, kind="resume", carries=carries, target=target.id)
     return Resumed(opened.session, carries, opened.closed)
 
@@ -212,6 +214,12 @@ def _led(memory: Memory, summary: Summary) -> Folded:
     whole = structs.replace(summary, reserve=(), scope="cumulative", last=cleared.size)
     lead = lead_of((whole,), frame.policy, view.dialect, view.counter, older, frame.fixed)
     return cleared.lead_by((whole,), lead)
+
+
+def _compaction_in(shown: Folded) -> list[Item]:
+    """The provider's own compaction in what a session showed, and the results of its calls: no summary stands for these."""
+    wanted = shown.compacted
+    return [item for item in shown.items.items if item.seq in wanted]
 
 
 async def _summary_of(journal: Journal, memory: Memory, closed: Closed) -> Written:

@@ -7,7 +7,7 @@ nothing before the last summary has to be read for it, however long the conversa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct, structs
@@ -65,8 +65,10 @@ class _State(Struct, frozen=True):
     task: tuple[int, bytes] | None
 
 
-def write(folded: Folded, encode: Encode) -> bytes:
-    """A branch as it is shown now."""
+def write(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
+    """A branch as it is shown now. Compactions that are shown in words for another provider are written as they were made, unless
+    what was sent is to be known, `in_words`.
+    """
     origin = max(folded.origin, folded.summaries[-1].last if folded.summaries else 0)
     carried, summaries = _carried(folded, origin)
     asked = folded.task
@@ -78,7 +80,7 @@ def write(folded: Folded, encode: Encode) -> bytes:
         replies=folded.replies,
         edited=folded.edited
         + tuple(range(folded.base, folded.base + len(folded.shown) - len(folded.edited))),
-        replaced=_replaced(folded, origin, encode),
+        replaced=_replaced(folded, origin, encode, {} if in_words else folded.made),
         summaries=summaries,
         numbered=folded.numbered + len(folded.past),
         lead=_lead(folded.lead),
@@ -158,13 +160,14 @@ def _read(snapshot: bytes) -> _State:
     return state
 
 
-def _replaced(folded: Folded, origin: int, encode: Encode) -> dict[int, bytes]:
+def _replaced(folded: Folded, origin: int, encode: Encode, made: Mapping[int, Message]) -> dict[int, bytes]:
     """What is shown otherwise than it came, or came before what will be held."""
     found = dict[int, bytes]()
     for place, entry in enumerate(folded.shown):
         number = folded.number(place)
-        if number < origin or not folded.is_original(entry.message, number):
-            found[place] = encode(entry.message)
+        message = made.get(number, entry.message)
+        if number < origin or not folded.is_original(message, number):
+            found[place] = encode(message)
     return found
 
 

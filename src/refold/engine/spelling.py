@@ -21,7 +21,7 @@ class Spelling:
     def fields(self, window: Window) -> dict[str, object]:
         """The fields of a request: messages, and the system prompt where it has a field of its own."""
         window, dialect = write_breakpoints(window), window.fixed.dialect
-        sent = (*prompt_messages(window), *window.summaries, *window.messages)
+        sent = (*prompt_messages(window), *window.sent)
         known = {id(message): self._spelled(message, window) for message in sent}
         self._known = known
         messages = [known[id(message)][1] for message in sent]

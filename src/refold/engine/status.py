@@ -82,5 +82,5 @@ def preview_of(memory: Memory, frame: Frame) -> Preview:
     """What a compaction would do now, without doing it and without asking any model."""
     found, window = rehearse(memory, frame)
     receipt = found.receipts[-1] if found.receipts else None
-    sent = (*window.summaries, *window.messages)
+    sent = window.sent
     return Preview(found.before.tokens, found.after.tokens, receipt, sent, found)

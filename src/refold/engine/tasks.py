@@ -89,7 +89,7 @@ def task_of(
         turn_from=request.turn_from,
         ledger=_cleaned(folded.ledger, known),
         focus=redact(focus, known=known),
-        sent=(*window.summaries, *window.messages) if window else (),
+        sent=window.sent if window else (),
         system=window.system if window else (),
         tools=frame.fixed.tools if window else (),
         recipe=policy.recipe,
@@ -112,7 +112,13 @@ def _told_of(folded: Folded, request: SummaryRequest, start: int) -> dict[int, M
         if folded.origin <= item.seq < start
     }
     first = max(start, folded.origin)
-    return {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
+    told = {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
+    return {number: message for number, message in told.items() if _is_covered(number, message, request)}
+
+
+def _is_covered(number: int, message: Message, request: SummaryRequest) -> bool:
+    """Is the message the summary's to tell, and not told by a provider's own compaction?"""
+    return number not in request.apart and (number >= request.since or message.role == "user")
 
 
 def _passages(
@@ -154,7 +160,7 @@ def _may_be_read(window: Window, secrecy: Secrecy, known: frozenset[str], first:
 
 def _is_clean(window: Window, known: frozenset[str]) -> bool:
     """Does nothing in it look like a secret?"""
-    sent = (*window.system, *window.summaries, *window.messages)
+    sent = (*window.system, *window.sent)
     return all(is_clean(message, known) for message in sent) and not any(
         holds_secret(text, known) for tool in window.fixed.tools for text in _texts(tool)
     )

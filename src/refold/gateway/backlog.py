@@ -44,6 +44,7 @@ class Exchange(Struct, frozen=True):
     incoming: Incoming
     terms: Settings
     upstream: str
+    """Whom it was sent to: the last one, where several were asked."""
     call_id: str
     handout: StateHandout
     """The ids that the answer handed out."""
@@ -74,6 +75,7 @@ class Exchange(Struct, frozen=True):
         if root and not held and self.outcome.usage:
             held = max(0, self.outcome.usage.context - talk.count_sent(made))
         await talk.answered(made, self.outcome, self.call_id, held=held)
+        await self.host.note_compactions(hosted.live, made, self.outcome, self.upstream)
         await self.handout.answered_late(
             StateRow("", talk.id, talk.branch, self.call_id, size, root=root, held=held)
         )

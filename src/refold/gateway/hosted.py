@@ -6,7 +6,7 @@ What a provider answers is kept beside the call; it joins the conversation when 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from operator import is_
 
@@ -23,6 +23,7 @@ from refold.engine.framing import frame_for
 from refold.engine.hindsight import Sent, noted_call
 from refold.engine.journal import encoder
 from refold.engine.learning import begin_with, keep_learnt
+from refold.engine.memory import FOREIGN
 from refold.engine.receipts import Receipt
 from refold.gateway.watching import Outcome
 from refold.model.budget import Budget
@@ -65,6 +66,8 @@ class Terms(Struct, frozen=True):
     fixed: Fixed
     budget: Budget
     policy: Policy
+    twins: Mapping[int, Message] = {}
+    """What to show instead of compactions that another provider or model made, by their numbers."""
 
 
 class Made(Struct, frozen=True, dict=True):
@@ -82,9 +85,8 @@ class Made(Struct, frozen=True, dict=True):
         window, sent = self.window, self.sent
         if window is None:
             return True
-        is_whole = not (window.summaries or window.block or sent.origin) and len(sent.shown) == len(
-            sent.branch
-        )
+        is_more = window.before or window.summaries or window.block
+        is_whole = not (is_more or sent.origin) and len(sent.shown) == len(sent.branch)
         return is_whole and all(map(is_, window.messages, sent.branch.messages()))
 
     @property
@@ -165,13 +167,22 @@ class HostedConversation(DurableConversation):
 
         def take() -> Made:
             made = self._take(size, (), terms)
-            only = b"" if made.is_plain else snapshot.write(made.sent, encoder(memory))
+            only = b"" if made.is_plain else snapshot.write(made.sent, encoder(memory), in_words=True)
             return structs.replace(made, note=Sent(made.sent.size, only=only, marks=memory.last_marks))
 
         made = await run_text_act(text_size, take)
-        if made.receipts or made.problem:
+        if made.problem or any(receipt.reason != FOREIGN for receipt in made.receipts):
             raise NeedsBranch
         return made
+
+    def in_words(self, made: Made, twins: Mapping[int, Message]) -> Made:
+        """A window that was made for one upstream, for another one: with other twins, see `Terms`."""
+        if made.window is None:
+            return made
+        sent = made.sent.in_words(twins)
+        only = snapshot.write(sent, encoder(self._talk.memory), in_words=True)
+        window = assemble(made.window.fixed, sent.shown.messages(), sent.lead)
+        return structs.replace(made, window=window, sent=sent, note=Sent(sent.size, only=only))
 
     async def begin(self) -> None:
         """Go on with a branch of which nothing is there yet, and what is known about its model."""
@@ -187,10 +198,14 @@ class HostedConversation(DurableConversation):
         """From now on, have summaries written by somebody else; one that is being written comes to its end."""
         self._summariser = summariser
 
+    async def _find_twins(self) -> None:
+        """They are found for each request: the same model may be asked elsewhere."""
+
     def _take(self, size: int, messages: Sequence[Message], terms: Terms) -> Made:
         memory = self._talk.memory
         if memory.folded.size != size:
             raise Moved
+        memory.twins = terms.twins
         done = len(memory.receipts)
         problem = self._meet(terms)
         memory.add(*messages, at_once=True)

@@ -7,7 +7,7 @@ branches that were used last, with the bytes that their clients sent, so that th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -17,6 +17,7 @@ from msgspec import Raw, Struct, structs
 
 from refold.compose import Settings, budget_for, policy_for
 from refold.config import Resolved, limit_for, policy_of
+from refold.engine.compactions import Compactions, Maker
 from refold.engine.journal import Journal
 from refold.engine.notes import inherited
 from refold.engine.snapshot import summaries_in
@@ -34,6 +35,7 @@ from refold.gateway.lines import (
     read_line,
 )
 from refold.gateway.table import Table, before
+from refold.gateway.watching import Outcome
 from refold.keeping import Engine
 from refold.model.budget import Budget
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
@@ -89,10 +91,12 @@ class Live:
 class Hosted(Struct, frozen=True):
     """A request that was taken in: the branch, its line, and the window that was made for it."""
 
-    engine: HostEngine
+    host: Host
     live: Live
     line: Line
     made: Made
+    compactions: dict[int, Message]
+    """The messages of the request that hold compactions of a provider's own, by their numbers."""
     is_stored: bool = True
     """False where the window was made and the store did not take the request."""
 
@@ -177,6 +181,7 @@ class Host:
 
     def __init__(self, engine: HostEngine, resolved: Resolved) -> None:
         self.engine, self.table = engine, Table()
+        self.compactions = Compactions(engine.store, engine.owner)
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         """By the hash of a first message: two who begin the same at the same time begin one branch, and nobody else waits."""
         self.use(resolved)
@@ -243,7 +248,7 @@ class Host:
                 known = live.line
                 live.talk.written_by(author)
                 try:
-                    return await self._take(live, incoming, seen, found, settings)
+                    return await self._take(live, incoming, seen, found, settings, upstream)
                 except (Moved, HeldElsewhere):
                     is_live = False  # the store knows where the conversation went on
                     if live.line is known:
@@ -258,34 +263,57 @@ class Host:
         return (await self._read(incoming, array)).line.hashes[-1:]
 
     async def _take(
-        self, live: Live, incoming: Incoming, seen: Seen, found: Found | None, settings: Settings
+        self,
+        live: Live,
+        incoming: Incoming,
+        seen: Seen,
+        found: Found | None,
+        settings: Settings,
+        upstream: str,
     ) -> Hosted:
         line, known, size = seen.line, found.known if found else 0, found.place.size if found else 0
         array, is_unread = line.history.array, known < seen.first
         text_size = len(incoming.body) + len(array)
 
-        def read_new() -> tuple[Fixed, tuple[Message, ...]]:
+        def read_new() -> tuple[Fixed, tuple[Message, ...], dict[int, Message]]:
             # Where not all that is new to this branch was read, it is read again.
             whole = self.read(incoming, array) if is_unread else seen
-            return live.instructions(incoming, line), whole.since(known, incoming.dialect)
+            new = whole.since(known, incoming.dialect)
+            return live.instructions(incoming, line), new, line.with_compactions(incoming.dialect)
 
         instructions = len(incoming.body) - len(array) + line.leading
         size_read = len(array) if is_unread else line.bytes_after(known)
-        fixed, new = await run_text_act(instructions + size_read, read_new)
+        fixed, new, compactions = await run_text_act(instructions + size_read, read_new)
         budget = _budget(settings.model, settings.window, settings.max_output, settings.limit)
-        terms = Terms(fixed, budget, policy_for(settings))
+        twins = await self.twins(live, compactions, upstream)
+        terms = Terms(fixed, budget, policy_for(settings), twins)
         if live.is_earlier:
             made = await live.talk.take_earlier(size, terms, text_size)
-            return Hosted(self.engine, live, line, made)
+            return Hosted(self, live, line, made, compactions)
         claims = line.claimed_after(known)
         try:
             made = await live.talk.take(size, new, line.hashes[known:], terms, claims=claims, new=text_size)
         except NotStored as error:
             if isinstance(error.__cause__, NotFound):
                 self.table.drop(live)  # it was deleted: the next request begins it anew
-            return Hosted(self.engine, live, line, error.made, is_stored=False)
+            return Hosted(self, live, line, error.made, compactions, is_stored=False)
         self.table.note(live, line)
-        return Hosted(self.engine, live, line, made)
+        return Hosted(self, live, line, made, compactions)
+
+    async def twins(
+        self, live: Live, compactions: Mapping[int, Message], upstream: str
+    ) -> dict[int, Message]:
+        """What to send to an upstream instead of compactions that another one, or another model, made."""
+        talk = live.talk
+        here = Maker(talk.model, upstream, talk.id, talk.branch)
+        return await self.compactions.twins(compactions, here, talk.memory) if compactions else {}
+
+    async def note_compactions(self, live: Live, made: Made, outcome: Outcome, upstream: str) -> None:
+        """Keep who made the compactions that a reply brought, and who was sent some that nobody had seen before."""
+        talk = live.talk
+        maker = Maker(talk.model, upstream, talk.id, talk.branch, made.sent.size)
+        self.compactions.note(outcome.compactions, maker)
+        await self.compactions.keep(self.engine.now)
 
     async def _read(self, incoming: Incoming, array: bytes) -> Seen:
         lines = self.table.lines(incoming.line_name, array)

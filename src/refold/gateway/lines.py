@@ -14,6 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from refold.core.reconcile import extend_chain, start_chain
+from refold.model.compaction import holds_compaction
 from refold.model.dialect import Dialect
 from refold.model.message import Message
 from refold.ports.store import Place
@@ -41,6 +42,8 @@ class Line(Struct, frozen=True):
     """The chain after each message of the conversation."""
     replied: int | None = None
     """The number of the assistant's first message."""
+    compactions: tuple[int, ...] = ()
+    """Numbers of the messages that hold compactions of a provider's own."""
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -54,6 +57,11 @@ class Line(Struct, frozen=True):
         """How many bytes of the list come after the first `known` messages."""
         at = known + self.offset
         return len(self.history.array) - (self.history.ends[at - 1] if at else 0)
+
+    def with_compactions(self, dialect: Dialect) -> dict[int, Message]:
+        """The messages that hold compactions of a provider's own, by their numbers; each read from bytes of its own."""
+        items = ((at, bytes(self.history.item(at + self.offset))) for at in self.compactions)
+        return {number: decode_message(item, dialect) for number, item in items}
 
     def claimed_after(self, known: int) -> bytes:
         """The hash that no other branch may hold if this line goes on after `known` messages: of the first new message with which
@@ -112,7 +120,9 @@ def read_line(array: bytes, dialect: Dialect, key: bytes, before: Line | None = 
     hashes = (*before.hashes[:known], *_chained(before.hashes[known - 1], reading.messages, key))
     is_replied = before.replied is not None and before.replied < known
     replied = before.replied if is_replied else _first_reply(reading.messages, known)
-    return Seen(Line(reading.history, before.offset, hashes, replied), known, reading.messages)
+    earlier = tuple(number for number in before.compactions if number < known)
+    compactions = (*earlier, *_compactions(reading.messages, known))
+    return Seen(Line(reading.history, before.offset, hashes, replied, compactions), known, reading.messages)
 
 
 def _read_all(reading: Reading, dialect: Dialect, key: bytes) -> Seen:
@@ -120,7 +130,8 @@ def _read_all(reading: Reading, dialect: Dialect, key: bytes) -> Seen:
     offset = _leading(items) if dialect.name != "anthropic" else 0
     messages = items[offset:]
     hashes = tuple(_chained(start_chain(key), messages, key))
-    return Seen(Line(reading.history, offset, hashes, _first_reply(messages, 0)), 0, messages)
+    replied, compactions = _first_reply(messages, 0), tuple(_compactions(messages, 0))
+    return Seen(Line(reading.history, offset, hashes, replied, compactions), 0, messages)
 
 
 def _chained(chain: bytes, messages: Sequence[Message], key: bytes) -> Iterator[bytes]:
@@ -132,6 +143,10 @@ def _chained(chain: bytes, messages: Sequence[Message], key: bytes) -> Iterator[
 def _first_reply(messages: Sequence[Message], first: int) -> int | None:
     replies = (index for index, one in enumerate(messages, first) if one.role == "assistant")
     return next(replies, None)
+
+
+def _compactions(messages: Sequence[Message], first: int) -> Iterator[int]:
+    return (index for index, one in enumerate(messages, first) if holds_compaction(one))
 
 
 def _leading(items: Sequence[Message]) -> int:

@@ -50,8 +50,7 @@ def _as_sent(incoming: Incoming, hosted: Hosted, made: Made, window: Window) -> 
             continue
         messages.append(unmarked(message))
         if MARK in bytes(raw):
-            place = len(window.summaries) + index
-            marks.append(Breakpoint(place, len(message.parts) - 1, "5m", "the client's own"))
+            marks.append(Breakpoint(window.place(index), len(message.parts) - 1, "5m", "the client's own"))
     return structs.replace(window, messages=tuple(messages), breakpoints=tuple(marks))
 
 

@@ -155,7 +155,8 @@ class Relay:
             ) from None
         address = target.address(ticket.path, ticket.credentials.query_for(target))
         try:
-            response = await self._forwarder.send(target, ticket.method, address, headers, ticket.body)
+            body = await ticket.body_for(target)
+            response = await self._forwarder.send(target, ticket.method, address, headers, body)
         except _BROKEN as error:
             raise _unavailable(target, error) from None
         if not 200 <= response.status < 600:  # nothing that could be handed on

@@ -71,6 +71,8 @@ class Ticket:
         self.exchange: Exchange | None = None
         """What to store of it; None where it is no conversation's."""
         self._backlog = backlog
+        self._upstream = targets[0].name if targets else ""
+        """Whom it was sent to last."""
         self._added: dict[str, Raw] = {}
 
     @property
@@ -125,6 +127,33 @@ class Ticket:
         if not hosted.is_stored:
             self.action = "not-kept"
 
+    async def body_for(self, target: Target) -> bytes:
+        """What to send to an upstream: to one that is asked in the place of the first, words instead of compactions that it did not
+        make.
+        """
+        self._upstream = target.name
+        if target is self.targets[0] or self.hosted is None or self.made is None or self.incoming is None:
+            return self.body
+        try:
+            return await self._in_words(self.incoming, self.hosted, self.made, target)
+        except Exception as error:  # noqa: BLE001  # the upstream may take it as it is, whatever failed here
+            _log.warning("a call could not be put in words for another upstream: %s", type(error).__name__)
+            return self.body
+
+    async def _in_words(self, incoming: Incoming, hosted: Hosted, made: Made, target: Target) -> bytes:
+        twins = await hosted.host.twins(hosted.live, hosted.compactions, target.name)
+        if not twins and not made.sent.made:
+            return self.body
+
+        def write() -> tuple[bytes, Made]:
+            told = hosted.live.talk.in_words(made, twins)
+            return with_fields(body_of(incoming, hosted, told), self._added), told
+
+        body, told = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
+        self.made = structs.replace(made, note=told.note)
+        self.action = "reduce" if self.action == "none" else self.action
+        return body
+
     async def shrink(self, status: int, refusal: bytes) -> None:
         """Send less, after a provider's refusal.
 
@@ -157,7 +186,7 @@ class Ticket:
 
     async def _keep(self, exchange: Exchange, watcher: Watcher) -> None:
         outcome = await run_text_work(watcher.size, watcher.outcome)
-        answered = structs.replace(exchange, outcome=outcome)
+        answered = structs.replace(exchange, outcome=outcome, upstream=self._upstream)
         is_hosted = self.hosted is not None and self.hosted.is_stored
         if not is_hosted and not exchange.is_after_gap:
             await self._store_later(answered)
@@ -166,8 +195,9 @@ class Ticket:
             if self.hosted is None or self.made is None:
                 await answered.store()
                 return
-            held = exchange.incoming.held
-            await self.hosted.live.talk.answered(self.made, outcome, self.call_id, held=held)
+            live, held = self.hosted.live, exchange.incoming.held
+            await live.talk.answered(self.made, outcome, self.call_id, held=held)
+            await exchange.host.note_compactions(live, self.made, outcome, self._upstream)
         except StoreError as error:
             _log.warning("a reply is stored later: %s", error.located)
             await self._store_later(answered)

@@ -12,6 +12,7 @@ import logging
 import msgspec
 from msgspec import Struct
 
+from refold.engine.compactions import keys_of
 from refold.model.dialect import Dialect
 from refold.model.errors import RefoldError, WireError
 from refold.model.tokens import Usage
@@ -39,6 +40,8 @@ class Outcome(Struct, frozen=True):
     is_whole: bool
     is_answered: bool
     """Was anything said? Then the call was not too long."""
+    compactions: tuple[str, ...] = ()
+    """The names of the provider's own compactions in it."""
 
 
 class Watcher:
@@ -110,7 +113,8 @@ class Watcher:
         assert self._dialect is not None
         items = [encode_item(message, self._dialect) for message in reply.messages]
         told = {"messages": items, "finish": reply.finish, "model": reply.model, "is_whole": True}
-        return Outcome(reply.usage, self._told(told), is_whole=True, is_answered=True)
+        made = tuple(key for message in reply.messages for key in keys_of(message))
+        return Outcome(reply.usage, self._told(told), is_whole=True, is_answered=True, compactions=made)
 
     def _told(self, told: dict[str, object]) -> bytes:
         try:

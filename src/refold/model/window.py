@@ -37,7 +37,7 @@ class Breakpoint(Struct, frozen=True, gc=False):
     """The end of a prefix that the provider is asked to cache: one part of one message."""
 
     index: int | None
-    """Counts summaries and messages together; None is the system prompt."""
+    """A place in what is sent, summaries and messages together; None is the system prompt."""
     part: int
     ttl: Ttl
     reason: str
@@ -52,6 +52,28 @@ class Window(Struct, frozen=True):
     """A summary that stands after the client's system prompt instead."""
     breakpoints: tuple[Breakpoint, ...] = ()
     """Cache breakpoints besides the client's own."""
+    opening: int = 0
+    """How many of the messages stand before the summaries: a provider's own compaction and the results of its calls."""
+    before: tuple[Message, ...] = ()
+    """What stands before these, where the format wants the user to speak first."""
+
+    @property
+    def sent(self) -> tuple[Message, ...]:
+        """Everything after the system prompt, in the order in which it is sent."""
+        first, rest = self.messages[: self.opening], self.messages[self.opening :]
+        return (*self.before, *first, *self.summaries, *rest)
+
+    def place(self, index: int) -> int:
+        """Where in `sent` the message at an index stands."""
+        return len(self.before) + index + (len(self.summaries) if index >= self.opening else 0)
+
+    def index_at(self, place: int) -> int | None:
+        """The index of the message at a place in `sent`; None where a summary or a bridge stands there."""
+        index = place - len(self.before)
+        if index >= self.opening:
+            index -= len(self.summaries)
+            return index if index >= self.opening else None
+        return index if index >= 0 else None
 
     @property
     def system(self) -> tuple[Message, ...]:

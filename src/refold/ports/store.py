@@ -312,8 +312,8 @@ class Store(Protocol):
         ...
 
     async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
-        """What was learnt: about a model (`topic` is "calibration" or "limit"), the time ("retention"), or an id of a provider's
-        ("provider_file" and so on).
+        """What was learnt: about a model (`topic` is "calibration" or "limit"), the time ("retention"), an id of a provider's
+        ("provider_file" and so on), or who made a compaction of a provider's ("compaction").
         """
         ...
 

@@ -59,7 +59,7 @@ class PresetCandidate:
 
     def context(self) -> tuple[Message, ...]:
         window = self._memory.context()
-        return (*window.system, *window.summaries, *window.messages)
+        return (*window.system, *window.sent)
 
     def recall(self, query: str, max_tokens: int) -> str:
         return self._memory.search(query, max_tokens=max_tokens)

@@ -17,6 +17,7 @@ from refold.core.breakpoints import LOOKBACK
 from refold.core.content import breakpoint_in, breakpoints_of
 from refold.core.measure import count_fixed
 from refold.core.prompt_cache import CacheRules, Prompt, PromptCache
+from refold.model.compaction import after_compaction
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Fixed, Tool, Ttl
@@ -43,8 +44,10 @@ class Biller:
         self._caches: dict[tuple[str, str], PromptCache] = {}
 
     def size(self, request: Request, held: Sequence[Message] = ()) -> int:
-        """The tokens of a prompt; `held` is what the provider keeps and the request goes on from."""
-        messages = (*held, *request.messages)
+        """The tokens of a prompt; `held` is what the provider keeps and the request goes on from. What stands before a compaction of
+        the provider's own is not read.
+        """
+        messages = after_compaction((*held, *request.messages))
         fixed = count_fixed(request.fixed, self.counter).total.tokens
         return fixed + sum(map(self.counter.message, messages))
 
@@ -87,7 +90,7 @@ class Biller:
         for tool in request.tools:
             size += count_fixed(Fixed(request.dialect, tools=(tool,)), self.counter).total.tokens
             yield _Piece(_tool_content(tool), size, breakpoint_in(tool.raw) if tool.raw is not None else ())
-        for message in (*request.system, *held, *request.messages):
+        for message in (*request.system, *after_compaction((*held, *request.messages))):
             sizes = self._sizes(message)
             for part, tokens in zip(message.parts, sizes, strict=False):  # a message may have no parts
                 yield _Piece(_content(message, part), size + tokens, breakpoints_of(part))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from refold.model.compaction import after_compaction
 from refold.model.dialect import Dialect
 from refold.model.message import Message
 from refold.wire import Request
@@ -40,6 +41,11 @@ class Received(Struct, frozen=True):
     def messages(self) -> tuple[Message, ...]:
         """The conversation after the system prompt."""
         return self.request.messages if self.request else ()
+
+    @property
+    def seen(self) -> tuple[Message, ...]:
+        """What the model sees of the conversation: providers ignore what stands before their own newest compaction."""
+        return after_compaction(self.messages)
 
     @property
     def system(self) -> str:

@@ -13,6 +13,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from refold.model.compaction import compaction_of
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import Source
 from refold.tokens.memo import Memo, digest
@@ -25,6 +26,8 @@ PAGE_TOKENS = 2_000
 PAGE_BYTES = 64 * 1024
 MAX_PAGES = 25
 """A scan is large in bytes only: beyond this, size no longer tells pages."""
+CHARACTERS_PER_TOKEN = 4
+"""What is sealed cannot be counted; this is what Codex takes for it."""
 _SEALED = frozenset({"data", "encrypted_content", "encrypted_index", "signature"})
 """Keys whose values a model never reads as text."""
 _Count: TypeAlias = Callable[[str], int]
@@ -98,9 +101,14 @@ def _file(part: File) -> int:
 
 
 def _opaque(part: Opaque, count: _Count) -> int:
-    """The JSON text a model may be shown, without what only the provider can open; inline media costs as an image."""
+    """The JSON text a model may be shown, without what only the provider can open; inline media costs as an image.
+
+    Of a provider's own compaction the text counts, and of one that only the provider can open its size.
+    """
     if part.raw is None:
         return count(part.kind)
+    if compaction := compaction_of(part):
+        return count(compaction.text) if compaction.text else compaction.characters // CHARACTERS_PER_TOKEN
     try:
         value = msgspec.json.decode(part.raw)
         media = sum(1 for _ in _inline_media(value))

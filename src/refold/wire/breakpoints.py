@@ -27,15 +27,23 @@ def write_breakpoints(window: Window) -> Window:
     dialect = window.fixed.dialect
     if dialect.name != "anthropic":
         raise WireError(f"{dialect.name} has no cache breakpoints", hint="place none for this format")
-    prompt, sent = [*window.system], [*window.summaries, *window.messages]
+    prompt, sent = [*window.system], [*window.sent]
     for mark in window.breakpoints:
         if mark.index is None:
             prompt[0] = _marked(prompt[0], mark, "system")
         else:
             place = f"{dialect.messages_key}[{mark.index}].content"
             sent[mark.index] = _marked(sent[mark.index], mark, place)
-    before, fixed = len(window.summaries), structs.replace(window.fixed, system=tuple(prompt))
-    return Window(fixed, tuple(sent[before:]), tuple(sent[:before]))
+    marked = structs.replace(
+        window, fixed=structs.replace(window.fixed, system=tuple(prompt)), block="", breakpoints=()
+    )
+    first, last = len(window.before), len(window.before) + window.opening
+    return structs.replace(
+        marked,
+        messages=tuple(sent[window.place(index)] for index in range(len(window.messages))),
+        summaries=tuple(sent[last : last + len(window.summaries)]),
+        before=tuple(sent[:first]),
+    )
 
 
 def _marked(message: Message, mark: Breakpoint, place: str) -> Message:

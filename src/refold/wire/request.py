@@ -165,7 +165,7 @@ def encode_window(request: Request, window: Window) -> bytes:
         WireError: a message cannot be written in this format; its `place` says which.
     """
     window = write_breakpoints(window)
-    return encode_request(request, (*window.summaries, *window.messages), system=window.system)
+    return encode_request(request, window.sent, system=window.system)
 
 
 def _prompt_key(fields: dict[str, Raw], dialect: Dialect) -> str | None:

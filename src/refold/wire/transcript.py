@@ -93,7 +93,7 @@ def encode_transcript(request: Request, window: Window) -> bytes:
         WireError: a message cannot be written in this format; its `place` says which.
     """
     kept = {key: raw for key, raw in request.fields.items() if key not in _RECORDED}
-    messages = (*window.summaries, *window.messages)
+    messages = window.sent
     body = encode_request(structs.replace(request, fields=kept), messages, system=window.system)
     if body == request.body:
         return body

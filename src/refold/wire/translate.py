@@ -2,8 +2,9 @@
 
 One idea: what a message says can be said in every format; what only its provider understands can not. A message of another
 format is written anew from what it says. Its thinking, its opaque blocks and its files at the provider's stay behind, tools
-of the provider's own become ordinary ones, and media that have no place become a word in brackets. Nothing else changes, and
-messages that are at home in the format stay the very values they were.
+of the provider's own become ordinary ones, media that have no place become a word in brackets, and a provider's own compaction
+becomes its text, or a line that says that there is none. Nothing else changes, and messages that are at home in the format stay the
+very values they were.
 
 The result is for `repair` to make whole: here nobody looks whether a call has its result.
 """
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 from msgspec.json import Decoder
 
+from refold.model.compaction import holds_compaction, in_words
 from refold.model.dialect import Dialect
 from refold.model.message import (
     DialectName,
@@ -66,6 +68,7 @@ def is_foreign(message: Message, dialect: Dialect) -> bool:
 
 
 def _translated(message: Message, dialect: Dialect) -> Message | None:
+    message = in_words(message) if holds_compaction(message) else message
     parts = [said for part in message.bare().parts if (said := _part(part, dialect)) is not None]
     role = message.role if message.role in dialect.roles else "system"
     return Message(role, tuple(parts)) if parts else None

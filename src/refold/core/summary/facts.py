@@ -27,7 +27,8 @@ from refold.core.stages.shown import handle_of
 from refold.core.summary.log import Indexed, Log, Piece
 from refold.core.summary.pieces import head, lines, tail
 from refold.core.summary.terms import distinct
-from refold.model.message import File, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from refold.model.compaction import readable_text
+from refold.model.message import File, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 MAX_CHARACTERS = 80_000
 """How much of one message is indexed, three quarters from its beginning and one from its end. The rest stays in the branch
@@ -138,6 +139,8 @@ def text_of(part: Part) -> str:
             return part.text
         case ToolCall():
             return f"{part.name} {_arguments(part.arguments)}"
+        case Opaque():
+            return readable_text(part)
         case _:
             return ""
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from refold.core.stages.shown import handle_of
 from refold.core.summary.line_markers import quoted_lines
+from refold.model.compaction import readable_text
 from refold.model.message import (
     File,
     Image,
@@ -184,6 +185,6 @@ def _placeholder(part: Part) -> str:
         case File():
             return f"(file {part.name})" if part.name else "(file)"
         case Opaque():
-            return f"({part.kind})"
+            return readable_text(part) or f"({part.kind})"
         case _:
             return ""

@@ -1,0 +1,205 @@
+"""Compactions of providers' own: who made each of them, and what is shown of it to anybody else.
+
+An item or a block that a provider made goes back to that provider and model as it was made. Who made it is noted when a reply brings
+it, or else when it is first sent. It is known by what it holds: clients leave out its id, or give it another name.
+
+Any other provider or model is shown words instead: the text of a readable one; for one that is sealed a digest of the messages that it
+stands for, where they are stored; where they are not stored, a line that says so. Messages that are all in the window themselves need
+no digest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from refold.core.budget import share_of
+from refold.core.extractive import summarise
+from refold.core.fold import Folded
+from refold.core.frame import Frame
+from refold.core.plan import SummaryRequest
+from refold.core.view import View
+from refold.engine.memory import Memory
+from refold.engine.notes import read_notes
+from refold.engine.stored import read_stored
+from refold.model.compaction import compaction_of, in_words, readable_text
+from refold.model.errors import StoreError
+from refold.model.message import Message
+from refold.ports.store import Head, Store, Stored
+from refold.text_work import run_text_work
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_log = logging.getLogger("refold")
+
+TOPIC = "compaction"
+DIGEST_SHARE = 0.1
+"""Of the window, for a digest of what a sealed compaction stands for: it stays for as long as the conversation is asked elsewhere."""
+
+MOST_MAKERS, MOST_DIGESTS = 1_024, 32
+"""Held in memory of each; the store has the makers, and a digest can be made again."""
+
+
+class Maker(Struct, frozen=True):
+    """Who made a compaction, and of what: of the first `size` messages of a branch; 0 where they never came by here."""
+
+    model: str
+    upstream: str = ""
+    conversation: str = ""
+    branch: str = ""
+    size: int = 0
+
+    def is_same(self, other: Maker) -> bool:
+        """Is it the same model of the same upstream? The library knows of no upstreams: there the model alone counts."""
+        is_same_upstream = self.upstream == other.upstream or not (self.upstream and other.upstream)
+        return self.model == other.model and is_same_upstream
+
+
+class Compactions:
+    """Looks up and remembers who made the compactions of one owner."""
+
+    def __init__(self, store: Store, owner: str) -> None:
+        self._store, self._owner = store, owner
+        self._makers: dict[str, Maker] = {}
+        self._unkept: dict[str, Maker] = {}
+        """Those of them that the store does not have yet."""
+        self._digests: dict[tuple[str, str, int, int], str] = {}
+
+    def note(self, keys: Iterable[str], maker: Maker) -> None:
+        """Remember who made some compactions; `keep` stores it."""
+        for key in keys:
+            _hold(self._makers, key, maker, MOST_MAKERS)
+            _hold(self._unkept, key, maker, MOST_MAKERS)
+
+    async def keep(self, at: float) -> None:
+        """Store who made the compactions that were noted. What the store does not take now is tried again the next time: it is no
+        reason for anything else to fail.
+        """
+        for key, maker in [*self._unkept.items()]:
+            try:
+                await self._store.learn(self._owner, TOPIC, key, msgspec.msgpack.encode(maker), at)
+            except StoreError as error:
+                _log.warning("who made a compaction is stored later: %s", error.located)
+                return
+            if self._unkept.get(key) is maker:
+                del self._unkept[key]
+
+    async def twins(
+        self,
+        messages: Mapping[int, Message],
+        here: Maker,
+        memory: Memory,
+        *,
+        first_sent_to: Maker | None = None,
+    ) -> dict[int, Message]:
+        """What to show instead of those of the messages that hold compactions of others, by their numbers. `here` is who is asked
+        now, and which branch the messages are of; `first_sent_to` is who is taken for the maker of one that nobody has seen before.
+
+        Raises:
+            StoreError: the store does not answer.
+        """
+        found = dict[int, Message]()
+        for number, message in messages.items():
+            makers = {key: await self._maker(key, first_sent_to or here) for key in keys_of(message)}
+            foreign = {key: maker for key, maker in makers.items() if not maker.is_same(here)}
+            if not foreign:
+                continue
+            is_sealed = any(compaction_of(part) and not readable_text(part) for part in message.parts)
+            told = ""
+            if is_sealed and (source := _source(number, foreign, here, memory.folded)):
+                told = await self._digest(*source, memory)
+            found[number] = in_words(message, told)
+        return found
+
+    async def _maker(self, key: str, first_sent_to: Maker) -> Maker:
+        """Who made a compaction."""
+        if key not in self._makers:
+            known = await self._store.learnt(self._owner, TOPIC, key)
+            if known is None:
+                self.note((key,), Maker(first_sent_to.model, first_sent_to.upstream))
+            else:
+                _hold(self._makers, key, msgspec.msgpack.decode(known, type=Maker), MOST_MAKERS)
+        return self._makers[key]
+
+    async def _digest(self, key: str, maker: Maker, memory: Memory) -> str:
+        """The messages that a compaction stands for, in short. The same each time: what is sent should not change from call to call."""
+        frame, view, is_sensitive = memory.frame, memory.folded.shown, memory.secrecy.matches
+        room = share_of(DIGEST_SHARE, frame.budget.window)
+        which = key, maker.branch, maker.size, room
+        if which not in self._digests:
+            head = await self._store.head(self._owner, maker.conversation, maker.branch)
+            stored = await self._store.messages(head, 0, maker.size) if head else ()
+            told = ""
+            if head and len(stored) == maker.size:
+                empty = Folded.of(View(view.dialect, view.counter))
+                size = sum(len(one.body) for one in stored)
+                told = await run_text_work(size, _digest_of, stored, head, empty, is_sensitive, room, frame)
+            _hold(self._digests, which, told, MOST_DIGESTS)
+        return self._digests[which]
+
+
+def _hold(held: dict[K, V], key: K, value: V, most: int) -> None:
+    """Remember a value, and forget the oldest of more than `most`."""
+    held[key] = value
+    if len(held) > most:
+        del held[next(iter(held))]
+
+
+def keys_of(message: Message) -> tuple[str, ...]:
+    """The names of the compactions in a message: hashes of what they hold."""
+    found = (compaction_of(part) for part in message.parts)
+    return tuple(_hash(one.text or one.sealed) for one in found if one is not None)
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def compactions_since(folded: Folded, first: int) -> dict[int, tuple[str, ...]]:
+    """The names of the compactions in the originals from `first` on, by the numbers of their messages."""
+    if folded.origin + folded.branch.progress.compaction < first:
+        return {}
+    first = max(first, folded.origin)
+    originals = enumerate(folded.originals(first, folded.size), first)
+    return {number: keys for number, message in originals if (keys := keys_of(message))}
+
+
+def _source(
+    number: int, foreign: Mapping[str, Maker], here: Maker, folded: Folded
+) -> tuple[str, Maker] | None:
+    """Where what a sealed compaction stands for is stored: under the branch on which it was made or, where it came with this one, in
+    front of it. None where that is in the window, or was never stored.
+    """
+    elsewhere = [(key, one) for key, one in foreign.items() if one.size and one.branch != here.branch]
+    if elsewhere:
+        return elsewhere[-1]
+    size = min(number, folded.size)  # more may come with this request, and is shown
+    is_shown = size == sum(item.seq < size for item in folded.items.items)
+    return None if is_shown else ([*foreign][-1], structs.replace(here, size=size))
+
+
+def _digest_of(
+    stored: Sequence[Stored],
+    head: Head,
+    folded: Folded,
+    is_sensitive: Callable[[Message], bool],
+    room: int,
+    frame: Frame,
+) -> str:
+    """The stored messages in short; empty where they were stored without what they say. Of sensitive ones nothing is told."""
+    hidden = {*read_notes(head.notes).sensitive}
+    for one in stored:
+        message = read_stored(one, head)
+        if message is None:
+            return ""
+        is_hidden = one.seq in hidden or is_sensitive(message)
+        folded = folded.hold(message) if is_hidden else folded.take(message, later=True)
+    request = SummaryRequest(0, folded.size, (), (), (), room)
+    policy = structs.replace(frame.policy, scope="cumulative")
+    return summarise(request, folded, structs.replace(frame, policy=policy)).text
