@@ -51,7 +51,7 @@ class TestSizes:
 
     @pytest.mark.parametrize(
         "settings",
-        [{"window": 0}, {"window": -1}, {"max_output": -1}, {"limit": 9_000}, {"max_output": 8_000}],
+        [{"window": 0}, {"window": -1}, {"max_output": -1}, {"limit": 9_000}, {"thinking_budget": -1}],
     )
     def test_sizes_that_leave_no_room_are_refused(self, settings):
         with pytest.raises(ConfigError):

@@ -167,6 +167,11 @@ class Talk:
         return self._talk.memory
 
     @property
+    def max_output(self) -> int:
+        """How many tokens of output to ask for with the last context; see `refold.sync.Conversation.max_output`."""
+        return self._talk.max_output
+
+    @property
     def receipts(self) -> tuple[Receipt, ...]:
         return self._talk.receipts
 

@@ -51,6 +51,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """In tokens; None looks the model up."""
     max_output: int | None = None
     """How long a reply may be; None takes what the model can, within reason."""
+    thinking_budget: int = 0
+    """Tokens of the reply that requests let the model think with; 0 where they say nothing of it."""
     limit: int = 0
     """How much of the window may be used; 0 for all of it."""
     format: str = "chat"
@@ -138,7 +140,14 @@ def _budget(settings: Settings, window: WindowSize, counter: TokenCounter) -> Bu
         model = find_model(settings.model)
         able = model.max_output if model and model.max_output else USUAL_OUTPUT
         output = min(able, USUAL_OUTPUT, window.tokens // OUTPUT_PART)
-    return Budget(window=window.tokens, limit=settings.limit, max_output=output, reserve=reserve)
+    return Budget(
+        window=window.tokens,
+        limit=settings.limit,
+        max_output=output,
+        thinking=settings.thinking_budget,
+        is_output_stated=settings.max_output is not None,
+        reserve=reserve,
+    )
 
 
 def dollars_for(model: str, usage: Usage) -> float:

@@ -23,6 +23,7 @@ from refold.core.plan import SummaryRequest
 from refold.engine.author import Summarise, bill_of, summariser_of
 from refold.engine.bill import Bill
 from refold.engine.memory import Memory, mark
+from refold.engine.output_warning import warn_of_little_room
 from refold.engine.receipts import Receipt
 from refold.engine.refusal import read_refusal
 from refold.engine.tasks import Source
@@ -182,10 +183,13 @@ class Conversation:
             RecoverySpent: the provider refused every smaller request that could be made too.
         """
         memory = self._talk.memory
-        most = memory.frame.budget.max_output if max_output is None else max_output
+        warn_of_little_room(memory)
         window, reply = await self._done(memory.context), None
         while reply is None:
             sent = window.sent
+            most = memory.output if max_output is None else max_output
+            if window.output is not None:
+                most = min(most, window.output)
             try:
                 reply = await upstream.ask(
                     Ask(sent, window.system, window.fixed.tools, most or USUAL_OUTPUT, temperature=None)
@@ -229,6 +233,11 @@ class Conversation:
     def memory(self) -> Memory:
         """The engine's own state."""
         return self._talk.memory
+
+    @property
+    def max_output(self) -> int:
+        """How many tokens of output to ask for with the last context; see `refold.sync.Conversation.max_output`."""
+        return self._talk.max_output
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:

@@ -25,6 +25,7 @@ from refold.core.policy import Policy
 from refold.engine.bill import Bill
 from refold.engine.events import Listener
 from refold.engine.lookup import is_handle, retrieve
+from refold.engine.output_warning import warn_of_little_room
 from refold.engine.receipts import Receipt
 from refold.engine.refusal import read_refusal
 from refold.engine.spelling import Spelling
@@ -61,14 +62,15 @@ class Conversation:
         policy: Policy | None = None,
         window: int | None = None,
         max_output: int | None = None,
+        thinking_budget: int = 0,
         limit: int = 0,
         counter: TokenCounter | None = None,
         sensitive: Sequence[str] = (),
         on_event: Listener | None = None,
     ) -> None:
         settings = Settings(
-            model=model, window=window, max_output=max_output, limit=limit, format=format, preset=preset,
-            policy=policy, counter=counter, sensitive=sensitive,
+            model=model, window=window, max_output=max_output, thinking_budget=thinking_budget, limit=limit,
+            format=format, preset=preset, policy=policy, counter=counter, sensitive=sensitive,
         )  # fmt: skip
         self.memory, self.window = open_memory(settings, system, tools)
         """The engine's own state, and how large the window is and why."""
@@ -95,13 +97,22 @@ class Conversation:
     def context(self) -> dict[str, Any]:
         """The fields of the next request: its messages, system prompt and tools.
 
-        The dictionaries of messages are given out again with the next context: do not change them.
+        The dictionaries of messages are given out again with the next context: do not change them. Ask for `max_output` tokens
+        with it: where instructions and output leave messages little room, that is less than the conversation was made with.
 
         Raises:
             DoesNotFit: nothing more can be taken away, and it is still too much.
             InvalidWindow: the messages cannot be sent, such as a call that waits for its result.
         """
+        warn_of_little_room(self.memory)
         return self.fields(self.memory.context())
+
+    @property
+    def max_output(self) -> int:
+        """How many tokens of output to ask for with the last context: as many as the conversation was made with, or fewer where
+        the request would not have fitted otherwise.
+        """
+        return self.memory.output
 
     def record(self, usage: object) -> None:
         """Take in what the provider reported: a reply's `usage`, or the whole reply. None is fine too."""

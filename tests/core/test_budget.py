@@ -4,7 +4,6 @@ import pytest
 
 from refold.core.budget import (
     anatomy,
-    check_room,
     history_budget,
     input_limit,
     is_over_budget,
@@ -95,19 +94,6 @@ def test_a_size_out_of_range_is_refused_where_it_is_made(make):
 def test_a_percentage_can_never_be_read_as_tokens():
     with pytest.raises(BudgetError, match=r"0\.8 for 80 %"):
         Share(80)
-
-
-@pytest.mark.parametrize("window", [1, 10, 25, 50, 8_000])
-def test_a_window_smaller_than_its_output_is_a_clear_error(window):
-    with pytest.raises(BudgetError, match="max_output"):
-        check_room(Budget(window=window, max_output=8_192), instructions=0)
-
-
-def test_instructions_that_fill_the_window_are_a_clear_error():
-    budget = Budget(window=10_000, max_output=1_000, reserve=Share(0.1))
-    check_room(budget, instructions=7_999)
-    with pytest.raises(BudgetError, match="8,000 of the 8,000"):
-        check_room(budget, instructions=8_000)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from math import log2
 from msgspec import Struct
 
 from refold.model.budget import Budget, Share, Tokens
-from refold.model.errors import BudgetError
 
 SMALL_WINDOW = 8_000
 """Shares that sink with the window are given for one of this size, and hold for all that are smaller."""
@@ -53,28 +52,10 @@ def limit_of(budget: Budget) -> int:
     return budget.limit or budget.window
 
 
-def input_limit(budget: Budget) -> int:
-    """The most that a request may hold, so that the output and the reserve still fit."""
-    return limit_of(budget) - budget.max_output - tokens_of(budget.reserve, budget)
-
-
-def check_room(budget: Budget, *, instructions: int) -> None:
-    """Refuse a budget under which no conversation fits, before compaction tries in vain.
-
-    Raises:
-        BudgetError: output, reserve, system prompt and tools leave nothing for messages.
-    """
-    room = input_limit(budget)
-    if room <= 0:
-        raise BudgetError(
-            f"max_output ({budget.max_output:,}) and the reserve fill the whole limit of {limit_of(budget):,} tokens",
-            hint="lower max_output, or use a model with a larger window",
-        )
-    if instructions >= room:
-        raise BudgetError(
-            f"the system prompt and the tools take {instructions:,} of the {room:,} tokens there are for input",
-            hint="shorten them, lower max_output, or use a model with a larger window",
-        )
+def input_limit(budget: Budget, output: int | None = None) -> int:
+    """The most that a request may hold, so that the output and the reserve still fit; `output` is the budget's unless given."""
+    output = budget.max_output if output is None else output
+    return limit_of(budget) - output - tokens_of(budget.reserve, budget)
 
 
 def history_budget(*, window: int, system: int, summary: int, tools: int, max_output: int) -> int:

@@ -14,7 +14,7 @@ from msgspec import structs
 from refold.core.assemble import lead_of, summary_handle
 from refold.core.budget import share_of
 from refold.core.fold import Folded
-from refold.core.frame import Frame, Now, effective_for
+from refold.core.frame import Frame, Now, effective_for, lowered_output
 from refold.core.plan import SummaryRequest
 from refold.core.sight import seen_of, system_texts
 from refold.core.stages.shown import handle_of
@@ -37,7 +37,7 @@ PINNED_SHARE = 0.8
 """Of the summary, for the task and the lists: something has to be left for what happened."""
 CARRIED_SHARE = 0.5
 """Of the summary, for what a model wrote before: the other half tells what happened since."""
-_NOW = Now("before_call")
+_BEFORE_CALL = Now("before_call")
 _SHRINKING = (1.0, 0.5, 0.2, 0.0)
 """How much of their room lists may take, tried in this order until the whole fits."""
 
@@ -64,7 +64,9 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
             reserve=(*(previous.reserve if previous else ()), *_left_over(request, folded, start))
         ),
         turn_from=request.turn_from,
-        usual=min(MAX_DIGEST, share_of(frame.policy.summary_share.fraction, effective_for(frame, _NOW))),
+        usual=min(
+            MAX_DIGEST, share_of(frame.policy.summary_share.fraction, effective_for(frame, _BEFORE_CALL))
+        ),
     )
     text = "\n".join(part for part in (pins, found.text) if part)
     first = request.first if is_own else 0
@@ -151,7 +153,7 @@ def _pins(request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> s
 
     Shares are of characters, and some texts take far more tokens for them than others: then all of it gets less room.
     """
-    room = max(0, frame.budget.window - frame.budget.max_output - frame.cost.total.tokens)
+    room = max(0, frame.budget.window - lowered_output(frame, _BEFORE_CALL) - frame.cost.total.tokens)
     room = min(room, 2 * request.max_tokens, MAX_LISTED)
     said = [item.message.text for item in request.kept if item.message.role == "user"]
     for share in _SHRINKING:

@@ -6,13 +6,16 @@ decides, and everything that only tells, asks here, and they can never disagree 
 
 from __future__ import annotations
 
-from msgspec import Struct
+from math import ceil
+
+from msgspec import Struct, structs
 
 from refold.core.assemble import is_led_in, needs_bridge
 from refold.core.budget import input_limit, tokens_of
 from refold.core.cost import Prices
 from refold.core.fold import Folded
 from refold.core.measure import FixedCost
+from refold.core.output_room import OutputRoom, output_room
 from refold.core.policy import Policy
 from refold.core.stages.shown import Room
 from refold.core.system_messages import is_setting, newest_instruction
@@ -43,6 +46,10 @@ class Now(Struct, frozen=True):
     idle_s: float | None = None
     limit: int | None = None
     """A limit learnt from a provider's refusal, as we count: the window must be no larger than this."""
+    window: int | None = None
+    """The window as a provider stated it when it refused input and output together; None where none did."""
+    output: int | None = None
+    """The output to ask for after such a refusal, whatever was asked for."""
     ratio: float = 1.0
     """How many of the provider's tokens one of ours has turned out to be."""
     flag: str = ""
@@ -67,11 +74,40 @@ def _bridges(folded: Folded) -> int:
     return is_parted + (len(view) > 0 and is_led_in(view[0].message, view.dialect, lead))
 
 
-def limit_for(frame: Frame, now: Now) -> int:
-    """The most that may be sent, as we count."""
-    limit = input_limit(frame.budget)
+def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
+    """The most that may be sent, as we count, where the request asks for `output`: unless given, the least that it may be
+    lowered to. Nothing is folded or shortened for an output that can be lowered instead.
+    """
+    output = lowered_output(frame, now) if output is None else output
+    limit = input_limit(_budget(frame, now), output)
     limit = limit if now.ratio == 1 else int(limit / now.ratio)
     return limit if now.limit is None else min(limit, now.limit)
+
+
+def room_of(frame: Frame, now: Now) -> OutputRoom:
+    """What output and instructions leave for messages, as the provider counts."""
+    return output_room(_budget(frame, now), ceil(frame.cost.total.tokens * now.ratio))
+
+
+def lowered_output(frame: Frame, now: Now) -> int:
+    """The output that a request asks for where it does not fit with the one it was made for."""
+    if now.output is not None:
+        return now.output
+    return room_of(frame, now).lowered if frame.policy.enabled else frame.budget.max_output
+
+
+def output_for(folded: Folded, frame: Frame, now: Now) -> int:
+    """The output to ask for with this window: the one that was asked for, unless the window does not fit with it."""
+    if now.output is None and size_of(folded, frame) <= limit_for(frame, now, frame.budget.max_output):
+        return frame.budget.max_output
+    return lowered_output(frame, now)
+
+
+def _budget(frame: Frame, now: Now) -> Budget:
+    budget = frame.budget
+    if now.window is None or now.window >= budget.window:
+        return budget
+    return structs.replace(budget, window=now.window, limit=min(budget.limit, now.window))
 
 
 def fits(folded: Folded, frame: Frame, now: Now) -> bool:

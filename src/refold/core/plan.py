@@ -22,6 +22,7 @@ from refold.core.frame import (
     effective_for,
     fits,
     limit_for,
+    output_for,
     room_for,
     size_of,
     target_for,
@@ -107,7 +108,8 @@ class Plan(Struct, frozen=True):
     def measurement(self) -> Measurement:
         sent = self.sendable
         shown, summary = sent.shown, TokenCount.of(sent.lead.tokens, sent.shown.counter.source)
-        return measure(shown, self.frame.cost, self.frame.budget, summary=summary)
+        budget = structs.replace(self.frame.budget, max_output=output_for(sent, self.frame, self.now))
+        return measure(shown, self.frame.cost, budget, summary=summary)
 
 
 def plan(folded: Folded, frame: Frame, now: Now) -> Plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from refold.core.budget import input_limit, limit_of
 from refold.core.cost import fold_at
 from refold.core.fold import Folded
-from refold.core.frame import Frame, Now, fits, limit_for, size_of, target_for
+from refold.core.frame import Frame, Now, fits, limit_for, lowered_output, size_of, target_for
 from refold.core.triggers import Facts, due
 
 MAX_IN_VAIN = 3
@@ -61,14 +61,14 @@ def _wanted(folded: Folded, frame: Frame, now: Now) -> str:
 
 
 def _facts(folded: Folded, frame: Frame, now: Now) -> Facts:
-    shown, budget = folded.shown, frame.budget
+    shown, budget, output = folded.shown, frame.budget, lowered_output(frame, now)
     room = limit_for(frame, now) - frame.cost.total.tokens - folded.lead.tokens
     return Facts(
         tokens=now.size if now.size is not None else round(size_of(folded, frame) * now.ratio),
         limit=limit_of(budget),
-        room=input_limit(budget),
+        room=input_limit(budget, output),
         window=budget.window,
-        max_output=budget.max_output,
+        max_output=output,
         messages=len(shown),
         to_refine=shown.suffix_within(max(0, room)),
         tool_tokens=shown.result_tokens_between(0, len(shown)).tokens,

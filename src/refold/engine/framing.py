@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec import structs
 
 from refold.core.assemble import BRIDGE
-from refold.core.budget import check_room, tokens_of
+from refold.core.budget import tokens_of
 from refold.core.cost import Prices
 from refold.core.frame import Frame
 from refold.core.measure import count_fixed
+from refold.core.output_room import check_room
 from refold.core.policy import Policy
 from refold.model.budget import Budget
 from refold.model.message import user
@@ -26,5 +27,5 @@ def frame_for(
     cost = count_fixed(fixed, counter)
     if tokens_of(policy.reserve, budget) > tokens_of(budget.reserve, budget):
         budget = structs.replace(budget, reserve=policy.reserve)
-    check_room(budget, instructions=cost.total.tokens)
+    check_room(budget, instructions=cost.total.tokens, lowers=policy.enabled)
     return Frame(fixed, cost, budget, policy, prices, counter.message(user(BRIDGE)))

@@ -22,7 +22,11 @@ class Limits:
         self.stated: int | None = None
         self._turn: int | None = None
         self._tried: int | None = None
-        self._learnt = 0
+        self.output: int | None = None
+        """The output that the call at hand is lowered to after a refusal."""
+        self._window: int | None = None
+        self._stated_window: int | None = None
+        self._learnt: int | None = None
         self._is_stated = False
 
     @property
@@ -30,29 +34,53 @@ class Limits:
         known = (limit for limit in (self.stated, self._turn, self._tried) if limit is not None)
         return min(known, default=None)
 
-    def refuse(self, found: Overflow, *, sent: int, ratio: float, max_output: int) -> None:
-        """A window that takes `sent` of our tokens was refused; `ratio` of the provider's make one of them."""
+    @property
+    def window(self) -> int | None:
+        """The window that a provider stated when it refused input and output together, as it counts."""
+        return self._stated_window or self._window
+
+    def refuse(
+        self, found: Overflow, *, sent: int, ratio: float, max_output: int, lowered: int | None = None
+    ) -> None:
+        """A window that takes `sent` of our tokens was refused; `ratio` of the provider's make one of them. The next one is smaller,
+        and asks for `lowered` output where given.
+        """
         output = found.output or max_output
         counted = found.prompt or (found.requested - output if found.requested else 0)
         ratio = max(ratio, counted / sent) if sent else ratio
         self._is_stated = found.limit is not None and found.limit_of == "window"
+        output = output if lowered is None else lowered
         room = int(((found.limit or 0) - output) * RECOVERY_MARGIN / ratio) if self._is_stated else 0
         self._is_stated = 0 < room < sent
         self._learnt = room if self._is_stated else int(sent * RECOVERY_MARGIN)
         self._tried = room if self._is_stated else int(sent * BLIND_RECOVERY)
+        self.output = lowered
+        self._state_window(found)
         self.attempts += 1
+
+    def lower_output(self, found: Overflow, output: int, *, sent: int) -> None:
+        """Input and output together were refused: the same window is tried with less output."""
+        self.output, self._tried, self._learnt = output, sent, None
+        self._state_window(found)
+        self.attempts += 1
+
+    def _state_window(self, found: Overflow) -> None:
+        if found.kind == "input_plus_output" and found.limit_of == "window":
+            self._stated_window = found.limit
 
     def give_up(self) -> None:
         """Nothing smaller could be sent: what was tried says nothing."""
-        self._tried = None
+        self._tried = self.output = self._stated_window = None
 
     def answer(self) -> None:
         """A reply came: the next call has all its tries, and what was learnt on the way is true."""
-        if self._tried is not None and self._is_stated:
-            self.stated = self._learnt
-        elif self._tried is not None:
-            self._turn = self._learnt
-        self._tried, self.attempts = None, 0
+        if self._tried is not None and self._learnt is not None:
+            if self._is_stated:
+                self.stated = self._learnt
+            else:
+                self._turn = self._learnt
+        self._window = self.window
+        self._tried, self.output, self._stated_window, self.attempts = None, None, None, 0
 
     def turn(self) -> None:
         """The user speaks: what nobody stated is forgotten."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import ceil
 from typing import TypeAlias
 
 from msgspec import structs
@@ -16,13 +17,15 @@ from refold.core import extractive
 from refold.core.arrival import arrive
 from refold.core.assemble import broken_rules
 from refold.core.breakpoints import breakpoint_edits, mark_window
+from refold.core.budget import tokens_of
 from refold.core.calibrate import Calibration, forget_sums, observe
 from refold.core.cost import Prices
 from refold.core.fold import Folded
-from refold.core.frame import Frame, fits, size_of
+from refold.core.frame import Frame, fits, limit_for, lowered_output, output_for, room_of, size_of
 from refold.core.measure import Meter, anchor, forget_size, record_call
 from refold.core.mend import REASON as BROKEN
 from refold.core.mend import VOID, forget_thoughts, is_broken, mend
+from refold.core.output_room import OutputRoom, output_after
 from refold.core.overflow import classify
 from refold.core.plan import Decision, Plan, SummaryRequest, ahead, give_up, plan, resolve
 from refold.core.policy import Policy
@@ -32,6 +35,7 @@ from refold.core.stages.shown import Edit, handle_of
 from refold.core.summary.search import find
 from refold.core.system_messages import is_instruction, moved_edits
 from refold.core.thoughts import is_void, thought_edits
+from refold.core.verify import verify_fit
 from refold.core.view import View
 from refold.engine.bill import Bill
 from refold.engine.framing import frame_for
@@ -215,20 +219,48 @@ class Memory:
         Raises:
             RecoverySpent: as many windows as the policy allows were tried for this call, or none can be smaller.
         """
-        policy, budget = self.frame.policy, self.frame.budget
+        policy, shown = self.frame.policy, self._sent if self._window else self.folded
         if is_void(status, body) and self._forget_thoughts():
             return self._send(self._act("before_call"))
-        sent = size_of(self._sent if self._window else self.folded, self.frame)
-        allowed = budget.window - budget.max_output
+        sent, asked = size_of(shown, self.frame), self.output
+        allowed = self.frame.budget.window - asked
         found = body if isinstance(body, Overflow) else classify(status, body, estimated=sent, budget=allowed)
         if not found.is_overflow or not policy.enabled or self.limits.attempts >= policy.recovery.attempts:
             raise RecoverySpent
-        self.limits.refuse(found, sent=sent, ratio=ratio_of(self), max_output=budget.max_output)
+        lowered, is_enough = self._output_after(found, sent)
         try:
+            if is_enough:
+                self.limits.lower_output(found, lowered, sent=sent)
+                same = Plan(
+                    self.frame, now_of(self, "before_call"), shown, shown, "keep", "less output is enough"
+                )
+                return self._send(same)
+            is_lower = lowered < asked or self.limits.output is not None
+            self.limits.refuse(
+                found,
+                sent=sent,
+                ratio=ratio_of(self),
+                max_output=asked,
+                lowered=lowered if is_lower else None,
+            )
             return self._send(self._act("overflow"))
         except (DoesNotFit, InvalidWindow) as error:
             self.limits.give_up()
             raise RecoverySpent(error.message) from None
+
+    def _output_after(self, found: Overflow, sent: int) -> tuple[int, bool]:
+        """The output to ask for after a refusal, and whether that is enough for the same messages to be sent again."""
+        budget, ratio, asked = self.frame.budget, now_of(self, "before_call").ratio, self.output
+        if not budget.is_output_stated:
+            return asked, False
+        prompt = max(found.prompt or 0, ceil(sent * ratio))
+        instructions = ceil(self.frame.cost.total.tokens * max(ratio, prompt / sent if sent else ratio))
+        reserve = tokens_of(budget.reserve, budget)
+        sizes = {"prompt": prompt, "instructions": instructions, "reserve": reserve}
+        lowered = output_after(found, budget, output=asked, **sizes)
+        is_first = found.kind == "input_plus_output" and self.limits.output is None
+        window = min(found.limit or budget.window, budget.window)
+        return lowered, is_first and lowered < asked and prompt + lowered + reserve <= window
 
     def _forget_thoughts(self) -> bool:
         """Show no thought that was signed before something else changed; False where there is none."""
@@ -265,8 +297,26 @@ class Memory:
 
     @property
     def last_marks(self) -> tuple[Edit, ...]:
-        """The cache breakpoints that were set in it: edits too, made anew with every call."""
-        return breakpoint_edits(self._window, self._sent) if self._window else ()
+        """The cache breakpoints that were set in it, and the output that was lowered: edits too, made anew with every call."""
+        if self._window is None:
+            return ()
+        return (*breakpoint_edits(self._window, self._sent), *self._output_edits(self._window))
+
+    def _output_edits(self, window: Window) -> tuple[Edit, ...]:
+        if window.output is None or not self.frame.budget.is_output_stated:
+            return ()
+        return (self.room.edit(window.output),)
+
+    @property
+    def output(self) -> int:
+        """The output to ask for with the last window: less than was asked for where it had to be lowered."""
+        lowered = self._window.output if self._window else None
+        return self.frame.budget.max_output if lowered is None else lowered
+
+    @property
+    def room(self) -> OutputRoom:
+        """What instructions and output leave for messages."""
+        return room_of(self.frame, now_of(self, "before_call"))
 
     def restore(self, folded: Folded) -> None:
         """Go on from a state that was kept somewhere else."""
@@ -405,19 +455,39 @@ class Memory:
 
     def _send(self, planned: Plan) -> Window:
         if planned.refusal:
-            raise DoesNotFit(planned.refusal)
+            raise DoesNotFit(planned.refusal, hint=self._no_room(planned))
         window = self._marked(planned)
         found = broken_rules(window, planned.sent.shown)
         if found:
             planned = self._without_open_calls(planned)
             window = self._marked(planned)
             found = broken_rules(window, planned.sent.shown)
+        window = self._with_output(window, planned)
         if found:
             first = found[0]
             where = f"message {first.index}: " if first.index is not None else ""
             raise InvalidWindow(f"{where}{first.message}", hint=first.hint)
         self._sent, self._window = planned.sent, window
         return window
+
+    def _with_output(self, window: Window, planned: Plan) -> Window:
+        """The window with the output to ask for, where that is less than was asked for.
+
+        Raises:
+            DoesNotFit: input, output and reserve are more than the window.
+        """
+        frame, now = self.frame, planned.now
+        asked, output = frame.budget.max_output, output_for(planned.sent, frame, now)
+        if frame.policy.enabled:
+            found = verify_fit(tokens=size_of(planned.sent, frame), limit=limit_for(frame, now, output))
+            if found:
+                raise DoesNotFit(found[0].message, hint=self._no_room(planned))
+        return structs.replace(window, output=output) if output < asked else window
+
+    def _no_room(self, planned: Plan) -> str:
+        """Why nothing fits, as a sum."""
+        room = room_of(self.frame, planned.now)
+        return f"{room.arithmetic(lowered_output(self.frame, planned.now))}; {DoesNotFit.default_hint}"
 
     def _marked(self, planned: Plan) -> Window:
         """The window with cache breakpoints, where its format takes them."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from refold.core.assemble import assemble
 from refold.core.budget import input_limit
 from refold.core.estimate import estimate_window
-from refold.core.frame import Now, size_of
+from refold.core.frame import Now, lowered_output, size_of
 from refold.core.measure import holds
 from refold.core.plan import Plan
 from refold.core.reasons import pressure
@@ -31,6 +31,8 @@ def now_of(memory: Memory, moment: Moment, keep: int | None = None, cut: int | N
         moment,
         size,
         limit=memory.limits.limit,
+        window=memory.limits.window,
+        output=memory.limits.output,
         ratio=max(ratio, size / counted) if is_better and size else ratio,
         flag=memory.flag if moment == "before_call" else "",
         in_vain=memory.in_vain,
@@ -47,13 +49,18 @@ def ratio_of(memory: Memory) -> float:
 
 def limit_on(memory: Memory) -> int:
     """The most that a request may have: by the budget, and by what the provider has stated."""
-    limits = (input_limit(memory.frame.budget), memory.limits.stated)
+    now = Now("before_call", window=memory.limits.window, ratio=ratio_of(memory))
+    limits = (
+        input_limit(memory.frame.budget, lowered_output(memory.frame, now)),
+        memory.limits.stated,
+    )
     return min(limit for limit in limits if limit is not None)
 
 
 def measured(memory: Memory, folded: Folded) -> Measurement:
     """The size of the window if this were shown, region by region."""
-    return Plan(memory.frame, Now("before_call"), folded, folded, "keep", "").measurement
+    now = Now("before_call", window=memory.limits.window, ratio=ratio_of(memory))
+    return Plan(memory.frame, now, folded, folded, "keep", "").measurement
 
 
 def pressure_on(memory: Memory) -> str:

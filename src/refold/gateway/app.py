@@ -37,13 +37,14 @@ from refold.gateway.incoming import DIALECT_OF, Incoming, Wishes, read_incoming
 from refold.gateway.limits import check_json, check_new, read_body
 from refold.gateway.lines import Seen
 from refold.gateway.logs import facts
+from refold.gateway.output_size import check_fits, thinking_budget
 from refold.gateway.provider_state import ProviderState, StateHandout, StateRequest, StateRow, read_call
 from refold.gateway.relay import Relay
 from refold.gateway.state_ids import StateId
 from refold.gateway.table import before, known_bytes
 from refold.gateway.targets import Targets
 from refold.gateway.ticket import Ticket
-from refold.model.errors import ConfigError, RefoldError, StoreError, WireError
+from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
 from refold.ports.embedder import Embedder
 from refold.ports.store import Store
 from refold.text_work import run_text_work
@@ -252,8 +253,8 @@ class Gateway:
         except StoreError as error:
             _log.warning("a request could not be kept: %s", error.located)
             ticket.action, ticket.handout.answers = "not-kept", StateRow(call=ticket.call_id)
-        except ConfigError:
-            raise  # a wish that cannot be met is the client's to mend
+        except (ConfigError, DoesNotFit):
+            raise  # a wish that cannot be met, or a request that nothing can be taken from, is the client's to mend
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason to refuse what the provider would take
             _log.error("a request could not be looked at: %s", where(error))
             ticket.action, ticket.exchange = "failed", None
@@ -272,13 +273,14 @@ class Gateway:
             if known is None:
                 return
             incoming, seen = known, None
-        wishes, output = incoming.wishes, incoming.max_output
+        added = additions_of(incoming, settings)
         terms = host.terms(
             incoming.model,
             incoming.dialect.name,
             window=target.window,
-            wishes=wishes,
-            max_output=output,
+            wishes=incoming.wishes,
+            max_output=incoming.max_output,
+            thinking_budget=thinking_budget({**incoming.fields, **added}),
             held=incoming.held,
         )
         author = self._authors.author(host, terms, target, ticket.credentials)
@@ -288,7 +290,8 @@ class Gateway:
             ticket.handout.answers = StateRow(call=ticket.call_id)
             return
         hosted = await host.take(incoming, terms, author, target.name, seen)
-        await ticket.host(incoming, hosted, additions_of(incoming, settings))
+        check_fits(hosted, model=terms.model, window=terms.window)
+        await ticket.host(incoming, hosted, added)
 
 
 class leaving:  # noqa: N801  # reads as a word: `async with leaving(receive)`

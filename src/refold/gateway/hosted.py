@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from refold.core.assemble import assemble
 from refold.core.fold import Folded
+from refold.core.frame import output_for
 from refold.core.measure import count_fixed
 from refold.core.plan import SummaryRequest
 from refold.core.policy import Policy
@@ -24,6 +25,7 @@ from refold.engine.hindsight import Sent, noted_call
 from refold.engine.journal import encoder
 from refold.engine.learning import begin_with, keep_learnt
 from refold.engine.memory import FOREIGN
+from refold.engine.moments import now_of
 from refold.engine.receipts import Receipt
 from refold.gateway.watching import Outcome
 from refold.model.budget import Budget
@@ -245,6 +247,9 @@ class HostedConversation(DurableConversation):
         if isinstance(problem, InvalidWindow) and (sent.lead.tokens or sent.edited):
             # What is wrong is the client's own, and the provider's to judge; what was compacted stays so.
             window = assemble(memory.frame.fixed, sent.shown.messages(), sent.lead)
+            output = output_for(sent, memory.frame, now_of(memory, "before_call"))
+            if output < memory.frame.budget.max_output:
+                window = structs.replace(window, output=output)
         return Made(window, sent, Sent(sent.size), receipts, problem)
 
     async def shrink(self, status: int | None, body: bytes) -> Made:

@@ -99,6 +99,8 @@ class Hosted(Struct, frozen=True):
     """The messages of the request that hold compactions of a provider's own, by their numbers."""
     is_stored: bool = True
     """False where the window was made and the store did not take the request."""
+    is_first: bool = False
+    """Is it the first request of its branch?"""
 
 
 class HostEngine(Engine):
@@ -198,6 +200,7 @@ class Host:
         window: int | None,
         wishes: Wishes = NONE,
         max_output: int | None = None,
+        thinking_budget: int = 0,
         held: int = 0,
     ) -> Settings:
         """What a conversation is made with; `held` tokens of the window are taken by what the provider alone has.
@@ -215,6 +218,7 @@ class Host:
             model=model,
             window=size,
             max_output=max_output or ours.max_output,
+            thinking_budget=thinking_budget,
             limit=limit_for(self.resolved.settings, known),
             format=wire,
             policy=policy,
@@ -284,7 +288,14 @@ class Host:
         instructions = len(incoming.body) - len(array) + line.leading
         size_read = len(array) if is_unread else line.bytes_after(known)
         fixed, new, compactions = await run_text_act(instructions + size_read, read_new)
-        budget = _budget(settings.model, settings.window, settings.max_output, settings.limit)
+        budget = _budget(
+            settings.model,
+            settings.window,
+            settings.max_output,
+            settings.limit,
+            settings.thinking_budget,
+            is_output_stated=incoming.max_output is not None,
+        )
         twins = await self.twins(live, compactions, upstream)
         terms = Terms(fixed, budget, policy_for(settings), twins)
         if live.is_earlier:
@@ -296,9 +307,9 @@ class Host:
         except NotStored as error:
             if isinstance(error.__cause__, NotFound):
                 self.table.drop(live)  # it was deleted: the next request begins it anew
-            return Hosted(self, live, line, error.made, compactions, is_stored=False)
+            return Hosted(self, live, line, error.made, compactions, is_stored=False, is_first=not size)
         self.table.note(live, line)
-        return Hosted(self, live, line, made, compactions)
+        return Hosted(self, live, line, made, compactions, is_first=not size)
 
     async def twins(
         self, live: Live, compactions: Mapping[int, Message], upstream: str
@@ -395,8 +406,19 @@ def _window(model: str, size: int | None) -> int:
 
 
 @lru_cache(maxsize=MODELS)
-def _budget(model: str, window: int | None, max_output: int | None, limit: int) -> Budget:
-    return budget_for(Settings(model=model, window=window, max_output=max_output, limit=limit))
+def _budget(
+    model: str,
+    window: int | None,
+    max_output: int | None,
+    limit: int,
+    thinking_budget: int,
+    *,
+    is_output_stated: bool,
+) -> Budget:
+    settings = Settings(
+        model=model, window=window, max_output=max_output, limit=limit, thinking_budget=thinking_budget
+    )
+    return structs.replace(budget_for(settings), is_output_stated=is_output_stated)
 
 
 def _ended(at: Place, head: Head) -> Place:

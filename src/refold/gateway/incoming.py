@@ -61,7 +61,8 @@ _NUMBER = re.compile("[0-9]{1,9}")
 """Longer ones are no windows, and Python itself refuses to read the longest."""
 _CONTINUES = ("previous_response_id", "conversation")
 _FLAG, _COUNT = Decoder(bool), Decoder(float)
-_OUTPUTS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+"""What clients call the most that a model may write; the first one that a request has counts."""
 
 
 class _ClaudeCodeUser(Struct, frozen=True):
@@ -118,8 +119,8 @@ class Incoming(Struct, frozen=True, dict=True):
 
     @property
     def max_output(self) -> int | None:
-        counts = (_read(_COUNT, self.fields.get(key, NULL)) for key in _OUTPUTS)
-        return next((int(count) for count in counts if count is not None and 0 < count < MOST_OUTPUT), None)
+        counts = (output_in(self.fields, name) for name in OUTPUT_FIELDS)
+        return next((count for count in counts if count is not None), None)
 
     @cached_property
     def array(self) -> bytes | None:
@@ -139,6 +140,12 @@ class Incoming(Struct, frozen=True, dict=True):
     def continues(self) -> bool:
         """Does the provider hold messages that are not in the request?"""
         return any(not is_null(self.fields.get(key, NULL)) for key in _CONTINUES)
+
+
+def output_in(fields: Mapping[str, Raw], name: str) -> int | None:
+    """The output that a field asks for; None where it is not there, or no such number."""
+    count = _read(_COUNT, fields.get(name, NULL))
+    return int(count) if count is not None and 0 < count < MOST_OUTPUT else None
 
 
 def read_incoming(path: str, headers: Mapping[str, str], body: bytes) -> Incoming:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from msgspec import Raw, structs
 
+from refold.core.output_room import OutputRoom
 from refold.gateway.additions import USAGE, with_fields
 from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.credentials import Credentials
@@ -22,6 +23,7 @@ from refold.gateway.hosted import Made
 from refold.gateway.hosting import Hosted
 from refold.gateway.incoming import DIALECT_OF, Incoming
 from refold.gateway.outgoing import body_of
+from refold.gateway.output_size import lowered_fields, room_to_warn_of, told_output, told_room
 from refold.gateway.provider_state import StateHandout, StateRow
 from refold.gateway.targets import Target
 from refold.gateway.watching import Watcher
@@ -74,6 +76,9 @@ class Ticket:
         self._upstream = targets[0].name if targets else ""
         """Whom it was sent to last."""
         self._added: dict[str, Raw] = {}
+        self._lowered: dict[str, Raw] = {}
+        self._room: OutputRoom | None = None
+        """What is left for messages, where the client is warned that it is little."""
 
     @property
     def dialect(self) -> Dialect | None:
@@ -98,14 +103,15 @@ class Ticket:
     async def host(self, incoming: Incoming, hosted: Hosted, added: dict[str, Raw]) -> None:
         """Send what the window shows instead of what came, and what the operator adds to it."""
         self.incoming, self.hosted, self._added = incoming, hosted, added
+        self._room = room_to_warn_of(hosted)
         await self._made(hosted.made)
 
     async def _made(self, made: Made) -> None:
         incoming, hosted, added = self.incoming, self.hosted, self._added
         assert incoming is not None
         assert hosted is not None
-        self.made = made
-        talk = hosted.live.talk
+        self.made, self._lowered = made, lowered_fields(incoming, made)
+        talk, changed = hosted.live.talk, {**added, **self._lowered}
         self.handout.answers = StateRow(
             "",
             talk.id,
@@ -117,9 +123,9 @@ class Ticket:
         )
 
         def write() -> bytes:
-            return with_fields(body_of(incoming, hosted, made), added)
+            return with_fields(body_of(incoming, hosted, made), changed)
 
-        is_copy = made.is_as_sent and not added
+        is_copy = made.is_as_sent and not changed
         size = 0 if is_copy else len(incoming.body) + len(hosted.line.history.array)
         self.body = await run_text_work(size, write)
         done = [receipt.decision for receipt in made.receipts]
@@ -222,6 +228,10 @@ class Ticket:
             said["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
             if waiting := self._backlog.waiting_for(self.hosted.line.hashes):
                 said["x-refold-not-kept"] = str(waiting)
+        if self.incoming is not None and self.made is not None and self._lowered:
+            said["x-refold-output"] = told_output(self.incoming, self.made)
+        if self._room is not None:
+            said["x-refold-room"] = told_room(self._room)
         if self._added:
             said["x-refold-added"] = ", ".join(self._added)
         return [(name.encode(), _header(value)) for name, value in said.items()]

@@ -67,6 +67,10 @@ class Budget(Struct, frozen=True):
     limit: int = 0
     """The share of the window this conversation may fill; 0 means all of it."""
     max_output: int = 0
+    thinking: int = 0
+    """Tokens of the output that the model may think with; 0 where no request says so."""
+    is_output_stated: bool = True
+    """Do requests say `max_output` themselves? Otherwise it is only what is kept free, and no request is changed by it."""
     reserve: Tokens | Share = Tokens(0)
     """Headroom that is never filled: counts are estimates, and providers add framing of their own."""
     trigger: Tokens | Share = Share(0.8)
@@ -86,3 +90,5 @@ class Budget(Struct, frozen=True):
             )
         if self.max_output < 0:
             raise BudgetError(f"max_output cannot be {self.max_output} tokens")
+        if self.thinking < 0:
+            raise BudgetError(f"a thinking budget cannot be {self.thinking} tokens")

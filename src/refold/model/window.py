@@ -56,6 +56,8 @@ class Window(Struct, frozen=True):
     """How many of the messages stand before the summaries: a provider's own compaction and the results of its calls."""
     before: tuple[Message, ...] = ()
     """What stands before these, where the format wants the user to speak first."""
+    output: int | None = None
+    """The output to ask for, where it had to be lowered; None for the output that was asked for."""
 
     @property
     def sent(self) -> tuple[Message, ...]:

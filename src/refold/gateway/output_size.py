@@ -1,0 +1,82 @@
+"""The output size in a request: how a client states it, and how a lower one is written in its place.
+
+A lower size is written into the fields that the client used itself, whatever they are called. A client that states no size gets no
+field.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from msgspec import DecodeError, Raw
+from msgspec.json import Decoder
+
+from refold.core.output_room import OutputRoom
+from refold.engine.output_warning import little_room, warning_of
+from refold.gateway.hosted import Made
+from refold.gateway.hosting import Hosted
+from refold.gateway.incoming import OUTPUT_FIELDS, Incoming, output_in
+from refold.model.errors import BudgetError, DoesNotFit
+from refold.tokens.windows import window_for
+from refold.wire.patch import write
+from refold.wire.reading import FIELDS, NULL, is_object
+
+_log = logging.getLogger("refold.gateway")
+_NUMBER = Decoder(int)
+
+
+def thinking_budget(fields: Mapping[str, Raw]) -> int:
+    """Tokens that a request lets the model think with, as Anthropic's format says it; 0 where it says nothing of it."""
+    raw = fields.get("thinking", NULL)
+    if not is_object(raw):
+        return 0
+    try:
+        return max(0, _NUMBER.decode(FIELDS.decode(raw).get("budget_tokens", NULL)))
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return 0
+
+
+def lowered_fields(incoming: Incoming, made: Made) -> dict[str, Raw]:
+    """The fields of a request that ask for more output than its window allows, with the output that it does."""
+    output = made.window.output if made.window else None
+    if output is None:
+        return {}
+    stated = {name: output_in(incoming.fields, name) for name in OUTPUT_FIELDS}
+    return {name: write(output) for name, count in stated.items() if count is not None and count > output}
+
+
+def told_output(incoming: Incoming, made: Made) -> str:
+    """How far the output was lowered, for a header."""
+    output = made.window.output if made.window else None
+    return f"{incoming.max_output}->{output}"
+
+
+def room_to_warn_of(hosted: Hosted) -> OutputRoom | None:
+    """What the first request of a branch leaves for messages, where that is little; the operator is warned of it, too."""
+    room = little_room(hosted.live.talk.memory) if hosted.is_first else None
+    if room is not None:
+        _log.warning("%s", warning_of(room))
+    return room
+
+
+def told_room(room: OutputRoom) -> str:
+    """The room for messages as a sum, for a header."""
+    return f"window {room.window} - instructions {room.instructions} - output {room.asked} = {room.left} for messages"
+
+
+def check_fits(hosted: Hosted, *, model: str, window: int | None) -> None:
+    """Refuse a request that can neither be made to fit nor be sent as it came. A window that is only assumed refuses nothing, and
+    neither does a limit of the settings below the model's window: then the provider decides.
+
+    Raises:
+        DoesNotFit: its hint shows how the window is divided.
+    """
+    problem, memory = hosted.made.problem, hosted.live.talk.memory
+    if not isinstance(problem, DoesNotFit | BudgetError):
+        return
+    room, messages = memory.room, hosted.made.sent.whole
+    fits = room.instructions + messages + room.asked <= room.window
+    if fits or window_for(model, override=window).source == "default":
+        return
+    raise DoesNotFit(problem.message, hint=problem.hint)
