@@ -21,9 +21,9 @@ from refold.cli.output import plural
 from refold.cli.sizing import ModelSource, Wish, choose_max_output, choose_model
 from refold.compose import Settings, memory_for
 from refold.core.assemble import assemble
-from refold.core.budget import input_limit
 from refold.core.verify import verify_window
 from refold.engine.memory import Memory
+from refold.engine.moments import limit_on
 from refold.engine.receipts import Receipt
 from refold.model.errors import BudgetError, ConfigError, InvalidWindow, WindowError
 from refold.model.message import Message
@@ -32,6 +32,7 @@ from refold.model.tokens import TokenCount
 from refold.model.window import Window
 from refold.tokens.windows import WindowSize
 from refold.wire import Request, encode_transcript
+from refold.wire.request import with_output
 
 SIZES_HINT = "give a larger --window, or a smaller --max-output"
 
@@ -72,7 +73,16 @@ class Outcome(Struct, frozen=True):
     @property
     def body(self) -> bytes:
         """The transcript as it leaves: where nothing was done, the bytes that came."""
-        return encode_transcript(self.request, self.window) if self.receipts else self.request.body
+        request = self.request
+        if not self.receipts and self.window.output is None:
+            return request.body
+        return encode_transcript(with_output(request, self.window.output), self.window)
+
+    @property
+    def max_output(self) -> int:
+        """The output that the window leaves room for: less than was asked for where it had to be lowered."""
+        asked = self.memory.frame.budget.max_output
+        return asked if self.window.output is None else self.window.output
 
     @property
     def before(self) -> TokenCount:
@@ -84,7 +94,7 @@ class Outcome(Struct, frozen=True):
 
     @property
     def limit(self) -> int:
-        return input_limit(self.memory.frame.budget)
+        return limit_on(self.memory)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -208,7 +218,8 @@ def headline(outcome: Outcome) -> Iterator[Text]:
         (output.plain(outcome.model), "bold"),
         f" ({MODEL_SOURCES[outcome.model_source]})",
         f"  window {budget.window:,} tokens ({WINDOW_SOURCES[outcome.size.source]})",
-        f", {budget.max_output:,} for the reply" if budget.max_output else "",
+        f", {outcome.max_output:,} for the reply" if budget.max_output else "",
+        f" (lowered from {budget.max_output:,})" if outcome.max_output < budget.max_output else "",
     )
     yield Text(f"preset {outcome.order.preset}")
 
@@ -217,7 +228,8 @@ def nothing_done(outcome: Outcome) -> Text:
     content = outcome.before
     size = f"{content.tokens:,} tokens {content.source}, and there is room for {outcome.limit:,}"
     hint = "nothing could be gained" if outcome.order.now else "--now compacts all the same"
-    return Text(f"nothing to do: {size}; {hint}")
+    what = "nothing to do" if outcome.window.output is None else "no message was changed"
+    return Text(f"{what}: {size}; {hint}")
 
 
 def as_document(outcome: Outcome, body: bytes) -> dict[str, object]:
@@ -235,7 +247,8 @@ def as_document(outcome: Outcome, body: bytes) -> dict[str, object]:
             "source": outcome.size.source,
             "warning": outcome.size.warning,
         },
-        "max_output": outcome.memory.frame.budget.max_output,
+        "max_output": outcome.max_output,
+        "max_output_asked": outcome.memory.frame.budget.max_output,
         "preset": order.preset,
         "limit": outcome.limit,
         "before": {"tokens": outcome.before.tokens, "source": outcome.before.source},

@@ -15,7 +15,9 @@ from refold.cli import output, stored
 from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
+from refold.core.output_room import STAGE as LOWERED
 from refold.core.stages.shown import handle_of
+from refold.engine.hindsight import edits_of
 from refold.engine.stored import read_stored
 from refold.keeping import Engine
 from refold.model.compaction import readable_text
@@ -187,11 +189,19 @@ async def _show_sent(engine: Engine, name: str, order: Order) -> int:
     head = await stored.head_of(engine, name, call.branch)
     if order.as_json:
         number = calls.index(call) + 1
-        output.write_json({"conversation": name, "call": _call(number, call), "request": fields})
+        edits = [structs.asdict(edit) for edit in edits_of(call)]
+        output.write_json(
+            {"conversation": name, "call": _call(number, call), "request": fields, "edits": edits}
+        )
         return 0
     dialect = DIALECTS[head.format]  # type: ignore[index]
     output.write("".join(_sent(fields, dialect)))
     output.note(_about(call, fields, dialect))
+    for edit in edits_of(call):
+        if edit.stage == LOWERED:
+            output.note(
+                f"it asked for {edit.after:,} tokens of output instead of {edit.before:,}: {edit.reason}"
+            )
     return 0
 
 

@@ -48,7 +48,9 @@ def pressure(folded: Folded, frame: Frame, now: Now) -> str:
 def _overfull(folded: Folded, frame: Frame, now: Now) -> str:
     if now.moment != "before_call" or fits(folded, frame, now):
         return ""
-    return f"{size_of(folded, frame):,} tokens do not fit into {limit_for(frame, now):,}"
+    output = lowered_output(frame, now)
+    lowered = f" with the output lowered to {output:,}" if output < frame.budget.max_output else ""
+    return f"{size_of(folded, frame):,} tokens do not fit into {limit_for(frame, now):,}{lowered}"
 
 
 def _wanted(folded: Folded, frame: Frame, now: Now) -> str:

@@ -96,6 +96,15 @@ async def sent_with(journal: Journal, memory: Memory, call: Call) -> Window:
     return assemble(memory.frame.fixed, folded.shown.messages(), folded.lead)
 
 
+def edits_of(call: Call) -> tuple[Edit, ...]:
+    """What was changed for a call besides its messages: cache breakpoints, and an output that was lowered.
+
+    Raises:
+        NotFound: the call is one that no window was made for.
+    """
+    return _read(call).marks
+
+
 async def difference(journal: Journal, memory: Memory, change: Compaction) -> Difference:
     """What was shown before a change and after it.
 

@@ -24,6 +24,7 @@ from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
 from refold.model.message import DialectName
 from refold.wire.reading import FIELDS, NULL, is_null, is_object, read, word
+from refold.wire.request import OUTPUT_FIELDS
 
 T = TypeVar("T")
 
@@ -61,8 +62,6 @@ _NUMBER = re.compile("[0-9]{1,9}")
 """Longer ones are no windows, and Python itself refuses to read the longest."""
 _CONTINUES = ("previous_response_id", "conversation")
 _FLAG, _COUNT = Decoder(bool), Decoder(float)
-OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-"""What clients call the most that a model may write; the first one that a request has counts."""
 
 
 class _ClaudeCodeUser(Struct, frozen=True):

@@ -16,11 +16,12 @@ from refold.core.output_room import OutputRoom
 from refold.engine.output_warning import little_room, warning_of
 from refold.gateway.hosted import Made
 from refold.gateway.hosting import Hosted
-from refold.gateway.incoming import OUTPUT_FIELDS, Incoming, output_in
+from refold.gateway.incoming import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit
 from refold.tokens.windows import window_for
 from refold.wire.patch import write
 from refold.wire.reading import FIELDS, NULL, is_object
+from refold.wire.request import OUTPUT_FIELDS
 
 _log = logging.getLogger("refold.gateway")
 _NUMBER = Decoder(int)

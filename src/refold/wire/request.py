@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 from msgspec.json import Decoder
 
 from refold.model.dialect import Dialect
@@ -44,7 +44,8 @@ T = TypeVar("T")
 _STRING: Decoder[str | None] = Decoder(str | None)
 _COUNT: Decoder[int | float | None] = Decoder(int | float | None)
 _FLAG: Decoder[bool | None] = Decoder(bool | None)
-_MAX_OUTPUT = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+"""What clients call the most that a model may write; the first one that a request has counts."""
 _PROMPTS = {"anthropic": "system", "responses": "instructions"}
 _ONE_HOUR = Raw(b'"1h"')
 _CONTINUES = ("previous_response_id", "conversation", "prompt")
@@ -96,7 +97,7 @@ def decode_request(body: bytes, dialect: Dialect, *, max_body_bytes: int = MAX_B
 def request_of(fields: dict[str, Raw], dialect: Dialect, body: bytes) -> Request:
     prompt, items = _prompt_of(fields, dialect), _items_of(fields, dialect)
     first = 0 if dialect.name == "anthropic" else _leading(items)
-    counts = (_count(fields, key) for key in _MAX_OUTPUT)
+    counts = (_count(fields, key) for key in OUTPUT_FIELDS)
     return Request(
         dialect=dialect,
         messages=items[first:],
@@ -156,6 +157,20 @@ def encode_request(
     if items or messages or request.dialect.messages_key in fields:
         fields[request.dialect.messages_key] = _write_items([*items, *messages], request.dialect)
     return bytes(write(fields))
+
+
+def with_output(request: Request, output: int | None) -> Request:
+    """The request asking for less output, in the fields that it uses itself; None leaves it as it is."""
+    counts = {key: _count(request.fields, key) for key in OUTPUT_FIELDS}
+    lower = {
+        key: write(output)
+        for key, count in counts.items()
+        if output is not None and count is not None and count > output
+    }
+    if not lower:
+        return request
+    fields, end = {**request.fields, **lower}, b"\n" if request.body.endswith(b"\n") else b""
+    return structs.replace(request, fields=fields, max_output=output, body=bytes(write({**fields})) + end)
 
 
 def encode_window(request: Request, window: Window) -> bytes:
