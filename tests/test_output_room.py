@@ -65,13 +65,8 @@ def test_instructions_without_room_are_an_error_that_shows_the_sum():
 
 
 def test_messages_without_room_are_an_error_that_shows_the_sum():
-    one = talk(system=RULES * 2)
-    one.add(
-        {
-            "role": "user",
-            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}] * 9,
-        }
-    )
+    one = talk(system=RULES * 2 + "never " * 2_080)
+    one.add("What is in the next row? " * 20)
     with pytest.raises(DoesNotFit) as caught:
         one.context()
     assert "left for messages" in caught.value.hint

@@ -91,6 +91,20 @@ def test_a_request_keeps_its_other_fields_byte_for_byte(refold):
     assert json.loads(out)["messages"][-1] == said("user", "And now?")
 
 
+@pytest.mark.parametrize("asked", [7_500, 7_990, 20_000])
+def test_an_output_that_leaves_no_room_is_lowered_in_the_transcript(refold, asked):
+    messages = [said("user", "What is in the next row? " * 60)]
+    data = body(*messages, model="gpt-4o", max_tokens=asked)
+
+    sent = json.loads(refold("compact", "-", "--window", "8000", stdin=data).out)
+    told = json.loads(refold("compact", "-", "--window", "8000", "--json", stdin=data).out)
+
+    assert sent == {"model": "gpt-4o", "max_tokens": 6_000, "messages": messages}
+    assert (told["max_output"], told["max_output_asked"]) == (6_000, asked)
+    page = refold("compact", "-", "--window", "8000", "--dry-run", stdin=data).out
+    assert f"6,000 for the reply (lowered from {asked:,})" in " ".join(page.split())
+
+
 def test_lines_stay_lines_and_a_list_stays_a_list(refold):
     messages = [*talk(20), said("user", "And now?")]
     lines = "".join(json.dumps(message) + "\n" for message in messages)
@@ -295,6 +309,7 @@ class TestJson:
             "model_source",
             "window",
             "max_output",
+            "max_output_asked",
             "preset",
             "limit",
             "before",

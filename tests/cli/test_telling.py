@@ -86,6 +86,23 @@ def test_people_see_the_system_prompt_and_the_summary_that_left(kept, store):
     assert [line.split()[0] for line in kept("show", "shifts", "--calls").out.splitlines()[1:]] == ["1", "2"]
 
 
+def test_an_output_that_was_lowered_for_a_call_is_told(kept, store):
+    async def work() -> int:
+        async with await Engine.open(f"sqlite://{store}", window=12_000, max_output=11_000) as engine:
+            talk = await engine.conversation("shifts")
+            await talk.context()
+            await talk.record(USAGE)
+            return talk.max_output
+
+    lowered = asyncio.run(work())
+    (edit,) = json.loads(kept("show", "shifts", "--as-sent", "1", "--json").out)["edits"]
+    assert (edit["stage"], edit["before"], edit["after"]) == ("output", 11_000, lowered)
+    assert (
+        f"asked for {lowered:,} tokens of output instead of 11,000"
+        in kept("show", "shifts", "--as-sent", "1").err
+    )
+
+
 def test_a_call_that_is_not_there(kept, store):
     assert "no calls were recorded" in kept("show", "shifts", "--as-sent", "1").err
     assert "no calls were recorded" in kept("show", "shifts", "--calls").err

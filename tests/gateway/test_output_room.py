@@ -206,6 +206,35 @@ async def test_the_lowering_is_recorded_with_the_call():
     assert [(edit["before"], edit["after"]) for edit in edits] == [(5_500, lowered)]
 
 
+async def test_a_coding_agent_goes_on_for_many_rounds_of_tool_calls():
+    """Claude Code in a window of 64,000 tokens, at a quarter of the size: 45 % instructions and tools, half output."""
+    window, output = 16_000, 8_000
+    tools = [
+        {"name": f"tool_{number}", "description": "Reads a row. " * 220, "input_schema": {"type": "object"}}
+        for number in range(7)
+    ]
+    history: list[dict] = [{"role": "user", "content": "Fix the departure board."}]
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=window) as upstream,
+        served(upstream, window=window, summariser_enabled=False) as gate,
+    ):
+        for number in range(64):
+            body = request("anthropic", history, output, tools=tools)
+            status, headers, answer = await post(gate, "anthropic", body)
+            assert status == 200, answer
+            assert headers["x-refold-action"] != "recover"
+            call = {"type": "tool_use", "id": f"toolu_{number}", "name": "tool_1", "input": {"row": number}}
+            result = {"type": "tool_result", "tool_use_id": f"toolu_{number}"}
+            row = " ".join(f"row {number}.{at} of the board" for at in range(30 + 10 * (number % 5)))
+            history.append({"role": "assistant", "content": [call]})
+            history.append({"role": "user", "content": [{**result, "content": row}]})
+    assert len(upstream.requests) == 64
+    assert {one.json["max_tokens"] for one in upstream.requests[5:]} == {
+        upstream.requests[-1].json["max_tokens"]
+    }
+    assert 2_000 <= upstream.requests[-1].json["max_tokens"] < output
+
+
 class TestAfterARefusal:
     """The provider's window is smaller than the gateway thinks."""
 
