@@ -12,6 +12,8 @@ import pytest
 
 from refold.core.presets import PRESETS
 from refold.core.verify import verify_window
+from refold.engine.memory import Memory
+from refold.model.budget import Budget
 from refold.model.dialect import ANTHROPIC, CHAT
 from refold.model.errors import BudgetError, RecoverySpent
 from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult, assistant, system, tool, user
@@ -220,10 +222,21 @@ def test_a_report_that_cannot_be_true_is_billed_and_nothing_else(preset, reporte
 
 
 class TestRoom:
-    def test_an_output_that_fills_the_window_is_refused_at_once(self):
+    def test_an_output_that_fills_the_window_is_lowered_until_messages_have_a_quarter(self):
+        """Case D42."""
+        talk = estimated("opal", window=4_000, max_output=4_000)
+        talk.add(user("hello"))
+        assert talk.context().output == talk.output == 3_000 - talk.frame.cost.total.tokens
+
+    def test_a_thinking_budget_that_fills_the_window_is_refused_at_once(self):
         """Case D42."""
         with pytest.raises(BudgetError, match="fill the whole limit"):
-            estimated("opal", window=4_000, max_output=4_000)
+            Memory(
+                Fixed(CHAT),
+                Budget(window=4_000, max_output=4_000, thinking=3_500),
+                PRESETS["opal"],
+                Quarter(),
+            )
 
     @every_preset
     def test_an_output_that_leaves_little_does_not_compact_at_every_step(self, preset):
@@ -235,9 +248,6 @@ class TestRoom:
     @every_preset
     def test_instructions_that_leave_no_room_are_an_error_that_says_what_to_do(self, preset):
         """Case D46."""
-        from refold.engine.memory import Memory
-        from refold.model.budget import Budget
-
         fixed = Fixed(CHAT, (system("rule " * 4_000),))
         with pytest.raises(BudgetError, match="system prompt") as caught:
             Memory(fixed, Budget(window=4_000), PRESETS[preset], Quarter())

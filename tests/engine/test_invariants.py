@@ -129,7 +129,7 @@ def test_every_context_is_valid_and_fits_or_there_is_a_typed_error(
     for context in contexts(talk, messages):
         if context is not None:
             assert verify_window(context) == ()
-            assert size_of(context) <= input_limit(talk.frame.budget)
+            assert size_of(context) <= input_limit(talk.frame.budget, context.output)
             assert context.fixed.system == (RULES,)
             assert context.messages[-1].role == talk.folded.branch[-1].message.role
 
