@@ -140,6 +140,17 @@ def test_ask_lowers_the_output_before_it_folds():
     assert (first.max_output, second.max_output) == (4_000, 6_000 - 2_900 - 80)
 
 
+def test_what_was_lowered_after_a_refusal_is_for_that_call_only():
+    one = talk(4_000, system="Be brief.")
+    one.add(QUESTION)
+    one.context()
+    one.memory.recover(400, Overflow("input_plus_output"))
+    assert one.max_output == 1_000
+    one.add({"role": "assistant", "content": "A boat."}, "And now?")
+    one.context()
+    assert one.max_output == 4_000
+
+
 def test_a_second_refusal_folds():
     refusal = Overflow("input_plus_output", limit=6_000, prompt=2_900, output=4_000)
     one = talk(4_000, system="Be brief.")

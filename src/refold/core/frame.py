@@ -92,7 +92,7 @@ def room_of(frame: Frame, now: Now) -> OutputRoom:
 def lowered_output(frame: Frame, now: Now) -> int:
     """The output that a request asks for where it does not fit with the one it was made for."""
     if now.output is not None:
-        return now.output
+        return min(now.output, frame.budget.max_output)
     return room_of(frame, now).lowered if frame.policy.enabled else frame.budget.max_output
 
 
