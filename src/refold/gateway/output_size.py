@@ -68,13 +68,14 @@ def told_room(room: OutputRoom) -> str:
 
 def check_fits(hosted: Hosted, *, model: str, window: int | None) -> None:
     """Refuse a request that can neither be made to fit nor be sent as it came. A window that is only assumed refuses nothing, and
-    neither does a limit of the settings below the model's window: then the provider decides.
+    neither do a limit of the settings below the model's window and a provider's own compaction, of which nobody else knows how much it
+    takes: then the provider decides.
 
     Raises:
         DoesNotFit: its hint shows how the window is divided.
     """
     problem, memory = hosted.made.problem, hosted.live.talk.memory
-    if not isinstance(problem, DoesNotFit | BudgetError):
+    if not isinstance(problem, DoesNotFit | BudgetError) or hosted.compactions:
         return
     room, messages = memory.room, hosted.made.sent.whole
     fits = room.instructions + messages + room.asked <= room.window
