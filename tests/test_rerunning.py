@@ -190,7 +190,7 @@ async def test_what_was_in_effect_stays_what_it_was_and_is_not_paid_for_twice(pl
     (again,) = await changes(store)
     assert len(model.tasks) == 1
     assert again.id != first.id
-    assert [one.summary.text for one in await store.written("local", [again.id])] == ["SUMMARY 1"]
+    assert [one.summary.own_text for one in await store.written("local", [again.id])] == ["SUMMARY 1"]
     assert await store.written("local", [first.id]) == text
     assert await store.compaction("local", first.id) == structs.replace(known, state="undone")
     assert await engine(store).examine("chat") == []

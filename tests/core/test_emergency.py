@@ -49,7 +49,7 @@ def test_the_summary_so_far_survives_and_is_cut_only_where_it_must_be():
     assert text in kept.lead.messages[0].text
     cut, _ = squeeze_in(folded, POLICY, (DropHalf(), DropHalf()), room(1_100))
     said = cut.lead.messages[0].text
-    assert said.startswith("Before: fact 0 about the matter\n")
+    assert said.startswith(f"Before: Task #m0: question 0 {'q' * 20}\nfact 0 about the matter\n")
     assert "[… #s0 …]" in said
     assert cut.tokens <= 1_100
 

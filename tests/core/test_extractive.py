@@ -223,7 +223,8 @@ def test_of_a_mechanical_summary_the_previous_text_goes_last():
     assert whole[:3] == [True, True, True]
     assert "- src/f" in kept[0]
     cut = kept[whole.index(False)]
-    assert cut.startswith("Fact 0 of the summary before.\n")
+    assert cut.startswith("Task #m0: Port the billing service to PostgreSQL.")
+    assert "\nFact 0 of the summary before.\n" in cut
     assert cut.endswith(" of the summary before.\n[… #s0 …]")
 
 

@@ -291,4 +291,4 @@ def test_a_summary_that_had_to_be_cut_can_be_opened_by_its_handle():
             break
         talk.add(*agent_turn(number)[1:])
     assert "[… #s0 …]" in said
-    assert talk.recall("#s0").text == "story line of old\n" * 60
+    assert talk.recall("#s0").own_text == "story line of old\n" * 60

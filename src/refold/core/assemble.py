@@ -134,7 +134,7 @@ def lineage(summaries: Sequence[Summary], counter: TokenCounter, room: int) -> s
     *older, parent = summaries
     lines: list[str] = []
     for summary in reversed(older):
-        said = " ".join(head(summary.text, ANCESTOR_CHARACTERS).split())
+        said = " ".join(head(summary.own_text, ANCESTOR_CHARACTERS).split())
         line = f"{summary_handle(summary.number)} {said} …"
         room -= counter.text(line)
         if room < 0:

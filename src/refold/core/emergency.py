@@ -1,30 +1,33 @@
 """Make a window fit without any summary being written, whatever it takes.
 
 One idea: the policy's hardest stages take away what they must, and what they took is named. Where whole messages went, the
-task and the previous summary stay in front, shortened if there is no other way, with the handles of what is gone.
+task, the open question, the user's rules and the previous summary stay in front, shortened if there is no other way, with the
+handles of what is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from msgspec import structs
 
 from refold.core.assemble import lead_of, summary_handle
 from refold.core.budget import share_of
-from refold.core.fold import Folded
+from refold.core.fold import Asked, Folded
 from refold.core.policy import Policy
 from refold.core.stages import AnyStage
-from refold.core.stages.shown import Edit, Room, Shown, handle_of
+from refold.core.stages.shown import Edit, Item, Room, Shown, handle_of
 from refold.core.summary.pieces import head
+from refold.core.summary.sections import rules_section
 from refold.core.unread import LEAST_BESIDE, needed
+from refold.core.user_requests import missing_lines, request_lines
 from refold.model.summary import Summary
 from refold.model.window import Fixed
 
-TASK_SHARE = 0.15
-"""Of the room, for what the user asked first, where that is no longer shown."""
-PREVIOUS_SHARE = 0.35
-"""Of the room, for the summary so far, where there is no room for all of it."""
+SHARES = ((0.35, 0.10), (0.15, 0.10), (0.0, 0.05), (0.0, 0.0))
+"""Of the room, for the summary so far and for the rules that the user gave, where there is no room for all of them; the next pair where
+the messages that must stay leave less."""
 _CHARACTERS_PER_TOKEN = 3
 """A careful guess: what is cut by it must fit."""
 
@@ -48,15 +51,19 @@ def squeeze_in(
 ) -> tuple[Folded, tuple[Edit, ...]]:
     """The branch shown so that it takes no more than `room`, which is for summaries and messages together, if it can be."""
     plain = _squeezed(folded, stages, room)
-    if plain[0].tokens <= room.tokens and not _gone(folded, plain[0]):
+    is_all_there = not _gone(folded, plain[0]) and _is_said(plain[0], room)
+    if plain[0].tokens <= room.tokens and is_all_there:
         return plain
-    so_far = folded.summaries
-    noted = _squeezed(_noted(folded, so_far, policy, room, (), fixed), stages, room)
-    gone = _gone(folded, noted[0])
-    named = _noted(noted[0], so_far, policy, room, gone, fixed)
-    if gone and named.tokens <= room.tokens:
-        return named, noted[1]
-    return noted if noted[0].tokens <= room.tokens or _gone(folded, plain[0]) else plain
+    so_far, noted = folded.summaries, plain
+    for shares in SHARES:
+        note = partial(_noted, so_far=so_far, policy=policy, room=room, fixed=fixed, shares=shares)
+        noted = _squeezed(note(folded, gone=(), is_final=False), stages, room)
+        named = note(noted[0], gone=_gone(folded, noted[0]), is_final=True)
+        if named.lead is not noted[0].lead and named.tokens <= room.tokens:
+            return named, noted[1]
+        if noted[0].tokens <= room.tokens:
+            return noted
+    return noted if _gone(folded, plain[0]) else plain
 
 
 def _squeezed(folded: Folded, stages: tuple[AnyStage, ...], room: Room) -> tuple[Folded, tuple[Edit, ...]]:
@@ -75,31 +82,41 @@ def _gone(before: Folded, after: Folded) -> tuple[int, ...]:
 
 def _noted(
     folded: Folded,
+    *,
     so_far: tuple[Summary, ...],
     policy: Policy,
     room: Room,
-    gone: tuple[int, ...],
     fixed: Fixed | None,
+    shares: tuple[float, float],
+    gone: tuple[int, ...],
+    is_final: bool,
 ) -> Folded:
-    """The same messages after a note that says what was there: the summary so far, or the task, and what is gone.
+    """The same messages after a note that says what was there: what the user asked for, their rules, the summary so far, and what is
+    gone.
 
-    The note stands after the summaries so far, so that their handles lead to them, whatever it had to leave out.
+    The note stands after the summaries so far, so that their handles lead to them, whatever it had to leave out. One that is not
+    final holds the task also where that is still shown: it may be about to go.
     """
-    counter, left = room.counter, _beside_needed(folded, room)
+    counter, left, before = room.counter, _beside_needed(folded, room), ""
     if so_far:
         last, number = so_far[-1], so_far[-1].number
-        most = min(left, share_of(PREVIOUS_SHARE, room.tokens))
-        cut = f"{head(last.text, most * _CHARACTERS_PER_TOKEN)}\n[… {summary_handle(number)} …]"
-        before = last.text if counter.text(last.text) <= most else cut
-    elif gone and _shows_task(folded):
-        before = ""
-    else:
-        before = _task(folded, min(left, share_of(TASK_SHARE, room.tokens)) * _CHARACTERS_PER_TOKEN)
-    text = "\n".join(line for line in (before, _said(gone, policy)) if line)
+        most = min(left, share_of(shares[0], room.tokens))
+        is_small = counter.text(last.text) <= most
+        before = (
+            last.text
+            if is_small
+            else f"{head(last.own_text, most * _CHARACTERS_PER_TOKEN)}\n[… {summary_handle(number)} …]"
+        )
+    covered = max((*gone, so_far[-1].last - 1 if so_far else -1)) + 1
+    shown = _left(folded) if is_final else _left(folded, without=folded.task)
+    opening = missing_lines(before, _requests(folded, shown, covered, room))
+    said = "\n".join((before, opening, *(item.message.text for item in shown if item.message.role == "user")))
+    most = min(left, share_of(shares[1], room.tokens)) * _CHARACTERS_PER_TOKEN
+    rules = rules_section(folded.ledger.rules, most, shown=said)
+    text = "\n".join(line for line in (opening.rstrip("\n"), rules, before, _said(gone, policy)) if line)
     if not text:
         return folded
-    covered = max((*gone, so_far[-1].last - 1 if so_far else -1)) + 1
-    note = Summary(text, 0, covered, counter.text(text), "mechanical", "cumulative")
+    note = Summary(text, 0, covered, counter.text(text), "mechanical", "cumulative", requests=len(opening))
     return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, fixed))
 
 
@@ -109,19 +126,21 @@ def _beside_needed(folded: Folded, room: Room) -> int:
     return max(share_of(LEAST_BESIDE, room.tokens), room.tokens - must)
 
 
-def _task(folded: Folded, most: int) -> str:
-    """What the user asked first."""
-    if folded.task is None:
-        return ""
-    text, handle = folded.task.message.text, handle_of(folded.task.number)
-    short = head(text, most)
-    rest = "" if len(short) == len(text) else f" [… {handle} …]"
-    return f"Task {handle}: {short}{rest}"
+def _requests(folded: Folded, shown: Sequence[Item], covered: int, room: Room) -> tuple[str, ...]:
+    """What the user asked for, as far as it is not shown beside a note about the messages before the number `covered`."""
+    return request_lines(folded, shown, covered or folded.size, room.tokens, counter=room.counter)
 
 
-def _shows_task(folded: Folded) -> bool:
-    asked, shown = folded.task, folded.shown.turn_starts
-    return asked is not None and bool(shown) and folded.number(shown[0]) == asked.number
+def _is_said(folded: Folded, room: Room) -> bool:
+    """Is all that the user asked for shown, or in the summary before it?"""
+    lead, covered = folded.lead, folded.summaries[-1].last if folded.summaries else 0
+    before = "\n".join((lead.block, *(message.text for message in lead.messages)))
+    return not missing_lines(before, _requests(folded, folded.items.items, covered, room))
+
+
+def _left(folded: Folded, without: tuple[Asked, ...] = ()) -> tuple[Item, ...]:
+    numbers = {asked.number for asked in without}
+    return tuple(item for item in folded.items.items if item.seq not in numbers)
 
 
 def _said(gone: tuple[int, ...], policy: Policy) -> str:

@@ -13,31 +13,26 @@ from msgspec import structs
 
 from refold.core.assemble import lead_of, summary_handle
 from refold.core.budget import share_of
-from refold.core.fold import Folded
-from refold.core.frame import Frame, Now, effective_for, lowered_output
-from refold.core.plan import SummaryRequest
+from refold.core.fold import Asked, Folded
+from refold.core.frame import BEFORE_CALL, Frame, effective_for
+from refold.core.plan import SummaryRequest, request_room
 from refold.core.sight import seen_of, system_texts
-from refold.core.stages.shown import handle_of
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN, Digest, digest
-from refold.core.summary.line_markers import quoted_lines, visible
+from refold.core.summary.ledger import Ledger
+from refold.core.summary.line_markers import quoted_lines
 from refold.core.summary.pieces import head
-from refold.core.summary.sections import mechanical, sections, without_lists
+from refold.core.summary.sections import RULES_SHARE, mechanical, sections, without_lists
 from refold.core.summary.shorten import shorten
+from refold.core.user_requests import keep_ends, request_lines
 from refold.model.message import user
 from refold.model.summary import Summary, SummaryKind
 
-TASK_SHARE = 0.10
-"""Of the room for messages, for what the user asked first: of a longer task the beginning, the end and what is new in
-between stay, with its handle."""
 MAX_DIGEST = 16_000
 """Tokens: what was said beyond so much is found by recall sooner than by reading, and choosing stays quick in any window."""
-MAX_LISTED = 32_000
-"""Tokens: lists are measured as in a window of this size at most; nobody reads longer ones."""
 PINNED_SHARE = 0.8
 """Of the summary, for the task and the lists: something has to be left for what happened."""
 CARRIED_SHARE = 0.5
 """Of the summary, for what a model wrote before: the other half tells what happened since."""
-_BEFORE_CALL = Now("before_call")
 _SHRINKING = (1.0, 0.5, 0.2, 0.0)
 """How much of their room lists may take, tried in this order until the whole fits."""
 
@@ -49,7 +44,8 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     previous = request.previous[-1] if request.previous and not is_own else None
     known = previous is not None and previous.kind == "extractive"
     told = _told(previous, room, folded) if previous else ""
-    pins = _pins(request, folded, frame, int((room - counter.text(told)) * PINNED_SHARE))
+    asked = _requests(request, folded, frame)
+    pins = _pins(asked, request, folded, frame, int((room - counter.text(told)) * PINNED_SHARE))
     pins = "\n".join(part for part in (pins, told) if part)
     start = max(previous.last if previous and known else request.first, request.since)
     found = digest(
@@ -65,13 +61,14 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
         ),
         turn_from=request.turn_from,
         usual=min(
-            MAX_DIGEST, share_of(frame.policy.summary_share.fraction, effective_for(frame, _BEFORE_CALL))
+            MAX_DIGEST, share_of(frame.policy.summary_share.fraction, effective_for(frame, BEFORE_CALL))
         ),
     )
     text = "\n".join(part for part in (pins, found.text) if part)
     first = request.first if is_own else 0
     made = _summary(text, first, request, folded, frame, found.reserve)
-    return structs.replace(made, carried=_carried(previous) if previous else "")
+    opening = sum(len(line) + 1 for line in asked)
+    return structs.replace(made, carried=_carried(previous) if previous else "", requests=opening)
 
 
 def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[int]:
@@ -85,7 +82,7 @@ def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[
 
 def _carried(previous: Summary) -> str:
     """What a model wrote last: it was paid for, and says what no digest can."""
-    return previous.text if previous.kind == "model" else previous.carried
+    return previous.own_text if previous.kind == "model" else previous.carried
 
 
 def _told(previous: Summary, room: int, folded: Folded) -> str:
@@ -101,30 +98,38 @@ def _told(previous: Summary, room: int, folded: Folded) -> str:
 
 
 def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
-    """Who said how much, which files, which rules, and the text of the summary before, within the request's room.
+    """What the user asked for, who said how much, which files, which rules, and the text of the summary before, within the request's
+    room.
 
-    Where there is no room for all of it, the lists go first and the previous summary last, cut at the end of a line.
+    Where there is no room for all of it, the lists of files go first, then the previous summary, cut at the end of a line, then the
+    rules. The task and the open question stay in any case.
     """
     counter, is_own = folded.shown.counter, frame.policy.scope == "own"
-    room = request.max_tokens - _framing(folded, frame)
+    opening = "".join(f"{line}\n" for line in _requests(request, folded, frame))
+    room = max(0, request.max_tokens - _framing(folded, frame) - counter.text(opening))
     fitting = (text for text in _mechanical(request, folded, room) if counter.text(text) <= room)
     first = request.first if is_own else 0
-    return _summary(next(fitting, ""), first, request, folded, frame, kind="mechanical")
+    text = f"{opening}{next(fitting, '')}"
+    made = _summary(text, first, request, folded, frame, kind="mechanical")
+    return structs.replace(made, requests=len(opening))
 
 
 def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:
     """Ever shorter texts."""
     messages = folded.originals(request.first, request.last)
-    before = request.previous[-1].text if request.previous else ""
+    before = request.previous[-1].own_text if request.previous else ""
     number = request.previous[-1].number if request.previous else 0
-    for share in _SHRINKING:
+    for share in _SHRINKING[:-1]:
         lists = int(room * share) * CHARACTERS_PER_TOKEN
         yield mechanical(messages, folded.ledger, previous=before, room=lists)
-    left = room * CHARACTERS_PER_TOKEN
+    left, lists = room * CHARACTERS_PER_TOKEN, int(room * RULES_SHARE) * CHARACTERS_PER_TOKEN
+    rules = Ledger(rules=folded.ledger.rules)
+    yield mechanical(messages, rules, previous=before, room=2 * lists)
     mark = f"\n[… {summary_handle(number)} …]"
     while before and left > len(mark):
         left = left * 3 // 4
-        yield f"{head(before, left - len(mark))}{mark}"
+        yield mechanical(messages, rules, previous=f"{head(before, left - len(mark))}{mark}", room=2 * lists)
+    yield mechanical(messages, rules, room=2 * lists)
     yield mechanical(messages, folded.ledger, room=0)
 
 
@@ -148,29 +153,31 @@ def _framing(folded: Folded, frame: Frame) -> int:
     return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, frame.fixed).tokens + 1
 
 
-def _pins(request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> str:
-    """The task and what the ledger holds, as far as it is not shown anyway, in at most `most` tokens.
+def _pins(asked: tuple[str, ...], request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> str:
+    """What the user asked for and what the ledger holds, as far as it is not shown anyway, in at most `most` tokens.
 
-    Shares are of characters, and some texts take far more tokens for them than others: then all of it gets less room.
+    Shares are of characters, and some texts take far more tokens for them than others: then the lists get less room.
     """
-    room = max(0, frame.budget.window - lowered_output(frame, _BEFORE_CALL) - frame.cost.total.tokens)
-    room = min(room, 2 * request.max_tokens, MAX_LISTED)
+    room = request_room(frame, request.max_tokens)
     said = [item.message.text for item in request.kept if item.message.role == "user"]
     for share in _SHRINKING:
         limit = int(room * share)
-        task = _task(request, folded, int(limit * TASK_SHARE), frame.budget.window)
-        more = sections(folded.ledger, limit * CHARACTERS_PER_TOKEN, shown="\n".join((task, *said)))
-        text = "\n".join(part for part in (task, more) if part)
+        more = sections(folded.ledger, limit * CHARACTERS_PER_TOKEN, shown="\n".join((*asked, *said)))
+        text = "\n".join(part for part in (*asked, more) if part)
         if folded.shown.counter.text(text) <= most:
             return text
-    return ""
+    return "\n".join(asked)
 
 
-def _task(request: SummaryRequest, folded: Folded, limit: int, window: int) -> str:
-    """What the user asked first, unless it is shown whole."""
-    asked = folded.task
-    if asked is None or any(item.seq == asked.number for item in request.kept):
-        return ""
-    said, number = user(quoted_lines(visible(asked.message.text))), asked.number
-    short = shorten(folded.facts, said, number, limit=limit, window=window, counter=folded.shown.counter)
-    return f"Task {handle_of(number)}: {short.text}" if short.text else ""
+def _requests(request: SummaryRequest, folded: Folded, frame: Frame) -> tuple[str, ...]:
+    """The task and the open question, unless they are shown. Of longer ones what is new between beginning and end stays too."""
+    counter, window = folded.shown.counter, frame.budget.window
+
+    def short(asked: Asked, text: str, limit: int) -> str:
+        if len(asked.message.parts) > 1:
+            return keep_ends(asked.number, text, limit, counter)
+        said = shorten(folded.facts, user(text), asked.number, limit=limit, window=window, counter=counter)
+        return said.text
+
+    room = request_room(frame, request.max_tokens)
+    return request_lines(folded, request.kept, request.last, room, counter=counter, shorten=short)

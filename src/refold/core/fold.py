@@ -7,6 +7,7 @@ the prefix of the bytes that leave next.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, count
@@ -19,6 +20,7 @@ from refold.core.stages.shown import Item, Shown
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
 from refold.core.summary.long_texts import MAX_LEDGER, with_ends
+from refold.core.summary.typed_text import is_typed
 from refold.core.system_messages import joined, legal_order
 from refold.core.thoughts import has_thoughts, thoughtless
 from refold.core.turns import starts_turn
@@ -27,12 +29,19 @@ from refold.model.compaction import compaction_span, holds_compaction, opening_s
 from refold.model.message import Message
 from refold.model.summary import Summary
 
+MAX_ASKED = 8
+"""Messages of the user's before the first reply that are kept as the task."""
+
 
 class Asked(Struct, frozen=True):
-    """What the user said first, and the number of it."""
+    """A message in which the user asks for something, and its number."""
 
     number: int
     message: Message
+    replies: int = -1
+    """How many replies came before it; -1 where that is not known."""
+    is_typed: bool = True
+    """Did a user type anything of it?"""
 
 
 class Folded(Struct, frozen=True, dict=True):
@@ -64,7 +73,12 @@ class Folded(Struct, frozen=True, dict=True):
     """How many originals come before those in `branch`: a store has them, and summaries stand for them here."""
     told: int = 0
     """What they take, in tokens."""
-    task: Asked | None = None
+    task: tuple[Asked, ...] = ()
+    """What the user asked for first: the messages before the first reply, as far as a user typed them."""
+    asked: Asked | None = None
+    """The user's newest message before those in `branch`; None where nothing of it may be noted."""
+    held: frozenset[int] = frozenset()
+    """Numbers of the originals in `branch` of which nothing is noted."""
     made: dict[int, Message] = field(default_factory=dict)
     """Compactions of another provider or model that are shown in words instead, by their numbers: the messages as they were made."""
 
@@ -81,13 +95,37 @@ class Folded(Struct, frozen=True, dict=True):
             facts=index_message(self.facts, message, number, later=later),
             ledger=merge(self.ledger, entries(with_ends(message, MAX_LEDGER), is_task=not self.replies)),
             replies=self.replies + (message.role == "assistant"),
-            task=self.task or (Asked(number, message) if starts_turn(message) else None),
+            task=self._task_with(number, message) if starts_turn(message) else self.task,
         )
+
+    def _task_with(self, number: int, message: Message) -> tuple[Asked, ...]:
+        """The task with one more message of the user's: with those before the first reply, and with the first that a user typed in place
+        of one that a program wrote.
+        """
+        known = self.task
+        is_open = not known or (known[0].replies == self.replies and len(known) < MAX_ASKED)
+        if not is_open and known[0].is_typed:
+            return known
+        new = Asked(number, message, self.replies, is_typed(message))
+        if not known or (new.is_typed and not known[0].is_typed):
+            return (new,)
+        return (*known, new) if new.is_typed else known
+
+    def question_before(self, last: int) -> Asked | None:
+        """The user's newest message before the number `last`; None where nothing of it may be noted."""
+        starts = self.branch.turn_starts
+        for at in reversed(starts[: bisect_left(starts, last - self.origin)]):
+            number, message = self.origin + at, self.branch[at].message
+            if number in self.held:
+                return None
+            if is_typed(message):
+                return Asked(number, message)
+        return self.asked
 
     def hold(self, message: Message) -> Folded:
         """One more original of which nothing is noted, not even that it was the first: it is nobody else's business."""
-        replies = self.replies + (message.role == "assistant")
-        return structs.replace(self, branch=self.branch.append(message), replies=replies)
+        replies, held = self.replies + (message.role == "assistant"), self.held | {self.size}
+        return structs.replace(self, branch=self.branch.append(message), replies=replies, held=held)
 
     def display(self, message: Message) -> Folded:
         """Show one more message, which stands for the next original."""
@@ -267,6 +305,8 @@ class Folded(Struct, frozen=True, dict=True):
             ledger=self.ledger,
             replies=self.replies,
             task=self.task,
+            asked=self.asked,
+            held=self.held,
             past=self.past,
             numbered=self.numbered,
             declined=self.size,

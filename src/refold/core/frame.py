@@ -62,6 +62,10 @@ class Now(Struct, frozen=True):
     """The messages before this number are to leave, whatever the policy says."""
 
 
+BEFORE_CALL = Now("before_call")
+"""A call about which nothing special is known."""
+
+
 def size_of(folded: Folded, frame: Frame) -> int:
     """What instructions, summaries and messages take, as we count."""
     return frame.cost.total.tokens + folded.tokens + frame.bridge * _bridges(folded)

@@ -17,11 +17,13 @@ from refold.core.budget import exact, limit_of, share_of, tokens_of
 from refold.core.emergency import reduce, squeeze_in
 from refold.core.fold import Folded
 from refold.core.frame import (
+    BEFORE_CALL,
     Frame,
     Now,
     effective_for,
     fits,
     limit_for,
+    lowered_output,
     output_for,
     room_for,
     size_of,
@@ -33,9 +35,11 @@ from refold.core.reasons import reason_to_act, reason_to_reduce
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.shown import Edit, Item, Room
 from refold.core.summary.checks import check_summary
+from refold.core.summary.redact import redact
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
 from refold.core.triggers import message_limit
 from refold.core.unread import LEAST_BESIDE, QUESTION_SHARE, fit_unread
+from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
 from refold.model.compaction import compaction_span
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
@@ -164,6 +168,10 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     frame, now, shown = planned.frame, planned.now, planned.next
     earlier = () if summary.scope == "cumulative" else shown.summaries
     kept = _kept(shown, summary.last, effective_for(frame, now))
+    lines = requests_for(shown, kept, summary.last, frame, planned.request)
+    if summary.kind == "model":
+        lines = tuple(map(redact, lines))
+    summary = with_requests(summary, lines, shown.shown.counter)
     summaries = (*earlier, summary)
     view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)
     lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed)
@@ -178,6 +186,20 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
             planned, decision=decision, reason=reason, sent=settled, next=settled, request=None
         )
     return _fitting(structs.replace(planned, decision="summarise", sent=folded, next=folded, request=None))
+
+
+def requests_for(
+    folded: Folded, kept: tuple[Item, ...], last: int, frame: Frame, request: SummaryRequest | None
+) -> tuple[str, ...]:
+    """What of the user's task and open question a summary has to hold word for word."""
+    room = request_room(frame, request.max_tokens if request else MAX_ROOM)
+    return request_lines(folded, kept, last, room, counter=folded.shown.counter)
+
+
+def request_room(frame: Frame, max_tokens: int) -> int:
+    """The room for messages, as shares of a summary are measured by it: twice the summary at most."""
+    room = frame.budget.window - lowered_output(frame, BEFORE_CALL) - frame.cost.total.tokens
+    return max(0, min(room, 2 * max_tokens, MAX_ROOM))
 
 
 def give_up(planned: Plan) -> Plan:

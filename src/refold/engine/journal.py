@@ -247,7 +247,7 @@ class Journal:
 
     def _title(self, memory: Memory) -> str:
         """What the conversation is called, if its first question is new; a sensitive one is not taken for the task."""
-        asked = memory.folded.task
+        asked = next(iter(memory.folded.task), None)
         return title_of(asked.message) if asked and asked.number >= self.seen.next_seq else ""
 
     def _messages(self, memory: Memory, key: str) -> Iterable[Stored]:

@@ -413,7 +413,8 @@ class Memory:
             return done, None
         self._prepared, self.flag, self.in_vain = None, "", 0
         self.calibration = forget_sums(self.calibration)
-        return done, next(one for one in done.next.past[::-1] if one.text == summary.text)
+        number = planned.next.numbered + len(planned.next.past)
+        return done, next(one for one in done.next.past[::-1] if one.number == number)
 
     def _ready(self, planned: Plan) -> Summary | None:
         """The summary that was written ahead, if with it nothing more has to go."""

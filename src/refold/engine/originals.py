@@ -24,4 +24,5 @@ async def with_originals(journal: Journal, memory: Memory, folded: Folded) -> Fo
     empty = View(view.dialect, view.counter, view.key, view.continues)
     messages = (*(one.message for one in earlier), *folded.branch.messages())
     branch = await run_text_work(sum(one.characters for one in messages), empty.extend, messages)
-    return structs.replace(folded, branch=branch, origin=0, told=0)
+    held = folded.held | {one.number for one in earlier if one.is_secret}
+    return structs.replace(folded, branch=branch, origin=0, told=0, held=held)

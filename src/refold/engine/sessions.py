@@ -14,12 +14,14 @@ from msgspec import Struct, structs
 from refold.core.assemble import NO_LEAD, lead_of
 from refold.core.budget import tokens_of
 from refold.core.fold import Folded
+from refold.core.plan import request_room
 from refold.core.stages.shown import Item
 from refold.core.summary.facts import Facts
 from refold.core.summary.ledger import EMPTY
+from refold.core.user_requests import request_lines, with_requests
 from refold.core.view import View
 from refold.engine import snapshot
-from refold.engine.closing import Closed, attach, closed_session, digest_of, room_of
+from refold.engine.closing import SUMMARY_TOKENS, Closed, attach, closed_session, digest_of, room_of
 from refold.engine.journal import Journal, encoder
 from refold.engine.memory import Memory
 from refold.engine.notes import write_notes
@@ -67,7 +69,8 @@ async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
     if carries == "full":
         folded = _carried_over(closed.shown, memory.folded)
     else:
-        led = _led(memory, (await _summary_of(journal, memory, closed)).summary)
+        written = await _summary_of(journal, memory, closed)
+        led = _led(memory, written.summary, closed.shown)
         folded = led.show(_compaction_in(closed.shown))
     opened = await _open(journal, memory, folded, RESUMED, kind="resume", carries=carries, target=target.id)
     return Resumed(opened.session, carries, opened.closed)
@@ -188,7 +191,9 @@ def _cleared(folded: Folded) -> Folded:
         ledger=EMPTY,
         origin=folded.size,
         told=folded.whole,
-        task=None,
+        task=(),
+        asked=None,
+        held=frozenset(),
     )
 
 
@@ -204,13 +209,18 @@ def _carried_over(earlier: Folded, now: Folded) -> Folded:
         facts=earlier.facts,
         ledger=earlier.ledger,
         task=earlier.task,
+        asked=earlier.question_before(earlier.size),
     )
 
 
-def _led(memory: Memory, summary: Summary) -> Folded:
-    """Nothing but a summary, at the place where the branch is now."""
-    cleared, frame = _cleared(memory.folded), memory.frame
+def _led(memory: Memory, summary: Summary, earlier: Folded) -> Folded:
+    """Nothing but a summary of what an earlier session showed, at the place where the branch is now."""
+    frame = memory.frame
+    cleared = structs.replace(_cleared(memory.folded), ledger=earlier.ledger, task=earlier.task)
     view, older = cleared.shown, tokens_of(frame.policy.ancestors, frame.budget)
+    room = request_room(frame, SUMMARY_TOKENS)
+    lines = request_lines(earlier, (), earlier.size, room, counter=view.counter)
+    summary = with_requests(summary, lines, view.counter)
     whole = structs.replace(summary, reserve=(), scope="cumulative", last=cleared.size)
     lead = lead_of((whole,), frame.policy, view.dialect, view.counter, older, frame.fixed)
     return cleared.lead_by((whole,), lead)
@@ -226,7 +236,7 @@ async def _summary_of(journal: Journal, memory: Memory, closed: Closed) -> Writt
     """The summary of a closed session, written now where it has none, or none that this window has room for."""
     session = closed.session
     found = await journal.store.written(journal.seen.owner, [session.summary] if session.summary else [])
-    if found and _led(memory, found[0].summary).tokens <= room_of(memory):
+    if found and _led(memory, found[0].summary, closed.shown).tokens <= room_of(memory):
         return found[0]
     last, text_size = closed.request.last, closed.shown.branch.characters
     written = await run_text_act(text_size, digest_of, journal, memory, closed.shown, session, last)

@@ -17,6 +17,7 @@ from refold.core.fold import Asked, Folded
 from refold.core.summary.carry import Carried, carry, restore
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import Ledger
+from refold.core.summary.typed_text import is_typed
 from refold.core.view import View
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message, Role, Text
@@ -63,6 +64,11 @@ class _State(Struct, frozen=True):
     ledger: Ledger
     carried: tuple[Carried, ...]
     task: tuple[int, bytes] | None
+    more: tuple[tuple[int, bytes], ...] = ()
+    """The messages of the task after its first."""
+    task_replies: int = -1
+    """How many replies came before the task; -1 where that is not known."""
+    asked: tuple[int, bytes] | None = None
 
 
 def write(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
@@ -71,7 +77,7 @@ def write(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
     """
     origin = max(folded.origin, folded.summaries[-1].last if folded.summaries else 0)
     carried, summaries = _carried(folded, origin)
-    asked = folded.task
+    task, asked = [(one.number, encode(one.message)) for one in folded.task], folded.question_before(origin)
     state = _State(
         version=VERSION,
         size=folded.size,
@@ -89,7 +95,10 @@ def write(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
         pinned=tuple(folded.pinned),
         ledger=folded.ledger,
         carried=carried,
-        task=(asked.number, encode(asked.message)) if asked else None,
+        task=task[0] if task else None,
+        more=tuple(task[1:]),
+        task_replies=folded.task[0].replies if task else -1,
+        asked=(asked.number, encode(asked.message)) if asked else None,
     )
     return msgspec.msgpack.encode(state)
 
@@ -128,9 +137,17 @@ def read(
         replies=state.replies,
         origin=state.origin,
         told=state.told,
-        task=Asked(state.task[0], decode(state.task[1])) if state.task else None,
+        task=tuple(_task(state, decode)),
+        asked=Asked(state.asked[0], decode(state.asked[1])) if state.asked else None,
+        held=frozenset(one.number for one in known if one.is_secret),
     )
     return grown(folded, held[len(known) :])
+
+
+def _task(state: _State, decode: Decode) -> Iterator[Asked]:
+    for number, body in (*([state.task] if state.task else []), *state.more):
+        message = decode(body)
+        yield Asked(number, message, state.task_replies, is_typed(message))
 
 
 def _shown(state: _State, known: Sequence[Original], decode: Decode) -> Iterator[Message]:

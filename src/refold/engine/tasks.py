@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from refold.core.assemble import NO_LEAD, assemble
 from refold.core.fold import Folded
 from refold.core.frame import Frame
-from refold.core.plan import SummaryRequest
+from refold.core.plan import SummaryRequest, requests_for
 from refold.core.stages.shown import handle_of
 from refold.core.summary.ledger import Ledger
 from refold.core.summary.line_markers import visible_message
@@ -79,15 +79,17 @@ def task_of(
     )
     window = _window(folded, frame, start, tuple(told.values())) if sent and not long else None
     window = window if window and _may_be_read(window, secrecy, known, start, request.last) else None
+    lines, counter = requests_for(folded, request.kept, request.last, frame, request), folded.shown.counter
     return SummaryTask(
         passages=_passages(told, bound, secrecy.numbers, known),
         first=request.first,
         last=request.last,
-        max_tokens=request.max_tokens,
+        max_tokens=max(1, request.max_tokens - counter.text("\n".join(lines))),
         scope=policy.scope,
         previous=redact(previous.text, known=known) if previous and policy.scope == "cumulative" else "",
         turn_from=request.turn_from,
         ledger=_cleaned(folded.ledger, known),
+        word_for_word=tuple(redact(line, known=known) for line in lines),
         focus=redact(focus, known=known),
         sent=window.sent if window else (),
         system=window.system if window else (),

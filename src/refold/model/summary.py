@@ -48,3 +48,10 @@ class Summary(Struct, frozen=True):
     """What had to be mended before it could be used."""
     digested: int = 0
     """Texts that were too long for a summariser, which was given plain digests of them."""
+    requests: int = 0
+    """Characters at the beginning of the text that are the user's own words, put there by machine."""
+
+    @property
+    def own_text(self) -> str:
+        """The text without the user's words before it."""
+        return self.text[self.requests :]

@@ -30,6 +30,9 @@ class SummaryTask(Struct, frozen=True):
     """Where a turn is split: the number of the message that began it. It is told apart from the history."""
     ledger: Ledger = EMPTY
     """What must not get lost, whatever a model makes of it."""
+    word_for_word: tuple[str, ...] = ()
+    """What the user asked for, as lines that the summary begins with where it does not hold their words: the task, and the question of
+    a turn that goes on after it. `max_tokens` does not count them."""
     focus: str = ""
     """What the user wants most of the room for."""
     sent: tuple[Message, ...] = ()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from refold.core.summary.headings import headings_once
 from refold.core.summary.must_keep import typed_by_user, with_facts
 from refold.core.summary.recipe import Recipe
+from refold.core.user_requests import missing_lines
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryCache, SummaryTask
@@ -74,17 +75,20 @@ def _with_facts(answer: Answer, reader: Reader) -> Answer:
 
 def _summary(answer: Answer, reader: Reader, recipe: Recipe, usage: Usage) -> Summary:
     task, writer, full = reader.task, reader.desk.writer, _with_facts(answer, reader)
+    opening = missing_lines(full.text, task.word_for_word)
+    text = f"{opening}{full.text}"
     return Summary(
-        full.text,
+        text,
         task.first,
         task.last,
-        writer.count(full.text),
+        writer.count(text),
         "model",
         task.scope,
         recipe=key_of(recipe, writer.upstream.model, task),
         usage=usage,
         model=writer.upstream.model,
         checks=full.mended,
+        requests=len(opening),
     )
 
 

@@ -13,6 +13,7 @@ from refold.core.summary.chunks import Count
 from refold.core.summary.must_keep import typed_by_user
 from refold.core.summary.prompts import said_by, transcript
 from refold.core.summary.redact import redact
+from refold.core.user_requests import missing_lines
 from refold.model.summary import Summary
 from refold.ports.summariser import SummaryTask
 
@@ -26,7 +27,17 @@ def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
         _log.warning("a summary was not used: %s", found.fault)
         return None
     said = redact(found.text)
-    return Summary(said, task.first, task.last, count(said), "model", task.scope, checks=found.mended)
+    opening = missing_lines(said, task.word_for_word)
+    return Summary(
+        f"{opening}{said}",
+        task.first,
+        task.last,
+        count(f"{opening}{said}"),
+        "model",
+        task.scope,
+        checks=found.mended,
+        requests=len(opening),
+    )
 
 
 def _source(task: SummaryTask, count: Count) -> Source:

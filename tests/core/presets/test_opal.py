@@ -174,7 +174,8 @@ class TestWithoutAModel:
 
         _, summary = written(self.after(2, first_only))
         assert summary.kind == "mechanical"
-        assert re.match(r"\[Compacted messages: \d+ user, \d+ assistant, \d+ tool\]", summary.text)
+        assert re.match(r"\[Compacted messages: \d+ user, \d+ assistant, \d+ tool\]", summary.own_text)
+        assert summary.text.startswith("Task #m0: question 0 ")
         assert "What the model wrote." in summary.text
         assert "src/f0.py" in summary.text
 

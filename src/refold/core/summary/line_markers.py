@@ -64,7 +64,7 @@ _SECTIONS = (
 _HANDLES = (
     r"#[ms][0-9]{1,9}(?![0-9a-z_])"  # #m2, #s0
     rf"|#{{0,6}} ?[ms][0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?(?:{_ROLE})\b"  # m2 user:
-    r"|task ?# ?[ms][0-9]"
+    r"|(?:task|question) ?# ?[ms][0-9]"
     r"|\[[^\]#]{0,80}# ?[ms][0-9]"  # [User #m2], [… #m3 …], [withheld: #m3]
     r"|\[ ?cut:"
 )
@@ -95,7 +95,7 @@ _MARKERS: dict[Place, re.Pattern[str]] = {
     "recalled": _markers(_HANDLES),
 }
 """What no line of somebody else's may begin with."""
-_FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnUHASDTMRCN")
+_FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnqUHASDTMRCNQ")
 """What a line begins with that may be one of them, as far as it is plain ASCII."""
 _OWN = re.compile(r"#[ms][0-9]{1,9}")
 

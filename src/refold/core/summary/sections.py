@@ -48,6 +48,11 @@ def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
     return "\n".join(part for part in parts if part)
 
 
+def rules_section(rules: Sequence[str], room: int, *, shown: str = "") -> str:
+    """The user's rules alone, in at most `room` characters."""
+    return _section(RULES, rules, room, shown)
+
+
 def mechanical(
     messages: Iterable[Message], ledger: Ledger, *, previous: str = "", room: int | None = None
 ) -> str:

@@ -21,6 +21,7 @@ The time is linear in the text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
@@ -46,6 +47,12 @@ _FENCE = re.compile(r" {0,3}(```|~~~)")
 _TAG = re.compile(
     r"[ \t]{0,200}+<(!--|!doctype|!\[cdata|\?xml|[a-z][\w.:-]{0,40}+)(?![@\w])[^<>]{0,400}+>?", re.IGNORECASE
 )
+_PROGRAM_TAG = re.compile(
+    r"^[ \t]{0,20}+<((?=[a-z][a-z0-9.:]{0,40}+[-_])[\w.:-]{1,60}+|env|environment|context)(?:\s[^<>]{0,400}+)?>",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A tag as programs name the blocks that they add to what a user types: `<system-reminder>`, `<environment_context>`. HTML has no such
+names."""
 _CLOSING_TAG = re.compile(r"</([a-z][\w.:-]{0,40}+)[ \t]*+>", re.IGNORECASE)
 _RULER = re.compile(r"\s{0,200}+(?:-{3,}+|={3,}+|\*{3,}+|_{3,}+|\+{3,}+|\.{4,}+|[–—]{2,}+)\s{0,200}+")
 _BRACKET = re.compile(
@@ -194,6 +201,51 @@ def typed(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
         stretches += reader.typed()
         is_announced = reader.is_announced
     return tuple(stretches)
+
+
+def is_typed(message: Message) -> bool:
+    """Does a message say anything outside of the blocks that programs add?"""
+    return bool(request_text(message))
+
+
+def request_text(message: Message, mark: str = "") -> str:
+    """What a message asks for, word for word: its text without the blocks that programs add to what a user types.
+
+    More than `typed` is kept: what a user pastes belongs to what they ask for. `mark` stands where a block was between other text.
+    """
+    texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
+    spans = [list(_program_blocks(text)) for text in texts]
+    if not any(spans):
+        whole = visible(message.text)
+        return whole if whole.strip() else ""
+    outside: list[str] = []
+    for text, blocks in zip(texts, spans, strict=True):
+        at = 0
+        for start, stop in (*blocks, (len(text), len(text))):
+            if said := text[at:start].strip():
+                outside.append(said)
+            if start < stop and outside and outside[-1] != mark:
+                outside.append(mark)
+            at = stop
+    while outside and outside[-1] == mark:
+        outside.pop()
+    return "\n".join(filter(None, outside))
+
+
+def _program_blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Where blocks between tags of programs begin and end: each at the first closing tag of its name."""
+    if "</" not in text:
+        return
+    closed: dict[str, list[int]] = {}
+    for found in _CLOSING_TAG.finditer(text):
+        closed.setdefault(found[1].lower(), []).append(found.end())
+    at = 0
+    for found in _PROGRAM_TAG.finditer(text):
+        stops = closed.get(found[1].lower(), [])
+        place = bisect_right(stops, found.end())
+        if found.start() >= at and place < len(stops):
+            at = stops[place]
+            yield found.start(), at
 
 
 def _instructions(texts: Sequence[str]) -> tuple[str, ...]:
