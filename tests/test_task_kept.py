@@ -265,3 +265,23 @@ async def several(talk: Any, turns: int) -> None:
         assert TASK in sent
         assert RULE in sent
         await talk.add({"role": "assistant", "content": prose(number + 100, 60)})
+
+
+async def test_whoever_writes_after_a_mechanical_summary_is_shown_what_that_only_counted(tmp_path):
+    talk = Talk("opal", f"sqlite:///{tmp_path / 'talks.db'}")
+    await talk.open(6_000)
+    talk.author.mood = "fails"
+    await talk.turn(f"{TASK} {RULE}", 1, 90)
+    marks: list[str] = []
+    while not any(one.summary and one.summary.kind == "mechanical" for one in talk.talk.receipts):
+        marks.append(f"buoy{len(marks)}.")
+        await talk.turn(f"Look for {marks[-1]}", 2, 90)
+    await talk.open(6_000)
+    talk.author.mood = "poor"
+    failed = len(talk.author.shown)
+    while len(talk.author.shown) == failed:
+        await talk.turn("Go on.", 2, 90)
+    shown = talk.author.shown[-1]
+    await talk.close()
+    assert [mark for mark in marks if mark not in shown] == []
+    assert TASK in shown

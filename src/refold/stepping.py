@@ -337,10 +337,13 @@ class Stepping(Conversation):
         return sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
     async def _with_originals(self, source: Source) -> Source:
-        """Where a summary is made from everything ever said, all of it has to be there."""
-        if source.frame.policy.source != "all":
-            return source
-        folded = await with_originals(self._journal, self._talk.memory, source.folded)
+        """All messages that a summary is made from: everything ever said, or what the summaries so far do not tell."""
+        folded, first = source.folded, source.folded.origin
+        if source.frame.policy.source == "all":
+            first = 0
+        elif folded.summaries and folded.summaries[-1].last == folded.origin:
+            first = folded.summaries[-1].told_until
+        folded = await with_originals(self._journal, self._talk.memory, folded, first)
         return structs.replace(source, folded=folded)
 
 

@@ -116,7 +116,10 @@ def _noted(
     text = "\n".join(line for line in (opening.rstrip("\n"), rules, before, _said(gone, policy)) if line)
     if not text:
         return folded
-    note = Summary(text, 0, covered, counter.text(text), "mechanical", "cumulative", requests=len(opening))
+    told = so_far[-1].told_until if so_far else 0
+    note = Summary(
+        text, 0, covered, counter.text(text), "mechanical", "cumulative", requests=len(opening), told=told
+    )
     return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, fixed))
 
 

@@ -111,7 +111,8 @@ def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) ->
     first = request.first if is_own else 0
     text = f"{opening}{next(fitting, '')}"
     made = _summary(text, first, request, folded, frame, kind="mechanical")
-    return structs.replace(made, requests=len(opening))
+    told = request.previous[-1].told_until if request.previous else 0
+    return structs.replace(made, requests=len(opening), told=told)
 
 
 def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:

@@ -71,7 +71,7 @@ def task_of(
     """
     secrecy, policy = secrecy or Secrecy(), frame.policy
     known, previous = secrecy.known(folded), request.previous[-1] if request.previous else None
-    start = previous.last if previous and policy.source != "all" else 0
+    start = previous.told_until if previous and policy.source != "all" else 0
     told = _told_of(folded, request, start)
     bound = source_bound(told.values())
     long = sum(

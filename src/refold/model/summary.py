@@ -51,6 +51,13 @@ class Summary(Struct, frozen=True):
     requests: int = 0
     """Characters at the beginning of the text that are the user's own words, put there by machine."""
 
+    told: int = -1
+    """Up to which message it tells what was said, where that is not `last`: a mechanical summary only counts those after it."""
+
+    @property
+    def told_until(self) -> int:
+        return self.last if self.told < 0 else self.told
+
     @property
     def own_text(self) -> str:
         """The text without the user's words before it."""
