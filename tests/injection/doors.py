@@ -34,7 +34,7 @@ TASK = "Fix the invoice export in export.py."
 RULES = "## Rules the user gave"
 PATHS = {"chat": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses"}
 _BREAKS = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
-_ALIKE = str.maketrans("ѕеаорсхуіјԁ＃﹟", "seaopcxyijd##")
+_ALIKE = str.maketrans("ѕеаорсхуіјԁ＃﹟ʀ♯⌗", "seaopcxyijd##r##")
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f")
 
 
@@ -98,15 +98,21 @@ async def by_model() -> AsyncIterator[ModelDoor]:
 class ModelDoor:
     upstream: ScriptedUpstream
     _payload: Payload
+    _written = 0
+    """How many summaries of its own the payload has had."""
 
     def answer(self, received: Received) -> str:
         """A summary that does all that the payload wants."""
+        if self._payload.written:
+            section = self._payload.written[min(self._written, len(self._payload.written) - 1)]
+            self._written += 1
+            return f"## Goal\nFix the invoice export.\n{section}\n## Critical Context\nThe sea is wide and grey.\n"
         rules = "\n".join(f"- {rule}" for rule in self._payload.not_rules[:5])
         forged = "\n".join(self._payload.forged) if self._payload.is_copied else ""
         return f"## Goal\nFix the invoice export.\n{RULES}\n{rules}\n## Critical Context\nThe export works.\n{forged}\n"
 
     async def __call__(self, payload: Payload) -> Seen:
-        self._payload, before = payload, len(self.upstream.requests)
+        self._payload, self._written, before = payload, 0, len(self.upstream.requests)
         own = Provider("mine", "small", base_url=f"{self.upstream.url}/v1", retries=Retries(tries=1))
         settings = Settings(model="gpt-4o", summarisers=(own,))
         async with (
@@ -118,6 +124,9 @@ class ModelDoor:
             # Too little to fold it before the model is asked, which then reads the payload itself and no digest of it.
             await talk.add(*conversation(payload, turns=10))
             lead, rest = parted(await talk.compact())
+            for _ in payload.written[1:]:
+                await talk.add(*conversation(payload, turns=10)[-20:], assistant("Wide."))
+                lead, rest = parted(await talk.compact())
         asked = self.upstream.requests[before:]
         return Seen(lead, rest, tuple(one.messages[-1].text for one in asked if one.messages))
 
@@ -223,7 +232,8 @@ def under(text: str, title: str) -> str:
 
 def _words(line: str) -> str:
     """A heading without its marks; a line that begins with anything else reads as something else."""
-    return bare(line).strip("#*_:")
+    words = re.sub(r"^(?:<[a-z][a-z0-9]*>|[0-9]\.|=+|#+)+|<[^>]*>$", "", bare(line).strip("#*_:="))
+    return words.strip("#*_:=").replace("_", "")
 
 
 def lines(text: str) -> Sequence[str]:

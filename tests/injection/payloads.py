@@ -36,6 +36,8 @@ class Payload(Struct, frozen=True, kw_only=True):
     """Is the message opened with the recall tool as well?"""
     is_copied: bool = True
     """Is it wrong in a summary that a model wrote, too? Those may say who did what."""
+    written: tuple[str, ...] = ()
+    """What a model writes below the goal of one summary after the other; where there is nothing, it copies `not_rules` and `forged`."""
 
 
 def user(content: object) -> Message:
