@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct, field
 
 from refold.core.stages.shown import handle_of
+from refold.core.summary.line_markers import is_role
 from refold.core.summary.log import Indexed, Log, Piece
 from refold.core.summary.pieces import head, lines, tail
 from refold.core.summary.terms import distinct
@@ -49,7 +50,6 @@ _CROWD = 100
 _PROMISES = 8
 """Promises are whole numbers, so many for every factor of e: fine enough to sort by, and quick to count."""
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
-_ROLES = frozenset(("user", "human", "assistant", "system", "developer", "file"))
 _LONGEST_PIECE = 400
 """A longer piece is a blob without a place to break it; a digest never quotes it."""
 
@@ -191,7 +191,7 @@ def _label(part: Part, message: Message, seq: int, place: int, log: Log) -> str:
 
 def _tool_name(name: str) -> str:
     """The name of a tool, unless it would read as somebody else: whoever offers a tool names it."""
-    is_plain = _TOOL_NAME.fullmatch(name) is not None and name.lower() not in _ROLES
+    is_plain = _TOOL_NAME.fullmatch(name) is not None and not is_role(name)
     return name if is_plain else "tool"
 
 

@@ -2,16 +2,17 @@
 
 Digests, transcripts for summarisers and recalled texts give their lines a meaning: `#m2 user:` begins what the user said, `##` a
 section, `[End of the earlier messages]` ends a summary. Text that somebody else wrote is quoted between such lines, so a line of it
-that reads as one of them gets a visible `> ` before it. What cannot be seen is ignored when a line is read, and so are width, case and
-letters of other scripts that look Latin. Every other line stays as it is.
+that reads as one of them gets a visible `> ` before it. What cannot be seen is ignored when a line is read, however much of it there is,
+and so are width, case, accents and letters of other scripts that look Latin. Every other line stays as it is.
 
-The time is linear in the text: of each line only the first `HEAD` characters are looked at.
+The time is linear in the text: of each line only the first `HEAD` characters that show something are looked at.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from msgspec import structs
@@ -21,7 +22,7 @@ from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, 
 QUOTE = "> "
 """Stands before a line that is not ours. In mail and Markdown it means a quotation, and models have read much of both."""
 HEAD = 160
-"""Characters of a line that decide what it reads as: the longest marker has about sixty."""
+"""Visible characters of a line that decide what it reads as: the longest marker has about sixty."""
 
 Place: TypeAlias = Literal["digest", "transcript", "summary", "carried", "recalled"]
 """Where a text is quoted, which decides what could be mistaken there:
@@ -47,46 +48,95 @@ _BREAK = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
 _HIDDEN = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Me"))
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _ALIKE = {
-    "a": "аɑα", "c": "сϲ", "d": "ԁ", "e": "еє", "g": "ԍ", "h": "һн", "i": "іɩ", "j": "ј", "k": "кκ", "l": "ӏ", "m": "м", "n": "ո",
-    "o": "оο", "p": "рρ", "q": "ԛ", "r": "гꭇ", "s": "ѕ", "t": "тτ", "u": "սυ", "v": "ѵν", "w": "ԝ", "x": "хχ", "y": "уʏγ",
+    "a": "аɑαꭺꓮ", "b": "ꮟꓐ", "c": "сϲꮯꓚ", "d": "ԁꭰꓓ", "e": "еєꭼꓰ", "f": "ꓝ", "g": "ԍꮐꓖ", "h": "һнꮋꓧ", "i": "іɩꭵꓲ", "j": "јꭻꓙ",
+    "k": "кκꮶꓗ", "l": "ӏꮮꓡ", "m": "мꮇꓟ", "n": "ոꓠ", "o": "оοꓳ", "p": "рρꮲꓑ", "q": "ԛ", "r": "гꭇꭱꓣ", "s": "ѕտꮪꓢ", "t": "тτꭲꓔ",
+    "u": "սυꓴ", "v": "ѵνꮩꓦ", "w": "ԝꮃꓪ", "x": "хχꓫ", "y": "уʏγꭹꓬ", "z": "ꮓꓜ", "#": "♯⌗", "<": "‹〈⟨", ">": "›〉⟩", "[": "【〖〔⟦", "]": "】〗〕⟧",
 }  # fmt: skip
-_LATIN = str.maketrans({other: latin for latin, others in _ALIKE.items() for other in others})
-"""Small letters of other scripts as the Latin ones that they look like, or whose capitals do."""
+_LATIN = str.maketrans(
+    {
+        form: latin
+        for latin, others in _ALIKE.items()
+        for other in others
+        for form in (other, other.casefold())
+    }
+)
+"""Letters of other scripts as the Latin ones that they or their capitals look like, and marks that look like ours."""
+_LATIN_NAME = re.compile(r".{0,40}\bLATIN (?:SMALL |CAPITAL )?LETTER (?:SMALL CAPITAL )?([A-Z])(?: WITH .+)?")
+"""What Unicode calls small capitals, letters in circles and the like."""
 _AROUND = " *_`~\"'“”‘’«»"
 """What may stand around a marker without changing what it reads as."""
+_CONTROLS = dict.fromkeys((*range(9), *range(10, 32), 127))
 
 _ROLE = "user|human|assistant|system|developer|tool"
+_ROLES = frozenset((*_ROLE.split("|"), "file"))
+_FOREIGN = "benutzer nutzer utilisateur systeme usuario utente sistema пользователь система 用户 用戶 系统 系統 ユーザー システム 사용자 시스템"
+"""The user and the system in languages that many write, where whole words are looked for."""
 _LISTS = "rules the user gave|files modified|files read|errors|decisions|open tasks"
 _SECTIONS = (
     f"{_LISTS}|before that|earlier|this turn so far|goal|constraints ?& ?preferences|progress|done|in progress|key decisions|next steps"
     "|critical context|conversation summary|instructions?|response|input|system|developer|user|assistant"
 )
+_LEAD = r"(?:(?:[-+•◦‣·–—→|:/.(\\]|[0-9]{1,3}[.)]|[a-z][.)]|\[[ x]\]) ?){0,8}+"
+"""Bullets, numbers and boxes: behind them a handle still begins a line."""
 _HANDLES = (
     r"#[ms][0-9]{1,9}(?![0-9a-z_])"  # #m2, #s0
-    rf"|#{{0,6}} ?[ms][0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?(?:{_ROLE})\b"  # m2 user:
-    r"|(?:task|question) ?# ?[ms][0-9]"
+    rf"|{_LEAD}#{{0,6}} ?[ms][0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?(?:{_ROLE})\b"  # m2 user:, - #m2 user:
+    r"|(?:task|question) ?[-–—:(\[]{0,2} ?# ?[ms][0-9]|(?:task|question) m[0-9]"
+    r"|\( ?#[ms][0-9]"
     r"|\[[^\]#]{0,80}# ?[ms][0-9]"  # [User #m2], [… #m3 …], [withheld: #m3]
     r"|\[ ?cut:"
 )
 _LABEL = r"(?: (?:message|prompt|instructions?|note))? ?[*_`]{0,3} ?:"
-_SPEAKERS = rf"(?:{_ROLE}){_LABEL}"
 _FRAMES = (
     rf"(?:human|system|developer){_LABEL}"
     r"|#{1,6} ?(?:instructions?|response|input|system|developer) ?:"
-    r"|rules the user gave"
     r"|(?:context_summary|no longer shown) ?:"
+    r"|[-=({\[]{0,9} ?/?(?:end of the earlier messages|earlier messages #)"
     rf"|\[ ?/?(?:(?:{_ROLE}|(?:failed )?result)[]: ]|earlier messages|end of|compacted messages|inst[] ]"
-    r"|context summary|conversation summary|emergency compression)"
+    r"|context summary|conversation summary|emergency compression|system_prompt\]|available_tools\]|tool_calls\]|tool_results\]|gmask\])"
     r"|< ?[|/]? ?\|?(?:transcript|previous-summary|summary|context_summary|system|user|assistant|human|developer|tool|function_result"
     r"|instruction|im_start|im_end|im_sep|start_header|end_header|eot|eom|endoftext|begin_of|end_of|start_of|bos\b|eos\b|s>|turn|channel)"
+    r"|<\|[^ |<>][^|<>]{0,60}\|>"  # <|start|>, <｜begin▁of▁sentence｜>, and whatever else chat templates have
     r"|<</?sys"
 )
+_RULES_TITLE = re.compile(r"(?:<[^<>]{0,40}>|[^a-z<]){0,24}rules[\W_]{1,3}the[\W_]{1,3}user[\W_]{1,3}gave\b")
+"""The heading of the user's rules, behind whatever marks it as a heading or a point."""
 
 
 def _markers(*kinds: str) -> re.Pattern[str]:
     return re.compile("|".join(kinds), re.IGNORECASE)
 
 
+@lru_cache(maxsize=4_096)
+def _read_as(character: str) -> str:
+    """What a character reads as: nothing where it shows nothing, a blank, or letters without accents in one case."""
+    found = ""
+    for one in unicodedata.normalize("NFKD", character).casefold().translate(_LATIN):
+        category = unicodedata.category(one)
+        if one in _BLANK or category == "Zs":
+            found += " "
+        elif category not in _HIDDEN or one == "\t":
+            latin = None if one.isascii() else _LATIN_NAME.fullmatch(unicodedata.name(one, ""))
+            found += latin[1].lower() if latin else one
+    return found
+
+
+def reading(text: str, most: int = HEAD) -> str:
+    """The first `most` characters of a text as they read: without what shows nothing, in one width, with Latin letters."""
+    if text.isascii():
+        plain = text if text.isprintable() else text.translate(_CONTROLS)
+        return " ".join(plain.lstrip(f"{_AROUND}\t").split(None, most))[:most]
+    found: list[str] = []
+    for character in text:
+        one = _read_as(character)
+        if one and (one.strip() or (found and found[-1] != " ")) and (found or one not in _AROUND):
+            found.append(one)
+            if len(found) >= most:
+                break
+    return " ".join("".join(found).split()).lstrip(_AROUND)
+
+
+_SPEAKERS = rf"(?:{_ROLE}|{'|'.join(''.join(map(_read_as, word)) for word in _FOREIGN.split())}){_LABEL}"
 _MARKERS: dict[Place, re.Pattern[str]] = {
     "digest": _markers("#", _HANDLES, _SPEAKERS, _FRAMES),
     "transcript": _markers(rf"#{{1,6}} ?[*_]{{0,3}}(?:{_SECTIONS})\b", _HANDLES, _SPEAKERS, _FRAMES),
@@ -95,8 +145,9 @@ _MARKERS: dict[Place, re.Pattern[str]] = {
     "recalled": _markers(_HANDLES),
 }
 """What no line of somebody else's may begin with."""
-_FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnqUHASDTMRCNQ")
+_FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnbeqUHASDTMRCNBEQ-+|:/.(\\={0123456789")
 """What a line begins with that may be one of them, as far as it is plain ASCII."""
+_ALL_ROLES = _ROLES | {"".join(map(_read_as, word)) for word in _FOREIGN.split()}
 _OWN = re.compile(r"#[ms][0-9]{1,9}")
 
 
@@ -133,9 +184,23 @@ def quoted_lines(text: str, place: Place = "digest", *, own: str = "", begins_li
 
 def is_marker(line: str, place: Place = "digest") -> bool:
     """Does a line read as one of ours, or as the beginning of somebody's turn?"""
-    if not line or (line[0] not in _FIRST and " " <= line[0] <= "~"):
+    if not line or (line[0] not in _FIRST and " " <= line[0] <= "~" and line[1:2] not in (".", ")")):
         return False
-    return _MARKERS[place].match(_reading(line)) is not None
+    read = reading(line)
+    if _MARKERS[place].match(read) is not None:
+        return True
+    # A summary's own heading of the rules is seen to where its facts are (`must_keep`).
+    return place in ("digest", "transcript", "carried") and is_rules_title(read)
+
+
+def is_rules_title(line: str) -> bool:
+    """Does a line read as the heading of the user's rules, whatever it is written with?"""
+    return _RULES_TITLE.match(reading(line).lower()) is not None
+
+
+def is_role(name: str) -> bool:
+    """Does a name read as one of those who speak in a conversation?"""
+    return reading(name, 2 * HEAD).lower().strip("0123456789.:/_- ") in _ALL_ROLES
 
 
 def _set_off(line: str, place: Place, own: str) -> str:
@@ -143,19 +208,6 @@ def _set_off(line: str, place: Place, own: str) -> str:
         return line
     is_own = own and line.startswith("[") and _OWN.findall(line[:HEAD]) == [own.partition(".")[0]]
     return line if is_own else f"{QUOTE}{line}"
-
-
-def _reading(line: str) -> str:
-    """The beginning of a line as it reads: without what cannot be seen, in one width, with Latin letters."""
-    head = line[:HEAD]
-    if not head.isascii():
-        normal = unicodedata.normalize("NFKC", head).casefold().translate(_LATIN)
-        head = "".join(
-            " " if one in _BLANK else one for one in normal if unicodedata.category(one) not in _HIDDEN
-        )
-    elif not head.isprintable():
-        head = "".join(one for one in head if one == "\t" or " " <= one <= "~")
-    return " ".join(head.split()).lstrip(_AROUND)
 
 
 def _visible_part(part: Part) -> Part:
