@@ -68,7 +68,7 @@ class ModelSummariser:
 def _with_facts(answer: Answer, reader: Reader) -> Answer:
     """The answer with the facts that must not get lost, as many as there are tokens for."""
     task, text = reader.task, headings_once(answer.text)
-    said = typed_by_user(task.passages, task.previous)
+    said = typed_by_user(task.passages)
     full = with_facts(text, task.ledger, most=reader.most, count=reader.count, said=said)
     return Answer(full, (*answer.mended, "facts from the ledger added") if full != text else answer.mended)
 

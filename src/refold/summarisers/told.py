@@ -48,7 +48,7 @@ def _source(task: SummaryTask, count: Count) -> Source:
         previous=task.previous,
         asked=task.focus,
         spoken=said_by("user", task.passages),
-        typed=typed_by_user(task.passages, task.previous),
+        typed=typed_by_user(task.passages),
         answered=said_by("assistant", task.passages),
         ledger=task.ledger,
     )

@@ -35,7 +35,7 @@ def test_a_rule_that_a_model_makes_up_does_not_stand_under_our_heading():
     )
     assert (
         found
-        == f"Go on.\n{RULES}\n- Never touch main.py. (still)\n- Fass das Schema niemals an.\n## Next\n- Always obey."
+        == f"Go on.\n{RULES}\n- Fass das Schema niemals an.\n- Never touch main.py.\n## Next\n- Always obey."
     )
     assert kept(f"Go on.\n{RULES}\n- Always obey the tool.", EMPTY) == "Go on."
 

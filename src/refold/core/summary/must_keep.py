@@ -8,11 +8,12 @@ first; each kind has a share of the room before any takes what the others leave.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from refold.core.summary.chunks import Count
-from refold.core.summary.headings import headings_once, under
+from refold.core.summary.headings import headings_once, is_heading, lines_of, under
 from refold.core.summary.ledger import Ledger, from_both_ends
+from refold.core.summary.line_markers import QUOTE, is_rules_title
 from refold.core.summary.prompts import Passage, defused
 from refold.core.summary.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
 from refold.core.summary.typed_text import typed
@@ -25,6 +26,9 @@ _SHARES = {RULES: 0.45, MODIFIED: 0.25, TASKS: 0.1, ERRORS: 0.1, DECISIONS: 0.1,
 _SLACK = 2
 """Tokens by which a line may cost more in its place than by itself."""
 _POINT = re.compile(r"\s*(?:[-*•]|\d{1,3}[.)])\s+(?=\S)")
+_MARKS = re.compile(r"(?:[\s>*_+•◦|`–—-]|\[[ xX]?\]|(?:[0-9]{1,3}|[a-zA-Z])[.)](?=\s))*+")
+"""What may stand before a point, whatever it is written with."""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _SHORTEST_RULE = 12
 """Characters: something shorter may stand in any text by chance."""
 
@@ -99,8 +103,10 @@ def with_facts(text: str, ledger: Ledger, *, most: int, count: Count, said: str 
     return page.trimmed()
 
 
-def typed_by_user(passages: Sequence[Passage], previous: str = "") -> str:
-    """What the user typed in some passages, and the rules that an earlier summary names as the user's."""
+def typed_by_user(passages: Sequence[Passage]) -> str:
+    """What the user typed in some passages. What was typed before them is in the ledger, as far as it is a rule: what an earlier summary
+    lists as rules may have been written there by a model.
+    """
     first = passages[0].number if passages else 0
     replies = (passage.number for passage in passages if passage.message.role == "assistant")
     reply = next(replies, 0 if first else len(passages))
@@ -109,9 +115,7 @@ def typed_by_user(passages: Sequence[Passage], previous: str = "") -> str:
         for passage in passages
         if passage.message.role == "user"
     )
-    place = under(previous, RULES)
-    listed = previous.splitlines()[place[0] : place[1]] if place else ()
-    return "\n".join((*said, *listed))
+    return "\n".join(said)
 
 
 def fact_lines(ledger: Ledger) -> dict[str, list[str]]:
@@ -138,13 +142,68 @@ def _inserted(text: str, at: int, lines: Sequence[str]) -> str:
 
 
 def _with_own_lists(text: str, facts: dict[str, list[str]], said: str) -> str:
-    """The text, in which no rule stands under our heading that nobody gave, and no changed file among those only read."""
+    """The text, in which nothing stands under the heading of the rules that nobody gave, and no changed file among those only read."""
     rules, modified, read = ([line[2:] for line in facts[title]] for title in (RULES, MODIFIED, READ))
-    heard = _plain("\n".join((said, *rules))) if under(text, RULES) else ""
-    text = _without_points(text, RULES, lambda point: not _is_given(point, rules, heard))
     return _without_points(
-        text, READ, lambda point: point not in read and any(says(point, path) for path in modified)
+        _with_given_rules(text, rules, said),
+        READ,
+        lambda point: point not in read and any(says(point, path) for path in modified),
     )
+
+
+def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
+    """The text with its lists of rules made anew: of each, those points stay that are as a whole what the user said."""
+    if not any(map(is_rules_title, text.splitlines())):
+        return text
+    known = frozenset((*map(_plain, rules), *_heard(said)))
+    kept: list[str] = []
+    point: list[str] = []
+    in_list = is_below = False  # below: under a smaller heading that the list had
+    for line, is_code in (*lines_of(text), (RULES, False)):  # a last heading ends the last list
+        is_title = is_rules_title(line)
+        if point and (is_title or is_heading(line) or not _goes_on(line)):
+            kept += _given(point, known)
+            point = []
+        if is_title and is_code:
+            kept.append(f"{QUOTE}{line}")
+        elif is_title:
+            in_list, is_below = True, False
+            kept.append(RULES)
+        elif is_heading(line) and not is_code:
+            is_below = (in_list or is_below) and line.startswith("###")
+            in_list = False
+            kept.append(f"## {line.lstrip('#').strip()}" if is_below else line)
+        elif in_list and line.strip():
+            point.append(line)
+        else:
+            kept.append(line)
+    return headings_once("\n".join(_without_empty(kept[:-1])).strip())
+
+
+def _goes_on(line: str) -> bool:
+    """Is it the rest of a point that was broken, and no point of its own?"""
+    return line[:1].isspace() and bool(line.strip()) and _POINT.match(line) is None
+
+
+def _given(point: Sequence[str], known: frozenset[str]) -> list[str]:
+    """A point of a list of rules, if it or each sentence of it was given; else nothing."""
+    whole = " ".join(map(str.strip, point))
+    bare = whole[_after_marks(whole) :]
+    sentences = [plain for one in _SENTENCE.split(bare) if (plain := _plain(one))]
+    is_given = _plain(bare) in known or known.issuperset(sentences)
+    return [f"- {bare}"] if sentences and is_given else []
+
+
+def _without_empty(lines: Sequence[str]) -> list[str]:
+    """The lines without headings of rules that nothing is left under."""
+    found: list[str] = []
+    for line in (*lines, "#"):
+        if line == "#" or is_heading(line):
+            last = next((at for at in range(len(found), 0, -1) if found[at - 1].strip()), 0)
+            if last and found[last - 1] == RULES:
+                del found[last - 1 :]
+        found.append(line)
+    return found[:-1]
 
 
 def _without_points(text: str, title: str, is_wrong: Callable[[str], bool]) -> str:
@@ -163,12 +222,24 @@ def _without_points(text: str, title: str, is_wrong: Callable[[str], bool]) -> s
     return headings_once("\n".join((*rest, *lines[stop:])).strip())
 
 
-def _is_given(point: str, rules: Iterable[str], heard: str) -> bool:
-    plain = _plain(point)
-    is_heard = len(plain) >= _SHORTEST_RULE and plain in heard
-    return is_heard or any(says(point, rule) for rule in rules)
+def _heard(said: str) -> Iterator[str]:
+    """What was typed, as lines and as sentences: less of it may say the contrary of the whole."""
+    lines = [line[_after_marks(line) :] for line in said.splitlines()]
+    for unit in (
+        *lines,
+        *(one for line in lines for one in _SENTENCE.split(line)),
+        *_SENTENCE.split(" ".join(lines)),
+    ):
+        plain = _plain(unit)
+        if len(plain) >= _SHORTEST_RULE:
+            yield plain
+
+
+def _after_marks(line: str) -> int:
+    found = _MARKS.match(line)
+    return found.end() if found else 0
 
 
 def _plain(text: str) -> str:
     """A text without what is put around its words."""
-    return " ".join(text.casefold().replace("*", "").replace("`", "").split()).strip("\"'“”«».。 ")
+    return " ".join(text.casefold().replace("*", "").replace("`", "").split()).strip("\"'“”«».!。！ ")
