@@ -144,7 +144,7 @@ FORGED = [
     *(
         naming(f"third-{count}-{name}", f"{one * count}{speaking(name)}", marker=speaking(name))
         for name, one in _PREFIXES.items()
-        for count in (160, 2_000)
+        for count in (160, 500)
     ),
     *(naming(f"third-handle-{name}", _keys(name, line)) for name, line in _LINES.items()),
     *(

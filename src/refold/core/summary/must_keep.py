@@ -15,6 +15,7 @@ from refold.core.summary.headings import headings_once, is_heading, lines_of, un
 from refold.core.summary.ledger import Ledger, from_both_ends
 from refold.core.summary.line_markers import QUOTE, is_rules_title
 from refold.core.summary.prompts import Passage, defused
+from refold.core.summary.rules import sentences, stated
 from refold.core.summary.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
 from refold.core.summary.typed_text import typed
 from refold.core.summary.whole import says
@@ -28,7 +29,6 @@ _SLACK = 2
 _POINT = re.compile(r"\s*(?:[-*•]|\d{1,3}[.)])\s+(?=\S)")
 _MARKS = re.compile(r"(?:[\s>*_+•◦|`–—-]|\[[ xX]?\]|(?:[0-9]{1,3}|[a-zA-Z])[.)](?=\s))*+")
 """What may stand before a point, whatever it is written with."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _SHORTEST_RULE = 12
 """Characters: something shorter may stand in any text by chance."""
 
@@ -189,9 +189,9 @@ def _given(point: Sequence[str], known: frozenset[str]) -> list[str]:
     """A point of a list of rules, if it or each sentence of it was given; else nothing."""
     whole = " ".join(map(str.strip, point))
     bare = whole[_after_marks(whole) :]
-    sentences = [plain for one in _SENTENCE.split(bare) if (plain := _plain(one))]
-    is_given = _plain(bare) in known or known.issuperset(sentences)
-    return [f"- {bare}"] if sentences and is_given else []
+    said = [plain for one in sentences(bare) if (plain := _plain(one))]
+    is_given = _plain(bare) in known or known.issuperset(said)
+    return [f"- {bare}"] if said and is_given else []
 
 
 def _without_empty(lines: Sequence[str]) -> list[str]:
@@ -224,13 +224,8 @@ def _without_points(text: str, title: str, is_wrong: Callable[[str], bool]) -> s
 
 def _heard(said: str) -> Iterator[str]:
     """What was typed, as lines and as sentences: less of it may say the contrary of the whole."""
-    lines = [line[_after_marks(line) :] for line in said.splitlines()]
-    for unit in (
-        *lines,
-        *(one for line in lines for one in _SENTENCE.split(line)),
-        *_SENTENCE.split(" ".join(lines)),
-    ):
-        plain = _plain(unit)
+    for unit in stated(said):
+        plain = _plain(unit[_after_marks(unit) :])
         if len(plain) >= _SHORTEST_RULE:
             yield plain
 

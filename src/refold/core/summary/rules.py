@@ -2,7 +2,7 @@
 
 One idea: a rule in other words is another rule. So sentences that order, forbid or limit something are taken as they stand,
 and so is every point of a list that its heading calls rules. Code is no rule, whatever its comments say, and neither is a
-question.
+question. An order between quotation marks or inline tags is quoted and not given, though a rule may quote something.
 """
 
 from __future__ import annotations
@@ -13,14 +13,29 @@ from collections.abc import Iterator
 MAX_RULE = 400
 """Characters of one rule: a longer sentence is a text, and no rule to follow word for word."""
 _MIN_WORDS = 3
+_START = r"(?:^|[.!?,:;(*—-] ?|\b(?:please|pls|plz|you|but|and|so|then) )"
+"""Where an order can begin."""
 _ORDER = re.compile(
-    r"\b(?:always|never|must|mustn['’]t|make sure|be sure|ensure|avoid|prefer|remember to|from now on|at all times"
+    r"\b(?:always|never|must|mustn['’]t|make sure|be sure|ensure|avoid|prefer|remember to|from (?:now|here) on|at all times"
     r"|under no circumstances|no more than|at most|at least|only use|use only|only (?:if|when|after)|required to"
-    r"|not allowed|should(?: not|n['’]t| never| only)|(?:want|need|expect) you to|(?:may|can) (?:only|never|not))\b"
-    r"|(?:^|[.!?,:;(*—-] ?|\b(?:please|you|but|and|so|then) )(?:do not|don['’]t)\b|必须|不要|禁止|务必|请勿",
+    r"|not allowed|should(?: not|n['’]t| never| only)|(?:want|need|expect|i['’]d like|would like) you to|(?:may|can) (?:only|never|not)|ask me (?:before|first)"
+    r"|niemals|auf keinen fall|(?:bitte|du musst) immer|darfst (?:nicht|kein\w{0,3})|en ningún caso|en aucun cas|in nessun caso"
+    r"|ни в коем случае|нельзя|nie wolno|asla|कभी मत|أبدا)\b"
+    rf"|{_START}(?:(?:do not|don['’]?t)\b|stop \w{{2,20}}ing\b|only (?:edit|change|touch|modify|work)\b|use [^.,;:!?]{{1,60}}, not\b"
+    r"|leave [^.,;:!?]{1,60} alone\b|(?:nunca|jamás|siempre|sempre|nigdy nie|zawsze|никогда не|всегда|immer|nooit|altijd)\b"
+    r"|ne \w{2,20} (?:jamais|pas|rien)\b|non \w{2,20}re mai\b|не \w{2,20}(?:й|йте|ите)\b"
+    r"|(?!(?:yo|él|ella|io|eu|je|il|on|ich|es|ik) )\w{3,20} (?:toujours|siempre|sempre|nunca|jamais)\b)"
+    "|必须|不要|禁止|务必|请勿|绝对不|絕對不|不得|不准|絶対に|しないでください|必ず|절대|하지 마|반드시",
     re.IGNORECASE,
 )
-"""An order, a ban or a limit. "I don't know" states a fact, so the negation counts only where an order can begin."""
+"""An order, a ban or a limit. "I don't know" states a fact, so the negation counts only where an order can begin, and so do words of other
+languages that facts are stated with as well.
+"""
+_ASKED = re.compile(
+    r"(?:can|could|will|would) you (?:please )?(?:(?:make sure|ensure)(?: that)? you (?:never|always|do not|don['’]t)|never)\b",
+    re.IGNORECASE,
+)
+"""A question that is an order."""
 _HEADING = re.compile(
     r"(?:#+ |\*\*)?[^.!?]{0,60}\b(?:rules|constraints|requirements|guidelines|conventions|restrictions)\b[^.!?]{0,60}$",
     re.IGNORECASE,
@@ -29,7 +44,20 @@ _POINT = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+(?=\S)")
 _BULLET = re.compile(r"^[\s>*•-]*(?:\d+[.)]\s+)?")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _QUOTED = re.compile(r"`[^`]*`")
-_CODE_START = re.compile(r"\s*(?:#|//|/\*|\"\"\"|'''|>>>|\d+[:\t|])")
+_SAID = re.compile(
+    "“[^“”]*+”?|„[^„“”]*+[“”]?|«[^«»]*+»?|「[^「」]*+」?|『[^『』]*+』?"
+    r"|(?<![\w\"])\"(?=\w)[^\"]*+\"?|<!--(?:[^-]|-(?!->))*+|<([a-z][\w-]{0,30}+)(?:\s[^<>]{0,200}+)?>[^<>]*+</"
+    r"|\[quote\b[^\]]{0,80}\][^\[]*+|\[(?:image|file|photo|video|audio|attachment):[^\]]*+|\s//\s.*+"
+    r"|\b(?:WARN|ERROR|INFO|DEBUG|FATAL)\b.*+|\b[Ee]rror [A-Z]{1,4}[0-9]{2,5}:.*+"
+)
+"""What is quoted within a line: between quotation marks, tags or brackets, as a comment behind code, or behind the level of a log. What is
+not closed goes on to the end of the line.
+"""
+_EMPHASIS = re.compile(r"</?(?:b|i|u|em|strong)>", re.IGNORECASE)
+_HIDDEN = "\x1a"
+_CODE_START = re.compile(
+    r"\s*(?:#|//|/\*|\"\"\"|'''|>>>|\d+[:\t|]|;;|-- |REM |@echo|%%|\[\^?[\w-]{1,20}+\]:)"
+)
 _CODE_MARKS = frozenset("{}[]()<>=;|\\")
 _MAX_MARKS = 0.05
 """A line with more marks of code than this is code; a rule may name a call or an operator."""
@@ -41,14 +69,36 @@ _FAR_EAST = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 def rules(text: str) -> Iterator[str]:
     """The sentences of a user's text that state a rule, in their order."""
     in_list = False
-    for line in _unwrapped(text):
+    for line in _unwrapped(_EMPHASIS.sub("", text)):
         is_point = _POINT.match(line) is not None
         in_list = in_list and (is_point or not line.strip())
         if is_point and in_list and not _is_code(line):
             yield from (point for point in [_bare(line)] if len(point) <= MAX_RULE)
         elif _ORDER.search(line) and not _is_code(line):
-            yield from filter(_is_rule, map(_bare, _SENTENCE.split(line)))
+            yield from filter(_is_rule, map(_bare, sentences(line)))
         in_list = in_list or (_HEADING.match(line.strip()) is not None and not is_point)
+
+
+def sentences(line: str) -> Iterator[str]:
+    """The sentences of a line. What it quotes is a part of the sentence that it stands in."""
+    masked, start = _without_said(line), 0
+    for found in _SENTENCE.finditer(masked):
+        yield line[start : found.start()]
+        start = found.end()
+    yield line[start:]
+
+
+def stated(text: str) -> Iterator[str]:
+    """The lines and sentences of a user's text that are neither code nor nothing but a quotation."""
+    for line in (*text.splitlines(), *_unwrapped(text)):
+        if not _is_code(line):
+            units = (line, *sentences(line))
+            yield from (unit for unit in units if any(map(str.isalnum, _without_said(unit))))
+
+
+def _without_said(line: str) -> str:
+    """The line with as many other characters in place of what it quotes."""
+    return _SAID.sub(lambda found: _HIDDEN * len(found[0]), line)
 
 
 def _unwrapped(text: str) -> Iterator[str]:
@@ -105,7 +155,9 @@ class _Unwrapped:
 
 
 def _is_rule(sentence: str) -> bool:
-    if len(sentence) > MAX_RULE or sentence.endswith(("?", "？")) or not _ORDER.search(sentence):
+    if len(sentence) > MAX_RULE or not _ORDER.search(_without_said(sentence)):
+        return False
+    if sentence.endswith(("?", "？")) and not _ASKED.match(sentence):
         return False
     return len(sentence.split(maxsplit=_MIN_WORDS)) >= _MIN_WORDS or _FAR_EAST.search(sentence) is not None
 

@@ -4,13 +4,15 @@ Rules of the user's are carried through a whole conversation, so only typed text
 text was typed. Left out is everything that shows a sign of coming from elsewhere:
 
 - parts other than text;
-- marked blocks: code between fences, text between tags or delimiter lines, quoted lines. A block ends at the last mark of its kind, since
-  what was pasted may hold the mark itself;
+- marked blocks: code between fences, text between tags, quotation marks or delimiter lines, quoted lines, settings. A block ends at the
+  last mark of its kind, since what was pasted may hold the mark itself;
+- whatever stands above a last line that speaks of it ("Summarise the above");
 - whatever follows a line that announces it ("Summarise this page:"), to the end of the message, unless a marked block follows at once;
-- from the first sign of a document to the end: the head of a mail, lines of data, logs and chats, a heading;
+- from the first sign of a document to the end: the head of a mail, lines of data, changes, terminals, logs and chats, a heading that does not
+  open a short message;
 - all but a short first paragraph of what is longer than people type.
 
-A pasted text without any such sign, and no longer than a typed one, is taken for typed.
+What is quoted within a line is left to `rules`. A pasted text without any such sign, and no longer than a typed one, is taken for typed.
 
 What is said before the assistant first replies is the task. People prepare tasks, so there headings, sections and more length are
 allowed, and a message of nothing but blocks between tags, as programs write them, is read from those that are named as instructions.
@@ -23,7 +25,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from msgspec import Struct
 
@@ -41,11 +43,13 @@ MAX_LINES_AFTER_QUESTION = 6
 MAX_TASK = 16_000
 """Characters of a task: prompts that people or programs prepare have up to ten thousand."""
 
+_CLOSING = frozenset("”“»」』")
 _MARKED = "\0"
 """A line that stands for a marked block."""
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _TAG = re.compile(
-    r"[ \t]{0,200}+<(!--|!doctype|!\[cdata|\?xml|[a-z][\w.:-]{0,40}+)(?![@\w])[^<>]{0,400}+>?", re.IGNORECASE
+    r"[ \t]{0,200}+<(?!(?:b|i|u|em|strong)>)(!--|!doctype|!\[cdata|\?xml|[a-z][\w.:-]{0,40}+)(?![@\w])[^<>]{0,400}+>?",
+    re.IGNORECASE,
 )
 _PROGRAM_TAG = re.compile(
     r"^[ \t]{0,20}+<((?=[a-z][a-z0-9.:]{0,40}+[-_])[\w.:-]{1,60}+|env|environment|context)(?:\s[^<>]{0,400}+)?>",
@@ -57,10 +61,17 @@ _CLOSING_TAG = re.compile(r"</([a-z][\w.:-]{0,40}+)[ \t]*+>", re.IGNORECASE)
 _RULER = re.compile(r"\s{0,200}+(?:-{3,}+|={3,}+|\*{3,}+|_{3,}+|\+{3,}+|\.{4,}+|[–—]{2,}+)\s{0,200}+")
 _BRACKET = re.compile(
     r"\s{0,200}+(?:\"{3}|'{3}|<{3,}+|>{3,}+|~{4,}+)\s{0,200}+|[^\[<{(=*-]{0,80}+[\[<{(=*-]{1,40}+ ?(?:BEGIN|START|END)\b[ A-Z_]{0,40}+\W{0,40}+"
+    r"|\s{0,200}+(?:#\+(?:begin|end)_\w{1,20}+|\[/?(?:quote|code|spoiler)\b)[^\n]{0,200}+"
 )
 _QUOTED = re.compile(r"\s*+(?:>|&gt;)")
 _POINT = re.compile(r"\s*+(?:[-*•]|[0-9]{1,3}[.)])\s")
-_HEADING = re.compile(r" {0,3}#{1,6}\s")
+_HEADING = re.compile(
+    r" {0,3}(?:#{1,6}\s|={1,6} \S|h[1-6]\. |bq\. |\.\. \w{1,30}::|\\(?:(?:sub){0,2}section|chapter|begin|documentclass|title|paragraph)\b)"
+)
+"""Of Markdown, wikis, Textile, reStructuredText and LaTeX."""
+_WRAPPED = 60
+"""Characters of a quoted line from which on the next one may be the rest of it."""
+_OPENING = {"“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
 _INSTRUCTIONS = frozenset(
     (
         "instructions",
@@ -94,18 +105,33 @@ _DATA = re.compile(
     r"\s*+(?:[{}]|\"[^\"]{1,80}+\"\s*+:|diff --git |@@ -|\+\+\+ |--- |(?:index|commit) [0-9a-f]{7}|Traceback \(|(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER) [A-Z*])"
     r"|[^\x1b]{0,400}+\x1b\["
 )
+_TERMINAL = re.compile(
+    r"\s*+(?:\$ [a-z./~]|PS(?: [A-Z]:[^>\n]{0,200}+)?> ?\S|[\w.-]{1,40}+@[\w.-]{1,40}+[: ][^\s#$%]{0,200}+[#$%](?:\s|$)|[A-Z]:\\[^>\n]{0,200}+>)"
+)
+"""The prompt of a shell, and a command behind it."""
+_JSON = re.compile(r"\s*+(?:\{.*\}|\[[\"{\[].*\])\s*+")
+_SECTION = re.compile(r"\s*+\[[\w. -]{1,40}+\]\s*+")
+_CHANGE = re.compile(r"([+-])(?:[^\s+-]| ?(?:#|//|/\*))")
+_STAMPED = re.compile(
+    r"\s*+\[?[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4},?\s[^:\n]{0,20}[0-9]{1,2}:[0-9]{2}[^\n:]{0,40}(?::[0-9]{2}[^\n:]{0,40})?:\s"
+    r"|[^\n—–]{1,40}[—–] (?:today|yesterday|[0-9./-]{6,10}) (?:at )?[0-9]{1,2}:[0-9]{2}",
+    re.IGNORECASE,
+)
+"""A line of a chat behind its time, or the name and time above one."""
+_NAME_AND_TIME = re.compile(r"\S[^.!?:\n]{0,40}\s[0-9]{1,2}:[0-9]{2}(?: ?[AaPp][Mm])?\s*+")
 _GREETING = re.compile(
-    r"\s*+(?:dear|hi|hello|hey|hallo|liebe[rs]?|sehr geehrte|bonjour|hola|estimad|ciao|olá)\b[^.!?]{0,40},\s*+$",
+    r"\s*+(?:dear|hi|hello|hey|hallo|liebe[rs]?|sehr geehrte|bonjour|hola|estimad|ciao|olá)\b(?:[^.!?]{0,40},\s*+$| [A-Z]\w{1,20}(?: [A-Z]\w{1,20})?$)",
     re.IGNORECASE,
 )
 _SETTING = re.compile(r"\s*+[\w.-]{1,40}+ ?= ?\S")
 _TABLE = re.compile(r"\s*+\|")
+_ROW = re.compile(r"\s*+\|(?:[^|\n]++\|){2,}+\s*+")
 _LOG = re.compile(
     r"[\s\[(]{0,3}(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}|[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:|[A-Z]{4,8}[]: ])"
 )
 _NUMBERED = re.compile(r"\s*+[0-9]{1,6}[\s:|]\s*+\S")
 _LABEL = re.compile(r"\s*+\[?([^\W\d_][\w .@'-]{0,30}?)\]?\s?[:：](?=\s)")
-_KEY = re.compile(r"\s*+[a-z_][\w.-]{0,40}+:(?=\s)")
+_KEY = re.compile(r"\s*+(?:- )?[a-z_][\w.-]{0,40}+:(?=\s|$)")
 _COMMA = re.compile(r"[,;\t](?=\S)")
 _SPEAKERS = frozenset(
     (
@@ -151,7 +177,8 @@ _THIS = r"(?:this|these|that|those|following|their|his|her|attached|pasted|copie
 _STRONG = re.compile(
     rf"\b{_THIS}(?: [\w'’-]{{1,30}}){{0,2}} {_TEXTS}\b"
     rf"|\b(?:{_TEXTS}|{_OBJECTS})(?: [\w'’-]{{1,30}}){{0,2}} (?:below|attached|following)\b|\b(?:attached|pasted|following) {_OBJECTS}\b"
-    r"|\b(?:summari[sz]e|translate|proofread|paraphrase|rephrase|shorten|transcribe|fact-?check|extract)\b"
+    r"|\b(?:summari[sz]e|translate|proofread|paraphrase|rephrase|shorten|transcribe|fact-?check|extract)\b|^tl;?dr$"
+    r"|\b(?:fix|check|correct) (?:the |my )?(?:grammar|spelling|punctuation)\b"
     r"|\b(?:this|these|below|attached|the following|as follows)$"
     r"|\b(?:says?|said|writes?|wrote|reads|answered|repl(?:ied|ies)|claims?|post(?:ed|s)|tweet(?:ed|s))$"
     r"|\b(?:sent|forwarded|gave|mailed|emailed) (?:me|us)$|\b(?:reply|respond|answer)(?: to)? (?:this|these|him|her|them)\b"
@@ -161,6 +188,12 @@ _STRONG = re.compile(
     re.IGNORECASE,
 )
 """Words about a text that is at hand: nobody says them and then goes on with rules of their own in the next paragraph."""
+_ABOVE = re.compile(
+    rf"\W*+(?:(?:please|can you|could you|now|and) ){{0,2}}(?:summari[sz]e|translate|proofread|paraphrase|rephrase|shorten)\b[^.!?]{{0,40}}\babove\b"
+    rf"|\^{{2,}}|\W*+tl;?dr\b|[^.!?]{{0,60}}\b(?:the )?above (?:{_TEXTS})\b|[^.!?]{{0,60}}\b(?:{_TEXTS}) above\b",
+    re.IGNORECASE,
+)
+"""A last line that speaks of a text above it."""
 _WEAK = re.compile(rf"\b{_THIS}(?: [\w'’-]{{1,30}}){{0,2}} {_OBJECTS}\b|https?://", re.IGNORECASE)
 """Words that may be about something that follows, where much does."""
 _STUDIED = re.compile(
@@ -184,6 +217,7 @@ _ASKS_ABOUT = re.compile(
 )
 """How a question begins that wants to know something. One that begins with `can you` wants something done."""
 _SENTENCE = re.compile(r"[.!?]\s++|[。！？]\s*+")
+_COLON = re.compile(r": |-> |→ ")
 _LABEL_WORDS = 3
 _MAX_COLONS = 8
 """How many colons of a line are looked at: behind any of them a text may begin."""
@@ -276,7 +310,8 @@ class _Reader:
     def __init__(self, text: str, *, is_task: bool, is_announced: bool, is_last: bool) -> None:
         self.is_task, self.is_announced, self.is_last = is_task, is_announced, is_last
         lines = _without_tags(_without_fences([line.removesuffix("\r") for line in text.split("\n")]))
-        lines = _without_quotes(_without_delimited(lines, is_task=is_task))
+        lines = _without_quotes(_without_delimited(_without_quotations(lines), is_task=is_task))
+        lines = _below_text(_without_data(lines))
         lines, self.is_whole = _beginning(
             lines, *((MAX_TASK, MAX_TASK) if is_task else (MAX_TYPED, MAX_TYPED_LINES))
         )
@@ -361,22 +396,19 @@ def _first_paragraph(lines: Sequence[str]) -> list[str]:
 
 
 def _announced_after(line: str) -> int:
-    """Where in a line a text begins that was announced before a colon in it; its length where none does."""
-    at = start = 0
-    for _ in range(_MAX_COLONS):
-        at = line.find(": ", at)
-        if at < 0:
-            break
+    """Where in a line a text begins that was announced before a colon or an arrow in it; its length where none does."""
+    start = 0
+    for colon in islice(_COLON.finditer(line), _MAX_COLONS):
+        at = colon.start()
         for found in _SENTENCE.finditer(line, start, at):
             start = found.end()
-        clause = line[start:at]
+        clause = line[start:at].rstrip()
         if (
             _STRONG.search(clause)
             or _TITLE.fullmatch(clause)
             or (_HERE.search(clause) and not _ORDER.search(clause))
         ):
             return at + 1
-        at += 1
     return len(line)
 
 
@@ -428,11 +460,44 @@ def _without_delimited(lines: list[str], *, is_task: bool) -> list[str]:
 def _without_quotes(lines: Sequence[str]) -> list[str]:
     """Likewise for quoted lines, and for those right after them: programs wrap what they quote."""
     found: list[str] = []
-    is_quoted = False
+    is_wrapped = False
     for line in lines:
-        is_quoted = line != _MARKED and bool(_QUOTED.match(line) or (is_quoted and line.strip()))
+        is_quoted = line != _MARKED and bool(_QUOTED.match(line) or (is_wrapped and line.strip()))
+        is_wrapped = is_quoted and (is_wrapped or len(line) >= _WRAPPED)
         found.append(_MARKED if is_quoted else line)
     return found
+
+
+def _without_quotations(lines: Sequence[str]) -> list[str]:
+    """Likewise for lines from one with an opening quotation mark to the last that closes it. What is quoted within a line stays in it."""
+    last = {mark: at for at, line in enumerate(lines) for mark in set(line) & _CLOSING}
+    found, end = list[str](), -1
+    for at, line in enumerate(lines):
+        if at > end:
+            opened = [mark for mark in _OPENING if mark in line and not _is_closed(line, mark)]
+            end = max((last.get(close, -1) for mark in opened for close in _OPENING[mark]), default=-1)
+        found.append(_MARKED if at <= end else line)
+    return found
+
+
+def _is_closed(line: str, mark: str) -> bool:
+    return any(line.rfind(close) > line.rfind(mark) for close in _OPENING[mark])
+
+
+def _without_data(lines: Sequence[str]) -> list[str]:
+    """Likewise for settings and for values of JSON that have lines of their own: the next line may be typed again."""
+    is_set = [bool(_SETTING.match(line) or _SECTION.fullmatch(line)) for line in lines]
+    found: list[str] = []
+    for at, line in enumerate(lines):
+        is_run = is_set[at] and (is_set[at - 1 : at] == [True] or is_set[at + 1 : at + 2] == [True])
+        found.append(_MARKED if is_run or _JSON.fullmatch(line) else line)
+    return found
+
+
+def _below_text(lines: list[str]) -> list[str]:
+    """What stands below a text that the last line speaks of: that line."""
+    last = next((at for at in range(len(lines) - 1, -1, -1) if lines[at].strip()), -1)
+    return [_MARKED, lines[last]] if last > 0 and _ABOVE.match(lines[last]) else lines
 
 
 class _Tag(Struct, frozen=True):
@@ -492,20 +557,27 @@ def _document_at(lines: Sequence[str], *, is_task: bool) -> int:
         *(
             at
             for at, line in enumerate(lines)
-            if _MAIL.match(line) or _DATA.match(line) or _is_attribution(line)
+            if _MAIL.match(line)
+            or _DATA.match(line)
+            or _TERMINAL.match(line)
+            or _STAMPED.match(line)
+            or _ROW.fullmatch(line)
+            or _is_attribution(line)
         ),
+        *_change_at(lines),
+        *[at for at, line in enumerate(lines) if _NAME_AND_TIME.fullmatch(line)][:-1],
         *_first_run(lines, _is_header, 2),
         *_first_run(lines, _TABLE.match, 2),
         *_first_run(lines, _LOG.match, 2),
         *_first_run(lines, _is_row, 2),
         *_first_run(lines, _KEY.match, 3),
         *_first_run(lines, _NUMBERED.match, 3),
-        *_first_run(lines, _SETTING.match, 2),
         *(at for at, line in enumerate(lines) if at and _GREETING.match(line)),
         *_chat_at(lines),
     ]
     if not is_task:
-        signs += [at for at, line in enumerate(lines) if _HEADING.match(line)][:1]
+        is_short = sum(map(len, lines)) <= MAX_AFTER_QUESTION  # then a heading that opens it is the user's
+        signs += [at for at, line in enumerate(lines) if (at or not is_short) and _HEADING.match(line)][:1]
     return min(signs, default=len(lines))
 
 
@@ -530,6 +602,15 @@ def _first_run(lines: Sequence[str], is_one: Callable[[str], object], least: int
         count = count + 1 if is_one(line) else 0
         if count == least:
             yield at + 1 - least
+            return
+
+
+def _change_at(lines: Sequence[str]) -> Iterator[int]:
+    """Where a line that was taken out follows one that was put in, or the other way round."""
+    marks = [found[1] if (found := _CHANGE.match(line)) else "" for line in lines]
+    for at in range(1, len(marks)):
+        if marks[at] and marks[at - 1] and marks[at] != marks[at - 1]:
+            yield at - 1
             return
 
 
