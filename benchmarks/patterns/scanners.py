@@ -26,6 +26,7 @@ from refold.core.summary.headings import headings_once, says_something
 from refold.core.summary.inventions import invented, known_of, without_inventions
 from refold.core.summary.languages import speaks_otherwise
 from refold.core.summary.ledger import entries, ledger_of, merge
+from refold.core.summary.line_markers import is_role, quoted_lines
 from refold.core.summary.must_keep import with_facts
 from refold.core.summary.pieces import head, pieces, tail
 from refold.core.summary.prompts import fenced
@@ -36,6 +37,7 @@ from refold.core.summary.search import find
 from refold.core.summary.sections import mechanical, sections
 from refold.core.summary.shorten import shorten
 from refold.core.summary.terms import terms
+from refold.core.summary.typed_text import typed
 from refold.core.summary.whole import says
 from refold.core.tool_kinds import file_accesses, has_failed
 from refold.core.words import phrases
@@ -214,6 +216,8 @@ SCANNERS: dict[str, Scanner] = {
     "values_of": lambda text: values_of(user(text)),
     "known secrets": _known_secrets,
     "rules": lambda text: list(rules(text)),
+    "typed text": lambda text: (typed(user(text)), typed(user(text), is_task=True)),
+    "quoted lines": lambda text: (quoted_lines(text, begins_line=True), quoted_lines(text, "transcript", begins_line=True), is_role(text)),
     "ledger of a user": lambda text: entries(user(text)),
     "ledger of an assistant": lambda text: merge(entries(assistant(text)), entries(assistant(text[::-1]))),
     "ledger of a tool": lambda text: entries(_result(text)[1]),

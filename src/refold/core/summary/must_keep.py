@@ -29,6 +29,10 @@ _SLACK = 2
 _POINT = re.compile(r"\s*(?:[-*•]|\d{1,3}[.)])\s+(?=\S)")
 _MARKS = re.compile(r"(?:[\s>*_+•◦|`–—-]|\[[ xX]?\]|(?:[0-9]{1,3}|[a-zA-Z])[.)](?=\s))*+")
 """What may stand before a point, whatever it is written with."""
+_SMALLER = re.compile(
+    r"\s{0,3}(?:\*\*|__|<h[1-6]>)?([A-Z][\w &'’/-]{1,40}+)(?::?\*\*:?|__:?|:|</h[1-6]>)\s*+"
+)
+"""What some models write in place of a heading."""
 _SHORTEST_RULE = 12
 """Characters: something shorter may stand in any text by chance."""
 
@@ -161,14 +165,18 @@ def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
     in_list = is_below = False  # below: under a smaller heading that the list had
     for line, is_code in (*lines_of(text), (RULES, False)):  # a last heading ends the last list
         is_title = is_rules_title(line)
-        if point and (is_title or is_heading(line) or not _goes_on(line)):
+        smaller = _SMALLER.fullmatch(line) if in_list and not is_title and not is_code else None
+        if point and (is_title or smaller or is_heading(line) or not _goes_on(line)):
             kept += _given(point, known)
             point = []
         if is_title and is_code:
-            kept.append(f"{QUOTE}{line}")
+            kept += () if in_list else (f"{QUOTE}{line}",)
         elif is_title:
             in_list, is_below = True, False
             kept.append(RULES)
+        elif smaller:
+            in_list = False
+            kept.append(f"## {smaller[1]}")
         elif is_heading(line) and not is_code:
             is_below = (in_list or is_below) and line.startswith("###")
             in_list = False

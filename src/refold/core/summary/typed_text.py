@@ -408,7 +408,7 @@ def _announced_after(line: str) -> int:
             or _TITLE.fullmatch(clause)
             or (_HERE.search(clause) and not _ORDER.search(clause))
         ):
-            return at + 1
+            return at + (line[at] == ":")
     return len(line)
 
 
