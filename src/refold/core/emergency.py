@@ -27,7 +27,7 @@ from refold.model.window import Fixed
 
 SHARES = ((0.35, 0.10), (0.15, 0.10), (0.0, 0.05), (0.0, 0.0))
 """Of the room, for the summary so far and for the rules that the user gave, where there is no room for all of them; the next pair where
-the messages that must stay leave less."""
+the messages that must stay leave less. The last pair is for the emergency alone, which has made everything else smaller by then."""
 _CHARACTERS_PER_TOKEN = 3
 """A careful guess: what is cut by it must fit."""
 
@@ -55,7 +55,7 @@ def squeeze_in(
     if plain[0].tokens <= room.tokens and is_all_there:
         return plain
     so_far, noted = folded.summaries, plain
-    for shares in SHARES:
+    for shares in SHARES if stages == policy.emergency else SHARES[:-1]:
         note = partial(_noted, so_far=so_far, policy=policy, room=room, fixed=fixed, shares=shares)
         noted = _squeezed(note(folded, gone=(), is_final=False), stages, room)
         named = note(noted[0], gone=_gone(folded, noted[0]), is_final=True)
@@ -95,7 +95,7 @@ def _noted(
     gone.
 
     The note stands after the summaries so far, so that their handles lead to them, whatever it had to leave out. One that is not
-    final holds the task also where that is still shown: it may be about to go.
+    final holds the task and the rules also where they are still shown: they may be about to go.
     """
     counter, left, before = room.counter, _beside_needed(folded, room), ""
     if so_far:
@@ -110,7 +110,8 @@ def _noted(
     covered = max((*gone, so_far[-1].last - 1 if so_far else -1)) + 1
     shown = _left(folded) if is_final else _left(folded, without=folded.task)
     opening = missing_lines(before, _requests(folded, shown, covered, room))
-    said = "\n".join((before, opening, *(item.message.text for item in shown if item.message.role == "user")))
+    typed = [item.message.text for item in shown if item.message.role == "user"] if is_final else []
+    said = "\n".join((before, opening, *typed))
     most = min(left, share_of(shares[1], room.tokens)) * _CHARACTERS_PER_TOKEN
     rules = rules_section(folded.ledger.rules, most, shown=said)
     text = "\n".join(line for line in (opening.rstrip("\n"), rules, before, _said(gone, policy)) if line)
