@@ -161,9 +161,11 @@ class Life:
 
 
 def _is_wrong(written: Written) -> bool:
-    """Does a summary by our author say that it is about other messages than it stands for?"""
-    said, _, last = written.summary.text.removesuffix(".").partition(" to ")
-    return said.startswith("What was said") and int(last.split()[0]) != written.summary.last
+    """Does a summary by our author say that it is about other messages than it stands for? What the user asked for stands before it."""
+    if written.summary.kind != "model":
+        return False
+    said = [line for line in written.summary.text.splitlines() if line.startswith("What was said from")]
+    return [int(line.removesuffix(".").rpartition(" ")[2]) for line in said] != [written.summary.last]
 
 
 async def _no(*_: object, **__: object) -> bool:
