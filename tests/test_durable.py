@@ -235,7 +235,9 @@ async def test_a_summary_that_was_paid_for_is_used_after_a_restart(store):
     assert write.asked == 1
     (first, _) = await engine(store).sessions("chat")
     (written,) = await engine(store).summaries([first.summary])
-    assert written.summary.text.startswith("They asked")
+    assert written.summary.kind == "model"
+    assert written.summary.text.startswith("Task #m0: question 0")
+    assert written.summary.own_text.startswith("They asked")
     assert await engine(store).examine("chat") == []
 
 

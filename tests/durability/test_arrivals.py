@@ -135,7 +135,9 @@ async def test_what_was_undone_is_done_again_without_being_paid_for_again(store)
         ("compaction", "live"),
     ]
     (written,) = await store.written(OWNER, [sessions[0].summary])
-    assert written.summary.text.startswith("What was said from")
+    assert written.summary.kind == "model"
+    assert written.summary.text.startswith("Task #m0: <q0> question")
+    assert written.summary.own_text.startswith("What was said from")
     assert await engine(store).examine("talk") == []
 
 
