@@ -113,7 +113,7 @@ async def test_who_listens_hears_of_every_compaction_as_it_happens(gate):
 
 @pytest.mark.feature("O3")
 async def test_what_is_asked_for_over_http_is_told_too(gate):
-    await chat(gate, turns=3)
+    await chat(gate, turns=6)
     async with listening(gate.url) as stream:
         for path in ("compact", "undo"):
             status, _, _ = await gate.post(f"/refold/conversations/chat/{path}", b"{}")
@@ -122,6 +122,20 @@ async def test_what_is_asked_for_over_http_is_told_too(gate):
 
     assert [one["event"] for one in told] == ["compaction_start", "compaction_end", "undone"]
     assert {one.get("path") for one in told[:2]} == {"manual"}
+    assert told[1]["outcome"] == "installed"
+
+
+async def test_a_compaction_over_http_that_would_save_nothing_is_told_as_skipped(gate):
+    """With the task word for word, the summary of so few messages is as large as they are."""
+    await chat(gate, turns=3)
+    async with listening(gate.url) as stream:
+        status, _, body = await gate.post("/refold/conversations/chat/compact", b"{}")
+        told = [(await stream.next())[1] for _ in range(2)]
+
+    assert (status, json.loads(body)["compactions"]) == (200, 0)
+    assert [one["event"] for one in told] == ["compaction_start", "compaction_end"]
+    assert told[1]["outcome"] == "skipped"
+    assert "the summary was not used" in told[1]["problem"]
 
 
 @pytest.mark.feature("O3")
