@@ -18,6 +18,8 @@ from tests.gateway.conftest import served
 LINE = "2026-11-15 worker handled a request\n"
 LOG = f"worker started at dawn\n{LINE * (2 * MAX_TEXT // len(LINE))}worker ended at dusk"
 """A tool's output, twice as long as what a summariser is given of one text."""
+WIDE = 4_000_000
+"""A window in which several such texts fit, so that nothing stands for them before the summary that is asked for."""
 SUMMARY = "## Goal\nFind out why the worker ended at dusk."
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
 
@@ -25,9 +27,11 @@ KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
 class Author:
     def __init__(self) -> None:
         self.asked: list[list[dict]] = []
+        self.previous: list[str] = []
 
     async def __call__(self, messages, *, previous, max_tokens):
         self.asked.append(messages)
+        self.previous.append(previous)
         return SUMMARY
 
     @property
@@ -76,7 +80,7 @@ async def test_a_summariser_is_given_the_plain_digest_of_a_text_that_is_too_long
 
 
 async def test_the_receipt_and_the_events_say_so():
-    talk, _, heard = await compacted(talk_of(LOG, LOG.upper(), "short"))
+    talk, _, heard = await compacted(talk_of(LOG, LOG.upper(), "short"), window=WIDE)
     receipt = talk.receipts[-1]
 
     assert receipt.reason.endswith(
@@ -86,6 +90,16 @@ async def test_the_receipt_and_the_events_say_so():
     told = {event.kind: event for event in heard if event.kind in ("summary_written", "compaction_end")}
     assert told["summary_written"].digested == told["compaction_end"].digested == 2
     assert "(2 long texts by plain digest)" in notice(told["compaction_end"])
+
+
+async def test_a_text_that_an_earlier_digest_tells_is_given_in_the_words_of_that_digest():
+    """The second text does not fit beside the first, for which a digest stands from then on."""
+    talk, author, _ = await compacted(talk_of(LOG, LOG.upper(), "short"))
+
+    assert [one.summary.kind for one in talk.receipts if one.summary] == ["extractive", "model"]
+    assert "#m2 read_log: 2026-11-15 worker handled a request" in author.previous[0]
+    assert "[… the rest is in #m6]" in author.read
+    assert talk.receipts[-1].summary.digested == 1
 
 
 async def test_nothing_is_said_where_no_text_is_too_long():
@@ -98,7 +112,8 @@ async def test_nothing_is_said_where_no_text_is_too_long():
 
 async def test_of_many_texts_that_are_too_much_together_the_longest_are_digested():
     half = LOG[: MAX_TEXT // 2]
-    talk, author, _ = await compacted(talk_of(*(f"{number} {half}" for number in range(12)), "short"))
+    results = (f"{number} {half}" for number in range(12))
+    talk, author, _ = await compacted(talk_of(*results, "short"), window=WIDE)
     read = sum(len(str(one.get("content"))) for one in author.asked[0])
     number = author.read.count("plain digest of")
 
@@ -164,9 +179,9 @@ async def test_a_stored_compaction_says_so_too():
 
 async def test_a_gateway_says_so_where_compactions_are_listed():
     with ScriptedUpstream(
-        otherwise=lambda one: SUMMARY if "checkpoint" in str(one.json) else "Fine."
+        otherwise=lambda one: SUMMARY if "checkpoint" in str(one.json) else "Fine.", window=WIDE
     ) as upstream:
-        async with served(upstream, window=20_000) as gate:
+        async with served(upstream, window=WIDE) as gate:
             body = msgspec.json.encode({"model": "gpt-4o", "messages": talk_of(LOG, *["short " * 500] * 8)})
             status, _, _ = await gate.post("/v1/chat/completions", body, x_refold_conversation="talk")
             assert status == 200
