@@ -125,6 +125,16 @@ def test_without_a_summary_an_overfull_window_still_becomes_one_that_fits():
     assert size_of(talk.context()) <= 3_000
 
 
+def test_where_a_summariser_gives_up_a_digest_stands_for_the_replies_of_a_long_turn():
+    talk = memory("refold", window=3_000, summarise=give_up)
+    talk.add(user("fix every file"))
+    for number in range(60):
+        _, reply, result, _ = agent_turn(number)
+        talk.add(reply, result)
+        assert size_of(talk.context()) <= 3_000
+    assert {summary.kind for summary in talk.folded.summaries} == {"extractive"}
+
+
 @every_preset
 @pytest.mark.parametrize("window", [1, 10, 25, 50])
 def test_a_tiny_window_ends_in_a_clear_error(preset, window):

@@ -428,6 +428,8 @@ class Memory:
         if summary is not None:
             return summary
         on_failure, is_full = self.frame.policy.on_failure, not fits(planned.next, self.frame, planned.now)
+        if on_failure == "digest":
+            return extractive.summarise(request, planned.next, self.frame)
         if on_failure == "mechanical" or (on_failure == "mechanical_if_full" and is_full):
             return extractive.mechanical_summary(request, planned.next, self.frame)
         return None
