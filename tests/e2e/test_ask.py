@@ -5,13 +5,14 @@ import pytest
 from refold import Conversation
 from refold.model.errors import RecoverySpent, UpstreamError
 from refold.testing import Refuse, ScriptedUpstream, overflow
-from refold.testing.overflows import USUAL
 from tests.upstreams.asking import FORMATS, asking
+
+WITHOUT_NUMBERS = {"chat": "groq", "responses": "openai responses", "anthropic": "anthropic no numbers"}
 
 
 def refusal(wire):
-    """The provider's own words for a prompt that is too long, without a number that would help."""
-    return overflow(USUAL[wire], window=100, prompt=9_999)
+    """A provider's words for a prompt that is too long, which do not say how long it may be."""
+    return overflow(WITHOUT_NUMBERS[wire], window=100, prompt=9_999)
 
 
 async def talked(wire, turns=12):
@@ -56,6 +57,18 @@ async def test_after_two_smaller_windows_there_is_a_clear_error_and_nothing_is_l
         with pytest.raises(RecoverySpent) as raised:
             await talk.ask(upstream)
     assert len(server.requests) == 3
+    assert raised.value.hint
+    assert "question 0" in str(await talk.recall("#m0"))
+
+
+@pytest.mark.feature("O12")
+async def test_a_stated_window_that_holds_nothing_is_a_clear_error_without_another_request():
+    talk = await talked("chat")
+    stated = overflow("openai", window=100, prompt=9_999)
+    async with ScriptedUpstream(otherwise=stated) as server, asking(server) as upstream:
+        with pytest.raises(RecoverySpent, match="do not fit into") as raised:
+            await talk.ask(upstream)
+    assert len(server.requests) == 1
     assert raised.value.hint
     assert "question 0" in str(await talk.recall("#m0"))
 
