@@ -40,12 +40,13 @@ async def test_a_branch_that_is_not_there_is_said_to_be_so_and_nothing_is_writte
     [
         {"preset": "nope"},
         {"window": -5},
-        {"window": 1_000, "max_output": 10**9},
+        {"window": 1_000, "max_output": 10**9, "thinking_budget": 10**9},
+        {"window": 1_000, "system": "rule " * 4_000},
         {"format": "klingon"},
         {"system": 5},
         {"sensitive": ["("]},
     ],
-    ids=str,
+    ids=lambda wrong: str(wrong)[:70],
 )
 async def test_of_a_conversation_whose_settings_cannot_work_nothing_is_kept(wrong):
     made = Engine(MemoryStore())
