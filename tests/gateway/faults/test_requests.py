@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -157,11 +158,26 @@ async def test_a_wish_that_makes_no_sense_is_refused_in_the_clients_words(gate):
     assert gate.upstream.requests == []
 
 
-async def test_a_window_of_any_size_is_a_wish_that_can_be_met(gate):
-    for size in ("1", "10", "999999999"):
+async def test_a_window_of_any_size_that_holds_the_request_is_a_wish_that_can_be_met(gate):
+    for size in ("40", "100", "999999999"):
         got = await answered(gate, written(f"X-Refold-Window: {size}".encode()))
 
         assert got.startswith(b"HTTP/1.1 200 ")
+    lowered, *others = gate.upstream.requests
+    assert lowered.json["max_tokens"] == 30  # messages have a quarter of 40
+    assert [one.body for one in others] == [BODY, BODY]
+
+
+async def test_a_window_too_small_for_the_request_is_refused_with_the_sum(gate):
+    for size in ("1", "10"):
+        head, body, _ = split_answer(await answered(gate, written(f"X-Refold-Window: {size}".encode())))
+
+        assert head.startswith(b"HTTP/1.1 400 ")
+        told = json.loads(body)["error"]
+        assert told["code"] == "context_length_exceeded"
+        assert f"window {size} − instructions 0 − output " in told["message"]
+        assert "(lowered from 50) = " in told["message"]
+    assert gate.upstream.requests == []
 
 
 async def test_requests_in_a_row_are_as_many_at_the_provider(gate):
