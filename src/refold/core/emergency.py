@@ -58,9 +58,13 @@ def squeeze_in(
     for shares in SHARES if stages == policy.emergency else SHARES[:-1]:
         note = partial(_noted, so_far=so_far, policy=policy, room=room, fixed=fixed, shares=shares)
         noted = _squeezed(note(folded, gone=(), is_final=False), stages, room)
-        named = note(noted[0], gone=_gone(folded, noted[0]), is_final=True)
+        gone = _gone(folded, noted[0])
+        named = note(noted[0], gone=gone, is_final=True)
         if named.lead is not noted[0].lead and named.tokens <= room.tokens:
             return named, noted[1]
+        if gone and noted[0].lead is folded.lead:
+            # Nothing names what is gone, and there is no room for it: that is a window that does not fit.
+            noted = named, noted[1]
         if noted[0].tokens <= room.tokens:
             return noted
     return noted if _gone(folded, plain[0]) else plain
