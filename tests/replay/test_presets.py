@@ -35,13 +35,16 @@ def test_an_unknown_preset_is_a_clear_error():
         candidates(("nonsense",))
 
 
-def test_a_preset_says_once_what_it_did_and_why():
+@pytest.mark.parametrize(
+    ("preset", "decisions"), [("refold", {"summarise"}), ("librechat", {"summarise", "reduce"})]
+)
+def test_a_preset_says_once_what_it_did_and_why(preset, decisions):
     (recording,) = read_recordings(_ROOT / "examples" / "coding-agent.json")
-    (cell,) = run([recording], candidates(("refold",)), (4_000,))
+    (cell,) = run([recording], candidates((preset,)), (4_000,))
     (found,) = cell.scores
 
     made = [change for one in found.sent for change in one.changes]
-    summaries = [change for change in made if change.decision == "summarise"]
-    assert len(made) > len(summaries) >= found.compactions > 3
-    assert all("tokens" in change.reason and change.after < change.before for change in summaries)
+    assert {change.decision for change in made} == decisions
+    assert len(made) == len({*made}) >= found.compactions > 3
+    assert all("tokens" in change.reason and change.after < change.before for change in made)
     assert all(one.changes for one in found.sent if one.is_rewritten)
