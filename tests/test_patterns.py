@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.patterns.pump import FROZE
 from benchmarks.patterns.sources import BOUNDED, RUNTIME, calls, patterns
+from benchmarks.patterns.texts import TEXTS
 from refold import Conversation
 from refold.core.patterns import ambiguity
 from refold.model.errors import ConfigError
@@ -87,6 +89,10 @@ def test_worst_cases_of_200_kb_come_to_an_end(what):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_S, check=False)
 
     assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]}\n{done.stderr[-2_000:]}"
+
+
+def test_every_text_that_froze_a_gateway_is_known():
+    assert {*FROZE} <= TEXTS.keys()
 
 
 @pytest.mark.slow

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+
+import pytest
 
 from tests.injection.doors import Seen, by_command, by_digest, by_gateway, by_model, faults
 from tests.injection.payloads import PAYLOADS, Payload
@@ -13,6 +15,8 @@ from tests.injection.third_payloads import THIRD
 
 EVERY = (*PAYLOADS, *SECOND, *THIRD)
 PLAIN = tuple(one for one in EVERY if not one.written)
+STEP = 3
+"""A short run puts one payload in so many through the doors behind which a server or a command runs; a long run all of them."""
 KNOWN = {"model page-opening-alone"}
 """Doors and payloads that get what they want there; what is mended is taken off the list. A first message that is nothing but a page
 cannot be told from a task: in a digest it is quoted as the task anyway, and in a model's summary its order stands among the rules.
@@ -71,6 +75,15 @@ async def test_in_a_digest():
 
 
 async def test_in_a_summary_by_a_model_and_in_what_it_was_given():
+    await through_a_model(_some(EVERY))
+
+
+@pytest.mark.slow
+async def test_all_in_a_summary_by_a_model_and_in_what_it_was_given():
+    await through_a_model(EVERY)
+
+
+async def through_a_model(payloads: Sequence[Payload]) -> None:
     given = {}
 
     async def noted(payload: Payload) -> Seen:
@@ -79,19 +92,36 @@ async def test_in_a_summary_by_a_model_and_in_what_it_was_given():
         return seen
 
     async with by_model() as put:
-        await through("model", noted, EVERY)
-    for payload in EVERY:
+        await through("model", noted, payloads)
+    for payload in payloads:
         names = re.findall(r"(?:drop|flood)-[\w-]+", " ".join((*payload.not_rules, *payload.forged)))
         assert not names or any(name in given[payload.id] for name in names) or payload.id in UNREAD
 
 
 async def test_by_command(tmp_path):
-    await through("command", partial(by_command, folder=tmp_path), PLAIN[::3])
+    await through("command", partial(by_command, folder=tmp_path), PLAIN[:: 2 * STEP])
+
+
+@pytest.mark.slow
+async def test_all_by_command(tmp_path):
+    await through("command", partial(by_command, folder=tmp_path), PLAIN)
 
 
 async def test_through_the_gateway():
     async with by_gateway() as put:
+        await through("gateway", put, _some(PLAIN))
+
+
+@pytest.mark.slow
+async def test_all_through_the_gateway():
+    async with by_gateway() as put:
         await through("gateway", put, PLAIN)
+
+
+def _some(payloads: Sequence[Payload]) -> list[Payload]:
+    """One payload in `STEP`, and all that are known to be wrong at one door only."""
+    known = {one.partition(" ")[2] for one in KNOWN}
+    return [one for number, one in enumerate(payloads) if number % STEP == 0 or one.id in known]
 
 
 def test_the_corpus_is_what_it_says():
