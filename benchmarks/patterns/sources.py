@@ -111,13 +111,13 @@ def _uses() -> dict[tuple[str, str], set[str]]:
     """How the pattern under each name of a module is used: by the methods that are called on it, in any module."""
     uses: dict[tuple[str, str], set[str]] = {}
     for module in modules():
-        tree = _tree(module)
+        nodes = _nodes(module)
         owners = {name: (module.__name__, name) for name in vars(module)}
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.ImportFrom):
                 owners |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
-        around = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        for node in ast.walk(tree):
+        around = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
+        for node in nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in owners:
                 use = _use(node, around)
                 if use:
@@ -140,8 +140,9 @@ def _use(name: ast.Name, around: dict[int, ast.AST]) -> str:
 
 
 @cache
-def _tree(module: ModuleType) -> ast.Module:
-    return ast.parse(Path(module.__file__).read_bytes())
+def _nodes(module: ModuleType) -> tuple[ast.AST, ...]:
+    """The syntax tree of a module, walked once."""
+    return tuple(ast.walk(ast.parse(Path(module.__file__).read_bytes())))
 
 
 @cache
@@ -152,7 +153,7 @@ def calls() -> tuple[Call, ...]:
 
 def _calls_in(module: ModuleType) -> Iterator[Call]:
     path = Path(module.__file__)
-    for node in ast.walk(_tree(module)):
+    for node in _nodes(module):
         is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         if (
             not is_call
