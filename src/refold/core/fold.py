@@ -15,7 +15,7 @@ from operator import is_
 
 from msgspec import Struct, field, structs
 
-from refold.core.assemble import NO_LEAD, Lead
+from refold.core.assemble import NO_LEAD, Lead, is_led_in, needs_bridge
 from refold.core.stages.shown import Item, Shown
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
@@ -186,6 +186,13 @@ class Folded(Struct, frozen=True, dict=True):
         """What is shown, as stages take it."""
         numbered = zip(self.shown, chain(self.edited, count(self.base)), strict=False)
         return Shown(tuple([Item(entry.message, seq, entry.tokens) for entry, seq in numbered]), self.active)
+
+    @cached_property
+    def bridges(self) -> int:
+        """How many user messages are put between what is shown, where the dialect wants them."""
+        view, first = self.shown, self.opening
+        is_parted = first < len(view) and needs_bridge(view[first].message, view.dialect, self.lead)
+        return is_parted + (len(view) > 0 and is_led_in(view[0].message, view.dialect, self.lead))
 
     @property
     def is_turn_over(self) -> bool:

@@ -10,7 +10,6 @@ from math import ceil
 
 from msgspec import Struct, structs
 
-from refold.core.assemble import is_led_in, needs_bridge
 from refold.core.budget import input_limit, tokens_of
 from refold.core.cost import Prices
 from refold.core.fold import Folded
@@ -68,14 +67,7 @@ BEFORE_CALL = Now("before_call")
 
 def size_of(folded: Folded, frame: Frame) -> int:
     """What instructions, summaries and messages take, as we count."""
-    return frame.cost.total.tokens + folded.tokens + frame.bridge * _bridges(folded)
-
-
-def _bridges(folded: Folded) -> int:
-    """How many user messages are put between the others."""
-    view, lead, first = folded.shown, folded.lead, folded.opening
-    is_parted = first < len(view) and needs_bridge(view[first].message, view.dialect, lead)
-    return is_parted + (len(view) > 0 and is_led_in(view[0].message, view.dialect, lead))
+    return frame.cost.total.tokens + folded.tokens + frame.bridge * folded.bridges
 
 
 def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:

@@ -7,6 +7,8 @@ The output is never lowered below `least_output`, and a request that fits keeps 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct, structs
 
 from refold.core.budget import input_limit, limit_of, tokens_of
@@ -67,8 +69,11 @@ class OutputRoom(Struct, frozen=True):
         return Edit(STAGE, NO_SEQ, self.asked, output, reason)
 
 
+@lru_cache(maxsize=256)
 def output_room(budget: Budget, instructions: int) -> OutputRoom:
-    """The room of a budget, for instructions that take so many of the provider's tokens."""
+    """The room of a budget, for instructions that take so many of the provider's tokens. Everything that decides about one request asks
+    for it again, so the last ones are remembered.
+    """
     window, asked = budget.window, budget.max_output
     quarter = -(-window // MESSAGES_PART)
     wanted = max(window - instructions - quarter, least_output(window, budget.thinking))
