@@ -51,7 +51,7 @@ def largest_result(frame: Frame) -> int:
 
 def _passed(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[Item, tuple[Edit, ...]]:
     """The item after one stage. What a stage would fit to its share by position, is fitted by what it says."""
-    instructions, counter, room = frame.cost.total.tokens, folded.shown.counter, _room(frame)
+    instructions, counter, room = frame.instructions, folded.shown.counter, _room(frame)
     if not isinstance(stage, Fit):
         shown, edits = reduce(
             Shown((item,), 1), (stage,), Room(room, instructions, counter, folded.shown.dialect)
@@ -68,7 +68,7 @@ def _passed(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[
 
 def _room(frame: Frame) -> int:
     """Tokens for all messages together."""
-    return max(0, limit_for(frame, _BEFORE_CALL) - frame.cost.total.tokens)
+    return max(0, limit_for(frame, _BEFORE_CALL) - frame.instructions)
 
 
 def _limit(stage: Fit, message: Message, room: int) -> int:

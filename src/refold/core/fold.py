@@ -319,7 +319,7 @@ class Folded(Struct, frozen=True, dict=True):
             declined=self.size,
         )
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """What summaries and messages take."""
         return self.lead.tokens + self.shown.tokens.tokens

@@ -6,6 +6,7 @@ decides, and everything that only tells, asks here, and they can never disagree 
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import ceil
 
 from msgspec import Struct, structs
@@ -23,7 +24,7 @@ from refold.model.trigger import Moment
 from refold.model.window import Fixed
 
 
-class Frame(Struct, frozen=True):
+class Frame(Struct, frozen=True, dict=True):
     """What stays the same from call to call: the client's instructions, the budget, the policy, the prices."""
 
     fixed: Fixed
@@ -33,6 +34,11 @@ class Frame(Struct, frozen=True):
     prices: Prices | None = None
     bridge: int = 0
     """What the user's words take that stand first where nothing else of the user's does."""
+
+    @cached_property
+    def instructions(self) -> int:
+        """What system prompt and tools take, in tokens."""
+        return self.cost.total.tokens
 
 
 class Now(Struct, frozen=True):
@@ -67,7 +73,7 @@ BEFORE_CALL = Now("before_call")
 
 def size_of(folded: Folded, frame: Frame) -> int:
     """What instructions, summaries and messages take, as we count."""
-    return frame.cost.total.tokens + folded.tokens + frame.bridge * folded.bridges
+    return frame.instructions + folded.tokens + frame.bridge * folded.bridges
 
 
 def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
@@ -82,7 +88,7 @@ def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
 
 def room_of(frame: Frame, now: Now) -> OutputRoom:
     """What output and instructions leave for messages, as the provider counts."""
-    return output_room(_budget(frame, now), ceil(frame.cost.total.tokens * now.ratio))
+    return output_room(_budget(frame, now), ceil(frame.instructions * now.ratio))
 
 
 def lowered_output(frame: Frame, now: Now) -> int:
@@ -112,7 +118,7 @@ def fits(folded: Folded, frame: Frame, now: Now) -> bool:
 
 def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     """What stages may fill with messages."""
-    view, instructions = folded.shown, frame.cost.total.tokens
+    view, instructions = folded.shown, frame.instructions
     items = folded.items.items
     newest, compacted = newest_instruction(items), folded.compacted[:1]
     before = folded.lead.tokens or frame.bridge
@@ -128,11 +134,11 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
 
 def effective_for(frame: Frame, now: Now) -> int:
     """What the instructions leave."""
-    return max(0, limit_for(frame, now) - frame.cost.total.tokens)
+    return max(0, limit_for(frame, now) - frame.instructions)
 
 
 def target_for(frame: Frame, now: Now) -> int:
     """The size to get down to."""
-    instructions, target = frame.cost.total.tokens, frame.policy.target
+    instructions, target = frame.instructions, frame.policy.target
     wanted = tokens_of(target, frame.budget, effective=effective_for(frame, now))
     return wanted + instructions if isinstance(target, Share) and target.of == "effective" else wanted

@@ -198,7 +198,7 @@ def requests_for(
 
 def request_room(frame: Frame, max_tokens: int) -> int:
     """The room for messages, as shares of a summary are measured by it: twice the summary at most."""
-    room = frame.budget.window - lowered_output(frame, BEFORE_CALL) - frame.cost.total.tokens
+    room = frame.budget.window - lowered_output(frame, BEFORE_CALL) - frame.instructions
     return max(0, min(room, 2 * max_tokens, MAX_ROOM))
 
 
@@ -316,7 +316,7 @@ def _alone(folded: Folded, item: Item) -> Item:
 def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int) -> int:
     """As much as the policy gives a summary, but not so much that the next one would be due at once."""
     tail, share = sum(item.tokens for item in kept), frame.policy.summary_share
-    level = target_for(frame, now) - frame.cost.total.tokens - tail
+    level = target_for(frame, now) - frame.instructions - tail
     left = max(effective - tail, share_of(LEAST_BESIDE, effective))
     level = max(level, min(share_of(SUMMARY_BESIDE, effective), left - share_of(FREE, effective)))
     wanted = min(share_of(share.fraction, effective), level, left)

@@ -64,7 +64,7 @@ def _wanted(folded: Folded, frame: Frame, now: Now) -> str:
 
 def _facts(folded: Folded, frame: Frame, now: Now) -> Facts:
     shown, budget, output = folded.shown, frame.budget, lowered_output(frame, now)
-    room = limit_for(frame, now) - frame.cost.total.tokens - folded.lead.tokens
+    room = limit_for(frame, now) - frame.instructions - folded.lead.tokens
     return Facts(
         tokens=now.size if now.size is not None else round(size_of(folded, frame) * now.ratio),
         limit=limit_of(budget),

@@ -98,7 +98,7 @@ def has_own(session: Session) -> bool:
 
 def room_of(memory: Memory) -> int:
     """What an earlier session may take of the window."""
-    return max(0, int(exact(RESUME_SHARE) * limit_of(memory.frame.budget)) - memory.frame.cost.total.tokens)
+    return max(0, int(exact(RESUME_SHARE) * limit_of(memory.frame.budget)) - memory.frame.instructions)
 
 
 def source_of(memory: Memory, closed: Closed, earlier: Summary | None) -> tuple[Source, SummaryRequest]:

@@ -147,7 +147,7 @@ class Memory:
 
     def record(self, usage: Usage | None) -> None:
         """Take in what the provider reported for the last window."""
-        sent, instructions = self._sent, self.frame.cost.total.tokens
+        sent, instructions = self._sent, self.frame.instructions
         counted = size_of(sent, self.frame)
         self.meter = record_call(self.meter, usage, sent.shown, counted=counted)
         is_ignored = sent.shown.progress.compaction > 0
@@ -254,7 +254,7 @@ class Memory:
         if not budget.is_output_stated:
             return asked, False
         prompt = max(found.prompt or 0, ceil(sent * ratio))
-        instructions = ceil(self.frame.cost.total.tokens * max(ratio, prompt / sent if sent else ratio))
+        instructions = ceil(self.frame.instructions * max(ratio, prompt / sent if sent else ratio))
         reserve = tokens_of(budget.reserve, budget)
         sizes = {"prompt": prompt, "instructions": instructions, "reserve": reserve}
         lowered = output_after(found, budget, output=asked, **sizes)

@@ -44,5 +44,5 @@ class Standing(Struct, frozen=True):
 
 def standing_of(memory: Memory) -> Standing:
     """By totals alone: it is asked for with every message."""
-    tokens = memory.frame.cost.total.tokens + memory.folded.tokens
+    tokens = memory.frame.instructions + memory.folded.tokens
     return Standing(tokens, limit_on(memory), pressure_on(memory), memory.folded.size)

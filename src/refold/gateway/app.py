@@ -12,7 +12,6 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from uuid import uuid4
 
 import msgspec
@@ -221,25 +220,24 @@ class Gateway:
         """A call that carries a conversation, within its limits, and its messages; None where one or the other cannot be read."""
         server, host = self.resolved.settings.server, self._hosts.get(owner)
         limits = {"max_bytes": server.max_body_mb * MIB, "max_depth": server.max_depth}
-        try:
-            incoming = await run_text_work(len(body), read_incoming, path, headers, body)
-        except WireError:
-            await run_text_work(len(body), partial(check_json, body, **limits))
-            return None, None
-        array = incoming.array or b""
-        lines = host.table.lines(incoming.line_name, array) if host else ()
 
-        def check_and_read() -> Seen | None:
-            earlier = before(lines, incoming.line_name, array)
+        def check_and_read() -> tuple[Incoming | None, Seen | None]:
+            try:
+                incoming = read_incoming(path, headers, body)
+            except WireError:
+                check_json(body, **limits)
+                return None, None
+            name, array = incoming.line_name, incoming.array or b""
+            earlier = before(host.table.lines(name, array), name, array) if host else None
             known = known_bytes(earlier, array) if earlier else 0
             check_new(body, incoming.fields, incoming.dialect.messages_key, known, **limits)
             if host is None or not array or incoming.continues or incoming.wishes.is_off:
-                return None
+                return incoming, None
             with suppress(WireError):  # it is told when the request is taken in
-                return host.read(incoming, array, earlier)
-            return None
+                return incoming, host.read(incoming, array, earlier)
+            return incoming, None
 
-        return incoming, await run_text_work(len(body), check_and_read)
+        return await run_text_work(len(body), check_and_read)
 
     async def _take(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, owner: str) -> None:
         """Take a conversation's request in; where that cannot be done it goes on as it came."""

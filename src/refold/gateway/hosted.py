@@ -275,7 +275,7 @@ class HostedConversation(DurableConversation):
 
     def count_sent(self, made: Made) -> int:
         """What a request takes with its instructions, in tokens, as far as it was sent from here."""
-        return self._talk.memory.frame.cost.total.tokens + made.sent.tokens
+        return self._talk.memory.frame.instructions + made.sent.tokens
 
     async def answered(self, made: Made, outcome: Outcome, call_id: str, *, held: int = 0) -> None:
         """Keep what came of a call: what was used, and what was said. Of the usage, `held` tokens are of messages that the provider alone

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from refold.gateway.lines import Found, Line
@@ -49,13 +48,16 @@ class Table:
         return iter(tuple(self._live.values()))
 
     def lines(self, name: str, array: bytes) -> Sequence[Line]:
-        """Earlier requests that a list of messages may go on from: those of its name, or the latest that have none."""
-        named = self._named.get(name, {})
-        if name:
-            return [live.line for live in named.values() if live.line]
-        if len(array) < SHORT:
+        """Earlier requests that a list of messages may go on from: those of its name, or the latest that have none.
+
+        May be called in a thread: the branches are copied in one step, and what is noted meanwhile is not among them.
+        """
+        if not name and len(array) < SHORT:
             return ()
-        return [live.line for live in islice(reversed(named.values()), LATELY) if live.line]
+        branches = tuple(self._named.get(name, {}).values())
+        if not name:
+            branches = branches[: -LATELY - 1 : -1]
+        return [line for live in branches if (line := live.line)]
 
     def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[Live, Found] | None:
         """The branch that a request goes on with, where it is here."""
