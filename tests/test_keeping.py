@@ -102,7 +102,7 @@ async def test_the_engine_s_model_serves_where_no_other_is_known():
 
 async def test_two_processes_that_note_what_they_were_charged_both_count(tmp_path):
     usage = {"prompt_tokens": 4_000, "completion_tokens": 10}
-    store = await open_store(f"sqlite://{tmp_path / 'chats.db'}")
+    store = await open_store(f"sqlite:///{tmp_path / 'chats.db'}")
     one = await Engine(store).conversation("chat", model="gpt-4o-mini")
     await one.add("word " * 2_000)
     two = await Engine(store).conversation("chat")
@@ -270,7 +270,7 @@ class Waiting:
 
 
 async def test_closing_an_engine_stops_what_its_conversations_do_while_it_can_be_written_down(tmp_path):
-    url, waiting = f"sqlite://{tmp_path / 'chats.db'}", Waiting()
+    url, waiting = f"sqlite:///{tmp_path / 'chats.db'}", Waiting()
     made = engine(await open_store(url), summariser=waiting)
     talk = await made.conversation("chat")
     for number in range(40):

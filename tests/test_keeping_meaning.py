@@ -251,7 +251,7 @@ async def test_vectors_of_a_provider_serve_as_well():
 
 @pytest.mark.skipif(installed() is None, reason="the extra `search` is not installed")
 async def test_an_engine_that_is_opened_takes_what_is_installed(tmp_path):
-    url = f"sqlite://{tmp_path / 'chats.db'}"
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
     async with await Engine.open(url, embedder=None, window=8_000) as made:
         await fill(made, dict.fromkeys(WORK, "home"))
         assert await made.store.unembedded("local", installed().name)

@@ -120,7 +120,7 @@ def join(app: typer.Typer) -> None:
     local.command("install", epilog="Example: refold local install")(install_local)
     local.command("status", epilog="Example: refold local status")(show_local)
     app.add_typer(local, name="local")
-    app.command(epilog="Example: refold mcp --store sqlite:///home/me/chats.db")(mcp)
+    app.command(epilog="Example: refold mcp --store sqlite:////home/me/chats.db")(mcp)
 
 
 def replay(
@@ -204,8 +204,7 @@ def mcp(store: StoreUrl = "", owner: Owner = OWNER) -> int:
         stored.check_there(store)
         return Engine(await open_store(store), owner=owner)
 
-    stored.check_kept(store)
-    stored.file_of(store)  # what is wrong with the URL itself is said at once
+    stored.check_kept(store)  # what is wrong with the URL itself is said at once
     if sys.stdin.isatty():
         output.note(
             "waiting for an MCP client on stdin; Ctrl-C ends this\nhint: a client starts this command itself"

@@ -21,7 +21,6 @@ from msgspec import Struct, structs
 
 from refold.cli import output
 from refold.cli.serving import Notice, Upstream, told
-from refold.cli.stored import file_of
 from refold.config import Layer, Resolved, completed, environment_layer, file_layers, resolve
 from refold.config.tree import Upstream as Wanted
 from refold.local import serve_local, weights_path
@@ -29,6 +28,7 @@ from refold.local.serving import WINDOW
 from refold.model.errors import ConfigError, MissingExtra, RefoldError
 from refold.model.mask import mask_model, mask_url, mask_variable
 from refold.model.message import DialectName
+from refold.store.place import kind_of, sqlite_file
 from refold.text_work import is_text_worked_on
 
 if TYPE_CHECKING:
@@ -198,9 +198,9 @@ def _summaries(resolved: Resolved, *, has_local: bool) -> str:
 
 
 def _store(url: str) -> str:
-    if url.startswith("memory:"):
+    if kind_of(url) == "memory":
         return "memory: forgotten when it ends"
-    path = file_of(url)
+    path = sqlite_file(url)
     return str(path) if path else "PostgreSQL"
 
 

@@ -38,7 +38,7 @@ EXAMPLE = "examples/coding-agent.json"
 def store(tmp_path, monkeypatch):
     """The path of a store that is not there yet, and that commands use unless they are told of another."""
     path = tmp_path / "chats.db"
-    monkeypatch.setenv("REFOLD_STORE", f"sqlite://{path}")
+    monkeypatch.setenv("REFOLD_STORE", f"sqlite:///{path}")
     return path
 
 
@@ -46,7 +46,7 @@ def store(tmp_path, monkeypatch):
 def kept_file(tmp_path_factory):
     """A store with one long conversation, `shifts`, and one short one, `ferry`; made once, for copies."""
     folder = tmp_path_factory.mktemp("kept")
-    short, url = folder / "ferry.jsonl", f"sqlite://{folder / 'chats.db'}"
+    short, url = folder / "ferry.jsonl", f"sqlite:///{folder / 'chats.db'}"
     short.write_text(
         '{"role": "user", "content": "When does the ferry leave?"}\n{"role": "assistant", "content": "At noon."}\n'
     )

@@ -166,7 +166,7 @@ def test_every_command_is_documented_and_explains_itself(refold, command):
 
 
 def test_commands_use_the_store_of_the_gateway(refold, place, tmp_path, monkeypatch):
-    mine, theirs, other = (f"sqlite://{tmp_path / name}" for name in ("mine.db", "theirs.db", "other.db"))
+    mine, theirs, other = (f"sqlite:///{tmp_path / name}" for name in ("mine.db", "theirs.db", "other.db"))
     (tmp_path / "config" / "refold").mkdir(parents=True)
     (tmp_path / "config" / "refold" / "config.toml").write_text(f'[store]\nurl = "{mine}"\n')
     made = json.loads(refold("keys", "create", "laptop", "--json").out)

@@ -22,11 +22,11 @@ def test_a_store_moves_to_another_whole(kept, store, tmp_path):
     kept("undo", "shifts")
     kept("compact", "shifts", "--window", "14000")
     kept("import", "examples/support-chat.anthropic.json", "--as", "theirs", "--owner", "eve")
-    archive, other = tmp_path / "all.jsonl.gz", f"sqlite://{tmp_path / 'other.db'}"
+    archive, other = tmp_path / "all.jsonl.gz", f"sqlite:///{tmp_path / 'other.db'}"
     assert kept("db", "export", str(archive)).err == "exported 3 conversations\n"
     assert kept("db", "import", str(archive), "--store", other).err == "imported 3 conversations\n"
 
-    assert lines_of(kept, other) == lines_of(kept, f"sqlite://{store}")
+    assert lines_of(kept, other) == lines_of(kept, f"sqlite:///{store}")
     assert kept("doctor", "--store", other).code == 0
     assert kept("search", "half an hour gap", "--store", other).out == kept("search", "half an hour gap").out
     assert kept("diff", "shifts", "--store", other).out == kept("diff", "shifts").out
@@ -56,7 +56,7 @@ def test_what_is_there_already_stays_as_it_is(kept, tmp_path):
 
 
 def test_an_archive_that_is_cut_short_leaves_nothing_half_done(kept, tmp_path):
-    path, other = tmp_path / "all.jsonl", f"sqlite://{tmp_path / 'other.db'}"
+    path, other = tmp_path / "all.jsonl", f"sqlite:///{tmp_path / 'other.db'}"
     kept("db", "export", str(path))
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:-60]))
@@ -72,7 +72,7 @@ def names(refold, url: str) -> list[str]:
 
 
 def test_what_is_damaged_is_left_out_of_an_export_and_what_is_not_whole_of_an_import(kept, store, tmp_path):
-    path, other = tmp_path / "all.jsonl", f"sqlite://{tmp_path / 'other.db'}"
+    path, other = tmp_path / "all.jsonl", f"sqlite:///{tmp_path / 'other.db'}"
     kept("compact", "shifts", "--window", "12000")
     damage(store, DAMAGES["I-10"])
     exported = kept("db", "export", str(path))
@@ -94,7 +94,7 @@ def test_what_is_damaged_is_left_out_of_an_export_and_what_is_not_whole_of_an_im
 def test_a_message_that_was_changed_is_left_out_of_an_export_and_never_gets_a_new_digest(
     kept, store, tmp_path
 ):
-    path, other = tmp_path / "all.jsonl", f"sqlite://{tmp_path / 'other.db'}"
+    path, other = tmp_path / "all.jsonl", f"sqlite:///{tmp_path / 'other.db'}"
     damage(store, "UPDATE message SET body = CAST(replace(CAST(body AS TEXT), 'At noon', 'At nine') AS BLOB)")
     exported = kept("db", "export", str(path))
 
@@ -118,7 +118,7 @@ def test_a_message_that_was_changed_is_left_out_of_an_export_and_never_gets_a_ne
     ids=["body", "format", "number"],
 )
 def test_what_could_not_be_read_again_is_left_out_of_an_import(kept, tmp_path, part, instead, told):
-    path, other = tmp_path / "all.jsonl", f"sqlite://{tmp_path / 'other.db'}"
+    path, other = tmp_path / "all.jsonl", f"sqlite:///{tmp_path / 'other.db'}"
     kept("db", "export", str(path))
     lines = path.read_text().splitlines(keepends=True)
     assert '"role":"user"' in lines[3]
@@ -163,7 +163,7 @@ def test_a_backup_is_a_store(kept, tmp_path):
     copy = tmp_path / "copy.db"
     assert kept("db", "backup", str(copy)).code == 0
 
-    assert kept("conversations", "--store", f"sqlite://{copy}").out == kept("conversations").out
+    assert kept("conversations", "--store", f"sqlite:///{copy}").out == kept("conversations").out
     refused = kept("db", "backup", str(copy))
     assert refused.code == 2
     assert "There is a file of this name already" in refused.err

@@ -19,7 +19,7 @@ def owner_of(path, key: str) -> str:
     """Whom the gateway takes the bearer of a key for."""
 
     async def verify() -> str:
-        store = await open_store(f"sqlite://{path}")
+        store = await open_store(f"sqlite:///{path}")
         try:
             return (await KeyRing(store).verify(key)).owner
         finally:

@@ -10,7 +10,7 @@ from tests.test_provider_compactions import ITEM, compactions, user
 
 def test_in_a_copy_of_a_store_one_is_still_that_of_the_conversations_model(refold, tmp_path):
     """An archive holds what was said, and not who made what."""
-    first, second = (f"sqlite://{tmp_path / name}.db" for name in ("first", "second"))
+    first, second = (f"sqlite:///{tmp_path / name}.db" for name in ("first", "second"))
 
     async def make() -> None:
         async with await Engine.open(first, embedder=None, format="responses") as engine:

@@ -31,7 +31,7 @@ main()
 async def fill(store, ages):
     """Conversations that were last used so many days ago."""
     at = 0.0
-    async with await Engine.open(f"sqlite://{store}", clock=lambda: at) as engine:
+    async with await Engine.open(f"sqlite:///{store}", clock=lambda: at) as engine:
         for name, days in ages.items():
             at = time.time() - days * DAY
             await (await engine.conversation(name)).add("hello")
@@ -120,7 +120,7 @@ def test_a_clock_that_is_far_ahead_of_the_last_use_is_asked_about(filled, monkey
 def at_a_terminal(store, answer, *args):
     """The program at a terminal of its own, and whoever sits there; its exit code and all that it showed."""
     ours, theirs = pty.openpty()
-    environ = os.environ | {"REFOLD_STORE": f"sqlite://{store}", "NO_COLOR": "1"}
+    environ = os.environ | {"REFOLD_STORE": f"sqlite:///{store}", "NO_COLOR": "1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "refold", *args],
         stdin=theirs,
@@ -190,7 +190,7 @@ def test_a_command_says_what_it_has_not_deleted_yet(filled, monkeypatch):
 def test_a_command_with_a_clock_that_is_ahead_deletes_nothing(filled, store):
     """Though it writes itself, by that clock, before it looks."""
     refold = filled(0)
-    environ = os.environ | {"REFOLD_STORE": f"sqlite://{store}", "REFOLD_STORE_KEEP_DAYS": "30"}
+    environ = os.environ | {"REFOLD_STORE": f"sqlite:///{store}", "REFOLD_STORE_KEEP_DAYS": "30"}
     for days in ("40", "41"):
         command = [sys.executable, "-c", AHEAD, days, "new", "c19"]
         told = subprocess.run(
@@ -207,7 +207,7 @@ def test_a_command_with_a_clock_that_is_ahead_deletes_nothing(filled, store):
 
 def serve(store, days):
     """A gateway on a machine whose clock is so many days ahead: what its page says of retention, and its log."""
-    flags = ("--port", "0", "--store", f"sqlite://{store}", "--store-keep-days", "30")
+    flags = ("--port", "0", "--store", f"sqlite:///{store}", "--store-keep-days", "30")
     upstream = ("--upstream", "http://127.0.0.1:9/v1")
     process = subprocess.Popen(
         [sys.executable, "-c", AHEAD, str(days), "serve", *flags, *upstream],

@@ -63,8 +63,8 @@ def shown(refold) -> str:
     ("url", "expected"),
     [
         ("memory:", "memory:"),
-        ("sqlite:///var/lib/refold.db", "sqlite:///var/lib/refold.db"),
-        ("sqlite:///var/lib/refold.db?key=planted", "sqlite:///var/lib/refold.db?***"),
+        ("sqlite:////var/lib/refold.db", "sqlite:////var/lib/refold.db"),
+        ("sqlite:////var/lib/refold.db?key=planted", "sqlite:////var/lib/refold.db?***"),
         ("sqlite://me:planted@host/refold.db", "sqlite://***"),
         ("postgresql://host/db", "postgresql://host/db"),
         ("postgresql://me:planted@host/db", "postgresql://***@host/db"),

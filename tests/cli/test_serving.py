@@ -166,7 +166,7 @@ def test_flags_come_before_variables_and_those_before_the_file(serve, upstream, 
     file = f'[compaction]\npreset = "lis"\n[store]\nurl = "memory:"\n[upstreams.mine]\nurl = "{upstream.url}/v1"\n'
     (tmp_path / "refold.toml").write_text(file)
 
-    served = serve("--preset", "llms", REFOLD_COMPACTION_PRESET="opal", REFOLD_STORE_URL="sqlite://chats.db")
+    served = serve("--preset", "llms", REFOLD_COMPACTION_PRESET="opal", REFOLD_STORE_URL="sqlite:///chats.db")
     served.say("Hello.")
     _, told = served.end()
 
@@ -372,3 +372,31 @@ def test_the_model_on_this_machine_answers_both_clients(serve):
     assert "".join(pieces)
     assert other.content[0].text
     assert {whole.model, other.model} == {weights_path().stem}
+
+
+def test_a_relative_store_url_of_an_earlier_version_is_warned_of_in_the_log(serve, upstream, tmp_path):
+    served = serve("--upstream", f"{upstream.url}/v1", "--store", "sqlite://chats.db")
+    served.say("Hello.")
+    _, told = served.end()
+
+    assert re.search(r"warning +the store URL sqlite://chats\.db .*: write sqlite:///chats\.db\n", told)
+    assert f"{tmp_path / 'chats.db'}\n" in told
+    assert (tmp_path / "chats.db").is_file()
+
+
+def test_an_absolute_store_url_of_an_earlier_version_is_refused_at_the_start(environ, tmp_path):
+    ended = refused(environ, tmp_path, "--port", "0", "--store", f"sqlite://{tmp_path}/chats.db")
+
+    assert ended.returncode == 2
+    assert f"sqlite:///{tmp_path}/chats.db for the absolute path" in ended.stderr
+    assert f"sqlite:///.{tmp_path}/chats.db for the relative one" in ended.stderr
+    assert not (tmp_path / "chats.db").exists()
+
+
+def test_a_plain_path_is_a_store(serve, upstream, tmp_path):
+    served = serve("--upstream", f"{upstream.url}/v1", "--store", "chats.db")
+    served.say("Hello.")
+    _, told = served.end()
+
+    assert "warning" not in told
+    assert f"{tmp_path / 'chats.db'}\n" in told

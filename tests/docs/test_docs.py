@@ -95,7 +95,7 @@ def test_a_story_goes_as_it_is_told(page, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb", "PATH": path}
-    env["REFOLD_STORE"] = "sqlite://chats.db"
+    env["REFOLD_STORE"] = "sqlite:///chats.db"
     for command, shown in (one for block in blocks(page, "console") for one in commands(block)):
         assert command.startswith("refold "), command
         result = subprocess.run(

@@ -27,7 +27,7 @@ USAGE = {"prompt_tokens": 34_000, "completion_tokens": 12, "total_tokens": 34_01
 def refold(tmp_path):
     env = {
         **os.environ,
-        "REFOLD_STORE": f"sqlite://{tmp_path / 'chats.db'}",
+        "REFOLD_STORE": f"sqlite:///{tmp_path / 'chats.db'}",
         "COLUMNS": "80",
         "NO_COLOR": "1",
     }
@@ -47,7 +47,7 @@ def call_once(path: Path) -> dict[str, object]:
     """A program makes one call; what it sent."""
 
     async def work() -> dict[str, object]:
-        async with await Engine.open(f"sqlite://{path}") as engine:
+        async with await Engine.open(f"sqlite:///{path}") as engine:
             talk = await engine.conversation("shifts")
             sent = await talk.context()
             await talk.record(USAGE)
@@ -102,12 +102,12 @@ def test_a_conversation_from_import_to_deletion(refold, tmp_path):
     left = b"".join(path.read_bytes() for path in tmp_path.glob("chats.db*"))
     assert b"harbour office" not in left
     assert refold("conversations") == ""
-    assert refold("export", "shifts", "--store", f"sqlite://{tmp_path / 'copy.db'}") == exported
+    assert refold("export", "shifts", "--store", f"sqlite:///{tmp_path / 'copy.db'}") == exported
 
 
 def test_an_interrupted_import_leaves_nothing_half_done(refold, tmp_path):
     """Ctrl-C in the middle of reading: the conversation is there whole, or not at all."""
-    env = {**os.environ, "REFOLD_STORE": f"sqlite://{tmp_path / 'chats.db'}"}
+    env = {**os.environ, "REFOLD_STORE": f"sqlite:///{tmp_path / 'chats.db'}"}
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, str(EXAMPLE)], cwd=ROOT, env=env, stderr=subprocess.PIPE
     )

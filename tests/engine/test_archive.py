@@ -50,7 +50,7 @@ async def test_everything_that_happened_is_in_the_other_store(tmp_path):
     store = MemoryStore()
     made = await lived(store)
     lines = await packed(store)
-    other = await moved(lines, await open_store(f"sqlite://{tmp_path / 'other.db'}"))
+    other = await moved(lines, await open_store(f"sqlite:///{tmp_path / 'other.db'}"))
 
     assert await packed(other) == lines
     again = engine(other)

@@ -124,7 +124,7 @@ async def test_a_number_that_is_too_large_makes_a_line_one_that_cannot_be_read(
     await lived(store)
     lines = await packed(store)
     lines[at] = edited(lines[at], place, value)
-    other = MemoryStore() if kind == "memory" else await open_store(f"sqlite://{tmp_path / 'other.db'}")
+    other = MemoryStore() if kind == "memory" else await open_store(f"sqlite:///{tmp_path / 'other.db'}")
     found = {one.name: one.fault async for one in unpack(other, lines)}
 
     assert found == {"chat": f"line {at + 1} of the archive cannot be read", "later": ""}

@@ -42,7 +42,7 @@ def test_a_secret_is_in_no_title():
 
 
 async def test_a_conversation_is_called_by_its_first_question_and_keeps_that_name(tmp_path):
-    for store in (MemoryStore(), await open_store(f"sqlite://{tmp_path / 'chats.db'}")):
+    for store in (MemoryStore(), await open_store(f"sqlite:///{tmp_path / 'chats.db'}")):
         talk = await engine(store).conversation("chat")
         await talk.add({"role": "system", "content": "You are kind."})
         assert await title(store) == ""

@@ -89,7 +89,7 @@ async def test_deleting_one_chat_of_a_person_leaves_the_others(upstream, tmp_pat
             first, *others = [await ask(gate, text, metadata=metadata) for text in ("one", "two", "three")]
     finally:
         await store.close()
-    url = f"sqlite://{tmp_path / 'chats.db'}"
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
     deleted = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "refold", "delete", first, "--store", url, "--json"],

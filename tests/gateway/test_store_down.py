@@ -157,7 +157,7 @@ async def test_an_mcp_client_is_told_no_path_and_no_host(tmp_path, tool, capsys)
     }
     urls = (
         f"postgresql://{USER}:{PASSWORD}@/{DATABASE}?host={tmp_path / FOLDER}",
-        f"sqlite://{tmp_path / FOLDER / 'a.db'}",
+        f"sqlite:///{tmp_path / FOLDER / 'a.db'}",
     )
     for url in urls:
         desk = Desk(lambda url=url: Engine.open(url))

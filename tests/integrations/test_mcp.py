@@ -27,7 +27,7 @@ SETTINGS = {"window": 6_000, "max_output": 500}
 
 async def fill(path: Path) -> None:
     """Two conversations of one owner, the first with much behind it, and one of another owner."""
-    url = f"sqlite://{path}"
+    url = f"sqlite:///{path}"
     async with await Engine.open(url, **SETTINGS) as engine:
         talk = await engine.conversation("tides", model="gpt-4o", title="Gauges\nof the north")
         call = {"name": "gauge", "arguments": '{"at": "Vik"}'}
@@ -85,7 +85,7 @@ class Asking:
 
 @asynccontextmanager
 async def connected(path: Path, *args: str) -> AsyncIterator[Asking]:
-    command = ["-m", "refold", "mcp", "--store", f"sqlite://{path}", *args]
+    command = ["-m", "refold", "mcp", "--store", f"sqlite:///{path}", *args]
     server = mcp.StdioServerParameters(command=sys.executable, args=command, cwd=ROOT)
     with open(os.devnull, "w", encoding="utf-8") as errors:  # noqa: ASYNC230, PTH123
         async with mcp.Client(mcp.stdio_client(server, errlog=errors)) as client:
@@ -171,7 +171,7 @@ async def desk(store) -> AsyncIterator[Callable[..., Awaitable[str]]]:
     """The server in this process: without a start of the program for every wrong question."""
     from refold.integrations.mcp import Desk, server_for
 
-    async with await Engine.open(f"sqlite://{store}") as engine:
+    async with await Engine.open(f"sqlite:///{store}") as engine:
 
         async def opened() -> Engine:
             return engine
@@ -217,7 +217,7 @@ async def test_what_another_owner_said_is_out_of_reach(store):
 
 async def test_a_message_of_another_branch_is_opened_there(tmp_path):
     path = tmp_path / "forks.db"
-    async with await Engine.open(f"sqlite://{path}") as engine:
+    async with await Engine.open(f"sqlite:///{path}") as engine:
         talk = await engine.conversation("plans")
         await talk.add("Where to?", {"role": "assistant", "content": "North, by the old lighthouse."})
         fork = await engine.fork("plans", 1)
@@ -253,13 +253,13 @@ async def test_reading_changes_nothing(store):
 
 
 async def everything(path: Path) -> object:
-    async with await Engine.open(f"sqlite://{path}") as engine:
+    async with await Engine.open(f"sqlite:///{path}") as engine:
         found = await engine.conversations()
         heads = [await engine.store.head(engine.owner, one.id) for one in found]
         return found, heads, [await engine.sessions(one.id) for one in found]
 
 
-@pytest.mark.parametrize("url", ["memory:", "sqlite:chats.db"])
+@pytest.mark.parametrize("url", ["memory:", "sqlite:chats.db", "sqlite:///usr/chats.db"])
 def test_a_store_that_cannot_work_ends_the_command(url):
     argv = [sys.executable, "-m", "refold", "mcp", "--store", url]
     ended = subprocess.run(argv, cwd=ROOT, input="", capture_output=True, text=True, timeout=60, check=False)
@@ -270,7 +270,7 @@ def test_a_store_that_cannot_work_ends_the_command(url):
 
 
 def test_the_end_of_stdin_ends_the_server(store):
-    argv = [sys.executable, "-m", "refold", "mcp", "--store", f"sqlite://{store}"]
+    argv = [sys.executable, "-m", "refold", "mcp", "--store", f"sqlite:///{store}"]
     ended = subprocess.run(argv, cwd=ROOT, input="", capture_output=True, text=True, timeout=60, check=False)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

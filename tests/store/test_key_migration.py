@@ -36,7 +36,7 @@ def old_sqlite(path) -> str:
     connection.execute(OWNER)
     connection.execute(ROW.format("?"), (KEPT.digest,))
     connection.close()
-    return f"sqlite://{path}"
+    return f"sqlite:///{path}"
 
 
 def old_postgres(url: str) -> str:

@@ -9,31 +9,10 @@ import pytest
 
 from refold.model.errors import ConfigError, MissingExtra, RefoldError, StoreError
 from refold.store.memory import MemoryStore
-from refold.store.place import default_path, open_store, sqlite_path
-from refold.store.sqlite import SqliteStore
-from tests.contract.talks import ANNA, begin
+from refold.store.place import default_path, open_store
+from tests.contract.talks import begin
 
 HOME = Path("/home/anna")
-
-
-@pytest.mark.parametrize(
-    ("rest", "path"),
-    [
-        ("///var/data/a.db", "/var/data/a.db"),
-        ("////var/data/a.db", "//var/data/a.db"),
-        ("//a.db", "a.db"),
-        ("//./data/a.db", "data/a.db"),
-        ("//../a.db", "../a.db"),
-        ("//~/a.db", "~/a.db"),
-        ("///C:/data/a.db", "C:/data/a.db"),
-        ("//my%20file%3F.db", "my file?.db"),
-        ("", None),
-        ("//", None),
-        ("///", None),
-    ],
-)
-def test_a_path_is_read_from_a_url(rest, path):
-    assert sqlite_path(rest) == (None if path is None else Path(path))
 
 
 @pytest.mark.parametrize(
@@ -47,10 +26,12 @@ def test_a_path_is_read_from_a_url(rest, path):
         "sqlite://a%00b",
         "mysql://root:secret@host/db",
         "postgresql:secret",
+        "postgresql//anna:secret@host/db",
+        "host=localhost password=secret",
         "memory:secret",
         "memory",
-        "secret.db",
-        "/path/secret.db",
+        "postgres",
+        ":memory:",
         "C:\\secret.db",
         ":",
         "http://secret",
@@ -107,30 +88,6 @@ async def test_a_data_folder_that_cannot_be_made_is_said(monkeypatch, tmp_path):
         await open_store()
 
     assert "sqlite:///" in refused.value.hint
-
-
-async def test_absolute_and_relative_urls_name_the_same_file(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    store = await open_store(f"sqlite://{tmp_path}/a.db")
-    await begin(store)
-    await store.close()
-    for url in ("sqlite://a.db", "sqlite://./a.db", f"sqlite:///{tmp_path}/a.db"):
-        again = await open_store(url)
-        assert isinstance(again, SqliteStore)
-        assert await again.owners() == [ANNA]
-        await again.close()
-
-
-async def test_a_relative_file_stays_the_same_when_the_program_goes_elsewhere(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    store = await open_store("sqlite://a.db")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    await begin(store)
-
-    assert await store.owners() == [ANNA]
-    await store.close()
-    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize(

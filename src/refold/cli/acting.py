@@ -48,7 +48,7 @@ def declare(app: typer.Typer) -> None:
     app.command(epilog="Example: refold delete support-42")(delete)
     app.command(epilog="Example: refold expire --older-than 90d --dry-run")(expire)
     db = typer.Typer(help="The store as a whole: upgrade, check, copy, move, clean.", rich_markup_mode=None)
-    db.command("upgrade", epilog="Example: refold db upgrade --store sqlite://chats.db")(upgrade)
+    db.command("upgrade", epilog="Example: refold db upgrade --store sqlite:///chats.db")(upgrade)
     db.command("check", epilog="Example: refold db check")(check)
     db.command("backup", epilog="Example: refold db backup chats-backup.db")(backup)
     db.command("vacuum", epilog="Example: refold db vacuum")(vacuum)

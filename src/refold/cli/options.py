@@ -56,10 +56,17 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON do
 
 
 def _settled(url: str) -> str:
-    """The store that was named, or the one that the gateway uses here."""
-    from refold.cli.configuring import store_url
+    """The store that was named, or the one that the gateway uses here; a file by its absolute path.
 
-    return url or store_url()
+    Everything that is to be said about the spelling of a URL is said here, once: commands go on with a path that has one meaning.
+    """
+    from refold.cli.configuring import store_url
+    from refold.cli.output import note
+    from refold.store.place import sqlite_file
+
+    chosen = url or store_url()
+    path = sqlite_file(chosen, lambda text: note(f"warning: {text}")) if chosen else None
+    return chosen if path is None else str(path)
 
 
 StoreUrl: TypeAlias = Annotated[
@@ -69,8 +76,8 @@ StoreUrl: TypeAlias = Annotated[
         metavar="URL",
         envvar="REFOLD_STORE",
         callback=_settled,
-        help="sqlite:///path, sqlite://relative/path or postgresql://... Default: the setting store.url, else a file in "
-        "your data folder.",
+        help="A path, sqlite:///relative/path, sqlite:////absolute/path or postgresql://... Default: the setting store.url, "
+        "else a file in your data folder.",
         show_default=False,
     ),
 ]

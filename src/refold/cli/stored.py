@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -23,7 +21,7 @@ from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days
 from refold.keeping import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
 from refold.ports.store import Head
-from refold.store.place import default_path, open_store, sqlite_path
+from refold.store.place import kind_of, open_store, sqlite_file
 
 EVERYTHING = 10**9
 KEEP_DAYS = "REFOLD_STORE_KEEP_DAYS"
@@ -121,7 +119,7 @@ def check_there(url: str) -> None:
         ConfigError: the URL names no store that outlives a command.
     """
     check_kept(url)
-    path = file_of(url)
+    path = sqlite_file(url)
     if path is not None and not path.exists():
         raise StoreError(
             "there is no store yet",
@@ -131,18 +129,10 @@ def check_there(url: str) -> None:
 
 
 def check_kept(url: str) -> None:
-    if url.partition(":")[0] == "memory":
+    if kind_of(url) == "memory":
         raise ConfigError(
             "a store in memory is forgotten when the command ends", hint="use sqlite:///path or postgresql://"
         )
-
-
-def file_of(url: str) -> Path | None:
-    """The SQLite file that a URL names; None where it names something else."""
-    scheme, _, rest = url.partition(":")
-    if url and scheme != "sqlite":
-        return None
-    return (sqlite_path(rest) or default_path(os.environ, sys.platform, Path.home())).expanduser()
 
 
 async def head_of(engine: Engine, name: str, branch: str = "") -> Head:

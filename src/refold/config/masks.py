@@ -12,7 +12,15 @@ from typing import Any, Literal, get_args, get_origin
 
 from msgspec import Struct
 
-from refold.model.mask import HIDDEN, mask_command, mask_model, mask_url, mask_values, mask_variable
+from refold.model.mask import (
+    HIDDEN,
+    mask_command,
+    mask_model,
+    mask_store,
+    mask_url,
+    mask_values,
+    mask_variable,
+)
 
 
 class Mask(Struct, frozen=True):
@@ -36,6 +44,7 @@ def _show_all(value: Any) -> Any:
 
 
 ADDRESS = Mask(mask_url)
+STORE = Mask(mask_store)
 COMMAND = Mask(mask_command)
 VARIABLE = Mask(mask_variable)
 HEADERS = Mask(mask_values)

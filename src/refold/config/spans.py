@@ -16,7 +16,7 @@ from refold.config.sizes import MAX_TOKENS
 SPOKEN = {
     "server.host": "an address or a name",
     "server.names": "a list of host names",
-    "store.url": "the URL of a store",
+    "store.url": "the URL of a store, or a path",
     "summariser.models": "a list of PROVIDER:MODEL or MODEL@URL",
     "compaction.sensitive": "a list of regular expressions",
     "upstreams.NAME.url": "an address that begins with https:// or http://",

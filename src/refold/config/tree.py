@@ -16,14 +16,17 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from refold.config.masks import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, PLAIN, VARIABLE
+from refold.config.masks import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, PLAIN, STORE, VARIABLE
 from refold.config.sizes import MAX_TOKENS, Counted
 from refold.model.budget import Share, Tokens
 from refold.model.message import DialectName
 
 VARIABLE_NAME = r"^([A-Za-z_][A-Za-z0-9_]*)?$"
 HOST_NAME = r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$"
-STORE_URL = r"^((sqlite|memory|postgres|postgresql):|$)"
+STORE_URL = (
+    r"^((sqlite|memory|postgres|postgresql):|[/~]|\.\.?/|(?!(sqlite|memory|postgres|postgresql)$)[^:=]*$)"
+)
+"""A URL or a plain path; one with a colon or an equals sign has to begin like a path, as `refold.store.place` has it."""
 UPSTREAM_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 """No underscores: in a variable's name they stand for the hyphens."""
 
@@ -87,9 +90,9 @@ class Store(Section, frozen=True):
         str,
         Meta(
             pattern=STORE_URL,
-            description="sqlite:///path, sqlite://relative/path, postgresql://... or memory:; empty for a file in your data folder.",
+            description="A path, sqlite:///relative/path, sqlite:////absolute/path, postgresql://... or memory:; empty for a file in your data folder.",
         ),
-        ADDRESS,
+        STORE,
     ] = ""
     """One person on one machine needs no database server."""
     keep_days: Annotated[

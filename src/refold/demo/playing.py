@@ -121,7 +121,7 @@ async def play(on_call: Callable[[Call], Any], order: Order) -> Played:
                 upstream.requests[-1].body,
             )
             number, without = await player.without_refold(order.window)
-        recalled = await _recalled(f"sqlite://{place}/{STORE}", last)
+        recalled = await _recalled(f"sqlite:///{place}/{STORE}", last)
     kept = RULE.encode() in last
     return Played(order.window, client, tuple(player.calls), refused, without, number, RULE, kept, recalled)
 
@@ -219,7 +219,7 @@ async def _gateway(place: Path, url: str, order: Order) -> AsyncIterator[str]:
         "--upstream",
         f"demo={url}",
         "--store",
-        f"sqlite://{STORE}",
+        f"sqlite:///{STORE}",
         "--no-summariser-enabled",
     ]
     flags += ["--window", str(order.window), *(["--preset", order.preset] if order.preset else [])]

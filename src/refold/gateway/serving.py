@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 
 from msgspec import Struct
@@ -64,7 +65,7 @@ async def open_gateway(
         StoreError: the store cannot be opened.
     """
     server, targets = resolved.settings.server, _targets(resolved, local, environ)
-    store = await open_store(resolved.settings.store.url, patience_s=KEEP_S)
+    store = await open_store(resolved.settings.store.url, patience_s=KEEP_S, warn=partial(_log.warning, "%s"))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
         rules = Rules(bound=server.host, names=server.names)

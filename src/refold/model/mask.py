@@ -19,6 +19,8 @@ _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
 """PostgreSQL takes several, and the folder of a socket with its slashes escaped."""
 _PATH = re.compile(r"(?:[\w.~+!$()*,/-]|%2[0Ff])*")
 """Without what separates names from values (`=`, `;`, `&`), and without escapes that may spell `:` or `@`."""
+_STORE_FILE = re.compile(r"(?:[/~]|\.\.?/)[^?#=]*|[^:=?#@]+\.(?:db|sqlite3?)")
+"""A plain path that begins like one or has the suffix of a database."""
 _PROGRAM = re.compile(r"(?:[A-Za-z]:)?[\w./+\\-]+")
 _MODEL = re.compile(r"[\w.:/+*-]*")
 _VARIABLE = re.compile(r"[A-Z0-9_]*")
@@ -40,6 +42,13 @@ def mask_url(url: str) -> str:
         return f"{scheme}:{HIDDEN}"
     shown = _file(rest[2:]) if scheme == "sqlite" else _server(rest[2:])
     return f"{scheme}://{shown}"
+
+
+def mask_store(url: str) -> str:
+    """The URL of a store, or the path of its file. A word that does not look like a path may be a key in the wrong place."""
+    if not _STORE_FILE.fullmatch(url):
+        return mask_url(url)
+    return HIDDEN if ":" in url.rpartition("@")[0] else url
 
 
 def is_clear_url(url: str) -> bool:
@@ -77,6 +86,11 @@ def mask_values(table: dict[str, str]) -> dict[str, str]:
 def mask_text(text: str) -> str:
     """A sentence that may quote what somebody typed: addresses in it are masked, and so is whatever follows `password=`."""
     return _PASSWORD.sub(rf"\1\2{HIDDEN}", "\n".join(map(_mask_line, text.split("\n"))))
+
+
+def printable(text: str) -> str:
+    """A text without control characters, which a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
 def _mask_line(line: str) -> str:

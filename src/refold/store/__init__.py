@@ -2,7 +2,7 @@
 
 The design in one page:
 
-    place.py            open_store(url): `sqlite:///path`, `postgresql://...`, `memory:`
+    place.py            open_store(url): `sqlite:///file`, a path, `postgresql://...`, `memory:`
     memory*.py shelf.py scan.py  the reference: what a store does, without a database
     sqlstore.py         the same port over a database: each method is one transaction, handed to a driver
       committing.py     a batch, whole: swap the branch's row, append, close one range and open the next

@@ -156,7 +156,7 @@ def _check_place(path: Path) -> None:
     if not folder.is_dir():
         raise StoreError(
             "The folder of the database is not there",
-            hint="make it with `mkdir -p`; a relative path is written sqlite://name.db",
+            hint="make it with `mkdir -p`; sqlite:///path is relative to the current folder, sqlite:////path is absolute",
             location=str(folder),
         )
     if path.is_dir():
