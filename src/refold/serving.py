@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 from refold.cli import output
 from refold.cli.serving import Notice, Upstream, told
 from refold.config import Layer, Resolved, completed, environment_layer, file_layers, resolve
+from refold.config.store_url import with_current_url
 from refold.config.tree import Upstream as Wanted
 from refold.local import serve_local, weights_path
 from refold.local.serving import WINDOW
@@ -66,8 +67,12 @@ def serve(flags: Layer) -> int:
     from refold.gateway.logs import set_up
     from refold.gateway.serving import run
 
-    resolved = resolve([flags, environment_layer(os.environ), *file_layers(os.environ, Path.cwd())])
+    rewritten: list[str] = []
+    files = [with_current_url(layer, rewritten.append) for layer in file_layers(os.environ, Path.cwd())]
+    resolved = resolve([flags, environment_layer(os.environ), *files])
     set_up(resolved.settings.server.log, resolved.settings.server.log_level)
+    for text in rewritten:
+        _log.warning("%s", text)
     with _embedded(resolved) as local:
         teller = _Teller(resolved, local)
         run(resolved, teller, local=local.target if local else None)

@@ -384,6 +384,22 @@ def test_a_relative_store_url_of_an_earlier_version_is_warned_of_in_the_log(serv
     assert (tmp_path / "chats.db").is_file()
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_store_url_of_an_earlier_version_in_a_file_is_rewritten(serve, upstream, tmp_path, form):
+    file = tmp_path / "refold.toml"
+    file.write_text(f'[store]\nurl = "sqlite://chats.db" # mine\n[server]\nlog = "{form}"\n')
+    for told_times in (1, 0):
+        served = serve("--upstream", f"{upstream.url}/v1")
+        served.say("Hello.")
+        _, told = served.end()
+        assert told.count("store.url sqlite://chats.db is written sqlite:///chats.db now") == told_times
+        assert "old form" not in told
+        assert form == "text" or all(json.loads(line) for line in told.splitlines())
+
+    assert file.read_text() == f'[store]\nurl = "sqlite:///chats.db" # mine\n[server]\nlog = "{form}"\n'
+    assert (tmp_path / "chats.db").is_file()
+
+
 def test_an_absolute_store_url_of_an_earlier_version_is_refused_at_the_start(environ, tmp_path):
     ended = refused(environ, tmp_path, "--port", "0", "--store", f"sqlite://{tmp_path}/chats.db")
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from msgspec import structs
 
 from refold.cli import output
 from refold.cli.output import plain, plural
-from refold.config.files import PROJECT_FILE, file_layer, file_layers, user_file
+from refold.config.files import PROJECT_FILE, file_layer, file_layers, replace_file, user_file
 from refold.config.layers import RANKS, Layer, environment_layer
 from refold.config.resolving import faults, resolve
 from refold.config.schema import schema as schema_of
+from refold.config.store_url import with_current_url
 from refold.config.writing import commented, told, tree_of
 from refold.model.errors import ConfigError
 
@@ -29,7 +29,7 @@ def init(*, for_user: bool, force: bool) -> int:
         raise ConfigError(f"{plain(str(path))} is there already", hint="--force writes over it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path.resolve(), commented())
+        replace_file(path.resolve(), commented().encode())
     except OSError as error:
         raise ConfigError(
             f"{plain(str(path))} cannot be written: {error.strerror}",
@@ -67,7 +67,8 @@ def check(file: str, *, as_json: bool) -> int:
 
 
 def store_url() -> str:
-    """The store that the settings of this place name; empty where they name none.
+    """The store that the settings of this place name; empty where they name none. A settings file in which the URL has the
+    spelling of earlier versions is rewritten.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -79,6 +80,7 @@ def store_url() -> str:
     layer = max(saying, key=lambda one: RANKS.index(one.source))
     if layer.source == "project":  # it came with the project: say so before anything goes there
         output.note(f"the store is the one that {plain(layer.path)} names")
+    layer = with_current_url(layer, output.note)
     return resolve([structs.replace(layer, values={name: layer.values[name]})]).settings.store.url
 
 
@@ -90,17 +92,3 @@ def _named(file: str) -> Layer:
     """A file by its name; one that is called like a project's is read as such."""
     path = Path(file)
     return file_layer(path, "project" if path.name == PROJECT_FILE else "user")
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all: somebody may start a gateway with it at this moment."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        with suppress(OSError):
-            partial.unlink()

@@ -6,11 +6,14 @@ nobody's file in a folder above decides for it; the user's stands where the plat
 
 from __future__ import annotations
 
+import os
 import sys
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from refold.config.layers import Layer, Source, flat
 from refold.model.errors import ConfigError
@@ -98,6 +101,29 @@ def line_of(text: str, name: str) -> int | None:
             return began + 1
         began = end
     return None
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: another program may read it at this moment. One that is there keeps its mode and owner.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with partial.open("xb") as file:
+            with suppress(FileNotFoundError):
+                there = path.stat()
+                partial.chmod(there.st_mode & 0o777)
+                with suppress(OSError):  # only root may give a file away
+                    os.chown(partial, there.st_uid, there.st_gid)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        with suppress(OSError):
+            partial.unlink()
 
 
 def _holds(values: Mapping[str, Any], name: str) -> bool:

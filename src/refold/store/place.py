@@ -138,6 +138,25 @@ def _path_of(url: str, warn: Warn) -> Path:
     return file.path
 
 
+def current_spelling(url: str) -> str:
+    """The URL as it is written now, for one that an earlier version may have saved.
+
+    A URL with three slashes is taken for an absolute path only where the relative file is not there and the absolute one is a
+    store of Refold: then the earlier version has used it.
+
+    Raises:
+        ConfigError: it names no store.
+    """
+    if kind_of(url) != "sqlite":
+        return url
+    file = _file(url)
+    if file.form == "old":
+        return _relative(file)
+    if _is_ambiguous(file) and _is_store(file.earlier):
+        return _absolute(file)
+    return url
+
+
 def _is_ambiguous(file: _File) -> bool:
     """Is the relative file not there, while the same path from the root is, or could be made in a folder that is there?"""
     if file.is_explicit or os.path.lexists(file.path) or _is_same(file):
@@ -216,6 +235,15 @@ def _absolute(file: _File) -> str:
 def _is_same(file: _File) -> bool:
     """Do both readings name one file, as they do in the root folder?"""
     return os.path.realpath(file.path) == os.path.realpath(file.earlier)
+
+
+def _is_store(path: str) -> bool:
+    """Does the header of a file say that it is a database of Refold's?"""
+    try:
+        from refold.store.sqlite_file import is_ours
+    except ImportError:
+        return False
+    return is_ours(Path(path))
 
 
 def _shown(url: str) -> str:

@@ -63,6 +63,16 @@ def prepare(path: Path) -> None:
         )
 
 
+def is_ours(path: Path) -> bool:
+    """Does the header of a file say that it is a database of Refold's? The file is only read."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(72)
+    except OSError:
+        return False
+    return header.startswith(_MAGIC) and header[68:72] == APPLICATION.to_bytes(4, "big")
+
+
 def open_writer(path: Path, wait: Callable[[int], bool]) -> apsw.Connection:
     """The connection that writes, once the file is known to be ours; `wait` says whether to go on waiting for another program."""
     try:
