@@ -237,6 +237,18 @@ async def test_the_new_spelling_of_a_relative_url_is_never_an_ambiguous_one(here
     assert files_in(here) == [f"{folder}/chats.db"]
 
 
+async def test_the_new_spelling_of_a_relative_url_is_none_that_is_warned_of(here):
+    path = here.parent / "chats.db"
+    (here / str(path.parent)[1:]).mkdir(parents=True)
+    for url in (f"sqlite:///.{path}", str(path)):
+        await keep(url)
+    with pytest.warns(FutureWarning) as warned:
+        assert await is_kept(f"sqlite://{str(path)[1:]}")
+
+    (one,) = warned
+    assert str(one.message).endswith(f"write sqlite:///.{path}")
+
+
 async def test_messages_hide_what_may_be_a_password(here):
     with pytest.warns(FutureWarning) as warned, pytest.raises(StoreError):
         await refold.Engine.open("sqlite://anna:secret@host/chats.db")

@@ -130,7 +130,7 @@ def _path_of(url: str, warn: Warn) -> Path:
             f"the store URL {_shown(url)} is a relative path, and there is no such file; earlier versions read it as an absolute path",
             hint=f"write {_shown(_absolute(file))} for the absolute path, or {_shown(_explicit(file))} for the relative one",
         )
-    if not file.is_explicit and os.path.isfile(file.earlier) and not _is_same(file):  # noqa: PTH113
+    if _has_earlier_file(file):
         warn(
             f"the store URL {_shown(url)} is a relative path, and {printable(file.earlier)}, which earlier versions opened, is there"
             f" as well: write {_shown(_explicit(file))} for the relative path, or {_shown(_absolute(file))} for the absolute one"
@@ -163,6 +163,11 @@ def _is_ambiguous(file: _File) -> bool:
         return False
     first, slash, _ = file.name.partition("/")
     return os.path.lexists(file.earlier) or (bool(slash) and os.path.isdir(f"/{first}"))  # noqa: PTH112
+
+
+def _has_earlier_file(file: _File) -> bool:
+    """Is there a file, another one than that of today's reading, which earlier versions opened for this URL?"""
+    return not file.is_explicit and os.path.isfile(file.earlier) and not _is_same(file)  # noqa: PTH113
 
 
 def default_path(environ: Mapping[str, str], platform: str, home: Path) -> Path:
@@ -221,7 +226,8 @@ def _in_memory() -> ConfigError:
 def _relative(file: _File) -> str:
     """A relative path in today's form, with "./" where it could be taken for an absolute one."""
     url = f"sqlite:///{file.written}"
-    return _explicit(file) if _is_ambiguous(_file(url)) else url
+    now = _file(url)
+    return _explicit(file) if _is_ambiguous(now) or _has_earlier_file(now) else url
 
 
 def _explicit(file: _File) -> str:
