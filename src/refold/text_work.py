@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 MAX_LOOP_BYTES = 64 * 1024
 """Bytes (or characters, where a text is at hand) that are worked on in the event loop. The slowest work, looking for secrets and for
-rules, takes about 0.25 s for a megabyte: 15 ms for this much, as long as a dozen small requests take."""
+rules, takes about 0.25 s for a megabyte of prose, which is 15 ms for this much, as long as a dozen small requests take. Text full of
+names of secrets takes about 1.5 s for a megabyte, which is 100 ms for this much."""
 THREADS = 4
 """Large texts that are worked on at the same time. They share one interpreter lock with the event loop, which gets its turn after each
 of them: more threads would not make any of them faster, and with fewer one text of 60 MB would hold up all that are just above the bound."""

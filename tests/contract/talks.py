@@ -35,6 +35,12 @@ def first_session(head: Head, first: int = 0) -> Session:
     return Session(id=f"{head.branch}/s0", branch=head.branch, first=first, at=1.0)
 
 
+async def summaries_of(store: Store, head: Head) -> list[Written]:
+    """The summaries of the changes in effect on a branch, oldest first."""
+    changes = await store.compactions(head.owner, head.branch)
+    return await store.written(head.owner, [one.id for one in changes if one.state == "installed"])
+
+
 async def begin(
     store: Store, conversation: str = "talk", owner: str = ANNA, *, title: str = "", at: float = 1.0
 ) -> Head:

@@ -23,6 +23,7 @@ from tests.contract.talks import (
     read,
     reduce,
     say,
+    summaries_of,
 )
 
 
@@ -33,7 +34,7 @@ async def everything(store: Store, head: Head) -> list[object]:
         await store.messages(head),
         await store.sessions(head.owner, head.conversation),
         await store.compactions(head.owner, head.branch),
-        await store.summaries(head.owner, head.branch),
+        await summaries_of(store, head),
         await store.calls(head.owner, head.conversation),
         await store.conversations(head.owner),
         await store.search(head.owner, "storm"),

@@ -125,21 +125,6 @@ async def test_summaries_come_in_the_order_that_is_asked_for(store):
     assert await store.written(ANNA, []) == []
 
 
-async def test_a_branch_lists_the_summaries_that_stand(store):
-    head = await say(store, await begin(store), *"abcd")
-    for number in (1, 2, 3):
-        head = await compact(store, head, number, f"c{number}")
-    head = await store.commit(head, Batch(at=4.0, undoes="c3"))
-    await store.plan(ANNA, planned(head, "soon"))
-    await store.claim(ANNA, "soon", "me", now=1.0, until=9.0)
-    await store.reply(ANNA, "soon", "me", written("soon"), None)
-
-    bare = [structs.replace(written(which), carry=b"") for which in ("c1", "c2")]
-    assert await store.summaries(ANNA, head.branch) == bare
-    assert await store.summaries(ANNA, head.branch, limit=1) == bare[1:]
-    assert await store.summaries(ANNA, "nothing") == []
-
-
 async def test_the_last_changes_are_listed_where_there_are_many(store):
     head = await say(store, await begin(store), *"abcd")
     for number in (1, 2, 3):

@@ -278,7 +278,6 @@ class Script(RuleBasedStateMachine):
         self.ask(lambda store: store.failures(head.owner, head.branch))
         self.ask(lambda store: store.holding(head.owner, [(head.branch, seq) for seq in (4, 0, 2)]))
         self.ask(lambda store: store.find_key(head, "k1.0"))
-        self.ask(lambda store: store.summaries(head.owner, head.branch))
         rows = self.ask(lambda store: store.compactions(head.owner, head.branch))
         self.ask(lambda store: store.written(head.owner, [row.id for row in rows]))
         sessions = self.ask(lambda store: store.sessions(head.owner, head.conversation))

@@ -88,7 +88,6 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "latest": await store.latest(head),
         "raw_arrivals": await store.raw_arrivals(head, 0),
         "written": await store.written(owner, names),
-        "summaries": await store.summaries(owner, head.branch),
         "summary": await store.summary(head, 0),
         "calls": await store.calls(owner, conversation),
         "spent": await store.spent(owner, conversation, "reply"),
@@ -116,7 +115,6 @@ async def ask_owner(store: Store, owner: str) -> dict[str, object]:
         "learnt": await store.learnt(owner, "limit", "gpt"),
         "keys": await store.keys(owner),
         "setting": await store.setting(owner, "preset"),
-        "settings": await store.settings(owner),
         "idle": (await store.idle(owner, 1e12)).idle,
     }
 

@@ -1,62 +1,13 @@
-from fractions import Fraction
-
 import pytest
 
-from refold.core.budget import (
-    anatomy,
-    history_budget,
-    input_limit,
-    is_over_budget,
-    tokens_of,
-    window_for_output,
-)
+from refold.core.budget import input_limit, tokens_of
 from refold.model.budget import Budget, Messages, Share, Tokens, Turns
 from refold.model.errors import BudgetError
 
 
-@pytest.mark.feature("P1")
-def test_history_gets_what_the_other_regions_leave():
-    assert (
-        history_budget(window=128_000, system=3_000, summary=1_000, tools=4_000, max_output=8_000) == 112_000
-    )
-    assert history_budget(window=8_000, system=3_000, summary=0, tools=4_000, max_output=8_000) == -7_000
-
-
-@pytest.mark.feature("P1")
-@pytest.mark.parametrize("messages, over", [(699, False), (700, False), (701, True)])
-def test_to_fill_the_window_exactly_is_not_over_it(messages, over):
-    assert is_over_budget(messages=messages, tools=100, max_output=200, window=1_000) is over
-
-
-@pytest.mark.feature("P2")
-def test_window_and_output_are_separate_and_an_unset_window_is_four_outputs():
-    assert window_for_output(32_768) == 131_072
-    budget = Budget(window=200_000, max_output=64_000)
-    assert (budget.window, budget.max_output, input_limit(budget)) == (200_000, 64_000, 136_000)
+def test_the_input_gets_what_output_and_limit_leave():
+    assert input_limit(Budget(window=200_000, max_output=64_000)) == 136_000
     assert input_limit(Budget(window=200_000, limit=100_000, max_output=64_000)) == 36_000
-
-
-@pytest.mark.feature("C2")
-class TestAnatomy:
-    def test_window_minus_reserve_minus_instructions(self):
-        parts = anatomy(100_000, instructions=15_000)
-        assert (parts.reserve, parts.pruning_budget, parts.effective) == (5_000, 95_000, 80_000)
-
-    @pytest.mark.parametrize("window, reserve", [(10, 1), (30, 2), (50, 3), (90, 5), (130, 7)])
-    def test_the_reserve_is_rounded_half_up(self, window, reserve):
-        assert anatomy(window, instructions=0).reserve == reserve
-
-    def test_pressure_counts_instructions_too(self):
-        assert anatomy(100_000, instructions=19_000).pressure(57_000) == Fraction(80, 100)
-        assert anatomy(100_000, instructions=0).pressure(0) == 0
-
-    @pytest.mark.parametrize("share", [0, 1, -0.2, 1.5])
-    def test_a_reserve_share_out_of_range_reserves_nothing(self, share):
-        assert anatomy(1_000, instructions=0, reserve_share=share).reserve == 0
-
-    def test_instructions_larger_than_the_window_leave_nothing_and_full_pressure(self):
-        assert anatomy(1_000, instructions=2_000).effective == 0
-        assert anatomy(1_000, instructions=2_000).pressure(0) > 1
 
 
 def test_sizes():

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from refold.core.assemble import Lead, assemble
-from refold.core.estimate import ByteEstimate, CharacterEstimate, estimate_window
+from refold.core.estimate import CharacterEstimate, estimate_window
 from refold.model.dialect import CHAT
 from refold.model.message import (
     File,
@@ -19,7 +19,7 @@ from refold.model.message import (
 )
 from refold.model.window import Fixed, Tool
 
-by_characters, by_bytes = CharacterEstimate(), ByteEstimate()
+by_characters = CharacterEstimate()
 PIXEL = Image(media_type="image/png", data="AAAA")
 
 
@@ -71,21 +71,3 @@ class TestCharacters:
         )
         block = assemble(fixed, (user("Hello, world!"),), Lead(block="before"))
         assert estimate_window(block) == (7 + 2 + 6 + 12) * 2 // 5 + 10 + by_characters.tools([look])
-
-
-class TestBytes:
-    @pytest.mark.parametrize("text, tokens", [("", 0), ("café", 1), ("hello world!", 3), ("日本語", 2)])
-    def test_four_bytes_a_token_rounded_down(self, text, tokens):
-        assert by_bytes.text(text) == tokens
-
-    @pytest.mark.parametrize(
-        "message, tokens",
-        [
-            (Message("assistant", ()), 10),
-            (user("hello world!"), 13),
-            (assistant("abcd", ToolCall("x", "look", '{"a": 1}')), 10 + 1 + (1 + 2 + 10)),
-            (tool("x", "hello world!"), 13),
-        ],
-    )
-    def test_golden_values(self, message, tokens):
-        assert by_bytes.message(message) == tokens

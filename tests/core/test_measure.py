@@ -7,13 +7,10 @@ from refold.core.measure import (
     anchor,
     backfill,
     count_fixed,
-    current_size,
     forget_size,
-    hybrid_size,
+    holds,
     measure,
     record_call,
-    reported_size,
-    usage_event,
 )
 from refold.core.view import View
 from refold.model.budget import Budget, Share
@@ -21,7 +18,6 @@ from refold.model.dialect import CHAT
 from refold.model.message import system
 from refold.model.tokens import TokenCount, Usage
 from refold.model.window import Fixed, Tool
-from refold.tokens import window_for
 from tests.core.conversations import FlatCounter, talk, view_of
 
 COST = FixedCost(TokenCount(counted=100), TokenCount(counted=50))
@@ -70,18 +66,7 @@ def test_fixed_costs():
     assert cost.tools.tokens == (8 + 4 + 6 + 7) + (8 + 3)
 
 
-@pytest.mark.feature("O1")
-class TestHybrid:
-    def test_the_last_report_and_a_count_of_what_came_since(self):
-        view = view_of("u a u a u")
-        size = hybrid_size(view, COST, Anchor(5_000, 3, view.prefix(3).chain))
-        assert size == TokenCount(reported=5_000, counted=20)
-        assert size.tokens == 5_020
-        assert size.source == "counted"
-
-    def test_all_counted_before_the_first_report(self):
-        assert hybrid_size(view_of("u a"), COST, None) == TokenCount(counted=170)
-
+class TestAnchor:
     @pytest.mark.parametrize("usage", [None, Usage(), Usage(output=70)])
     def test_a_missing_or_empty_report_is_not_a_size_of_zero(self, usage):
         assert anchor(usage, view_of("u a u"), counted=100) is None
@@ -98,39 +83,32 @@ class TestHybrid:
     def test_a_report_of_a_history_that_was_undone_or_forked_is_no_size(self):
         long = view_of("u a u a u a u a")
         last = anchor(Usage(input=100_000), long, counted=90_000)
-        assert hybrid_size(long, COST, last).reported == 100_000
-        assert hybrid_size(long.prefix(2), COST, last).reported == 0
-        assert hybrid_size(long.prefix(2).extend(talk("u u u u u u u")), COST, last).reported == 0
+        assert holds(last, long)
+        assert holds(last, long.extend(talk("u a")))
+        assert not holds(last, long.prefix(2))
+        assert not holds(last, long.prefix(2).extend(talk("u u u u u u u")))
 
 
-@pytest.mark.feature("O16")
 class TestMeter:
     def test_the_context_size_and_the_bill_are_kept_apart(self):
-        view = view_of("u")
         meter = record_call(Meter(), Usage(input=10_000, output=2_000), view_of("u"), counted=10_000)
         meter = record_call(meter, Usage(input=14_000, output=3_000), view_of("u"), counted=10_000)
         meter = record_call(meter, Usage(input=19_000, output=1_000), view_of("u"), counted=10_000)
-        assert current_size(meter, view, COST) == TokenCount(reported=19_000)
+        assert meter.anchor == Anchor(19_000, 1, view_of("u").chain)
         assert meter.billed == Usage(input=43_000, output=6_000)
         assert meter.calls == 3
 
     def test_a_call_of_several_turns_is_as_large_as_the_last_and_costs_them_all(self):
         usage = Usage(input=90_000, output=3_000, last_prompt=40_000)
         meter = record_call(Meter(), usage, view_of("u"), counted=35_000)
-        assert current_size(meter, view_of("u"), COST) == TokenCount(reported=40_000)
-        assert reported_size(usage) == TokenCount(reported=40_000)
+        assert meter.anchor == Anchor(40_000, 1, view_of("u").chain)
         assert (meter.billed + usage).prompt == 180_000
         assert backfill(usage, Usage(input=44_000), [1]) == (1_000,)
 
     def test_a_compaction_voids_the_size_and_not_the_bill(self):
         meter = forget_size(record_call(Meter(), Usage(input=900, output=5), view_of("u"), counted=900))
-        assert current_size(meter, view_of("u"), COST) == TokenCount(counted=160)
+        assert meter.anchor is None
         assert meter.billed.output == 5
-
-    def test_a_report_of_another_model_is_no_size(self):
-        meter = record_call(Meter(), Usage(input=900), view_of("u"), counted=900, model="large")
-        assert current_size(meter, view_of("u"), COST, model="small").source == "counted"
-        assert current_size(meter, view_of("u"), COST, model="large").source == "reported"
 
     def test_a_report_that_is_no_measurement_is_still_billed(self):
         meter = record_call(Meter(), Usage(input=900), view_of("u"), counted=900)
@@ -138,30 +116,8 @@ class TestMeter:
         assert meter.anchor == Anchor(900, 1, view_of("u").chain)
         assert meter.billed.input == 906
 
-    @pytest.mark.feature("O15")
-    def test_both_are_shown_with_the_window_in_every_usage_event(self):
-        size = window_for("gpt-4o")
-        known = {"window": size.tokens, "window_source": size.source}
-        before = usage_event(Meter(), view_of("u"), COST, **known)
-        assert (
-            str(before)
-            == "context 160 counted of 128,000 tokens (catalogue), 0%; billed 0 in, 0 out in 0 calls"
-        )
-        meter = record_call(Meter(), Usage(input=30_000, output=2_000), view_of("u"), counted=30_000)
-        meter = record_call(
-            meter, Usage(input=2_000, cache_read=30_000, output=500), view_of("u"), counted=32_000
-        )
-        after = usage_event(meter, view_of("u a"), COST, **known)
-        assert str(after) == (
-            "context 32,010 (32,000 reported + 10 counted) of 128,000 tokens (catalogue), 25%; "
-            "billed 62,000 in, 2,500 out in 2 calls"
-        )
 
-
-class TestReportedOnly:
-    def test_a_full_cache_hit_is_as_large_as_none(self):
-        assert reported_size(Usage(input=1, cache_read=99_999)) == reported_size(Usage(input=100_000))
-
+class TestBackfill:
     def test_growth_is_shared_out_by_our_counts(self):
         before, after = Usage(input=100, output=50, reasoning=20), Usage(cache_read=100, input=130)
         assert backfill(before, after, [30, 10]) == (75, 25)

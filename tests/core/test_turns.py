@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.turns import Turn, is_safe_boundary, safe_boundary, turn_starts, turns
+from refold.core.turns import safe_boundary, turn_starts
 from tests.core.conversations import talk
 
 
@@ -32,26 +32,16 @@ def test_safe_boundary_golden_table(script, target, expected):
 @pytest.mark.parametrize(
     "script, expected",
     [
-        ("", []),
-        ("u a", [(0, 2)]),
-        ("u a:x t:x a u a", [(0, 4), (4, 6)]),
-        ("u a:x t:x a:y t:y a", [(0, 6)]),
-        ("a a", []),
-        ("a u a u", [(1, 3), (3, 4)]),
+        ("", ()),
+        ("u a", (0,)),
+        ("u a:x t:x a u a", (0, 4)),
+        ("u a:x t:x a:y t:y a", (0,)),
+        ("a a", ()),
+        ("a u a u", (1, 3)),
     ],
 )
-def test_turns(script, expected):
-    messages = talk(script)
-    assert turns(turn_starts(messages), len(messages)) == tuple(Turn(*pair) for pair in expected)
-
-
-@pytest.mark.feature("P4")
-@pytest.mark.parametrize(
-    "index, safe", [(-3, True), (0, True), (1, False), (2, True), (3, False), (4, True), (99, True)]
-)
-def test_a_boundary_is_safe_at_the_ends_and_before_a_user_message(index, safe):
-    starts = turn_starts(talk("u a u a"))
-    assert is_safe_boundary(starts, 4, index) is safe
+def test_a_turn_starts_with_each_user_message(script, expected):
+    assert turn_starts(talk(script)) == expected
 
 
 def test_results_never_start_a_turn():

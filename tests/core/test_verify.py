@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from refold.core.verify import verify, verify_edit, verify_fit, verify_fixed, verify_window
+from refold.core.verify import verify, verify_fit, verify_window
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES
 from refold.model.message import (
     Image,
@@ -12,7 +12,6 @@ from refold.model.message import (
     ToolCall,
     ToolResult,
     assistant,
-    system,
     tool,
     user,
 )
@@ -223,10 +222,9 @@ def test_breakpoints_count_in_system_prompt_tools_and_results_too():
 def test_every_violation_says_what_to_do():
     messages = [*talk("s t:x a:y,y a r a: u"), Message("user", (ToolCall("q", "look"), Text("")))]
     messages.append(Message("developer", (Text("rule"),)))
-    before, after = Fixed(CHAT, (system("a"),), (Tool("a"),)), Fixed(CHAT)
     found = [*verify(messages, ANTHROPIC, as_request=True), *verify(messages, RESPONSES, as_request=True)]
-    found += [*verify_fixed(before, after), *verify_fit(tokens=2, limit=1, size_bytes=2, max_bytes=1)]
-    assert len({violation.rule for violation in found}) >= 12
+    found += verify_fit(tokens=2, limit=1, size_bytes=2, max_bytes=1)
+    assert len({violation.rule for violation in found}) >= 11
     assert all(violation.message and violation.hint for violation in found)
 
 
@@ -236,24 +234,6 @@ def test_size():
     assert verify_fit(tokens=1, limit=2, size_bytes=10**9) == ()
     over = verify_fit(tokens=1, limit=2, size_bytes=33 * 2**20, max_bytes=ANTHROPIC.max_body_bytes)
     assert [found.rule for found in over] == ["over_bytes"]
-
-
-def test_thinking_leaves_whole_or_not_at_all():
-    one, two, said = Reasoning("a", "s1"), Reasoning("b", "s2"), Text("so")
-    before = Message("assistant", (one, two, said))
-    assert verify_edit(before, Message("assistant", (said,)), 0) == ()
-    assert verify_edit(before, Message("assistant", (one, two)), 0) == ()
-    for kept in ((one, said), (two, one), (Reasoning("a", "s9"), two)):
-        assert [found.rule for found in verify_edit(before, Message("assistant", kept), 7)] == [
-            "altered_thinking"
-        ]
-
-
-def test_system_and_tools_leave_as_they_came():
-    before = Fixed(CHAT, (system("be kind"),), (Tool("look"),))
-    assert verify_fixed(before, before) == ()
-    after = Fixed(CHAT, (system("be unkind"),), (Tool("look", "again"),))
-    assert [found.rule for found in verify_fixed(before, after)] == ["altered_system", "altered_tools"]
 
 
 def test_a_window_is_verified_with_its_summaries():

@@ -14,8 +14,8 @@ from refold.keeping import Engine
 from refold.model.errors import RefoldError
 from refold.ports.store import Head, Store, Written
 from refold.wire.plain import plain_message
+from tests.contract.talks import summaries_of
 from tests.durability.checking import Line, Log, faults_of
-from tests.durability.notes import OWNER
 from tests.durability.talking import Author, engine, names, turn
 
 NAMES = ("talk", "other")
@@ -154,7 +154,7 @@ class Life:
             )
             if shown[-4:] != log.said(name)[-4:]:
                 self.faults.append(f"{name}: the newest messages are not what is shown last: {shown[-4:]}")
-            written = await self.store.summaries(OWNER, talk._journal.seen.branch)
+            written = await summaries_of(self.store, talk._journal.seen)
             self.faults += [
                 f"{name}: the summary {one.id} is of something else" for one in written if _is_wrong(one)
             ]

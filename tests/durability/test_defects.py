@@ -40,6 +40,7 @@ from tests.contract import (
     test_store_sessions,
     test_store_work,
 )
+from tests.contract.talks import summaries_of
 from tests.durability import test_arrivals, test_stale
 from tests.durability.life import Life, PowerFailure
 from tests.store.sqlite import test_together
@@ -145,7 +146,7 @@ def summary_of_another_session(patch: pytest.MonkeyPatch, store: SqliteStore) ->
 
     async def anything(self: Work, planned):
         own, seen = await found(self, planned), self.journal.seen
-        first, *_ = await self.journal.store.summaries(seen.owner, seen.branch) or [None]
+        first, *_ = await summaries_of(self.journal.store, seen) or [None]
         return structs.replace(own, text=first.summary.text) if own and first else own
 
     patch.setattr(Work, "_found", anything)

@@ -29,6 +29,7 @@ from refold.model.errors import RefoldError
 from refold.ports.store import Store
 from refold.wire.plain import plain_message
 from tests.contract.stores import StoreSet
+from tests.contract.talks import summaries_of
 from tests.durability.checking import name_of
 from tests.durability.notes import OWNER
 from tests.durability.talking import Author, names
@@ -274,7 +275,7 @@ async def _story(world: World, branch: str) -> Any:
         await store.sessions(OWNER, NAME),
         await store.compactions(OWNER, head.branch),
         await store.latest(head),
-        await store.summaries(OWNER, head.branch),
+        await summaries_of(store, head),
         await store.calls(OWNER, NAME),
     ]
 

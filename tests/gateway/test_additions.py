@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
-from refold.gateway.additions import WithoutUsage
 from tests.gateway.conftest import served
+from tests.gateway.faults.wires import Line, RawUpstream, connected, split_answer
 
 HI = [{"role": "user", "content": "hi"}]
 
@@ -42,18 +44,72 @@ async def test_a_client_that_refuses_usage_is_left_alone(upstream):
         assert "x-refold-added" not in told
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 50, 10_000])
-@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
-def test_the_chunk_with_usage_is_taken_out_wherever_the_stream_is_cut(size, end):
-    events = [
-        b'data: {"choices":[{"delta":{"content":"h\xc3\xa9 usage"}}],"usage":null}',
-        b'data: {"choices": [], "usage":{"a":1}}',
-        b"data: [DONE]",
-    ]
-    stream = end.join([*events, b""])
-    strip = WithoutUsage()
-    out = b"".join(strip.feed(stream[at : at + size]) for at in range(0, len(stream), size)) + strip.rest()
-    assert out == end.join([events[0], events[2], b""])
+USAGE = b'{"choices": [], "usage":{"prompt_tokens":9,"completion_tokens":7,"total_tokens":16}}'
+HIDDEN = [
+    b"data: " + USAGE,
+    b"data:" + USAGE,
+    b": a comment\ndata: " + USAGE,
+    b"event: chunk\ndata: " + USAGE,
+]
+ENDS = [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n", b"\r\n\n", b"\n\r", b"\r\n\r", b"\r\r\n"]
+
+
+def spoken(text: str) -> bytes:
+    """A chunk that says something, and uses the word that usage is found by."""
+    return msgspec.json.encode({"choices": [{"delta": {"content": f"{text} usage"}}], "usage": None})
+
+
+LAST = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}'
+DONE = b"data: [DONE]"
+
+
+@pytest.mark.parametrize("end", ENDS, ids=str)
+@pytest.mark.parametrize("cut", ["whole events", "inside the blank line"])
+async def test_a_client_sees_each_event_when_it_comes_and_no_usage(cut, end):
+    """The provider sends the next event only when the client has the one before."""
+    said = [b"data: " + spoken("h\u00e9"), b"data: " + spoken("two"), LAST]
+    has_come = asyncio.Event()
+
+    async def answer(line: Line) -> None:
+        await line.begin()
+        for event in (*said, *HIDDEN, DONE):
+            at = len(event) + (1 if cut == "inside the blank line" else len(end))
+            whole = event + end
+            for piece in (whole[:at], whole[at:]):
+                await line.send(piece)
+            if event in said:
+                await has_come.wait()
+                has_come.clear()
+        await line.end("end")
+
+    async with (
+        asyncio.timeout(20),
+        RawUpstream(answer) as provider,
+        served(provider, compaction_include_usage=True) as gate,
+        connected(gate.url) as client,
+    ):
+        body = {"model": "gpt-5", "messages": HI, "stream": True}
+        await client.post("/v1/chat/completions", msgspec.json.encode(body), connection="close")
+        seen = b""
+        for event in said:
+            seen += await client.read_until(event + end[:1])
+            has_come.set()
+        _, got, is_ended = split_answer(seen + await client.read_all())
+
+        assert (got, is_ended) == (b"".join(event + end for event in (*said, DONE)), True)
+
+
+async def test_usage_that_ends_the_stream_without_a_blank_line_does_not_reach_the_client():
+    async def answer(line: Line) -> None:
+        await line.begin()
+        await line.send(b"data: " + spoken("one") + b"\n\n" + LAST + b"\n\ndata: " + USAGE + b"\n")
+        await line.end("end")
+
+    async with RawUpstream(answer) as provider, served(provider, compaction_include_usage=True) as gate:
+        body = {"model": "gpt-5", "messages": HI, "stream": True}
+        _, _, got = await gate.post("/v1/chat/completions", msgspec.json.encode(body))
+
+        assert got == b"data: " + spoken("one") + b"\n\n" + LAST + b"\n\n"
 
 
 @pytest.mark.feature("L13")

@@ -118,3 +118,12 @@ async def test_an_answer_of_another_kind_passes_by(gate):
     status, _, answer = await gate.post("/v1/chat/completions", ODD)
 
     assert (status, answer) == (200, b"\x00\x01not json")
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v2/chat/completions", "/elsewhere"])
+async def test_outside_of_v1_only_declared_paths_are_there(path, gate):
+    status, _, told = await gate.post(path, b"{}")
+
+    assert status == 404
+    assert b"There is nothing at this path." in told
+    assert gate.upstream.requests == []

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.tokens.names import bare_name, spellings
+from refold.tokens.names import spellings
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ from refold.tokens.names import bare_name, spellings
         ("", ""),
     ],
 )
-def test_a_bare_name_is_the_model_alone(name, bare):
-    assert bare_name(name) == bare
+def test_the_last_spelling_is_the_model_alone(name, bare):
+    assert spellings(name)[-1] == bare
 
 
 def test_spellings_go_from_the_literal_to_the_bare_without_repetition():

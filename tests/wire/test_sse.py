@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.model.errors import BodyTooLarge
-from refold.wire.sse import Event, SseParser
+from refold.wire.sse import Event, EventSplitter, SseParser
 
 STREAM = (
     "\ufeff: a comment\r\n\r\nevent: ping\ndata: 1\n\nid: 7\nretry: 3\ndata:  two spaces\r\rdata: é€😀\r\n"
@@ -96,3 +96,66 @@ def test_a_stream_without_end_is_refused():
     parser.feed(b"data: x\n\n" * 11)
     with pytest.raises(BodyTooLarge, match="100 bytes"):
         parser.feed(b"data: x\n\n")
+
+
+LINE_ENDS = (b"\n", b"\r\n", b"\r")
+BLANK_LINES = [first + second for first, second in product(LINE_ENDS, LINE_ENDS) if first + second != b"\r\n"]
+"""All that ends an event: CR and LF together are the end of one line, and no blank one."""
+
+
+def split(*chunks: bytes) -> list[bytes]:
+    splitter = EventSplitter()
+    events = [event for chunk in chunks for event in splitter.feed(chunk)]
+    return [*events, splitter.take_pending()]
+
+
+@pytest.mark.parametrize("ends", [*product(BLANK_LINES, BLANK_LINES)], ids=str)
+def test_an_event_ends_with_its_blank_line_whatever_the_lines_end_with(ends):
+    events = [b"data: {}" + ends[0], b"event: a" + ends[1][:1] + b"data: b" + ends[1], b"data: c"]
+    whole = b"".join(events)
+
+    assert split(whole) == events
+    assert parse(whole) == [Event(b"{}"), Event(b"b", "a")]
+    for first, second in product(range(len(whole) + 1), repeat=2):
+        chunks = [whole[:first], whole[first : max(first, second)], whole[max(first, second) :]]
+        pieces = split(*chunks)
+        assert b"".join(pieces) == whole
+        assert [piece.rstrip(b"\r\n") for piece in pieces if piece.strip(b"\r\n")] == [
+            event.rstrip(b"\r\n") for event in events
+        ]
+        assert parse(*chunks) == [Event(b"{}"), Event(b"b", "a")]
+
+
+@pytest.mark.parametrize("blank", BLANK_LINES, ids=str)
+def test_an_event_is_given_with_the_first_byte_that_makes_its_blank_line(blank):
+    event = b"data: {}" + blank
+    needed = event[:-1] if blank.endswith(b"\r\n") else event
+    splitter = EventSplitter()
+    given = [splitter.feed(bytes([byte])) for byte in event]
+
+    assert next(place for place, pieces in enumerate(given, 1) if pieces) == len(needed)
+    assert b"".join(piece for pieces in given for piece in pieces) == event
+    assert splitter.pending == 0
+
+
+@pytest.mark.parametrize("end", LINE_ENDS, ids=str)
+def test_no_line_end_alone_ends_an_event(end):
+    assert split(b"data: a" + end + b"data: b" + end) == [b"data: a" + end + b"data: b" + end]
+
+
+@given(st.lists(st.sampled_from([b"data: a", b"b", b"\r", b"\n", b"\r\n"]), max_size=12), st.integers(1, 4))
+def test_the_open_event_can_be_taken_at_any_time_and_ends_where_it_would_have(parts, size):
+    stream = b"".join(parts)
+    splitter, taken = EventSplitter(), list[bytes]()
+    ends = set[int]()
+    for at in range(0, len(stream), size):
+        for piece in splitter.feed(stream[at : at + size]):
+            taken.append(piece)
+            ends.add(sum(map(len, taken)))
+        taken.append(splitter.take_pending())
+        assert splitter.pending == 0
+
+    whole = EventSplitter()
+    pieces = [piece for at in range(0, len(stream), size) for piece in whole.feed(stream[at : at + size])]
+    assert b"".join(taken) == stream
+    assert ends == set(accumulate(map(len, pieces)))

@@ -1,7 +1,7 @@
-"""Estimators without a tokenizer: fixed arithmetic over characters or bytes.
+"""An estimate of tokens without a tokenizer: fixed arithmetic over characters and bytes.
 
-One idea: systems that decide on a rough count must keep deciding on the same rough count, so each estimator is exact
-arithmetic with golden values, not an approximation of a better one.
+A policy that decides on a rough count must always decide on the same one. So the estimate is exact arithmetic with golden values,
+and not an approximation of a better count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ MEDIA_TOKENS = 256
 _MESSAGE_CHARACTERS = 12
 _SYSTEM_BLOCK_CHARACTERS = 20
 _TOOL_CHARACTERS = 20
-_OVERHEAD_TOKENS = 10
 
 
 class CharacterEstimate:
@@ -49,29 +48,6 @@ def estimate_window(window: Window) -> int:
     counter = CharacterEstimate()
     messages = (*window.system, *window.sent)
     return sum(map(counter.message, messages)) + counter.tools(window.fixed.tools)
-
-
-class ByteEstimate:
-    """Four bytes to a token, each text rounded down on its own, with a flat overhead per message and call."""
-
-    source: Source = "estimated"
-
-    def text(self, text: str, /) -> int:
-        return len(text.encode("utf-8", "surrogatepass")) // 4
-
-    def message(self, message: Message, /) -> int:
-        return _OVERHEAD_TOKENS + sum(map(self._part, _flat(message.parts)))
-
-    def _part(self, part: Part) -> int:
-        match part:
-            case Text() | Reasoning():
-                return self.text(part.text)
-            case ToolCall():
-                return self.text(part.name) + self.text(part.arguments) + _OVERHEAD_TOKENS
-            case Opaque():
-                return _compacted(part) // 4
-            case _:
-                return 0
 
 
 def _flat(parts: Iterable[Part]) -> Iterable[Part]:

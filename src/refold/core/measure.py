@@ -1,7 +1,8 @@
 """How large is the window, region by region, and how far can the number be trusted?
 
-One idea: the provider's own report is the best number there is, but it is always one call old. The hybrid measure takes the
-last report and adds only what came since; where there is no report, everything is counted.
+`measure` counts the regions of a window. A provider's report of a call is better than a count, but always one call old: an `Anchor`
+keeps the report together with the history that it speaks of, so that only what came since has to be counted. `Meter` holds the
+newest anchor and, apart from it, what was billed so far.
 """
 
 from __future__ import annotations
@@ -74,10 +75,9 @@ class Anchor(Struct, frozen=True):
     prompt: int
     messages: int
     chain: bytes
-    model: str = ""
 
 
-def anchor(usage: Usage | None, view: View, *, counted: int, model: str = "") -> Anchor | None:
+def anchor(usage: Usage | None, view: View, *, counted: int) -> Anchor | None:
     """Take the report for a call that sent `view` as an anchor, if it can be one.
 
     Nothing reported, or something far from our own count of what was sent, is no anchor.
@@ -87,24 +87,12 @@ def anchor(usage: Usage | None, view: View, *, counted: int, model: str = "") ->
     low, high = RATIO_RANGE
     if counted > 0 and not low * counted <= usage.context <= high * counted:
         return None
-    return Anchor(usage.context, len(view), view.chain, model)
+    return Anchor(usage.context, len(view), view.chain)
 
 
 def holds(last: Anchor, view: View) -> bool:
     """Does the view begin with the history of the report? After an undo or a fork it does not."""
     return last.messages <= len(view) and view.prefix(last.messages).chain == last.chain
-
-
-def hybrid_size(view: View, cost: FixedCost, last: Anchor | None) -> TokenCount:
-    """The last reported prompt and a count of what was added since; all counted where there is no report."""
-    if last is None or not holds(last, view):
-        return cost.total + view.tokens
-    return TokenCount.of(last.prompt, "reported") + view.tokens_between(last.messages, len(view))
-
-
-def reported_size(usage: Usage) -> TokenCount:
-    """The measure that trusts nothing but the provider: uncached, cached and newly cached input."""
-    return TokenCount.of(usage.context, "reported")
 
 
 def backfill(before: Usage, after: Usage, counted: Sequence[int]) -> tuple[int, ...]:
@@ -130,50 +118,15 @@ class Meter(Struct, frozen=True):
     calls: int = 0
 
 
-def record_call(meter: Meter, usage: Usage | None, view: View, *, counted: int, model: str = "") -> Meter:
+def record_call(meter: Meter, usage: Usage | None, view: View, *, counted: int) -> Meter:
     """Account for a call that sent `view`. A report that is no anchor is still billed."""
-    fresh = anchor(usage, view, counted=counted, model=model)
+    fresh = anchor(usage, view, counted=counted)
     return Meter(fresh or meter.anchor, meter.billed + (usage or Usage()), meter.calls + 1)
 
 
 def forget_size(meter: Meter) -> Meter:
     """After a compaction or a change of model the last report speaks of another window; the bill stays."""
     return structs.replace(meter, anchor=None)
-
-
-def current_size(meter: Meter, view: View, cost: FixedCost, *, model: str = "") -> TokenCount:
-    """The size of the context now; a report of another model counts as none."""
-    last = meter.anchor
-    usable = last if last and last.model == model else None
-    return hybrid_size(view, cost, usable)
-
-
-class UsageEvent(Struct, frozen=True):
-    """What is told after every call: the size of the context, its window, and, apart from both, the bill."""
-
-    context: TokenCount
-    window: int
-    window_source: str
-    billed: Usage
-    calls: int
-
-    @property
-    def share(self) -> float:
-        return self.context.tokens / self.window
-
-    def __str__(self) -> str:
-        billed = f"{self.billed.prompt:,} in, {self.billed.output:,} out"
-        return (
-            f"context {self.context} of {self.window:,} tokens ({self.window_source}), {self.share:.0%}; "
-            f"billed {billed} in {self.calls} call{'' if self.calls == 1 else 's'}"
-        )
-
-
-def usage_event(
-    meter: Meter, view: View, cost: FixedCost, *, window: int, window_source: str, model: str = ""
-) -> UsageEvent:
-    size = current_size(meter, view, cost, model=model)
-    return UsageEvent(size, window, window_source, meter.billed, meter.calls)
 
 
 def _input_start(view: View) -> int:

@@ -38,7 +38,7 @@ from refold.core.summary.checks import check_summary
 from refold.core.summary.redact import redact
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
 from refold.core.triggers import message_limit
-from refold.core.unread import LEAST_BESIDE, QUESTION_SHARE, fit_unread
+from refold.core.unread import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
 from refold.model.compaction import compaction_span
 from refold.model.summary import Summary
@@ -291,7 +291,9 @@ def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
     """
     items = folded.items.items
     question = None if folded.is_turn_over or not items else items[folded.active]
-    if question and (question.message.role != "user" or question.tokens > exact(QUESTION_SHARE) * effective):
+    if question and (
+        question.message.role != "user" or question.tokens > exact(KEPT_QUESTION_SHARE) * effective
+    ):
         question = None
     newest, compacted = newest_instruction(items), folded.compacted
     return tuple(

@@ -1,23 +1,18 @@
-"""Recognise a conversation in a request that carries its whole history.
+"""The identity of a message and of a history, by which a request is recognised that carries its whole conversation.
 
-One idea: a message is known by what it says, not by how a client wrote it down, and a history by a keyed hash chain over
-its messages, so a request is matched to the longest stored history that it begins with. When in doubt it is a fork or
-unknown; two conversations are never merged.
-
-The identity of a message is its role, text, tool calls (id, name, canonical arguments), result text and media. Reasoning,
-nulls, cache marks and string-or-blocks form are not part of it: clients change these when they write history again. The chain
-goes on part by part, so that formats that draw the lines between messages elsewhere agree on a history all the same.
+A message is known by its role, text, tool calls (id, name, canonical arguments), result text and media. Reasoning, nulls, cache
+marks and string-or-blocks form are not part of it: clients change these when they write history again. A history is known by a
+keyed hash chain over its messages. The chain goes on part by part, so that formats that draw the lines between messages elsewhere
+agree on a history all the same. Two conversations that differ in anything else are never taken for one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
@@ -67,46 +62,6 @@ def chain_of(messages: Iterable[Message], key: bytes = b"") -> Iterator[bytes]:
     for message in messages:
         chain = extend_chain(chain, message, key)
         yield chain
-
-
-class Position(Struct, frozen=True):
-    """A place in a stored branch: after `size` of its `length` messages."""
-
-    branch: str
-    size: int
-    length: int
-
-
-Recognised: TypeAlias = Literal["append", "fork", "resend", "unknown"]
-
-
-class Match(Struct, frozen=True):
-    """How a request relates to what is stored."""
-
-    kind: Recognised
-    position: Position | None = None
-    """Up to where the stored branch and the request agree."""
-    new_from: int = 0
-    """The first message of the request that is not stored there."""
-
-
-def recognise(chain: Sequence[bytes], find: Callable[[bytes], Position | None]) -> Match:
-    """Match a request's chain, newest first, so the cost grows with what is new.
-
-    `find` gives the position of a hash: the greatest size where several have it, since messages without an identity do
-    not change the chain.
-
-    `append`: the request goes on where the branch ends. `fork`: it agrees up to `position` and then says something else.
-    `resend`: it holds nothing new, as after a lost reply or for another try. `unknown`: no stored history begins it.
-    """
-    for size in range(len(chain), 0, -1):
-        position = find(chain[size - 1])
-        if position is None:
-            continue
-        if size == len(chain):
-            return Match("resend", position, size)
-        return Match("append" if position.size == position.length else "fork", position, size)
-    return Match("unknown")
 
 
 def _said(part: Part) -> tuple[object, ...] | None:

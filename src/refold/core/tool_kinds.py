@@ -122,12 +122,6 @@ _LONGEST_OPENING = 80
 """Where a failure is said, it is said first."""
 
 
-def file_access(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[Access, str] | None:
-    """How the call touches its file: `("read", path)` or `("write", path)`; None where it touches none."""
-    found = file_accesses(call, kinds)
-    return (found[0].kind, found[0].path) if found else None
-
-
 def file_accesses(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[FileAccess, ...]:
     """Every file that the call touches: a patch may change several."""
     return _accesses(call.name, call.arguments, kinds)

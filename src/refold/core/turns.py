@@ -8,18 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
-
-from msgspec import Struct
 
 from refold.model.message import Message
-
-
-class Turn(Struct, frozen=True, gc=False):
-    """Messages `start` up to, not including, `stop`."""
-
-    start: int
-    stop: int
 
 
 def starts_turn(message: Message) -> bool:
@@ -28,19 +18,6 @@ def starts_turn(message: Message) -> bool:
 
 def turn_starts(messages: Iterable[Message]) -> tuple[int, ...]:
     return tuple(index for index, message in enumerate(messages) if starts_turn(message))
-
-
-def turns(starts: Sequence[int], length: int) -> tuple[Turn, ...]:
-    """Every turn; messages before the first user message belong to none."""
-    return tuple(Turn(start, stop) for start, stop in pairwise((*starts, length)))
-
-
-def is_safe_boundary(starts: Sequence[int], length: int, index: int) -> bool:
-    """Can the messages be cut before `index` without tearing a turn apart?"""
-    if index <= 0 or index >= length:
-        return True
-    at = bisect_right(starts, index)
-    return at > 0 and starts[at - 1] == index
 
 
 def safe_boundary(starts: Sequence[int], length: int, target: int) -> int:

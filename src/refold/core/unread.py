@@ -26,7 +26,7 @@ from refold.core.summary.rules import rules
 from refold.core.summary.shorten import fair_share, shorten
 from refold.core.system_messages import is_setting, newest_instruction
 
-QUESTION_SHARE = 0.15
+KEPT_QUESTION_SHARE = 0.15
 """Of the room: a longer question is for the summary to carry, once the assistant has begun to answer it."""
 LEAST_BESIDE = 0.05
 """Of the room: what is not cut leaves so much for a summary of everything else."""
@@ -58,7 +58,7 @@ def needed(folded: Folded, effective: int) -> Needed:
     results = [index for index in range(start, size) if shown[index].message.results]
     asked = folded.active if shown.turn_starts and not folded.is_turn_over else -1
     others = [index for index, item in enumerate(items) if _is_fixed(folded, item) or item.seq == newest]
-    if 0 <= asked < start and shown[asked].tokens <= share_of(QUESTION_SHARE, effective):
+    if 0 <= asked < start and shown[asked].tokens <= share_of(KEPT_QUESTION_SHARE, effective):
         others.append(asked)
     unread = {*results, asked} if asked >= start else {*results}
     reply = range(shown.progress.batch, start) if results else ()

@@ -30,7 +30,7 @@ TASK_SHARE = 0.10
 """Of the room for messages, for what the user asked for first, all messages before the first reply together."""
 LEAST_TASK = 64
 """Tokens that the task may take of a small room, as long as they are no more than a fifth of it."""
-QUESTION_SHARE = 0.10
+QUESTION_LINE_SHARE = 0.10
 """Of the room for messages, for the question of a turn that goes on after the summary."""
 MAX_ROOM = 32_000
 """Tokens: the shares are of a room of this size at most; nobody reads more."""
@@ -70,7 +70,7 @@ def request_lines(
         if not _is_shown(one, shown, limit)
     ]
     if question is not None and question.number not in numbers:
-        limit = share_of(QUESTION_SHARE, room)
+        limit = share_of(QUESTION_LINE_SHARE, room)
         lines += [] if _is_shown(question, shown, limit) else [_line(QUESTION, question, limit, cut)]
     return tuple(filter(None, lines))
 

@@ -2,7 +2,7 @@
 
 One idea: validity is a fold. `step` takes what is known so far and one message, and gives back what is known now and the
 rules that this message broke, so a conversation that grew by one message is verified by looking at one message. `finish`
-adds the rules about the end, `verify_fit` those about size, `verify_edit` and `verify_fixed` those about what must not change.
+adds the rules about the end, `verify_fit` those about size.
 
 What is known is split in two, so that remembering it for every message stays cheap: `Progress` is small and immutable, and
 `Calls`, the ledger of tool calls, is kept once per line of messages.
@@ -29,7 +29,7 @@ from refold.core.content import (
 from refold.model.compaction import holds_compaction
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Opaque, Reasoning, Role, ToolCall, ToolResult
-from refold.model.window import Fixed, Violation, Window
+from refold.model.window import Violation, Window
 
 
 class Progress(Struct, frozen=True, gc=False):
@@ -211,29 +211,6 @@ def verify_fit(*, tokens: int, limit: int, size_bytes: int = 0, max_bytes: int =
         text = f"{size_bytes:,} bytes do not fit into {max_bytes:,}"
         found.append(Violation("over_bytes", None, text, "remove or shrink inline media"))
     return tuple(found)
-
-
-def verify_edit(before: Message, after: Message, index: int) -> tuple[Violation, ...]:
-    """Thinking leaves byte for byte or not at all: all of a message's reasoning, or none of it."""
-    kept = tuple(part for part in after.parts if type(part) is Reasoning)
-    original = tuple(part for part in before.parts if type(part) is Reasoning)
-    if kept and kept != original:
-        text = "the edit changed the assistant's thinking"
-        return (Violation("altered_thinking", index, text, "drop all thinking of the message or none"),)
-    return ()
-
-
-def verify_fixed(before: Fixed, after: Fixed) -> tuple[Violation, ...]:
-    """The client's system prompt and tools leave as they came."""
-    found: list[Violation] = []
-    if before.system != after.system:
-        found.append(Violation("altered_system", None, "the system prompt changed", _AS_IT_CAME))
-    if before.tools != after.tools:
-        found.append(Violation("altered_tools", None, "the tool definitions changed", _AS_IT_CAME))
-    return tuple(found)
-
-
-_AS_IT_CAME = "send them as the client did"
 
 
 def _check_shape(progress: Progress, message: Message, dialect: Dialect, found: list[Violation]) -> None:

@@ -1,12 +1,10 @@
-"""What is added to a request because the operator wants it: usage in streams, and how much a model thinks.
+"""Fields that the operator's settings add to a request: usage in streams, and how much a model thinks.
 
-One idea: whatever the client says itself stays. An addition is a field that was not there, it is told in a header, and what comes
-of it and the client did not ask for does not reach the client.
+A field that the client sends itself is never changed. Every addition is named in a header of the answer, and an event that was
+streamed only because of it does not reach the client.
 """
 
 from __future__ import annotations
-
-import re
 
 import msgspec
 from msgspec import Raw
@@ -17,15 +15,11 @@ from refold.gateway.incoming import Incoming
 from refold.model.errors import WireError
 from refold.wire.patch import write
 from refold.wire.reading import FIELDS, NULL, is_null, is_object, read
+from refold.wire.sse import parse_event
 
 USAGE, THINKING = "stream_options", "thinking"
 _THINKS = ("thinking", "reasoning", "reasoning_effort")
 """How clients say it themselves, in any of the formats."""
-_BLANK = re.compile(rb"\n\n|\r\n\r\n|\r\r")
-_LONGEST_BLANK = 3
-"""Bytes of a blank line that may have come without its last one."""
-MAX_USAGE_BYTES = 64 * 1024
-"""Of the event that tells the usage: a hundred times a real one."""
 
 
 def additions_of(incoming: Incoming, settings: Settings) -> dict[str, Raw]:
@@ -65,40 +59,15 @@ def with_fields(body: bytes, added: dict[str, Raw]) -> bytes:
     return msgspec.json.encode({**FIELDS.decode(body), **added}) if added else body
 
 
-class WithoutUsage:
-    """A Chat stream without the chunk that only tells the usage: whoever did not ask for it may stumble over it."""
-
-    def __init__(self) -> None:
-        self._held = b""
-        self._is_passing = False
-        """Is an event on its way that is too long to tell nothing but the usage?"""
-
-    def feed(self, chunk: bytes) -> bytes:
-        """What can be handed on: whole events, or as much as came of a very long one."""
-        seen, out, start = self._held + chunk, list[bytes](), 0
-        for blank in _BLANK.finditer(seen):
-            event, start = seen[start : blank.end()], blank.end()
-            out += [event] if self._is_passing or not _is_usage(event) else []
-            self._is_passing = False
-        self._held = seen[start:]
-        if self._is_passing or len(self._held) > MAX_USAGE_BYTES:
-            # Of its last bytes some may be the beginning of a blank line.
-            out.append(self._held[:-_LONGEST_BLANK])
-            self._held, self._is_passing = self._held[-_LONGEST_BLANK:], True
-        return b"".join(out)
-
-    def rest(self) -> bytes:
-        """What was left when the stream ended."""
-        rest, self._held = self._held, b""
-        return rest
-
-
-def _is_usage(event: bytes) -> bool:
-    data = event.strip().removeprefix(b"data:").strip()
-    if not data.startswith(b"{") or b'"usage"' not in data:
+def is_only_usage(event: bytes) -> bool:
+    """Does the event of a Chat stream tell the usage and nothing else? A client that did not ask for one may fail on it."""
+    if b'"usage"' not in event:
+        return False
+    told = parse_event(event)
+    if told is None:
         return False
     try:
-        fields = read(FIELDS, data)
+        fields = read(FIELDS, told.data)
     except WireError:
         return False
     is_empty = bytes(fields.get("choices", NULL)).replace(b" ", b"") == b"[]"

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from starlette.types import Send
 
 from refold.gateway import errors
-from refold.gateway.additions import WithoutUsage
+from refold.gateway.additions import is_only_usage
 from refold.gateway.forwarding import Forwarder, request_headers, response_headers
 from refold.gateway.state_ids import Source, ids_in_answer, ids_in_events
 from refold.gateway.targets import Target
@@ -52,7 +52,6 @@ class Coming(Struct):
     held: list[bytes] = []
     is_ended: bool = False
     events: WholeEvents = field(default_factory=WholeEvents)
-    without_usage: WithoutUsage | None = None
     source: Source | None = None
     """How its ids are found, where they are noted before the client gets them."""
     is_stream: bool = False
@@ -71,13 +70,11 @@ class Coming(Struct):
         """What the client may have of it by now: of a stream that is read, whole events that it asked for."""
         if not (self.watcher.is_stream or (self.source and self.is_stream)):
             return chunk
-        whole = self.events.let_through(chunk)
-        return self.without_usage.feed(whole) if self.without_usage else whole
+        return self.events.let_through(chunk)
 
     def rest(self) -> bytes:
         """What is left when nothing more comes."""
-        rest = self.events.rest()
-        return self.without_usage.feed(rest) + self.without_usage.rest() if self.without_usage else rest
+        return self.events.rest()
 
     def close(self) -> None:
         """Where nobody listens any more, the provider should stop."""
@@ -168,16 +165,15 @@ class Relay:
             self._warn_without_key(ticket, target)
         is_read = response.status < 400 and "content-encoding" not in response.headers
         watcher = Watcher(ticket.dialect if is_read else None, response.content_type)
-        without_usage = WithoutUsage() if ticket.strips_usage else None
         source = ticket.handout.source_at(target) if is_read else None
-        events = WholeEvents(MAX_EVENT_BYTES) if source else WholeEvents()
+        is_hidden = is_only_usage if ticket.strips_usage else None
+        events = WholeEvents(MAX_EVENT_BYTES, is_hidden) if source else WholeEvents(is_hidden=is_hidden)
         is_stream = response.content_type.startswith(EVENTS)
         return Coming(
             target,
             response,
             watcher,
             events=events,
-            without_usage=without_usage,
             source=source,
             is_stream=is_stream,
         )

@@ -1,7 +1,7 @@
-"""The whole web application: health, models, the calls of the providers, and what can be asked about them.
+"""The web application: health, administration, and the calls of the providers, all behind `Access`.
 
-One idea: paths are declared, and who may use them is decided before. What is below `/v1/` and not declared passes by to an
-upstream; anything else is not there.
+Every path below `/v1/` belongs to the gateway, which passes on what it does not answer itself. Of the other paths those that are
+declared here exist, and no more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from refold.model.errors import NotFound, RefoldError
 
 def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | Mount] = ()) -> ASGIApp:
     """The application, behind the door."""
-    calls = _Calls(gateway)
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -43,20 +42,9 @@ def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | M
         Route("/readyz", readyz),
         *admin.routes(),
         *more,
-        Route("/v1/{rest:path}", calls),
     ]
     app = Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing})
-    return Access(_Shortcut(calls, app), gateway.store, rules)
-
-
-class _Calls:
-    """Everything below `/v1/`, as an ASGI application of its own."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._gateway(scope, receive, send)
+    return Access(_Shortcut(gateway, app), gateway.store, rules)
 
 
 class _Shortcut:

@@ -1,13 +1,14 @@
-"""What passes by on its way to the client, read along: the reply, what was used, and whether it came to its end.
+"""Reads the provider's answer while it is sent to the client: the reply, the usage, and whether it is complete.
 
-One idea: the client gets the bytes as they come, and a copy of them is read. Nothing that is wrong with the copy reaches the
-client, and a stream counts as complete only where it said so itself. Of a stream that is read, the client gets whole events: half
-an event is of no use to anybody, and cannot be taken back when the other half never comes.
+`Watcher` reads a copy of the bytes: an error in reading never reaches the client, and a stream is complete only where it says so.
+`WholeEvents` lets a stream through event by event, because the first half of an event cannot be taken back when the second never
+comes.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +20,7 @@ from refold.model.tokens import Usage
 from refold.wire.delta import TextDelta
 from refold.wire.message import encode_item
 from refold.wire.reply import Reply, decode_reply
+from refold.wire.sse import EventSplitter
 from refold.wire.stream import StreamReader
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
@@ -26,7 +28,6 @@ MAX_REPLY_BYTES = 64 * 1024 * 1024
 MAX_HELD_BYTES = 64 * 1024
 """Of an event that is not there yet: some hundred times a usual one. Larger ones go on as they come."""
 EVENTS = "text/event-stream"
-_BLANK_LINES = (b"\n\n", b"\n\r\n", b"\r\r")
 
 _log = logging.getLogger("refold.gateway")
 
@@ -131,27 +132,34 @@ class Watcher:
 
 
 class WholeEvents:
-    """Lets a stream through by whole events, as far as they are no longer than `most` bytes."""
+    """Lets a stream through by whole events, as far as they are no longer than `most` bytes; `is_hidden` says which are left out."""
 
-    def __init__(self, most: int = MAX_HELD_BYTES) -> None:
-        self._most, self._held = most, bytearray()
+    def __init__(self, most: int = MAX_HELD_BYTES, is_hidden: Callable[[bytes], bool] | None = None) -> None:
+        self._most, self._is_hidden, self._splitter = most, is_hidden, EventSplitter()
+        self._hides = False
+        """Was the newest event hidden? Then further line ends after it are."""
         self.is_between = True
         """Did all that went on end with the end of an event?"""
 
     def let_through(self, chunk: bytes) -> bytes:
         """What can go on by now."""
-        held = self._held
-        start = max(0, len(held) - 2)  # what is held has no blank line, but may have the beginning of one
-        held += chunk
-        ends = (at + len(line) for line in _BLANK_LINES if (at := held.rfind(line, start)) >= 0)
-        end = max(ends, default=0)
-        self.is_between = self.is_between or end > 0
-        if len(held) - end > self._most:
-            self.is_between, end = False, len(held)
-        whole = bytes(held[:end])
-        del held[:end]
-        return whole
+        passed = list[bytes]()
+        for event in self._splitter.feed(chunk):
+            if not self.is_between:
+                self._hides, self.is_between = False, True
+            elif event.strip(b"\r\n"):
+                self._hides = self._leaves_out(event)
+            if not self._hides:
+                passed.append(event)
+        if self._splitter.pending > self._most:
+            self.is_between = False
+            passed.append(self._splitter.take_pending())
+        return b"".join(passed)
 
     def rest(self) -> bytes:
         """What never got its end."""
-        return bytes(self._held)
+        rest = self._splitter.take_pending()
+        return b"" if self.is_between and self._leaves_out(rest) else rest
+
+    def _leaves_out(self, event: bytes) -> bool:
+        return self._is_hidden is not None and self._is_hidden(event)

@@ -24,7 +24,6 @@
     │   └── UpstreamUnavailable
     ├── RecoverySpent             overflow went on after the last recovery
     ├── SummaryError              no summary could be made; the history is unchanged
-    │   └── SummaryRejected       a summary was made and did not pass its checks
     └── StoreError                a stored conversation that cannot be read or written
         ├── NotFound
         ├── Damaged               what is stored is not what was put there
@@ -219,10 +218,6 @@ class RecoverySpent(RefoldError):
 
 class SummaryError(RefoldError):
     """No summary could be made; the history is unchanged."""
-
-
-class SummaryRejected(SummaryError):
-    """A summary did not pass its checks; the history is unchanged."""
 
 
 class StoreError(RefoldError):

@@ -97,9 +97,6 @@ def _with_block(message: Message, block: str, dialect: Dialect) -> Message:
 
 
 Rule: TypeAlias = Literal[
-    "altered_system",
-    "altered_thinking",
-    "altered_tools",
     "bad_arguments",
     "bad_call_id",
     "blank_text",

@@ -167,10 +167,6 @@ class Store(Protocol):
         """Summaries by id, in the order asked for, those that are not there left out."""
         ...
 
-    async def summaries(self, owner: str, branch: str, limit: int = 1_000) -> list[Written]:
-        """The summaries of a branch's installed compactions, oldest first, `carry` left out."""
-        ...
-
     async def summary(self, head: Head, number: int) -> Written | None:
         """What a branch calls by this number: of the base where it was made there before the fork, and one that was taken back
         where there is no other.
@@ -355,10 +351,6 @@ class Store(Protocol):
 
     async def put_setting(self, owner: str, key: str, value: bytes | None, at: float) -> None:
         """Set it, or with None forget it."""
-        ...
-
-    async def settings(self, owner: str) -> dict[str, bytes]:
-        """All that an owner has set, by name."""
         ...
 
     async def damaged(self, head: Head) -> list[int]:

@@ -75,7 +75,3 @@ def put_setting(owner: str, key: str, value: bytes | None, at: float) -> Transac
         return
     yield "add_owner", {"owner": owner, "at": at}
     yield "put_setting", {"owner": owner, "key": key, "value": value, "at": at}
-
-
-def settings(owner: str) -> Transaction[dict[str, bytes]]:
-    return dict((yield "list_settings", {"owner": owner}))

@@ -179,14 +179,6 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
         known = self._shelf(owner).summaries
         return [known[which] for which in ids if which in known]
 
-    async def summaries(self, owner: str, branch: str, limit: int = 1_000) -> list[Written]:
-        shelf = self._shelf(owner)
-        rows = [
-            row for row in shelf.compactions.values() if row.branch == branch and row.state == "installed"
-        ]
-        ids = [row.id for row in sorted(rows, key=lambda row: row.number) if row.id in shelf.summaries]
-        return [structs.replace(shelf.summaries[which], carry=b"") for which in _newest(limit, ids)]
-
     async def summary(self, head: Head, number: int) -> Written | None:
         return self._shelf(head.owner).summary(head, number)
 

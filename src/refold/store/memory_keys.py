@@ -47,14 +47,11 @@ class MemoryKeys:
         return True
 
     async def setting(self, owner: str, key: str) -> bytes | None:
-        return (await self.settings(owner)).get(key)
+        shelf = self._shelves.get(owner)
+        return shelf.settings.get(key) if shelf else None
 
     async def put_setting(self, owner: str, key: str, value: bytes | None, at: float) -> None:  # noqa: ARG002
         if value is not None:
             self._shelves.setdefault(owner, Shelf()).settings[key] = value
         elif owner in self._shelves:
             self._shelves[owner].settings.pop(key, None)
-
-    async def settings(self, owner: str) -> dict[str, bytes]:
-        shelf = self._shelves.get(owner)
-        return dict(sorted(shelf.settings.items())) if shelf else {}

@@ -178,11 +178,6 @@ def written(owner: str, ids: Sequence[str]) -> Transaction[list[Written]]:
     return [rows.to_written(row) for row in found]
 
 
-def summaries(owner: str, branch: str, limit: int) -> Transaction[list[Written]]:
-    found = yield "list_summaries", {"owner": owner, "branch": branch, "limit": limit}
-    return [rows.to_written(row) for row in reversed(found)]
-
-
 def calls(owner: str, conversation: str, limit: int) -> Transaction[list[Call]]:
     found = yield "list_calls", {"owner": owner, "conversation": conversation, "limit": limit}
     return [rows.to_call(row) for row in reversed(found)]

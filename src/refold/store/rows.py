@@ -70,8 +70,8 @@ def to_compaction(row: Row) -> Compaction:
 
 
 def to_written(row: Row) -> Written:
-    which, body, at, *carry = row
-    return Written(id=which, summary=to_summary(body), at=at, carry=carry[0] if carry else b"")
+    which, body, at, carry = row
+    return Written(id=which, summary=to_summary(body), at=at, carry=carry)
 
 
 def to_summary(body: bytes) -> Summary:

@@ -140,9 +140,6 @@ class SqlStore:
     async def written(self, owner: str, ids: Sequence[str]) -> list[Written]:
         return await self._read(reading.written, owner, ids)
 
-    async def summaries(self, owner: str, branch: str, limit: int = 1_000) -> list[Written]:
-        return await self._read(reading.summaries, owner, branch, limit)
-
     async def summary(self, head: Head, number: int) -> Written | None:
         return await self._read(reading.summary, head, number)
 
@@ -271,9 +268,6 @@ class SqlStore:
 
     async def put_setting(self, owner: str, key: str, value: bytes | None, at: float) -> None:
         await self._write(keeping.put_setting, owner, key, value, at)
-
-    async def settings(self, owner: str) -> dict[str, bytes]:
-        return await self._read(keeping.settings, owner)
 
     async def damaged(self, head: Head) -> list[int]:
         return await self._read(reading.damaged, head)

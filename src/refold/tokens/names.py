@@ -27,11 +27,6 @@ def spellings(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_ever_barer(name))) if len(name) <= LONGEST else (name,)
 
 
-def bare_name(name: str) -> str:
-    """The model alone: no vendor, no variant, no date."""
-    return spellings(name)[-1]
-
-
 def _ever_barer(name: str) -> Iterator[str]:
     yield name
     name = name.lower()

@@ -1,8 +1,9 @@
-"""Server-sent events: from the bytes of a stream, in whatever pieces they come, to its events.
+"""Server-sent events: from the bytes of a stream, in whatever chunks they come, to its events.
 
-One idea: work on bytes, line by line. A chunk may end anywhere, inside a character or between CR and LF, so nothing is
-decoded before its line is whole. An event counts once the blank line after it has come: what a cut connection leaves behind
-is half an event, and is dropped. Only half an error is an error: whoever began to say so has failed.
+`EventSplitter` decides where an event ends: after a blank line, whose own end and that of the line before are each LF, CR LF or CR.
+Everything that reads or forwards a stream uses it, so that all agree. It works on bytes, since a chunk may end inside a character or
+between CR and LF. `SseParser` reads the fields of each event. An event without its blank line was cut off and is dropped, unless it
+is an error.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MAX_STREAM_BYTES = 4 * MAX_BODY_BYTES
 """A token costs some 300 bytes on this wire: room for the longest replies there are, several times over."""
 
 _BOM = b"\xef\xbb\xbf"
-_ENDS = (b"\n", b"\r")
+_CR_LF = b"\r\n"
 _ENDLESS = "no reply needs that many: look at what answers at this address"
 
 
@@ -29,6 +30,70 @@ class Event(Struct, frozen=True, gc=False):
     name: str = ""
 
 
+class EventSplitter:
+    """Splits a stream after the blank line of each event; no byte is changed or lost. The time is linear in the bytes.
+
+    An event is given as soon as its blank line has come. Line ends after that, such as the LF of a CR LF that two chunks share, are
+    given at once, as pieces without any other byte.
+    """
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._last = b"\n"
+        """The last byte of the stream; at its beginning, as if a line had ended."""
+        self._is_open = False
+        """Has any byte come of an event that has not ended?"""
+
+    @property
+    def pending(self) -> int:
+        """Bytes of the open event that were not given yet."""
+        return len(self._held)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The events that end in this chunk, each with its blank line."""
+        events, start, at = list[bytes](), 0, 0
+        if self._last == b"\r" and chunk.startswith(b"\n"):
+            at = 1  # it ends no line: the CR has
+            if not self._is_open:
+                events.append(b"\n")
+                start = 1
+        is_line_begun = self._last not in (b"\n", b"\r")
+        for line in chunk[at:].splitlines(keepends=True):
+            at += len(line)
+            if line[0] in _CR_LF and not is_line_begun:
+                events.append(bytes(self._held) + chunk[start:at])
+                self._held.clear()
+                start = at
+            is_line_begun = False
+        self._held += chunk[start:]
+        self._is_open = start < len(chunk) or (self._is_open and not start)
+        self._last = chunk[-1:] or self._last
+        return events
+
+    def take_pending(self) -> bytes:
+        """What has come of the open event. The rest of it is given as an event of its own when it ends."""
+        pending = bytes(self._held)
+        self._held.clear()
+        return pending
+
+
+def parse_event(event: bytes) -> Event | None:
+    """The name and the data of the bytes of one event; None where it has no data."""
+    name, data = _fields(event.splitlines())
+    return Event(b"\n".join(data), name.decode("utf-8", "replace")) if data else None
+
+
+def _fields(lines: list[bytes]) -> tuple[bytes, list[bytes]]:
+    name, data = b"", list[bytes]()
+    for line in lines:
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data.append(value.removeprefix(b" "))
+        elif field == b"event":
+            name = value.removeprefix(b" ")
+    return name, data
+
+
 class SseParser:
     """Takes chunks, gives events. One for each stream."""
 
@@ -36,13 +101,9 @@ class SseParser:
         self, *, max_event_bytes: int = MAX_EVENT_BYTES, max_stream_bytes: int = MAX_STREAM_BYTES
     ) -> None:
         self._max_event, self._max_stream = max_event_bytes, max_stream_bytes
-        self._line = bytearray()
-        self._data: list[bytes] = []
-        self._name = b""
-        self._seen = self._held = 0
-        """Bytes of the whole stream, and of those lines of the open event that are whole."""
+        self._splitter = EventSplitter()
+        self._seen = 0
         self._is_first = True
-        self._after_cr = False
 
     @property
     def seen(self) -> int:
@@ -52,7 +113,7 @@ class SseParser:
     @property
     def pending(self) -> int:
         """Bytes of the event that is not complete yet."""
-        return self._held + len(self._line)
+        return self._splitter.pending
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that this chunk completes.
@@ -63,48 +124,23 @@ class SseParser:
         self._seen += len(chunk)
         if self._seen > self._max_stream:
             raise BodyTooLarge(f"the stream has more than {self._max_stream:,} bytes", hint=_ENDLESS)
-        if self._after_cr and chunk:
-            chunk, self._after_cr = chunk.removeprefix(b"\n"), False
-        events = []
-        for piece in chunk.splitlines(keepends=True):
-            self._add(piece)
-            if piece.endswith(_ENDS):
-                event = self._end_line()
-                if event is not None:
-                    events.append(event)
-        self._after_cr = self._after_cr or chunk.endswith(b"\r")
-        return events
+        most = self.pending + len(chunk)
+        split = self._splitter.feed(chunk)
+        if most > self._max_event and max(self.pending, *map(len, split), 0) > self._max_event:
+            raise BodyTooLarge(f"an event has more than {self._max_event:,} bytes", hint=_ENDLESS)
+        return [event for one in split if (event := parse_event(self._without_mark(one)))]
 
     def end(self) -> Event | None:
-        """The error that was still being told when the stream ended, as far as it came; whatever else was is lost."""
-        if self._name != b"error":
+        """The error whose event was cut off when the stream ended, with the data that came; None for any other event."""
+        lines = self._without_mark(self._splitter.take_pending()).splitlines(keepends=True)
+        whole = [line.rstrip(_CR_LF) for line in lines if line.endswith((b"\n", b"\r"))]
+        if _fields(whole)[0] != b"error":
             return None
-        if self._line:
-            self._end_line()
-        return Event(b"\n".join(self._data), "error")
+        return Event(b"\n".join(_fields([line.rstrip(_CR_LF) for line in lines])[1]), "error")
 
-    def _add(self, piece: bytes) -> None:
-        self._line += piece
-        if self._held + len(self._line) > self._max_event:
-            raise BodyTooLarge(f"an event has more than {self._max_event:,} bytes", hint=_ENDLESS)
-
-    def _end_line(self) -> Event | None:
-        line = bytes(self._line).rstrip(b"\r\n")
-        self._held += len(line)
-        self._line.clear()
-        if self._is_first:
-            line, self._is_first = line.removeprefix(_BOM), False
-        if not line:
-            return self._dispatch()
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            self._data.append(value)
-        elif field == b"event":
-            self._name = value
-        return None
-
-    def _dispatch(self) -> Event | None:
-        data, name = self._data, self._name
-        self._data, self._name, self._held = [], b"", 0
-        return Event(b"\n".join(data), name.decode("utf-8", "replace")) if data else None
+    def _without_mark(self, event: bytes) -> bytes:
+        """The first event of a stream without a byte order mark."""
+        if not self._is_first:
+            return event
+        self._is_first = False
+        return event.removeprefix(_BOM)
