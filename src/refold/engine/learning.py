@@ -57,5 +57,6 @@ async def keep_learnt(journal: Journal, memory: Memory, before: tuple[float, int
         await store.learn(
             owner, CALIBRATION, model, msgspec.msgpack.encode(memory.calibration), journal.clock()
         )
-    if memory.limits.stated is not None and memory.limits.stated != limit:
-        await store.learn(owner, LIMIT, model, msgspec.msgpack.encode(memory.limits.stated), journal.clock())
+    limits = memory.limits
+    if limits.is_of_model and limits.stated is not None and limits.stated != limit:
+        await store.learn(owner, LIMIT, model, msgspec.msgpack.encode(limits.stated), journal.clock())
