@@ -157,6 +157,24 @@ async def test_what_can_not_be_made_to_fit_is_refused_before_it_is_sent(wire):
     assert not upstream.requests
 
 
+@pytest.mark.parametrize("count", [178, 188, 196])
+async def test_what_fits_into_the_reserve_is_folded_and_sent(count):
+    """Instructions, and an output that is all thinking, leave messages less than twice the reserve of 400 tokens."""
+    rules, thinking = "Answer in one line. Never touch the interface of the old timetable. " * count, 4_499
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=WINDOW) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False, cache_ttl="off") as gate,
+    ):
+        for number in range(1, 13):
+            body = request("anthropic", turns(number, 8), 4_500, rules)
+            body["thinking"] = {"type": "enabled", "budget_tokens": thinking}
+            status, headers, answer = await post(gate, "anthropic", body)
+            assert status == 200, answer
+    whole, sent = map(int, headers["x-refold-tokens"].split("->"))
+    assert sent < whole
+    assert upstream.requests[-1].json["max_tokens"] == 4_500
+
+
 async def test_nothing_is_refused_for_a_window_that_is_only_assumed():
     async with (
         ScriptedUpstream(otherwise="Fine.", window=None) as upstream,

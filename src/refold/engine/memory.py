@@ -483,7 +483,7 @@ class Memory:
         Raises:
             DoesNotFit: input, output and reserve are more than the window.
         """
-        frame, now = self.frame, planned.now
+        frame, now = planned.frame, planned.now
         asked, output = frame.budget.max_output, output_for(planned.sent, frame, now)
         if frame.policy.enabled:
             found = verify_fit(tokens=size_of(planned.sent, frame), limit=limit_for(frame, now, output))
@@ -493,8 +493,8 @@ class Memory:
 
     def _no_room(self, planned: Plan) -> str:
         """Why nothing fits, as a sum."""
-        room = room_of(self.frame, planned.now)
-        return f"{room.arithmetic(lowered_output(self.frame, planned.now))}; {DoesNotFit.default_hint}"
+        room = room_of(planned.frame, planned.now)
+        return f"{room.arithmetic(lowered_output(planned.frame, planned.now))}; {DoesNotFit.default_hint}"
 
     def _marked(self, planned: Plan) -> Window:
         """The window with cache breakpoints, where its format takes them."""
