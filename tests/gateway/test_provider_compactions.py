@@ -116,6 +116,30 @@ async def test_what_a_sealed_one_stands_for_is_told_from_the_branch_that_it_was_
     assert RAW in upstream.requests[-3].body
 
 
+async def test_a_sealed_one_made_on_top_of_another_tells_what_both_stand_for():
+    second = {**ITEM, "id": "cmp_2", "encrypted_content": ITEM["encrypted_content"][::-1]}
+    trigger = {"type": "compaction_trigger"}
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=32_000, summariser_enabled=False) as gate,
+    ):
+        first_leg = [user("Fix the build."), *called(1, "responses")]
+        first_leg[-1]["output"] = "The port of the harbour is 48213."
+        await ask(gate, "responses", first_leg)
+        upstream.script(Body.of(200, COMPACTED), otherwise="Fine.")
+        await ask(gate, "responses", [*first_leg, trigger])
+        second_leg = [ITEM, user("Go on. The code word is OKAPI-7."), *called(2, "responses")]
+        await ask(gate, "responses", second_leg)
+        upstream.script(Body.of(200, {**COMPACTED, "output": [second]}), otherwise="Fine.")
+        await ask(gate, "responses", [*second_leg, trigger])
+        third_leg = [second, user("Go on again.")]
+        await ask(gate, "responses", third_leg)
+        await ask(gate, "responses", third_leg, "gpt-5-mini")
+    told = "".join(message.text for message in upstream.requests[-1].messages)
+    assert "48213" in told
+    assert "OKAPI-7" in told
+
+
 @pytest.mark.parametrize("first", [[], [user("Fix the build.")]])
 async def test_what_a_sealed_one_takes_at_the_provider_limits_no_other_conversation(first):
     """Nobody but the provider knows how much it takes: here 5,000 of 8,000 tokens. Where it stands first, its
