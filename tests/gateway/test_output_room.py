@@ -175,6 +175,18 @@ async def test_what_fits_into_the_reserve_is_folded_and_sent(count):
     assert upstream.requests[-1].json["max_tokens"] == 4_500
 
 
+async def test_a_budget_of_thinking_that_is_disabled_keeps_no_output():
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=WINDOW) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
+        disabled = {"type": "disabled", "budget_tokens": 5_000}
+        await post(gate, "anthropic", request("anthropic", turns(2), 5_500))
+        await post(gate, "anthropic", request("anthropic", turns(2), 5_500, thinking=disabled))
+        plain, off = (one.json["max_tokens"] for one in upstream.requests)
+    assert off == plain < 5_000
+
+
 async def test_nothing_is_refused_for_a_window_that_is_only_assumed():
     async with (
         ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
