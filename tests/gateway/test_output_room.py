@@ -8,7 +8,8 @@ import logging
 import aiohttp
 import pytest
 
-from refold.testing import Refuse, ScriptedUpstream
+from refold.model.tokens import Usage
+from refold.testing import Refuse, Say, ScriptedUpstream, say
 from tests.gateway.conftest import served
 
 WINDOW = 8_000
@@ -173,6 +174,32 @@ async def test_what_fits_into_the_reserve_is_folded_and_sent(count):
     whole, sent = map(int, headers["x-refold-tokens"].split("->"))
     assert sent < whole
     assert upstream.requests[-1].json["max_tokens"] == 4_500
+
+
+async def test_after_a_fold_the_output_is_lowered_by_how_the_provider_counted_before():
+    """A provider that counts a seventh more than we do, and instructions that take more than the messages."""
+
+    def answer(received) -> Say | Refuse:
+        tokens = len(received.body) // 4
+        if tokens + received.json["max_completion_tokens"] > WINDOW:
+            return Refuse(
+                400,
+                f"This model's maximum context length is {WINDOW} tokens.",
+                code="context_length_exceeded",
+            )
+        return say("Fine.", usage=Usage(tokens, output=2))
+
+    async with (
+        ScriptedUpstream(otherwise=answer) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
+        actions = []
+        for number in range(1, 36):
+            status, headers, _ = await post(gate, "chat", request("chat", turns(number, 12), 4_000))
+            assert status == 200
+            actions.append(headers["x-refold-action"])
+    assert actions.count("summarise") > 1
+    assert not any(isinstance(one, Refuse) for one in upstream.answered)
 
 
 async def test_a_budget_of_thinking_that_is_disabled_keeps_no_output():

@@ -25,12 +25,12 @@ async def load(journal: Journal, memory: Memory, *, is_first: bool = False) -> N
 
     That another model is used is written down with the next thing that is: whoever only reads must not make others read again.
     """
-    own = memory.meter.anchor, memory.calibration, memory.limits.stated
+    own, known = (memory.calibration, memory.limits.stated), memory.meter
     await journal.load(memory)
     if journal.seen.notes and journal.seen.model == journal.model:
         return
-    anchor, memory.calibration, memory.limits.stated = own
-    memory.meter = structs.replace(memory.meter, anchor=anchor)
+    memory.calibration, memory.limits.stated = own
+    memory.meter = structs.replace(memory.meter, anchor=known.anchor, ratio=known.ratio)
     if is_first:
         await begin_with(journal, memory)
     journal.accept(memory)

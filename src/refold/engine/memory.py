@@ -154,6 +154,9 @@ class Memory:
         is_ignored = sent.shown.progress.compaction > 0
         if is_ignored:  # the provider does not read, nor count, what stands before its own compaction
             self.meter = forget_size(self.meter)
+        is_sealed = _holds_sealed(sent.shown)
+        if is_sealed:  # how many tokens that is depends on what it holds, and not on how the provider counts
+            self.meter = structs.replace(self.meter, ratio=0.0)
         if usage is None:
             return
         self.bill = self.bill.add(usage, self.frame.prices, whole=instructions + sent.whole, sent=counted)
@@ -161,7 +164,7 @@ class Memory:
             return  # no count of what was sent: nothing is learnt from it, and nothing done
         if usage.context > self.frame.budget.window:
             self.flag = CLIPPED
-        if sent.tokens >= max(LEAST_LEARNT, instructions) and not _holds_sealed(sent.shown):
+        if sent.tokens >= max(LEAST_LEARNT, instructions) and not is_sealed:
             self.calibration = observe(
                 self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
             )
