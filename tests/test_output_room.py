@@ -65,7 +65,7 @@ def test_instructions_without_room_are_an_error_that_shows_the_sum():
 
 
 def test_messages_without_room_are_an_error_that_shows_the_sum():
-    one = talk(system=RULES * 2 + "never " * 2_080)
+    one = talk(system=RULES * 2 + "never " * 2_180)
     one.add("What is in the next row? " * 20)
     with pytest.raises(DoesNotFit) as caught:
         one.context()

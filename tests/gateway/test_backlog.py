@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager, contextmanager
 
 import aiohttp
@@ -202,6 +203,38 @@ async def test_a_chain_of_responses_goes_on_after_a_reply_that_was_stored_late(p
         (listed,) = await store.conversations(OWNER)
         assert (listed.messages, listed.branches) == (31, 1)
         assert listed.compactions
+
+
+@pytest.mark.parametrize("stored_turns", [0, 2])
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_chain_of_responses_that_a_lock_meets_stays_one_branch(tmp_path, is_stream, stored_turns):
+    path, told, previous = tmp_path / "c.db", [], None
+    async with over_file(path, window=8_000) as gate, asyncio.timeout(HANG_S):
+
+        async def respond(turn: int) -> None:
+            nonlocal previous
+            asked = {"model": "gpt-5", "input": f"step {turn}", "stream": is_stream}
+            asked |= {"previous_response_id": previous} if previous else {}
+            body = msgspec.json.encode(asked)
+            _, headers, answer = await gate.post("/v1/responses", body, x_refold_conversation="talk")
+            previous = re.search(rb'"id": ?"(resp_[^"]+)"', answer)[1].decode()
+            told.append((headers["x-refold-action"], headers.get("x-refold-not-kept")))
+
+        for turn in range(stored_turns):
+            await respond(turn)
+        with held_lock(path):
+            for turn in range(stored_turns, stored_turns + 3):
+                await respond(turn)
+            state = await readiness(gate)
+        await everything_is_stored(gate)
+        await respond(stored_turns + 3)
+
+        assert state == (503, {"status": "not kept", "waiting": 3})
+        assert [action for action, _ in told] == ["none"] * stored_turns + ["not-kept"] * 3 + ["none"]
+        if stored_turns:  # a branch that cannot be made yet has no headers of its own
+            assert all(waiting for _, waiting in told[stored_turns + 1 : -1])
+        (listed,) = await gate.store.conversations(OWNER)
+        assert (listed.messages, listed.branches) == (2 * len(told) - 1, 1)
 
 
 async def test_the_end_of_a_long_answer_waits_until_the_reply_is_stored():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from openai import AsyncOpenAI
 
 from refold.model.message import ToolCall
-from refold.testing import Say, ScriptedUpstream
+from refold.testing import Refuse, Say, ScriptedUpstream
 from tests.e2e.test_gateway_sdks import prose
 from tests.gateway.conftest import served
 
@@ -91,6 +93,39 @@ async def test_a_chain_that_began_elsewhere_is_compacted_from_there_on(is_stream
         assert all(len(one["input"]) > 1 for one in compacted)
         (listed,) = await gate.store.conversations("local")
         assert (listed.messages, listed.branches) == (79, 1)
+
+
+async def test_a_refusal_of_a_chain_that_began_elsewhere_limits_no_other_conversation():
+    """The provider counts what it alone has, too: of 6,000 tokens it has some 4,000."""
+    said = (
+        "This model's maximum context length is 6000 tokens. However, your messages resulted in 6100 tokens."
+    )
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=6_000, summariser_enabled=False) as gate,
+        gate.openai() as client,
+    ):
+        previous = await begin_elsewhere(upstream, prose(7, 1_500))
+        upstream.script(
+            "Fine.", "Fine.", Refuse(400, said, code="context_length_exceeded"), otherwise="Fine."
+        )
+        for turn in range(3):
+            reply = await client.responses.create(
+                model="gpt-5", input=f"Step {turn}: {prose(turn, 80)}", previous_response_id=previous,
+                max_output_tokens=200,
+            )  # fmt: skip
+            previous = reply.id
+        history = []
+        for turn in range(8):
+            history.append({"role": "user", "content": f"Question {turn}: {prose(turn, 130)}"})
+            body = json.dumps({"model": "gpt-5", "messages": history, "max_tokens": 200}).encode()
+            status, told, _ = await gate.post("/v1/chat/completions", body)
+            history.append({"role": "assistant", "content": "Fine."})
+            assert (status, told["x-refold-action"]) == (200, "none")
+
+    whole, sent = map(int, told["x-refold-tokens"].split("->"))
+    assert whole == sent > 2_000
+    assert sum(isinstance(one, Refuse) for one in upstream.answered) == 1
 
 
 async def test_a_chain_goes_on_under_its_name_after_what_was_stored_is_gone(gate):

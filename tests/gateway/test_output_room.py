@@ -8,7 +8,8 @@ import logging
 import aiohttp
 import pytest
 
-from refold.testing import Refuse, ScriptedUpstream
+from refold.model.tokens import Usage
+from refold.testing import Refuse, Say, ScriptedUpstream, say
 from tests.gateway.conftest import served
 
 WINDOW = 8_000
@@ -155,6 +156,62 @@ async def test_what_can_not_be_made_to_fit_is_refused_before_it_is_sent(wire):
     assert "output 1,000 (lowered from 5,500) = " in told["message"]
     assert told["message"].startswith("prompt is too long") or told["code"] == "context_length_exceeded"
     assert not upstream.requests
+
+
+@pytest.mark.parametrize("count", [178, 188, 196])
+async def test_what_fits_into_the_reserve_is_folded_and_sent(count):
+    """Instructions, and an output that is all thinking, leave messages less than twice the reserve of 400 tokens."""
+    rules, thinking = "Answer in one line. Never touch the interface of the old timetable. " * count, 4_499
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=WINDOW) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False, cache_ttl="off") as gate,
+    ):
+        for number in range(1, 13):
+            body = request("anthropic", turns(number, 8), 4_500, rules)
+            body["thinking"] = {"type": "enabled", "budget_tokens": thinking}
+            status, headers, answer = await post(gate, "anthropic", body)
+            assert status == 200, answer
+    whole, sent = map(int, headers["x-refold-tokens"].split("->"))
+    assert sent < whole
+    assert upstream.requests[-1].json["max_tokens"] == 4_500
+
+
+async def test_after_a_fold_the_output_is_lowered_by_how_the_provider_counted_before():
+    """A provider that counts a seventh more than we do, and instructions that take more than the messages."""
+
+    def answer(received) -> Say | Refuse:
+        tokens = len(received.body) // 4
+        if tokens + received.json["max_completion_tokens"] > WINDOW:
+            return Refuse(
+                400,
+                f"This model's maximum context length is {WINDOW} tokens.",
+                code="context_length_exceeded",
+            )
+        return say("Fine.", usage=Usage(tokens, output=2))
+
+    async with (
+        ScriptedUpstream(otherwise=answer) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
+        actions = []
+        for number in range(1, 36):
+            status, headers, _ = await post(gate, "chat", request("chat", turns(number, 12), 4_000))
+            assert status == 200
+            actions.append(headers["x-refold-action"])
+    assert actions.count("summarise") > 1
+    assert not any(isinstance(one, Refuse) for one in upstream.answered)
+
+
+async def test_a_budget_of_thinking_that_is_disabled_keeps_no_output():
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=WINDOW) as upstream,
+        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+    ):
+        disabled = {"type": "disabled", "budget_tokens": 5_000}
+        await post(gate, "anthropic", request("anthropic", turns(2), 5_500))
+        await post(gate, "anthropic", request("anthropic", turns(2), 5_500, thinking=disabled))
+        plain, off = (one.json["max_tokens"] for one in upstream.requests)
+    assert off == plain < 5_000
 
 
 async def test_nothing_is_refused_for_a_window_that_is_only_assumed():

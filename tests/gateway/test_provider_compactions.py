@@ -9,14 +9,16 @@ import pytest
 from refold import Engine
 from refold.model.compaction import SUMMARY, UNREADABLE
 from refold.model.errors import StoreError
+from refold.model.tokens import Usage
 from refold.store.memory import MemoryStore
-from refold.testing import Body, Refuse, ScriptedUpstream
+from refold.testing import Body, Refuse, Say, ScriptedUpstream, say
 from tests.gateway.conftest import served, target_for
 from tests.test_provider_compactions import BLOCK, ITEM, TEXT, called, user, words
 
 NAMED = {"session_id": "0190a7c2-7b0e-4d62-9d55-0a7c5c0b9a11"}
 PATHS = {"responses": "/v1/responses", "anthropic": "/v1/messages"}
 RAW = json.dumps(ITEM).encode()
+OUTPUT = 300
 COMPACTED = {
     "id": "resp_9",
     "object": "response",
@@ -112,6 +114,62 @@ async def test_what_a_sealed_one_stands_for_is_told_from_the_branch_that_it_was_
     assert "48213" in first.messages[1].text
     assert upstream.requests[-1].messages[1].text == first.messages[1].text
     assert RAW in upstream.requests[-3].body
+
+
+async def test_a_sealed_one_made_on_top_of_another_tells_what_both_stand_for():
+    second = {**ITEM, "id": "cmp_2", "encrypted_content": ITEM["encrypted_content"][::-1]}
+    trigger = {"type": "compaction_trigger"}
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=32_000, summariser_enabled=False) as gate,
+    ):
+        first_leg = [user("Fix the build."), *called(1, "responses")]
+        first_leg[-1]["output"] = "The port of the harbour is 48213."
+        await ask(gate, "responses", first_leg)
+        upstream.script(Body.of(200, COMPACTED), otherwise="Fine.")
+        await ask(gate, "responses", [*first_leg, trigger])
+        second_leg = [ITEM, user("Go on. The code word is OKAPI-7."), *called(2, "responses")]
+        await ask(gate, "responses", second_leg)
+        upstream.script(Body.of(200, {**COMPACTED, "output": [second]}), otherwise="Fine.")
+        await ask(gate, "responses", [*second_leg, trigger])
+        third_leg = [second, user("Go on again.")]
+        await ask(gate, "responses", third_leg)
+        await ask(gate, "responses", third_leg, "gpt-5-mini")
+    told = "".join(message.text for message in upstream.requests[-1].messages)
+    assert "48213" in told
+    assert "OKAPI-7" in told
+
+
+@pytest.mark.parametrize("first", [[], [user("Fix the build.")]])
+async def test_what_a_sealed_one_takes_at_the_provider_limits_no_other_conversation(first):
+    """Nobody but the provider knows how much it takes: here 5,000 of 8,000 tokens. Where it stands first, its
+    reports tell that; where something stands before it, a refusal does.
+    """
+
+    def answer(received) -> Say | Refuse:
+        tokens = (len(received.body) - len(RAW)) // 5 + 5_000
+        if RAW not in received.body:
+            return say("Fine.")
+        if tokens + OUTPUT > 8_000:
+            told = (
+                f"maximum context length is 8000 tokens. However, your messages resulted in {tokens} tokens."
+            )
+            return Refuse(400, f"This model's {told}", code="context_length_exceeded")
+        return say("Fine.", usage=Usage(tokens, output=5))
+
+    async with (
+        ScriptedUpstream(otherwise=answer) as upstream,
+        served(upstream, window=8_000, summariser_enabled=False, compaction_max_output=OUTPUT) as gate,
+    ):
+        await work_on(gate, "responses", [*first, ITEM, user("go on")], 1, 12)
+        other = [
+            user("Something else."),
+            *(item for number in range(12) for item in called(number, "responses")),
+        ]
+        told = await ask(gate, "responses", other)
+
+    assert any(isinstance(one, Refuse) for one in upstream.answered) == bool(first)
+    assert told["x-refold-action"] == "none"
 
 
 async def test_an_upstream_that_is_asked_in_the_place_of_another_gets_words():

@@ -22,6 +22,8 @@ from refold.model.window import Fixed, Tool
 
 TOOL_TOKENS = 8
 """What providers add around each tool definition."""
+LEAST_COUNTED = 500
+"""Tokens: a report of a smaller prompt tells more of what the provider adds to each call than of how it counts."""
 
 
 class FixedCost(Struct, frozen=True):
@@ -116,17 +118,21 @@ class Meter(Struct, frozen=True):
     anchor: Anchor | None = None
     billed: Usage = Usage()
     calls: int = 0
+    ratio: float = 0.0
+    """How many of the provider's tokens one of ours was in the last report, instructions included; 0 where that is not known."""
 
 
 def record_call(meter: Meter, usage: Usage | None, view: View, *, counted: int) -> Meter:
     """Account for a call that sent `view`. A report that is no anchor is still billed."""
     fresh = anchor(usage, view, counted=counted)
-    return Meter(fresh or meter.anchor, meter.billed + (usage or Usage()), meter.calls + 1)
+    is_telling = fresh is not None and counted >= LEAST_COUNTED
+    ratio = fresh.prompt / counted if fresh and is_telling else meter.ratio
+    return Meter(fresh or meter.anchor, meter.billed + (usage or Usage()), meter.calls + 1, ratio)
 
 
 def forget_size(meter: Meter) -> Meter:
     """After a compaction or a change of model the last report speaks of another window; the bill stays."""
-    return structs.replace(meter, anchor=None)
+    return structs.replace(meter, anchor=None, ratio=0.0)
 
 
 def _input_start(view: View) -> int:

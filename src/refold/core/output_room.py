@@ -56,7 +56,8 @@ class OutputRoom(Struct, frozen=True):
         """The room for messages as a sum."""
         left = self.window - self.instructions - output
         was = f" (lowered from {self.asked:,})" if output < self.asked else ""
-        kept = f" ({self.reserve:,} of them in reserve)" if 0 < self.reserve < left else ""
+        held = min(self.reserve, left)
+        kept = f" ({held:,} of them in reserve)" if held > 0 else ""
         return (
             f"window {self.window:,} − instructions {self.instructions:,} − output {output:,}{was}"
             f" = {left:,} left for messages{kept}"

@@ -40,6 +40,7 @@ from refold.core.system_messages import holds_more, is_setting, newest_instructi
 from refold.core.triggers import message_limit
 from refold.core.unread import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
+from refold.model.budget import Tokens
 from refold.model.compaction import compaction_span
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
@@ -326,14 +327,19 @@ def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int
 
 
 def _fitting(planned: Plan) -> Plan:
-    """Make it fit without any summary, where it does not."""
+    """Make it fit without any summary, where it does not. What fits only into the reserve is sent, too: the reserve is for errors of
+    our count, and the provider does not know of it.
+    """
     frame, now, folded = planned.frame, planned.now, planned.next
     if fits(folded, frame, now):
         return structs.replace(planned, sent=folded)
     fitting, more = _emergency(folded, frame, now)
+    if not fits(fitting, frame, now):
+        frame = structs.replace(frame, budget=structs.replace(frame.budget, reserve=Tokens(0)))
+        fitting, more = _emergency(folded, frame, now)
     decision: Decision = "summarise" if planned.decision == "summarise" else "reduce"
     found = structs.replace(
-        planned, decision=decision, sent=fitting, next=fitting, edits=(*planned.edits, *more)
+        planned, frame=frame, decision=decision, sent=fitting, next=fitting, edits=(*planned.edits, *more)
     )
     if fits(fitting, frame, now):
         return found

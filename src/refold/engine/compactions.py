@@ -27,7 +27,7 @@ from refold.core.view import View
 from refold.engine.memory import Memory
 from refold.engine.notes import read_notes
 from refold.engine.stored import read_stored
-from refold.model.compaction import compaction_of, in_words, readable_text
+from refold.model.compaction import compaction_of, holds_sealed, in_words, readable_text
 from refold.model.errors import StoreError
 from refold.model.message import Message
 from refold.ports.store import Head, Store, Stored
@@ -42,6 +42,8 @@ TOPIC = "compaction"
 DIGEST_SHARE = 0.1
 """Of the window, for a digest of what a sealed compaction stands for: it stays for as long as the conversation is asked elsewhere."""
 
+MOST_NESTED = 3
+"""How many compactions inside of one another a digest looks into: each has half of the room of the one around it."""
 MOST_MAKERS, MOST_DIGESTS = 1_024, 32
 """Held in memory of each; the store has the makers, and a digest can be made again."""
 
@@ -127,10 +129,12 @@ class Compactions:
                 _hold(self._makers, key, msgspec.msgpack.decode(known, type=Maker), MOST_MAKERS)
         return self._makers[key]
 
-    async def _digest(self, key: str, maker: Maker, memory: Memory) -> str:
-        """The messages that a compaction stands for, in short. The same each time: what is sent should not change from call to call."""
+    async def _digest(self, key: str, maker: Maker, memory: Memory, depth: int = 0) -> str:
+        """The messages that a compaction stands for, in short. The same each time: what is sent should not change from call to call.
+        Where one of them is itself a sealed compaction, at this `depth` of them, what that stands for is told first.
+        """
         frame, view, is_sensitive = memory.frame, memory.folded.shown, memory.secrecy.matches
-        room = share_of(DIGEST_SHARE, frame.budget.window)
+        room = share_of(DIGEST_SHARE, frame.budget.window) >> depth
         which = key, maker.branch, maker.size, room
         if which not in self._digests:
             head = await self._store.head(self._owner, maker.conversation, maker.branch)
@@ -139,9 +143,22 @@ class Compactions:
             if head and len(stored) == maker.size:
                 empty = Folded.of(View(view.dialect, view.counter))
                 size = sum(len(one.body) for one in stored)
-                told = await run_text_work(size, _digest_of, stored, head, empty, is_sensitive, room, frame)
+                inner = await self._inner_digest(stored, head, maker, memory, depth)
+                left = room - room // 2 if inner else room
+                told = await run_text_work(size, _digest_of, stored, head, empty, is_sensitive, left, frame)
+                told = "\n".join(filter(None, (inner, told)))
             _hold(self._digests, which, told, MOST_DIGESTS)
         return self._digests[which]
+
+    async def _inner_digest(
+        self, stored: Sequence[Stored], head: Head, maker: Maker, memory: Memory, depth: int
+    ) -> str:
+        """What the newest sealed compaction among stored messages stands for, where that is stored under another branch."""
+        size = sum(len(one.body) for one in stored)
+        keys = await run_text_work(size, _newest_sealed, stored, head) if depth < MOST_NESTED else ()
+        makers = [(key, await self._maker(key, maker)) for key in keys]
+        elsewhere = [(key, one) for key, one in makers if one.size and one.branch != maker.branch]
+        return await self._digest(*elsewhere[-1], memory, depth + 1) if elsewhere else ""
 
 
 def _hold(held: dict[K, V], key: K, value: V, most: int) -> None:
@@ -182,6 +199,15 @@ def _source(
     size = min(number, folded.size)  # more may come with this request, and is shown
     is_shown = size == sum(item.seq < size for item in folded.items.items)
     return None if is_shown else ([*foreign][-1], structs.replace(here, size=size))
+
+
+def _newest_sealed(stored: Sequence[Stored], head: Head) -> tuple[str, ...]:
+    """The names of the compactions in the newest stored message that holds a sealed one."""
+    for one in reversed(stored):
+        message = read_stored(one, head) if b"compaction" in one.body else None
+        if message is not None and holds_sealed(message):
+            return keys_of(message)
+    return ()
 
 
 def _digest_of(

@@ -25,12 +25,12 @@ async def load(journal: Journal, memory: Memory, *, is_first: bool = False) -> N
 
     That another model is used is written down with the next thing that is: whoever only reads must not make others read again.
     """
-    own = memory.meter.anchor, memory.calibration, memory.limits.stated
+    own, known = (memory.calibration, memory.limits.stated), memory.meter
     await journal.load(memory)
     if journal.seen.notes and journal.seen.model == journal.model:
         return
-    anchor, memory.calibration, memory.limits.stated = own
-    memory.meter = structs.replace(memory.meter, anchor=anchor)
+    memory.calibration, memory.limits.stated = own
+    memory.meter = structs.replace(memory.meter, anchor=known.anchor, ratio=known.ratio)
     if is_first:
         await begin_with(journal, memory)
     journal.accept(memory)
@@ -57,5 +57,6 @@ async def keep_learnt(journal: Journal, memory: Memory, before: tuple[float, int
         await store.learn(
             owner, CALIBRATION, model, msgspec.msgpack.encode(memory.calibration), journal.clock()
         )
-    if memory.limits.stated is not None and memory.limits.stated != limit:
-        await store.learn(owner, LIMIT, model, msgspec.msgpack.encode(memory.limits.stated), journal.clock())
+    limits = memory.limits
+    if limits.is_of_model and limits.stated is not None and limits.stated != limit:
+        await store.learn(owner, LIMIT, model, msgspec.msgpack.encode(limits.stated), journal.clock())

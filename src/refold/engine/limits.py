@@ -28,6 +28,9 @@ class Limits:
         self._stated_window: int | None = None
         self._learnt: int | None = None
         self._is_stated = False
+        self.is_of_model = True
+        """Is `stated` a limit of the model? Otherwise it is one of this conversation alone, see `refuse`."""
+        self._is_counted = True
 
     @property
     def limit(self) -> int | None:
@@ -40,17 +43,29 @@ class Limits:
         return self._stated_window or self._window
 
     def refuse(
-        self, found: Overflow, *, sent: int, ratio: float, max_output: int, lowered: int | None = None
+        self,
+        found: Overflow,
+        *,
+        sent: int,
+        ratio: float,
+        max_output: int,
+        lowered: int | None = None,
+        is_counted: bool = True,
     ) -> None:
         """A window that takes `sent` of our tokens was refused; `ratio` of the provider's make one of them. The next one is smaller,
         and asks for `lowered` output where given.
+
+        Where not `is_counted`, the prompt also holds tokens that only the provider can count. They stay whatever else is taken away,
+        so they are taken off the limit, and that limit is no other conversation's.
         """
         output = found.output or max_output
         counted = found.prompt or (found.requested - output if found.requested else 0)
-        ratio = max(ratio, counted / sent) if sent else ratio
+        extra = 0 if is_counted else max(0, counted - int(sent * ratio))
+        ratio = max(ratio, counted / sent) if sent and is_counted else ratio
+        self._is_counted = is_counted
         self._is_stated = found.limit is not None and found.limit_of == "window"
         output = output if lowered is None else lowered
-        room = int(((found.limit or 0) - output) * RECOVERY_MARGIN / ratio) if self._is_stated else 0
+        room = int(((found.limit or 0) - output - extra) * RECOVERY_MARGIN / ratio) if self._is_stated else 0
         self._is_stated = 0 < room < sent
         self._learnt = room if self._is_stated else int(sent * RECOVERY_MARGIN)
         self._tried = room if self._is_stated else int(sent * BLIND_RECOVERY)
@@ -76,7 +91,7 @@ class Limits:
         """A reply came: the next call has all its tries, and what was learnt on the way is true."""
         if self._tried is not None and self._learnt is not None:
             if self._is_stated:
-                self.stated = self._learnt
+                self.stated, self.is_of_model = self._learnt, self._is_counted
             else:
                 self._turn = self._learnt
         self._window = self.window

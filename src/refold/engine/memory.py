@@ -46,6 +46,7 @@ from refold.engine.receipts import Change, Receipt
 from refold.engine.secrecy import Secrecy
 from refold.engine.telling import Telling
 from refold.model.budget import Budget
+from refold.model.compaction import holds_sealed
 from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent
 from refold.model.message import Message, Part, Role
 from refold.model.overflow import Overflow
@@ -153,6 +154,9 @@ class Memory:
         is_ignored = sent.shown.progress.compaction > 0
         if is_ignored:  # the provider does not read, nor count, what stands before its own compaction
             self.meter = forget_size(self.meter)
+        is_sealed = _holds_sealed(sent.shown)
+        if is_sealed:  # how many tokens that is depends on what it holds, and not on how the provider counts
+            self.meter = structs.replace(self.meter, ratio=0.0)
         if usage is None:
             return
         self.bill = self.bill.add(usage, self.frame.prices, whole=instructions + sent.whole, sent=counted)
@@ -160,7 +164,7 @@ class Memory:
             return  # no count of what was sent: nothing is learnt from it, and nothing done
         if usage.context > self.frame.budget.window:
             self.flag = CLIPPED
-        if sent.tokens >= max(LEAST_LEARNT, instructions):
+        if sent.tokens >= max(LEAST_LEARNT, instructions) and not is_sealed:
             self.calibration = observe(
                 self.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
             )
@@ -211,10 +215,11 @@ class Memory:
         look = partial(look, window=self.frame.budget.window, counter=folded.shown.counter)
         return look(covered=terms_in_sight(folded, self.frame, before=start)) or look()
 
-    def recover(self, status: int | None, body: object) -> Window:
+    def recover(self, status: int | None, body: object, *, held: int | None = 0) -> Window:
         """The next smaller window after a provider's refusal, made without any model.
 
-        The body is the provider's, or what somebody found in it before.
+        The body is the provider's, or what somebody found in it before. Of the provider's numbers, `held` tokens are of messages that
+        the provider alone has and that the budget leaves out; None where nobody knows how many.
 
         Raises:
             RecoverySpent: as many windows as the policy allows were tried for this call, or none can be smaller.
@@ -225,6 +230,7 @@ class Memory:
         sent, asked = size_of(shown, self.frame), self.output
         allowed = self.frame.budget.window - asked
         found = body if isinstance(body, Overflow) else classify(status, body, estimated=sent, budget=allowed)
+        found = found.without(held or 0)
         if not found.is_overflow or not policy.enabled or self.limits.attempts >= policy.recovery.attempts:
             raise RecoverySpent
         lowered, is_enough = self._output_after(found, sent)
@@ -242,6 +248,7 @@ class Memory:
                 ratio=ratio_of(self),
                 max_output=asked,
                 lowered=lowered if is_lower else None,
+                is_counted=held == 0 and not _holds_sealed(shown.shown),
             )
             return self._send(self._act("overflow"))
         except (DoesNotFit, InvalidWindow) as error:
@@ -479,7 +486,7 @@ class Memory:
         Raises:
             DoesNotFit: input, output and reserve are more than the window.
         """
-        frame, now = self.frame, planned.now
+        frame, now = planned.frame, planned.now
         asked, output = frame.budget.max_output, output_for(planned.sent, frame, now)
         if frame.policy.enabled:
             found = verify_fit(tokens=size_of(planned.sent, frame), limit=limit_for(frame, now, output))
@@ -489,8 +496,8 @@ class Memory:
 
     def _no_room(self, planned: Plan) -> str:
         """Why nothing fits, as a sum."""
-        room = room_of(self.frame, planned.now)
-        return f"{room.arithmetic(lowered_output(self.frame, planned.now))}; {DoesNotFit.default_hint}"
+        room = room_of(planned.frame, planned.now)
+        return f"{room.arithmetic(lowered_output(planned.frame, planned.now))}; {DoesNotFit.default_hint}"
 
     def _marked(self, planned: Plan) -> Window:
         """The window with cache breakpoints, where its format takes them."""
@@ -524,6 +531,12 @@ def mark(memory: Memory) -> Callable[[], None]:
             memory.prepare(prepared)
 
     return put_back
+
+
+def _holds_sealed(shown: View) -> bool:
+    """Does the provider read a compaction whose size nobody else knows?"""
+    newest = shown.progress.compaction
+    return newest >= 0 and holds_sealed(shown[newest].message)
 
 
 def _suffices(planned: Plan, summary: Summary) -> bool:

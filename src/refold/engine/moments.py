@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 def now_of(memory: Memory, moment: Moment, keep: int | None = None, cut: int | None = None) -> Now:
     """The moment as a plan takes it; `keep` and `cut` are what somebody asked for."""
     ratio, size, counted = ratio_of(memory), _size(memory, moment), size_of(memory.folded, memory.frame)
-    is_better = memory.frame.policy.measure == "hybrid" and size is not None and counted > 0
+    if memory.frame.policy.measure == "hybrid" and counted > 0:
+        # After a fold the last report is of another window, but of the same instructions, counted in the same way.
+        ratio = max(ratio, memory.meter.ratio if size is None else size / counted)
     return Now(
         moment,
         size,
         limit=memory.limits.limit,
         window=memory.limits.window,
         output=memory.limits.output,
-        ratio=max(ratio, size / counted) if is_better and size else ratio,
+        ratio=ratio,
         flag=memory.flag if moment == "before_call" else "",
         in_vain=memory.in_vain,
         keep=keep,

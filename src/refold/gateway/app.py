@@ -264,7 +264,7 @@ class Gateway:
             return
         is_gap = False
         if incoming.continues:
-            known = await continuing.whole(host.engine, self._state, incoming)
+            known = await continuing.whole(host.engine, self._state, self.backlog, incoming)
             if is_gap := known is None:
                 # Some of it never came by here: the provider alone can go on from it.
                 known = await continuing.after_gap(self._state, host.engine.owner, incoming)

@@ -24,6 +24,7 @@ from refold.engine.hindsight import Sent
 from refold.gateway.hosting import Host
 from refold.gateway.incoming import Incoming
 from refold.gateway.provider_state import StateHandout, StateRow
+from refold.gateway.state_ids import StateId
 from refold.gateway.watching import Outcome
 from refold.model.errors import Damaged, NotFound, RefoldError, StoreError
 
@@ -114,6 +115,13 @@ class Backlog:
     def waiting_for(self, hashes: Collection[bytes]) -> int:
         """How many exchanges wait whose history is part of this one."""
         return sum(self._marks[one] for one in hashes) if self._waiting else 0
+
+    def exchange_with(self, owner: str, response: StateId) -> Exchange | None:
+        """The exchange that waits whose answer an owner knows by this id."""
+        for one in reversed(self._waiting):
+            if one.host.engine.owner == owner and one.handout.has_noted(response):
+                return one
+        return None
 
     async def drained(self) -> None:
         """Wait until nothing is being stored and nothing waits."""

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import DecodeError, Raw, Struct, structs
 
+from refold.gateway.backlog import Backlog
 from refold.gateway.hosting import HostEngine
 from refold.gateway.incoming import Incoming
 from refold.gateway.provider_state import ProviderState, StateRow
@@ -47,10 +48,19 @@ def previous_in(incoming: Incoming) -> StateId | None:
     return StateId("response", name) if name else None
 
 
-async def whole(engine: HostEngine, state: ProviderState, incoming: Incoming) -> Incoming | None:
-    """The request with all that the provider keeps of it, as far as it leaves; None where not all of it went through here."""
+async def whole(
+    engine: HostEngine, state: ProviderState, backlog: Backlog, incoming: Incoming
+) -> Incoming | None:
+    """The request with all that the provider keeps of it, as far as it leaves; None where not all of it went through here.
+
+    Where the exchange before it waits to be stored, it goes on from that, and is stored after it.
+    """
     previous = previous_in(incoming)
-    answered = await state.find(engine.owner, previous) if previous and incoming.goes_on else None
+    if previous is None or not incoming.goes_on:
+        return None
+    if joined := await _after_waiting(engine.owner, backlog, previous, incoming):
+        return joined
+    answered = await state.find(engine.owner, previous)
     if answered is None or not answered.conversation:
         return None
     head = await engine.store.head(engine.owner, answered.conversation, answered.branch)
@@ -61,7 +71,25 @@ async def whole(engine: HostEngine, state: ProviderState, incoming: Incoming) ->
     if len(asked) < answered.size or any(_is_unusable(one, incoming) for one in asked):
         return None  # some of it is not stored yet, or was stored without what was said
     size = sum(len(one.body) for one in asked) + sum(map(len, said)) + len(incoming.body)
-    return await run_text_work(size, _joined, incoming, answered, asked, said)
+    return await run_text_work(size, _joined, incoming, answered, [one.body for one in asked], said)
+
+
+async def _after_waiting(
+    owner: str, backlog: Backlog, previous: StateId, incoming: Incoming
+) -> Incoming | None:
+    """The request after an exchange that waits to be stored; None where the response is not from one."""
+    waiting = backlog.exchange_with(owner, previous)
+    if waiting is None or waiting.outcome is None or waiting.incoming.dialect is not incoming.dialect:
+        return None
+    asked, reply = waiting.incoming, waiting.outcome.reply
+    answered = StateRow(conversation=asked.name, root=asked.root, held=asked.held)
+
+    def join() -> Incoming | None:
+        said = _whole_reply(reply)
+        items = [*map(bytes, read_list(asked.array or b"[]"))]
+        return None if said is None else _joined(incoming, answered, items, said)
+
+    return await run_text_work(waiting.size + len(asked.array or b"") + len(incoming.body), join)
 
 
 async def after_gap(state: ProviderState, owner: str, incoming: Incoming) -> Incoming | None:
@@ -85,9 +113,9 @@ def _begins_with_user(array: bytes) -> bool:
         return False
 
 
-def _joined(incoming: Incoming, answered: StateRow, asked: Sequence[Stored], said: Sequence[Raw]) -> Incoming:
+def _joined(incoming: Incoming, answered: StateRow, asked: Sequence[bytes], said: Sequence[Raw]) -> Incoming:
     """A request after what was asked and answered before it."""
-    items = [*(one.body for one in asked), *map(bytes, said), *map(bytes, read_list(incoming.array or b"[]"))]
+    items = [*asked, *map(bytes, said), *map(bytes, read_list(incoming.array or b"[]"))]
     fields = {name: raw for name, raw in incoming.fields.items() if name != PREVIOUS}
     if answered.root:
         fields[PREVIOUS] = Raw(msgspec.json.encode(answered.root))
@@ -104,8 +132,12 @@ def _is_unusable(one: Stored, incoming: Incoming) -> bool:
 
 async def _reply(engine: HostEngine, call: str) -> list[Raw] | None:
     kept = await engine.store.reply_to(engine.owner, call)
+    return await run_text_work(len(kept), _whole_reply, kept)
+
+
+def _whole_reply(kept: bytes) -> list[Raw] | None:
     try:
-        found = await run_text_work(len(kept), _DECODE_REPLY, kept)
+        found = _DECODE_REPLY(kept)
     except DecodeError:
         return None
     return found.messages if found.is_whole else None

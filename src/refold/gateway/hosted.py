@@ -252,8 +252,8 @@ class HostedConversation(DurableConversation):
                 window = structs.replace(window, output=output)
         return Made(window, sent, Sent(sent.size), receipts, problem)
 
-    async def shrink(self, status: int | None, body: bytes) -> Made:
-        """The next smaller window after a provider's refusal as too long.
+    async def shrink(self, status: int | None, body: bytes, *, held: int | None = 0) -> Made:
+        """The next smaller window after a provider's refusal as too long; `held` as in `Memory.recover`.
 
         Raises:
             RecoverySpent: it was no such refusal, or nothing smaller can be sent.
@@ -263,7 +263,7 @@ class HostedConversation(DurableConversation):
 
         def act() -> Made:
             try:
-                memory.recover(status, body)
+                memory.recover(status, body, held=held)
             except RecoverySpent as error:
                 return self._made(done, error)
             return self._made(done)

@@ -20,7 +20,7 @@ from refold.gateway.incoming import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit
 from refold.tokens.windows import window_for
 from refold.wire.patch import write
-from refold.wire.reading import FIELDS, NULL, is_object
+from refold.wire.reading import FIELDS, NULL, is_object, word
 from refold.wire.request import OUTPUT_FIELDS
 
 _log = logging.getLogger("refold.gateway")
@@ -28,12 +28,16 @@ _NUMBER = Decoder(int)
 
 
 def thinking_budget(fields: Mapping[str, Raw]) -> int:
-    """Tokens that a request lets the model think with, as Anthropic's format says it; 0 where it says nothing of it."""
+    """Tokens that a request lets the model think with, as Anthropic's format says it; 0 where it says nothing of it,
+    or that it shall not think.
+    """
     raw = fields.get("thinking", NULL)
     if not is_object(raw):
         return 0
     try:
-        return max(0, _NUMBER.decode(FIELDS.decode(raw).get("budget_tokens", NULL)))
+        thinking = FIELDS.decode(raw)
+        is_off = word(thinking.get("type", NULL)) == "disabled"
+        return 0 if is_off else max(0, _NUMBER.decode(thinking.get("budget_tokens", NULL)))
     except (DecodeError, UnicodeDecodeError, RecursionError):
         return 0
 

@@ -281,6 +281,10 @@ class StateHandout:
             except Exception as error:  # noqa: BLE001  # the answer is the client's, whatever failed here
                 _log.warning("the owner of an id could not be kept: %s", type(error).__name__)
 
+    def has_noted(self, which: StateId) -> bool:
+        """Did the answer hand this id out? Also where the store did not take it."""
+        return which in self._noted
+
     async def answered_late(self, answers: StateRow) -> None:
         """Note what the responses that left answer, where their conversation was stored only now.
 

@@ -166,10 +166,12 @@ class Ticket:
         Raises:
             RecoverySpent: it was no refusal as too long, or nothing smaller can be sent.
         """
-        if self.hosted is None or self.hosted.live.is_earlier:
+        incoming = self.incoming
+        if self.hosted is None or incoming is None or self.hosted.live.is_earlier:
             raise RecoverySpent
+        held = incoming.held if incoming.held or not incoming.root else None
         try:
-            made = await self.hosted.live.talk.shrink(status if status >= 400 else None, refusal)
+            made = await self.hosted.live.talk.shrink(status if status >= 400 else None, refusal, held=held)
             await self._made(made)
         except RecoverySpent:
             raise

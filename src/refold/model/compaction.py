@@ -81,6 +81,13 @@ def holds_compaction(message: Message) -> bool:
     return message.role == "assistant" and any(compaction_of(part) is not None for part in message.parts)
 
 
+def holds_sealed(message: Message) -> bool:
+    """Does the message hold a compaction that only its provider can read? Nobody else knows how many tokens that takes."""
+    return holds_compaction(message) and any(
+        compaction_of(part) is not None and not readable_text(part) for part in message.parts
+    )
+
+
 def compaction_span(messages: Sequence[Message]) -> range:
     """The newest message that holds a compaction, and the one with the results of its calls; empty where there is none."""
     for index in range(len(messages) - 1, -1, -1):

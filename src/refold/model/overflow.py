@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 OverflowKind: TypeAlias = Literal[
     "input_too_long",
@@ -39,3 +39,15 @@ class Overflow(Struct, frozen=True):
     def is_overflow(self) -> bool:
         """Is a smaller window the remedy?"""
         return self.kind in ("input_too_long", "input_plus_output")
+
+    def without(self, tokens: int) -> Overflow:
+        """The same refusal as if prompt and window had so many tokens less."""
+        if not tokens or not self.is_overflow:
+            return self
+        is_window = self.limit_of == "window"
+        return structs.replace(
+            self,
+            limit=max(1, self.limit - tokens) if self.limit and is_window else self.limit,
+            requested=max(0, self.requested - tokens) if self.requested else self.requested,
+            prompt=max(0, self.prompt - tokens) if self.prompt else self.prompt,
+        )
