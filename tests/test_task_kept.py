@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -225,6 +226,38 @@ def test_a_question_that_is_too_long_to_stay_keeps_its_beginning_and_its_end_whi
     assert "Question #m2: Find the lost boat. " in windows[-1]
     for said in (TASK, "Find the lost boat.", "Answer in verse."):
         assert [number for number, sent in enumerate(windows) if said not in sent] == []
+
+
+async def test_all_messages_of_an_open_question_stay_also_after_a_restart(tmp_path):
+    halves = ["Find the lost boat kestrel-5.", "Then paint it green-7."]
+    url, added = f"sqlite:///{tmp_path / 'talks.db'}", "By the way, its anchor is heron-3."
+    engine = await refold.Engine.open(url, embedder=None)
+    talk = await engine.conversation("ferry", window=5_000)
+    await talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
+    await talk.add(*({"role": "user", "content": half} for half in halves))
+    for number in range(60):
+        call = {"name": "read", "arguments": "{}"}
+        made = [{"id": f"c{number}", "type": "function", "function": call}]
+        await talk.add({"role": "assistant", "content": None, "tool_calls": made})
+        await talk.add({"role": "tool", "tool_call_id": f"c{number}", "content": prose(number, 90)})
+        if number == 10:
+            await talk.add({"role": "user", "content": added})
+        sent = json.dumps(await talk.context())
+        assert [
+            said for said in (TASK, *halves, *([added] if number >= 10 else [])) if said not in sent
+        ] == []
+        if number in (30, 45):
+            await engine.close()
+            engine = await refold.Engine.open(url, embedder=None)
+            talk = await engine.conversation("ferry", window=5_000)
+    await talk.add({"role": "assistant", "content": "The boat is green."})
+    for number in range(30):
+        await talk.add({"role": "user", "content": f"Step {number}: {prose(number, 20)}"})
+        sent = json.dumps(await talk.context())
+        await talk.add({"role": "assistant", "content": prose(number + 100, 90)})
+    await engine.close()
+    assert TASK in sent
+    assert not re.search(rf"Question #m\d+: {halves[0]}", sent)
 
 
 def test_a_sensitive_message_is_neither_task_nor_question():

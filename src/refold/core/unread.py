@@ -25,6 +25,7 @@ from refold.core.summary.pieces import ends
 from refold.core.summary.rules import rules
 from refold.core.summary.shorten import fair_share, shorten
 from refold.core.system_messages import is_setting, newest_instruction
+from refold.core.turns import said_by_user
 
 QUESTION_SHARE = 0.15
 """Of the room: a longer question is for the summary to carry, once the assistant has begun to answer it."""
@@ -117,6 +118,6 @@ def _shortened(item: Item, most: int, folded: Folded, frame: Frame, covered: Abs
         window=frame.budget.window,
         counter=counter,
         covered=covered,
-        must=tuple(rules(ends(message.text, MAX_LEDGER))) if message.role == "user" else (),
+        must=tuple(rules(ends(said.text, MAX_LEDGER))) if (said := said_by_user(message)) else (),
     )
     return Item(short, item.seq, counter.message(short))
