@@ -212,6 +212,35 @@ def test_a_task_of_tags_that_no_program_writes_is_a_task():
     assert f"Task #m0: <goal>{TASK}</goal>" in filled(talk, 30)
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        f"<task_description>\n{TASK}\n</task_description>\n<output_format>\nOnly CSV.\n</output_format>",
+        f"Port the timetable.\n<output_format>\n{TASK}\n</output_format>",
+        f"<context>\n{TASK}\n</context>\nPort the timetable as described in the context.",
+        f"<env>{TASK}</env>",
+        f"<user_query>\n{TASK}\n</user_query>",
+        f"<command-name>/port</command-name>\n<command-args>{TASK}</command-args>",
+        f'Fix this component:\n\n<ferry-board>\n  <slot name="a"></slot>\n{TASK}\n</ferry-board>\n\nThanks.',
+    ],
+)
+def test_a_task_between_tags_of_any_name_is_a_task(task):
+    talk = refold.sync.Conversation(window=5_000)
+    talk.add({"role": "user", "content": task}, {"role": "assistant", "content": "I begin."})
+    assert f"Task #m0: {task.partition(TASK)[0]}{TASK}" in filled(talk, 30)
+
+
+@pytest.mark.parametrize(
+    "name", ["system-reminder", "environment_details", "SYSTEM-REMINDER", "local-command-stdout"]
+)
+def test_a_message_of_blocks_that_a_client_is_known_to_add_gives_way_to_what_the_user_types(name):
+    talk = refold.sync.Conversation(window=5_000)
+    talk.add({"role": "user", "content": f"<{name}>\nAgents: helper, tester.\n</{name}>"})
+    talk.add({"role": "assistant", "content": "How can I help?"}, {"role": "user", "content": TASK})
+    talk.add({"role": "assistant", "content": "I begin."})
+    assert f"\nTask #m2: {TASK}\n" in filled(talk, 30)
+
+
 def test_a_question_that_is_too_long_to_stay_keeps_its_beginning_and_its_end_while_its_turn_goes_on():
     talk = refold.sync.Conversation(window=6_000)
     talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
