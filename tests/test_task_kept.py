@@ -289,6 +289,48 @@ async def test_all_messages_of_an_open_question_stay_also_after_a_restart(tmp_pa
     assert not re.search(rf"Question #m\d+: {halves[0]}", sent)
 
 
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("test", "The latest release was read."),
+        ("fix it", "The prefix items were read."),
+        ("修", "The word 维修 was read."),
+        ("тест", "Протестировано."),
+        ("กา", "The word กาง was read."),
+        ("का", "The word कां was read."),
+        ("deploy the app", "Somebody will deploy the app-server."),
+    ],
+)
+async def test_a_summary_that_has_a_task_only_within_other_words_begins_with_it(task, said):
+    summary = await summed_up(task, f"## Progress\n{said} The assistant went on with the work, step by step.")
+    assert said in summary
+    assert f"Task #m0: {task}\n" in summary
+
+
+async def test_a_summary_that_has_a_task_in_its_own_sentence_does_not_say_it_twice():
+    text = f"## Progress\nAsked: {TASK} The assistant went on with the work, step by step."
+    summary = await summed_up(TASK, text)
+    assert f"Asked: {TASK}" in summary
+    assert "Task #m0" not in summary
+
+
+async def summed_up(task: str, text: str) -> str:
+    """The summary of a conversation about a task by a function that returns this text."""
+
+    async def author(messages: Sequence[dict[str, Any]], *, previous: str, max_tokens: int) -> str:
+        return text
+
+    talk = refold.Conversation(policy=PRESETS["opal"], window=5_000, summariser=author)
+    await talk.add({"role": "user", "content": task}, {"role": "assistant", "content": "I begin."})
+    for number in range(30):
+        await talk.add({"role": "user", "content": f"Step {number}: {prose(number, 20)}"})
+        await talk.ready()
+        await talk.context()
+        await talk.add({"role": "assistant", "content": prose(number + 100, 90)})
+    (summary, *_) = (await talk.context())["messages"]
+    return str(summary["content"])
+
+
 def test_a_sensitive_message_is_neither_task_nor_question():
     talk = refold.sync.Conversation(window=5_000)
     talk.add({"role": "user", "content": "The merger is called Bluefin."}, sensitive=True)

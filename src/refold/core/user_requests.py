@@ -23,6 +23,7 @@ from refold.core.summary.line_markers import quoted_lines, visible
 from refold.core.summary.long_texts import MAX_LEDGER, with_ends
 from refold.core.summary.shorten import fair_share
 from refold.core.summary.typed_text import request_text
+from refold.core.summary.whole import says_apart
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
@@ -95,7 +96,7 @@ def missing_lines(text: str, lines: Sequence[str]) -> str:
 def _holds(text: str, plain: str, line: str) -> bool:
     """Is the line there, in whatever length, or are its words?"""
     label, _, said = line.partition(": ")
-    return text.startswith(f"{label}: ") or f"\n{label}: " in text or _plain(said) in plain
+    return text.startswith(f"{label}: ") or f"\n{label}: " in text or says_apart(plain, _plain(said))
 
 
 def _plain(text: str) -> str:
