@@ -331,6 +331,31 @@ async def summed_up(task: str, text: str) -> str:
     return str(summary["content"])
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "Antworte ab jetzt immer auf Deutsch.",
+        "Ändere die Datei archive.toml nicht.",
+        "Raak het bestand archive.toml nooit aan.",
+        "Antwoord vanaf nu in het Nederlands.",
+        "A partir de ahora, responde en verso.",
+    ],
+)
+def test_a_rule_in_another_language_stays(rule):
+    talk = refold.sync.Conversation(window=4_000)
+    talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
+    talk.add({"role": "user", "content": rule}, {"role": "assistant", "content": "Fine."})
+    assert f"\n- {rule}\n" in filled(talk, 40)
+
+
+@pytest.mark.parametrize("said", ["Das ändere ich nicht.", "Ik heb dat bestand nooit gezien."])
+def test_a_fact_in_another_language_is_no_rule(said):
+    talk = refold.sync.Conversation(window=4_000)
+    talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
+    talk.add({"role": "user", "content": said}, {"role": "assistant", "content": "Fine."})
+    assert f"\n- {said}\n" not in filled(talk, 40)
+
+
 def test_a_sensitive_message_is_neither_task_nor_question():
     talk = refold.sync.Conversation(window=5_000)
     talk.add({"role": "user", "content": "The merger is called Bluefin."}, sensitive=True)
