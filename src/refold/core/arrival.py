@@ -19,7 +19,7 @@ from refold.core.summary.long_texts import MAX_LEDGER
 from refold.core.summary.pieces import ends
 from refold.core.summary.rules import rules
 from refold.core.summary.shorten import shorten
-from refold.core.turns import said_by_user
+from refold.core.summary.typed_text import said_by_user
 from refold.model.compaction import holds_compaction
 from refold.model.message import Message, tool
 

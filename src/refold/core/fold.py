@@ -19,10 +19,9 @@ from refold.core.stages.shown import Item, Shown
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
 from refold.core.summary.long_texts import MAX_LEDGER, with_ends
-from refold.core.summary.typed_text import is_typed, request_text
+from refold.core.summary.typed_text import is_typed, request_text, said_by_user
 from refold.core.system_messages import joined, legal_order
 from refold.core.thoughts import has_thoughts, thoughtless
-from refold.core.turns import said_by_user
 from refold.core.view import Entry, View
 from refold.model.compaction import compaction_span, holds_compaction, opening_span
 from refold.model.message import Message, Text

@@ -1,4 +1,4 @@
-"""Turns, the boundaries between them, and what a user says in a message.
+"""Turns and the boundaries between them.
 
 A turn is a user message and everything up to the next one; its start is where messages are cut. A message that holds tool
 results starts no turn, also where the user's own words stand beside them: the results belong to the calls before it.
@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from refold.model.message import Message, Text
+from refold.model.message import Message
 
 
 class Turn(Struct, frozen=True, gc=False):
@@ -25,18 +25,6 @@ class Turn(Struct, frozen=True, gc=False):
 
 def starts_turn(message: Message) -> bool:
     return message.role == "user"
-
-
-def said_by_user(message: Message) -> Message | None:
-    """What a user says in a message: a user message itself, or the text beside tool results as a message of its own; else None.
-
-    An Anthropic client sends what the user types during a turn in one message with the results of the calls. Text inside of a
-    result is never the user's.
-    """
-    if message.role != "tool":
-        return message if message.role == "user" else None
-    said = tuple(part for part in message.parts if isinstance(part, Text) and part.text.strip())
-    return Message("user", said) if said else None
 
 
 def turn_starts(messages: Iterable[Message]) -> tuple[int, ...]:

@@ -24,8 +24,8 @@ from refold.core.summary.long_texts import MAX_LEDGER
 from refold.core.summary.pieces import ends
 from refold.core.summary.rules import rules
 from refold.core.summary.shorten import fair_share, shorten
+from refold.core.summary.typed_text import said_by_user
 from refold.core.system_messages import is_setting, newest_instruction
-from refold.core.turns import said_by_user
 
 QUESTION_SHARE = 0.15
 """Of the room: a longer question is for the summary to carry, once the assistant has begun to answer it."""

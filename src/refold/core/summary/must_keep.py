@@ -17,9 +17,8 @@ from refold.core.summary.line_markers import QUOTE, is_rules_title
 from refold.core.summary.prompts import Passage, defused
 from refold.core.summary.rules import sentences, stated
 from refold.core.summary.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
-from refold.core.summary.typed_text import typed
+from refold.core.summary.typed_text import said_by_user, typed
 from refold.core.summary.whole import says
-from refold.core.turns import said_by_user
 
 _ORDER = (RULES, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
 """How they stand in a text."""

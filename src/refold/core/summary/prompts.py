@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from refold.core.stages.shown import handle_of
 from refold.core.summary.line_markers import quoted_lines
-from refold.core.turns import said_by_user
+from refold.core.summary.typed_text import said_by_user
 from refold.model.compaction import readable_text
 from refold.model.message import (
     File,

@@ -221,6 +221,18 @@ _MAX_COLONS = 8
 """How many colons of a line are looked at: behind any of them a text may begin."""
 
 
+def said_by_user(message: Message) -> Message | None:
+    """What a user says in a message: a user message itself, or the text beside tool results as a message of its own; else None.
+
+    An Anthropic client sends what the user types during a turn in one message with the results of the calls. Text inside of a
+    result is never the user's.
+    """
+    if message.role != "tool":
+        return message if message.role == "user" else None
+    said = tuple(part for part in message.parts if isinstance(part, Text) and part.text.strip())
+    return Message("user", said) if said else None
+
+
 def typed(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
     """The stretches of a message that its user typed, in their order."""
     texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
