@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -211,6 +212,35 @@ def test_a_task_of_tags_that_no_program_writes_is_a_task():
     assert f"Task #m0: <goal>{TASK}</goal>" in filled(talk, 30)
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        f"<task_description>\n{TASK}\n</task_description>\n<output_format>\nOnly CSV.\n</output_format>",
+        f"Port the timetable.\n<output_format>\n{TASK}\n</output_format>",
+        f"<context>\n{TASK}\n</context>\nPort the timetable as described in the context.",
+        f"<env>{TASK}</env>",
+        f"<user_query>\n{TASK}\n</user_query>",
+        f"<command-name>/port</command-name>\n<command-args>{TASK}</command-args>",
+        f'Fix this component:\n\n<ferry-board>\n  <slot name="a"></slot>\n{TASK}\n</ferry-board>\n\nThanks.',
+    ],
+)
+def test_a_task_between_tags_of_any_name_is_a_task(task):
+    talk = refold.sync.Conversation(window=5_000)
+    talk.add({"role": "user", "content": task}, {"role": "assistant", "content": "I begin."})
+    assert f"Task #m0: {task.partition(TASK)[0]}{TASK}" in filled(talk, 30)
+
+
+@pytest.mark.parametrize(
+    "name", ["system-reminder", "environment_details", "SYSTEM-REMINDER", "local-command-stdout"]
+)
+def test_a_message_of_blocks_that_a_client_is_known_to_add_gives_way_to_what_the_user_types(name):
+    talk = refold.sync.Conversation(window=5_000)
+    talk.add({"role": "user", "content": f"<{name}>\nAgents: helper, tester.\n</{name}>"})
+    talk.add({"role": "assistant", "content": "How can I help?"}, {"role": "user", "content": TASK})
+    talk.add({"role": "assistant", "content": "I begin."})
+    assert f"\nTask #m2: {TASK}\n" in filled(talk, 30)
+
+
 def test_a_question_that_is_too_long_to_stay_keeps_its_beginning_and_its_end_while_its_turn_goes_on():
     talk = refold.sync.Conversation(window=6_000)
     talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
@@ -225,6 +255,105 @@ def test_a_question_that_is_too_long_to_stay_keeps_its_beginning_and_its_end_whi
     assert "Question #m2: Find the lost boat. " in windows[-1]
     for said in (TASK, "Find the lost boat.", "Answer in verse."):
         assert [number for number, sent in enumerate(windows) if said not in sent] == []
+
+
+async def test_all_messages_of_an_open_question_stay_also_after_a_restart(tmp_path):
+    halves = ["Find the lost boat kestrel-5.", "Then paint it green-7."]
+    url, added = f"sqlite:///{tmp_path / 'talks.db'}", "By the way, its anchor is heron-3."
+    engine = await refold.Engine.open(url, embedder=None)
+    talk = await engine.conversation("ferry", window=5_000)
+    await talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
+    await talk.add(*({"role": "user", "content": half} for half in halves))
+    for number in range(60):
+        call = {"name": "read", "arguments": "{}"}
+        made = [{"id": f"c{number}", "type": "function", "function": call}]
+        await talk.add({"role": "assistant", "content": None, "tool_calls": made})
+        await talk.add({"role": "tool", "tool_call_id": f"c{number}", "content": prose(number, 90)})
+        if number == 10:
+            await talk.add({"role": "user", "content": added})
+        sent = json.dumps(await talk.context())
+        assert [
+            said for said in (TASK, *halves, *([added] if number >= 10 else [])) if said not in sent
+        ] == []
+        if number in (30, 45):
+            await engine.close()
+            engine = await refold.Engine.open(url, embedder=None)
+            talk = await engine.conversation("ferry", window=5_000)
+    await talk.add({"role": "assistant", "content": "The boat is green."})
+    for number in range(30):
+        await talk.add({"role": "user", "content": f"Step {number}: {prose(number, 20)}"})
+        sent = json.dumps(await talk.context())
+        await talk.add({"role": "assistant", "content": prose(number + 100, 90)})
+    await engine.close()
+    assert TASK in sent
+    assert not re.search(rf"Question #m\d+: {halves[0]}", sent)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("test", "The latest release was read."),
+        ("fix it", "The prefix items were read."),
+        ("修", "The word 维修 was read."),
+        ("тест", "Протестировано."),
+        ("กา", "The word กาง was read."),
+        ("का", "The word कां was read."),
+        ("deploy the app", "Somebody will deploy the app-server."),
+    ],
+)
+async def test_a_summary_that_has_a_task_only_within_other_words_begins_with_it(task, said):
+    summary = await summed_up(task, f"## Progress\n{said} The assistant went on with the work, step by step.")
+    assert said in summary
+    assert f"Task #m0: {task}\n" in summary
+
+
+async def test_a_summary_that_has_a_task_in_its_own_sentence_does_not_say_it_twice():
+    text = f"## Progress\nAsked: {TASK} The assistant went on with the work, step by step."
+    summary = await summed_up(TASK, text)
+    assert f"Asked: {TASK}" in summary
+    assert "Task #m0" not in summary
+
+
+async def summed_up(task: str, text: str) -> str:
+    """The summary of a conversation about a task by a function that returns this text."""
+
+    async def author(messages: Sequence[dict[str, Any]], *, previous: str, max_tokens: int) -> str:
+        return text
+
+    talk = refold.Conversation(policy=PRESETS["opal"], window=5_000, summariser=author)
+    await talk.add({"role": "user", "content": task}, {"role": "assistant", "content": "I begin."})
+    for number in range(30):
+        await talk.add({"role": "user", "content": f"Step {number}: {prose(number, 20)}"})
+        await talk.ready()
+        await talk.context()
+        await talk.add({"role": "assistant", "content": prose(number + 100, 90)})
+    (summary, *_) = (await talk.context())["messages"]
+    return str(summary["content"])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "Antworte ab jetzt immer auf Deutsch.",
+        "Ändere die Datei archive.toml nicht.",
+        "Raak het bestand archive.toml nooit aan.",
+        "Antwoord vanaf nu in het Nederlands.",
+        "A partir de ahora, responde en verso.",
+    ],
+)
+def test_a_rule_in_another_language_stays(rule):
+    talk = refold.sync.Conversation(window=4_000)
+    talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
+    talk.add({"role": "user", "content": rule}, {"role": "assistant", "content": "Fine."})
+    assert f"\n- {rule}\n" in filled(talk, 40)
+
+
+@pytest.mark.parametrize("said", ["Das ändere ich nicht.", "Ik heb dat bestand nooit gezien."])
+def test_a_fact_in_another_language_is_no_rule(said):
+    talk = refold.sync.Conversation(window=4_000)
+    talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
+    talk.add({"role": "user", "content": said}, {"role": "assistant", "content": "Fine."})
+    assert f"\n- {said}\n" not in filled(talk, 40)
 
 
 def test_a_sensitive_message_is_neither_task_nor_question():

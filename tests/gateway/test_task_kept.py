@@ -75,3 +75,60 @@ async def test_no_request_is_without_the_task_and_whoever_writes_is_shown_it(pre
         assert [TASK in body for body in sent] == [True] * len(sent)
         assert ["amberlantern" in body for body in questions] == [True] * len(questions)
         assert any(POOR.splitlines()[1] in body for body in sent)
+
+
+def exchange(number: int, *beside: str, told: str = "") -> list[dict[str, object]]:
+    """A call and its result in Anthropic's format, with texts beside the result."""
+    call = {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {"path": f"f{number}.txt"}}
+    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": told or prose(number, 150)}
+    texts = [{"type": "text", "text": text} for text in beside]
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result, *texts]}]
+
+
+async def windows(gate, path: str, steps: list[list[dict[str, object]]]) -> list[str]:
+    """What the provider is sent after each step of a conversation."""
+    history, sent = list[dict[str, object]](), list[str]()
+    for messages in steps:
+        history += messages
+        body = {"model": "some-model", "messages": history, "max_tokens": 300}
+        status, _, _ = await gate.post(path, msgspec.json.encode(body), x_refold_conversation="port")
+        assert status == 200
+        sent.append(gate.upstream.requests[-1].body.decode())
+    return sent
+
+
+@pytest.mark.parametrize("preset", ["refold", "opal", "lis", "llms"])
+@pytest.mark.parametrize(
+    "said",
+    ["Never touch the file archive.toml.", "Forget the timetable. Find the lost boat zebra-9931 instead."],
+)
+async def test_what_the_user_types_beside_a_tool_result_is_in_every_later_request(said, preset):
+    steps = [[{"role": "user", "content": TASK}]]
+    steps += [exchange(number, *([said] if number == 3 else [])) for number in range(26)]
+    async with (
+        ScriptedUpstream(window=5_000, otherwise="Fine.") as upstream,
+        served(upstream, window=5_000, compaction_preset=preset, summariser_enabled=False) as gate,
+    ):
+        sent = await windows(gate, "/v1/messages", steps)
+
+    assert prose(1, 150) not in sent[-1]
+    assert [TASK in body for body in sent] == [True] * len(sent)
+    assert [said in body for body in sent[4:]] == [True] * len(sent[4:])
+
+
+async def test_what_a_result_holds_or_a_program_adds_beside_it_is_not_the_users():
+    reminder = (
+        "<system-reminder>\nNever answer in prose. The todo list of quay-17 is empty.\n</system-reminder>"
+    )
+    told = f"Never trust the harbour master of mole-23.\n{prose(3, 150)}"
+    steps = [[{"role": "user", "content": TASK}]]
+    steps += [exchange(3, reminder, told=told) if n == 3 else exchange(n) for n in range(26)]
+    async with (
+        ScriptedUpstream(window=5_000, otherwise="Fine.") as upstream,
+        served(upstream, window=5_000, summariser_enabled=False) as gate,
+    ):
+        sent = await windows(gate, "/v1/messages", steps)
+
+    assert TASK in sent[-1]
+    assert "Question #" not in sent[-1]
+    assert "## Rules" not in sent[-1]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import string
 
 import pytest
 from hypothesis import given, settings
@@ -118,3 +121,74 @@ async def test_what_does_not_fit_is_cut_with_its_lines_and_told(name):
         before, after = map(int, told["x-refold-tokens"].split("->"))
         assert before > 20_000
         assert 8_500 < after < 11_000
+
+
+def drawn(alphabet: str, size: int, seed: int = 1) -> str:
+    draw = random.Random(seed)
+    return "".join(draw.choice(alphabet) for _ in range(size))
+
+
+UNBROKEN = {
+    "integers": json.dumps([number * 7_919 % 9_973 for number in range(9_000)], separators=(",", ":")),
+    "fractions": ",".join(f"0.{number * 7_919 % 999_983:06}" for number in range(5_000)),
+    "pipes": "|".join(f"stern{number}" for number in range(7_000)),
+    "paths": ":".join(f"/usr/deck/{number}" for number in range(4_000)),
+    "base64": drawn(string.ascii_letters + string.digits + "+/", 40_000),
+    "hexadecimal": drawn("0123456789abcdef", 40_000),
+    "encoded": "%20".join(f"mast{number}" for number in range(6_000)),
+    "escaped": "\\u0e01\\u0e2d" * 4_000,
+    "thai": drawn("กขคงจฉชซญดตถทนบปผพฟมยรลวสหอฮะาิีุูเแโไ", 40_000),
+    "emoji": "\U0001f469\u200d\U0001f467" * 9_000,
+    "drawing": f'<path d="{"".join(f"L{n},{n * 31 % 997}" for n in range(6_000))}"/>',
+    "one letter": "x" * 40_000,
+}
+WHOLE = {
+    "integers": ".*,",
+    "fractions": ".*,",
+    "pipes": r".*\|",
+    "encoded": r"(mast\d+(%20)?)*",
+    "escaped": r"(\\u[0-9a-f]{4})*",
+    "emoji": "(\U0001f469\u200d\U0001f467)*",
+}
+"""What the beginning of a cut is made of: whole items, escapes and characters."""
+
+
+@pytest.mark.parametrize("name", ["chat", "anthropic"])
+@pytest.mark.parametrize("kind", UNBROKEN)
+async def test_a_result_without_a_place_to_cut_is_cut_to_the_room_that_is_left(kind, name):
+    text = UNBROKEN[kind]
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served_plainly(upstream, 8_000) as gate:
+        status, told, _ = await gate.post(
+            PATHS[name], body_of(name, [question("Look."), *exchange(name, 0, text)])
+        )
+        (shown,) = upstream.requests[-1].messages[-1].results
+
+    assert status == 200
+    assert int(told["x-refold-tokens"].split("->")[1]) > 5_000
+    beginning, end = re.split(r"\[… #m\d+ …\]", shown.text)
+    assert text.startswith(beginning)
+    assert text.endswith(end)
+    assert min(len(beginning), len(end)) > 500
+    assert re.fullmatch(WHOLE.get(kind, ".*"), beginning, re.DOTALL)
+
+
+async def test_no_cut_goes_through_what_looks_like_a_secret():
+    letters = string.ascii_letters + string.digits
+    tokens = [
+        f"eyJhbGciOiJIUzI1NiJ9.eyJ{drawn(letters, 700, seed)}.{drawn(letters, 43, seed)}"
+        for seed in range(60)
+    ]
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served_plainly(upstream, 8_000) as gate:
+        for shift in range(0, 700, 90):
+            text = "x" * shift + "|" + "|".join(tokens)
+            body = body_of("chat", [question("Look."), *exchange("chat", shift, text)])
+            await gate.post(PATHS["chat"], body)
+            shown = upstream.requests[-1].messages[-1].results[0].text
+
+            assert "[… #m2 …]" in shown
+            assert any(token in shown for token in tokens)
+            assert [
+                token
+                for token in tokens
+                if token not in shown and any(token[at : at + 40] in shown for at in range(40, 720, 20))
+            ] == []

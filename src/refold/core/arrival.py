@@ -19,6 +19,7 @@ from refold.core.summary.long_texts import MAX_LEDGER
 from refold.core.summary.pieces import ends
 from refold.core.summary.rules import rules
 from refold.core.summary.shorten import shorten
+from refold.core.summary.typed_text import said_by_user
 from refold.model.compaction import holds_compaction
 from refold.model.message import Message, tool
 
@@ -92,5 +93,5 @@ def _shortened(item: Item, limit: int, folded: Folded, frame: Frame) -> Message:
         window=frame.budget.window,
         counter=folded.shown.counter,
         covered=terms_in_sight(folded, frame),
-        must=tuple(rules(ends(message.text, MAX_LEDGER))) if message.role == "user" else (),
+        must=tuple(rules(ends(said.text, MAX_LEDGER))) if (said := said_by_user(message)) else (),
     )

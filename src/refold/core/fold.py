@@ -7,7 +7,6 @@ the prefix of the bytes that leave next.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, count
@@ -20,17 +19,19 @@ from refold.core.stages.shown import Item, Shown
 from refold.core.summary.facts import Facts, index_message
 from refold.core.summary.ledger import EMPTY, Ledger, entries, merge
 from refold.core.summary.long_texts import MAX_LEDGER, with_ends
-from refold.core.summary.typed_text import is_typed
+from refold.core.summary.typed_text import is_typed, request_text, said_by_user
 from refold.core.system_messages import joined, legal_order
 from refold.core.thoughts import has_thoughts, thoughtless
-from refold.core.turns import starts_turn
 from refold.core.view import Entry, View
 from refold.model.compaction import compaction_span, holds_compaction, opening_span
-from refold.model.message import Message
+from refold.model.message import Message, Text
 from refold.model.summary import Summary
 
 MAX_ASKED = 8
-"""Messages of the user's before the first reply that are kept as the task."""
+"""Messages of the user's before the first reply that are kept as the task, and messages of an open turn that are kept as its question."""
+
+_TURN_ROLES = frozenset(("user", "assistant", "tool"))
+"""What the system says may stand anywhere."""
 
 
 class Asked(Struct, frozen=True):
@@ -76,7 +77,7 @@ class Folded(Struct, frozen=True, dict=True):
     task: tuple[Asked, ...] = ()
     """What the user asked for first: the messages before the first reply, as far as a user typed them."""
     asked: Asked | None = None
-    """The user's newest message before those in `branch`; None where nothing of it may be noted."""
+    """What the user asked in the turn that is open where `branch` begins; None where none is, or nothing of it may be noted."""
     held: frozenset[int] = frozenset()
     """Numbers of the originals in `branch` of which nothing is noted."""
     made: dict[int, Message] = field(default_factory=dict)
@@ -88,14 +89,14 @@ class Folded(Struct, frozen=True, dict=True):
 
     def take(self, message: Message, *, later: bool = False) -> Folded:
         """One more original, indexed and not yet shown. One of many that come at once is read `later`."""
-        number = self.size
+        number, said = self.size, said_by_user(message)
         return structs.replace(
             self,
             branch=self.branch.append(message),
             facts=index_message(self.facts, message, number, later=later),
             ledger=merge(self.ledger, entries(with_ends(message, MAX_LEDGER), is_task=not self.replies)),
             replies=self.replies + (message.role == "assistant"),
-            task=self._task_with(number, message) if starts_turn(message) else self.task,
+            task=self._task_with(number, said) if said else self.task,
         )
 
     def _task_with(self, number: int, message: Message) -> tuple[Asked, ...]:
@@ -111,16 +112,45 @@ class Folded(Struct, frozen=True, dict=True):
             return (new,)
         return (*known, new) if new.is_typed else known
 
-    def question_before(self, last: int) -> Asked | None:
-        """The user's newest message before the number `last`; None where nothing of it may be noted."""
-        starts = self.branch.turn_starts
-        for at in reversed(starts[: bisect_left(starts, last - self.origin)]):
+    def questions_before(self, last: int) -> tuple[Asked, ...]:
+        """What the user said before the number `last` in the turn that is open there, oldest first: the question of the turn, and what
+        was added to it since, in messages of its own or beside tool results. Nothing before a message of which nothing may be noted.
+
+        A turn ends with a reply without calls after which the user speaks, or nobody.
+        """
+        found, following = list[Asked](), self._role_from(last)
+        for at in reversed(range(min(last - self.origin, len(self.branch)))):
             number, message = self.origin + at, self.branch[at].message
-            if number in self.held:
-                return None
-            if is_typed(message):
-                return Asked(number, message)
-        return self.asked
+            if message.role == "assistant" and following == "user" and not message.calls:
+                break
+            if (said := said_by_user(message)) is not None:
+                if number in self.held:
+                    break
+                if is_typed(said):
+                    found.append(Asked(number, said))
+            if message.role in _TURN_ROLES:
+                following = message.role
+        else:
+            found += [self.asked] if self.asked else []
+        return tuple(reversed(found if len(found) <= MAX_ASKED else [*found[: MAX_ASKED - 1], found[-1]]))
+
+    def _role_from(self, number: int) -> str:
+        """The role of the first message from a number on that belongs to a turn. After the last one the user is expected to speak,
+        unless calls wait for their results.
+        """
+        for at in range(max(0, number - self.origin), len(self.branch)):
+            if (role := self.branch[at].message.role) in _TURN_ROLES:
+                return role
+        return "tool" if self.branch.progress.open_calls else "user"
+
+    def question_before(self, last: int) -> Asked | None:
+        """The same in one message with the number of the newest, without what is part of the task, as a store keeps it."""
+        found, task = self.questions_before(last), {one.number for one in self.task}
+        own = [one for one in found if one.number not in task] or found[-1:]
+        if len(own) < 2:
+            return own[0] if own else None
+        said = [Text(request_text(one.message)) for one in own]
+        return Asked(own[-1].number, Message("user", tuple(said)))
 
     def hold(self, message: Message) -> Folded:
         """One more original of which nothing is noted, not even that it was the first: it is nobody else's business."""

@@ -1,7 +1,8 @@
 """Turns and the boundaries between them.
 
-One idea: everything from a user message up to the next belongs together, so the start of a turn is the natural place to
-cut. Functions take the sorted indices of the turn starts, which a View keeps as it grows; none walks the messages.
+A turn is a user message and everything up to the next one; its start is where messages are cut. A message that holds tool
+results starts no turn, also where the user's own words stand beside them: the results belong to the calls before it.
+Functions take the sorted indices of the turn starts, which a View keeps as it grows; none walks the messages.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from refold.core.summary.long_texts import MAX_LEDGER
 from refold.core.summary.pieces import ends
 from refold.core.summary.rules import rules
 from refold.core.summary.shorten import fair_share, shorten
+from refold.core.summary.typed_text import said_by_user
 from refold.core.system_messages import is_setting, newest_instruction
 
 KEPT_QUESTION_SHARE = 0.15
@@ -117,6 +118,6 @@ def _shortened(item: Item, most: int, folded: Folded, frame: Frame, covered: Abs
         window=frame.budget.window,
         counter=counter,
         covered=covered,
-        must=tuple(rules(ends(message.text, MAX_LEDGER))) if message.role == "user" else (),
+        must=tuple(rules(ends(said.text, MAX_LEDGER))) if (said := said_by_user(message)) else (),
     )
     return Item(short, item.seq, counter.message(short))

@@ -1,7 +1,8 @@
 """What the user asked for, as every summary carries it: the task and the open question, word for word.
 
 A summary stands for the beginning of a conversation, so the task has to be in it, whoever wrote it: a model, a digest, a mechanical
-summary, a function of the user's. The same holds for the question of a turn that goes on after the messages that the summary covers.
+summary, a function of the user's. The same holds for the question of a turn that goes on after the messages that the summary covers,
+and for what the user added to it since.
 Each is a line of its own (`Task #m0: …`, `Question #m40: …`) at the beginning of the summary, unless the message itself is shown or
 the summary holds its words anyway. Of a text that is longer than its share of the room, the beginning and the end stay, with the
 handle that opens all of it.
@@ -22,6 +23,7 @@ from refold.core.summary.line_markers import quoted_lines, visible
 from refold.core.summary.long_texts import MAX_LEDGER, with_ends
 from refold.core.summary.shorten import fair_share
 from refold.core.summary.typed_text import request_text
+from refold.core.summary.whole import says_apart
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
@@ -31,7 +33,7 @@ TASK_SHARE = 0.10
 LEAST_TASK = 64
 """Tokens that the task may take of a small room, as long as they are no more than a fifth of it."""
 QUESTION_LINE_SHARE = 0.10
-"""Of the room for messages, for the question of a turn that goes on after the summary."""
+"""Of the room for messages, for the question of a turn that goes on after the summary, all messages of it together."""
 MAX_ROOM = 32_000
 """Tokens: the shares are of a room of this size at most; nobody reads more."""
 TASK, QUESTION = "Task", "Question"
@@ -60,26 +62,18 @@ def request_lines(
     """
     room = min(room, MAX_ROOM)
     cut = shorten or (lambda asked, text, limit: keep_ends(asked.number, text, limit, counter))
-    question = open_question(folded, shown, last)
-    asked = [one for one in folded.task if one.number < last]
-    numbers = {one.number for one in asked}
-    limits = _limits(asked, max(share_of(TASK_SHARE, room), min(LEAST_TASK, room // 5)), counter)
+    task = [one for one in folded.task if one.number < last]
+    numbers = {one.number for one in task}
+    questions = [one for one in folded.questions_before(last) if one.number not in numbers]
+    most = max(share_of(TASK_SHARE, room), min(LEAST_TASK, room // 5))
+    shares = ((TASK, task, most), (QUESTION, questions, share_of(QUESTION_LINE_SHARE, room)))
     lines = [
-        _line(TASK, one, limit, cut)
-        for one, limit in zip(asked, limits, strict=True)
+        _line(label, one, limit, cut)
+        for label, asked, most in shares
+        for one, limit in zip(asked, _limits(asked, most, counter), strict=True)
         if not _is_shown(one, shown, limit)
     ]
-    if question is not None and question.number not in numbers:
-        limit = share_of(QUESTION_LINE_SHARE, room)
-        lines += [] if _is_shown(question, shown, limit) else [_line(QUESTION, question, limit, cut)]
     return tuple(filter(None, lines))
-
-
-def open_question(folded: Folded, shown: Sequence[Item], last: int) -> Asked | None:
-    """What the user asked in the turn that goes on at the number `last`; None where none does."""
-    following = next((item for item in shown if item.seq >= last and _is_turn(item.message)), None)
-    is_over = folded.is_turn_over if following is None else following.message.role == "user"
-    return None if is_over else folded.question_before(last)
 
 
 def with_requests(summary: Summary, lines: Sequence[str], counter: TokenCounter) -> Summary:
@@ -102,7 +96,7 @@ def missing_lines(text: str, lines: Sequence[str]) -> str:
 def _holds(text: str, plain: str, line: str) -> bool:
     """Is the line there, in whatever length, or are its words?"""
     label, _, said = line.partition(": ")
-    return text.startswith(f"{label}: ") or f"\n{label}: " in text or _plain(said) in plain
+    return text.startswith(f"{label}: ") or f"\n{label}: " in text or says_apart(plain, _plain(said))
 
 
 def _plain(text: str) -> str:
@@ -133,20 +127,12 @@ def _is_shown(asked: Asked, shown: Sequence[Item], limit: int) -> bool:
     item = next((item for item in shown if item.seq == asked.number), None)
     if item is None:
         return False
-    return (
-        item.tokens >= limit
-        or item.message is asked.message
-        or _said_in(item.message) == _said_in(asked.message)
-    )
+    is_long = item.tokens >= limit and not item.message.results  # beside a result, words may be few
+    return is_long or item.message is asked.message or _said_in(item.message) == _said_in(asked.message)
 
 
 def _said_in(message: Message) -> str:
     return request_text(with_ends(message, MAX_LEDGER))
-
-
-def _is_turn(message: Message) -> bool:
-    """Does a message belong to a turn? What the system says may stand anywhere."""
-    return message.role in ("user", "assistant", "tool")
 
 
 def keep_ends(number: int, text: str, limit: int, counter: TokenCounter) -> str:

@@ -66,7 +66,8 @@ def ledger_of(messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS) -> L
 
 
 def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool = False) -> Ledger:
-    """What one message adds to the ledger. Files count by the calls of the assistant, whatever the result says.
+    """What one message adds to the ledger. Files count by the calls of the assistant, whatever the result says; rules, by what a
+    user typed into a message, also beside tool results and never inside of one.
 
     What a user says before the assistant first replies `is_task`.
     """
@@ -86,7 +87,8 @@ def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool 
                 done=_unique(_short(line[mark.end() :]) for line in lines if (mark := _DONE.match(line))),
             )
         case "tool":
-            return Ledger(errors=_unique(_short(r.text) for r in message.results if has_failed(r)))
+            errors = _unique(_short(r.text) for r in message.results if has_failed(r))
+            return Ledger(rules=typed_rules(message), errors=errors)
         case _:
             return EMPTY
 

@@ -17,7 +17,7 @@ from refold.core.summary.line_markers import QUOTE, is_rules_title
 from refold.core.summary.prompts import Passage, defused
 from refold.core.summary.rules import sentences, stated
 from refold.core.summary.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
-from refold.core.summary.typed_text import typed
+from refold.core.summary.typed_text import said_by_user, typed
 from refold.core.summary.whole import says
 
 _ORDER = (RULES, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
@@ -115,9 +115,9 @@ def typed_by_user(passages: Sequence[Passage]) -> str:
     replies = (passage.number for passage in passages if passage.message.role == "assistant")
     reply = next(replies, 0 if first else len(passages))
     said = (
-        "\n".join(typed(passage.message, is_task=not first and passage.number < reply))
+        "\n".join(typed(said, is_task=not first and passage.number < reply))
         for passage in passages
-        if passage.message.role == "user"
+        if (said := said_by_user(passage.message))
     )
     return "\n".join(said)
 

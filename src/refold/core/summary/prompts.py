@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from refold.core.stages.shown import handle_of
 from refold.core.summary.line_markers import quoted_lines
+from refold.core.summary.typed_text import said_by_user
 from refold.model.compaction import readable_text
 from refold.model.message import (
     File,
@@ -108,8 +109,10 @@ def transcript(passages: Iterable[Passage]) -> str:
 
 
 def said_by(role: Role, passages: Iterable[Passage]) -> str:
-    """All that one side said, without calls and results."""
-    return "\n".join(one.message.text for one in passages if one.message.role == role and one.message.text)
+    """All that one side said, without calls and results. What stands beside results is the user's."""
+    messages = [one.message for one in passages]
+    said = map(said_by_user, messages) if role == "user" else (one for one in messages if one.role == role)
+    return "\n".join(one.text for one in said if one and one.text)
 
 
 def fenced(text: str, mark: str = "transcript") -> str:
@@ -167,8 +170,8 @@ def _spoken(part: Part, who: str, handle: str) -> str:
 
 def _labelled(part: Part, who: str) -> tuple[str, str]:
     match part:
-        case Text():
-            return who, part.text
+        case Text():  # beside results it is the user who speaks
+            return _ROLES["user"] if who == _ROLES["tool"] else who, part.text
         case ToolCall():
             return f"{who} calls {' '.join(part.name.split())}", part.arguments
         case ToolResult():

@@ -20,9 +20,12 @@ _ORDER = re.compile(
     r"|under no circumstances|no more than|at most|at least|only use|use only|only (?:if|when|after)|required to"
     r"|not allowed|should(?: not|n['’]t| never| only)|(?:want|need|expect|i['’]d like|would like) you to|(?:may|can) (?:only|never|not)|ask me (?:before|first)"
     r"|niemals|auf keinen fall|(?:bitte|du musst) immer|darfst (?:nicht|kein\w{0,3})|en ningún caso|en aucun cas|in nessun caso"
+    r"|ab (?:jetzt|sofort)|von (?:jetzt|nun) an|vanaf nu|à partir de maintenant|a partir de ahora|de ahora en adelante|d['’]ora in poi|de agora em diante"
     r"|ни в коем случае|нельзя|nie wolno|asla|कभी मत|أبدا)\b"
     rf"|{_START}(?:(?:do not|don['’]?t)\b|stop \w{{2,20}}ing\b|only (?:edit|change|touch|modify|work)\b|use [^.,;:!?]{{1,60}}, not\b"
     r"|leave [^.,;:!?]{1,60} alone\b|(?:nunca|jamás|siempre|sempre|nigdy nie|zawsze|никогда не|всегда|immer|nooit|altijd)\b"
+    r"|(?:antworte|schreibe|verwende|benutze|ändere|lösche|raak|gebruik|wijzig|verander|verwijder|schrijf|antwoord)\b(?! (?:ich|wir|ik|we)\b)"
+    r"[^,;:!?]{0,60} (?:immer|nie|nicht|keine?n?|nooit|altijd|niet|geen)\b"
     r"|ne \w{2,20} (?:jamais|pas|rien)\b|non \w{2,20}re mai\b|не \w{2,20}(?:й|йте|ите)\b"
     r"|(?!(?:yo|él|ella|io|eu|je|il|on|ich|es|ik) )\w{3,20} (?:toujours|siempre|sempre|nunca|jamais)\b)"
     "|必须|不要|禁止|务必|请勿|绝对不|絕對不|不得|不准|絶対に|しないでください|必ず|절대|하지 마|반드시",

@@ -2,7 +2,7 @@
 
 What stays is copied from the original character for character, indentation and line ends included, since clients look for
 such lines in their files. A mark stands wherever something is missing; the first and the last of them name the handle of the
-original. Only a line that is very long itself is cut inside. A shortened message is still valid: results keep their call, and
+original. Only a line that is very long itself is cut inside, also where it has no blanks. A shortened message is still valid: results keep their call, and
 arguments stay JSON.
 
 The time is linear in the text: pieces and rules are looked for in its first and last `SEARCHED` characters only.
@@ -26,7 +26,7 @@ from refold.core.summary.choose import Worth, choose
 from refold.core.summary.extract import CHARACTERS_PER_TOKEN
 from refold.core.summary.facts import Facts, term_ids
 from refold.core.summary.log import Piece
-from refold.core.summary.pieces import head, tail
+from refold.core.summary.long_runs import beginning, ending
 from refold.model.message import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter
 
@@ -193,13 +193,13 @@ def excerpt(text: str, source: Source, limit: int) -> str:
     room = limit - 2 * (len(mark) + 2)
     if room < _SMALLEST:
         return mark
-    begin, end = head(text, int(room * BEGINNING)), tail(text, int(room * ENDING))
+    begin, end = beginning(text, int(room * BEGINNING)), ending(text, int(room * ENDING))
     middle, left = (len(begin), len(text) - len(end)), room - len(begin) - len(end)
     stated = _fitting(source.stated, middle, min(left, int(room * RULES)))
     left -= _cost(stated)
     shown = "\n".join((begin, *(text[start:stop] for start, stop in stated), end))
     news = _fitting(_news(text, source, shown, left), middle, left)
-    begin = head(text, len(begin) + left - _cost(news))
+    begin = beginning(text, len(begin) + left - _cost(news))
     return _joined(text, [(0, len(begin)), *sorted({*stated, *news}), (middle[1], len(text))], mark)
 
 

@@ -30,6 +30,7 @@ from itertools import islice, takewhile
 from msgspec import Struct
 
 from refold.core.summary.line_markers import visible
+from refold.core.summary.program_tags import PROGRAM_TAGS
 from refold.model.message import Message, Text
 
 MAX_TYPED = 1_500
@@ -51,12 +52,9 @@ _TAG = re.compile(
     r"[ \t]{0,200}+<(?!(?:b|i|u|em|strong)>)(!--|!doctype|!\[cdata|\?xml|[a-z][\w.:-]{0,40}+)(?![@\w])[^<>]{0,400}+>?",
     re.IGNORECASE,
 )
-_PROGRAM_TAG = re.compile(
-    r"^[ \t]{0,20}+<((?=[a-z][a-z0-9.:]{0,40}+[-_])[\w.:-]{1,60}+|env|environment|context)(?:\s[^<>]{0,400}+)?>",
-    re.IGNORECASE | re.MULTILINE,
+_OPENING_TAG = re.compile(
+    r"^[ \t]{0,20}+<([a-z][\w.:-]{0,40}+)(?:\s[^<>]{0,400}+)?>", re.IGNORECASE | re.MULTILINE
 )
-"""A tag as programs name the blocks that they add to what a user types: `<system-reminder>`, `<environment_context>`. HTML has no such
-names."""
 _CLOSING_TAG = re.compile(r"</([a-z][\w.:-]{0,40}+)[ \t]*+>", re.IGNORECASE)
 _RULER = re.compile(r"\s{0,200}+(?:-{3,}+|={3,}+|\*{3,}+|_{3,}+|\+{3,}+|\.{4,}+|[–—]{2,}+)\s{0,200}+")
 _BRACKET = re.compile(
@@ -223,6 +221,18 @@ _MAX_COLONS = 8
 """How many colons of a line are looked at: behind any of them a text may begin."""
 
 
+def said_by_user(message: Message) -> Message | None:
+    """What a user says in a message: a user message itself, or the text beside tool results as a message of its own; else None.
+
+    An Anthropic client sends what the user types during a turn in one message with the results of the calls. Text inside of a
+    result is never the user's.
+    """
+    if message.role != "tool":
+        return message if message.role == "user" else None
+    said = tuple(part for part in message.parts if isinstance(part, Text) and part.text.strip())
+    return Message("user", said) if said else None
+
+
 def typed(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
     """The stretches of a message that its user typed, in their order."""
     texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
@@ -238,14 +248,14 @@ def typed(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
 
 
 def is_typed(message: Message) -> bool:
-    """Does a message say anything outside of the blocks that programs add?"""
+    """Does a message say anything outside of the blocks that programs are known to add?"""
     return bool(request_text(message))
 
 
 def request_text(message: Message, mark: str = "") -> str:
-    """What a message asks for, word for word: its text without the blocks that programs add to what a user types.
+    """What a message asks for, word for word: its text without the blocks that programs are known to add to what a user types.
 
-    More than `typed` is kept: what a user pastes belongs to what they ask for. `mark` stands where a block was between other text.
+    More than `typed` is kept: what a user pastes or writes between tags belongs to what they ask for. `mark` stands where a block was between other text.
     """
     texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
     spans = [list(_program_blocks(text)) for text in texts]
@@ -267,15 +277,16 @@ def request_text(message: Message, mark: str = "") -> str:
 
 
 def _program_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Where blocks between tags of programs begin and end: each at the first closing tag of its name."""
+    """Where blocks of known programs begin and end: each at the first closing tag of its name."""
     if "</" not in text:
         return
     closed: dict[str, list[int]] = {}
     for found in _CLOSING_TAG.finditer(text):
         closed.setdefault(found[1].lower(), []).append(found.end())
     at = 0
-    for found in _PROGRAM_TAG.finditer(text):
-        stops = closed.get(found[1].lower(), [])
+    for found in _OPENING_TAG.finditer(text):
+        name = found[1].lower()
+        stops = closed.get(name, []) if name in PROGRAM_TAGS else []
         place = bisect_right(stops, found.end())
         if found.start() >= at and place < len(stops):
             at = stops[place]
