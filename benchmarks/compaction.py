@@ -53,17 +53,21 @@ def compaction(repeat: int = 5) -> dict[str, dict]:
 def _compacted(policy, request, repeat: int) -> dict:
     from msgspec import structs
 
-    reading, folding, window, memory = [], [], None, None
+    from refold.engine import actions
+
+    reading, folding, window, state = [], [], None, None
     for _ in range(repeat):
-        memory = _memory(request.fixed, structs.replace(policy, enabled=False), 100 * TRIGGER)
-        reading.append(spent(partial(memory.add, *request.messages))[0])
-        memory.frame = _memory(request.fixed, _keeping(policy), TRIGGER).frame
-        took, window = spent(memory.compact)
+        empty = _state(request.fixed, structs.replace(policy, enabled=False), 100 * TRIGGER)
+        took, read = spent(partial(actions.add, empty, request.messages))
+        reading.append(took)
+        state = structs.replace(read.state, frame=_state(request.fixed, _keeping(policy), TRIGGER).frame)
+        took, done = spent(partial(actions.compact, state))
         folding.append(took)
+        window = done.sendable
     sent = [_flat(message) for message in (*window.system, *window.summaries, *window.messages)]
     return {
         "messages": len(request.messages),
-        "tokens": memory.folded.branch.tokens.tokens,
+        "tokens": state.folded.branch.tokens.tokens,
         "read_ms": statistics.median(reading),
         "compact_ms": statistics.median(folding),
         "compact_ms_min": min(folding),
@@ -90,27 +94,34 @@ def _flat(message) -> tuple[str, list[str], list[str]]:
 def one_turn(repeat: int = 30) -> dict[int, float]:
     """One turn of eight messages more and the context before each reply, far below every threshold."""
     from refold.core.presets import PRESETS
+    from refold.engine import actions
     from refold.model.dialect import CHAT
     from refold.wire import decode_message
 
     policy, found = next(iter(PRESETS.values())), {}
     for size in SIZES:
         request = _decoded(history(size))
-        memory = _memory(request.fixed, policy, 10**8)
-        memory.add(*request.messages)
+        state = actions.add(_state(request.fixed, policy, 10**8), request.messages).state
         writer, times = Writer(99), []
         for number in range(repeat):
             new = [decode_message(json.dumps(each).encode(), CHAT) for each in turn(writer, size + number)]
-            times.append(spent(partial(_live, memory, new))[0])
+            took, state = spent(partial(_live, state, new))
+            times.append(took)
         found[size] = statistics.median(times)
     return found
 
 
-def _live(memory, messages) -> None:
+def _live(state, messages):
+    """The state after messages that are added one by one, with a window before each reply."""
+    from refold.engine import actions
+
     for message in messages:
         if message.role == "assistant":
-            memory.context()
-        memory.add(message)
+            done = actions.context(state)
+            assert done.problem is None
+            state = done.state
+        state = actions.add(state, (message,)).state
+    return state
 
 
 def kept_bytes() -> dict[int, float]:
@@ -120,16 +131,15 @@ def kept_bytes() -> dict[int, float]:
     policy, found = next(iter(PRESETS.values())), {}
     for size in (1_000, 2_000, 4_000):
         data = _decoded(history(size))
-        _live(
-            _memory(data.fixed, policy, KEEP), data.messages
-        )  # warm: what counters remember is bounded, and not ours
+        # Warm up: what counters remember is bounded, and not ours.
+        _live(_state(data.fixed, policy, KEEP), data.messages)
         gc.collect()
         tracemalloc.start()
         request = _decoded(history(size))
-        memory = _memory(request.fixed, policy, KEEP)
-        _live(memory, request.messages)
+        state = _live(_state(request.fixed, policy, KEEP), request.messages)
         gc.collect()
         found[size] = tracemalloc.get_traced_memory()[0] / size
+        del state
         tracemalloc.stop()
     return found
 
@@ -141,12 +151,12 @@ def _decoded(messages: list[dict]):
     return decode_request(json.dumps({"model": "gpt-4o", "messages": messages}).encode(), CHAT)
 
 
-def _memory(fixed, policy, window: int):
-    from refold.engine.memory import Memory
+def _state(fixed, policy, window: int):
+    from refold.engine.state import State
     from refold.model.budget import Budget
     from refold.tokens import counter_for
 
-    return Memory(fixed, Budget(window=window), policy, counter_for("gpt-4o"))
+    return State.begin(fixed, Budget(window=window), policy, counter_for("gpt-4o"))
 
 
 def _keeping(policy):

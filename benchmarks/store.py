@@ -70,18 +70,19 @@ async def grown(store, name: str, size: int, *, report) -> object:
 
     made = engine(store)
     talk = await made.conversation(name)
-    writer, journal, memory = Writer(7, 0.3), talk._journal, talk._talk.memory
+    writer, journal = Writer(7, 0.3), talk._journal
     bodies = [spelt(writer.prose(220)) for _ in range(997)]
-    while journal.seen.next_seq < size:
-        first = journal.seen.next_seq
+    while journal.head.next_seq < size:
+        first = journal.head.next_seq
         rows = tuple(
             Stored(seq=n, role="user", format="chat", body=bodies[n % 997], is_findable=False, tokens=20)
             for n in range(first, min(size, first + BULK))
         )
         await journal.commit(Batch(at=0.0, messages=rows))
-        report(f"{name}: {journal.seen.next_seq:,} of {size:,} messages written")
-    memory.folded = structs.replace(memory.folded, origin=size, base=size, told=20 * size)
-    await talk.new()
+        report(f"{name}: {journal.head.next_seq:,} of {size:,} messages written")
+    folded = structs.replace(talk.state.folded, origin=size, base=size, told=20 * size)
+    talk._state = structs.replace(talk.state, folded=folded)
+    await talk.start_session()
     for number in range(TURNS):
         await talk.add(*turn(writer, number))
     return talk

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from refold.engine.closing import digest_id
+from refold.engine.sessions import digest_id
 from refold.model.errors import StoreError
 from refold.store.memory import MemoryStore
 from tests.embedder import Subjects, vector_of
@@ -28,7 +28,7 @@ async def summary_of(talk, session=None):
 async def left(store, model=None, **settings):
     """A conversation whose first session, of 20 turns, was closed."""
     talk = await filled(store, turns=20, summariser=model, **settings)
-    await talk.new()
+    await talk.start_session()
     return talk
 
 
@@ -42,13 +42,13 @@ async def test_who_needs_no_summary_does_not_wait_for_one(store):
     model = Paid()
     talk = await filled(store, turns=20, summariser=model, window=100_000)
     model.stop()
-    await talk.new()
+    await talk.start_session()
     await model.is_asked.wait()
     assert (await talk.resume(await first_session(talk))).carries == "full"
     model.may_answer.set()
     await talk.ready()
     model.stop()
-    await talk.new()
+    await talk.start_session()
     await talk.resume(await first_session(talk))
     model.may_answer.set()
     await talk.ready()
@@ -59,7 +59,7 @@ async def test_a_session_that_is_left_is_summed_up_in_the_background(store):
     model = Paid()
     talk = await filled(store, turns=20, summariser=model)
     model.stop()
-    opened = await talk.new()
+    opened = await talk.start_session()
     digest = await first_session(talk)
     assert (digest.summary, (await summary_of(talk)).kind) == (digest_id(digest), "extractive")
     await model.is_asked.wait()
@@ -106,7 +106,7 @@ async def test_nobody_is_asked_about_a_session_that_says_itself_what_it_was(stor
     model = Paid()
     talk = await engine(store, summariser=model).conversation("chat")
     await talk.add("Good morning.", {"role": "assistant", "content": "Good morning!"})
-    await talk.new()
+    await talk.start_session()
     await talk.ready()
     assert (model.tasks, (await summary_of(talk)).kind) == ([], "extractive")
 
@@ -116,7 +116,7 @@ async def test_what_is_being_written_about_a_session_that_is_left_is_not_lost(st
     talk = await engine(store, summariser=model).conversation("chat")
     await until_asked(talk, model)
     (ahead,) = model.tasks
-    opened = await talk.new()
+    opened = await talk.start_session()
     model.may_answer.set()
     await talk.ready()
     _, closing = model.tasks
@@ -130,7 +130,7 @@ async def test_a_compaction_of_the_next_session_does_not_wait_for_the_one_before
     model = Paid()
     talk = await filled(store, turns=20, summariser=model)
     model.stop()
-    await talk.new()
+    await talk.start_session()
     await model.is_asked.wait()
     model.may_answer, stopped = asyncio.Event(), model.may_answer
     model.may_answer.set()
@@ -180,7 +180,7 @@ async def test_who_closes_a_conversation_stops_it_and_nothing_is_stuck(store):
     model = Paid()
     talk = await filled(store, turns=20, summariser=model)
     model.stop()
-    await talk.new()
+    await talk.start_session()
     await model.is_asked.wait()
     await talk.close()
     assert (await rows(talk), (await summary_of(talk)).kind) == (["planned"], "extractive")
@@ -242,7 +242,7 @@ async def test_secrets_of_a_session_are_not_told_when_it_is_summed_up(store):
     for number in range(20):
         await talk.add(*answer(number))
     await talk.add("Say hunter2222 again?", {"role": "assistant", "content": "It was hunter2222."})
-    await talk.new()
+    await talk.start_session()
     await talk.ready()
     assert "question 7" in str(model.tasks)
     assert "hunter2222" not in str(model.tasks)

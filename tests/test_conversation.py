@@ -167,7 +167,7 @@ class TestAhead:
         writer = Writer()
         async with open_talk(writer, format=name) as talk:
             while not writer.asked:
-                number = len(talk._talk.memory.folded.branch) // 4
+                number = len(talk._state.folded.branch) // 4
                 await talk.add(*turn(number, name))
                 await asyncio.sleep(0)
 

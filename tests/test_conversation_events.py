@@ -9,9 +9,15 @@ from msgspec import structs
 
 from refold import Conversation, sync
 from refold.core.presets import PRESETS
-from refold.engine.describing import NO_SUMMARY
-from refold.engine.events import CompactionEnd, CompactionStart, SummaryFailed, SummaryWritten
-from refold.engine.telling import OVERTAKEN, UNFIT
+from refold.engine.events import (
+    NO_SUMMARY,
+    OVERTAKEN,
+    UNFIT,
+    CompactionEnd,
+    CompactionStart,
+    SummaryFailed,
+    SummaryWritten,
+)
 from refold.model.errors import InvalidWindow
 from refold.model.summary import Summary
 from refold.model.tokens import Usage

@@ -10,6 +10,7 @@ from msgspec import structs
 from refold import Conversation
 from refold.core.presets import PRESETS
 from refold.core.summary.recipe import Recipe
+from refold.engine.summary_jobs import MAX_FAILURES
 from refold.model.budget import Share
 from refold.model.summary import Summary
 from tests.formats import answer, question, turn
@@ -104,7 +105,26 @@ class TestPaidOnce:
 
 
 @pytest.mark.feature("X6")
-async def test_where_the_policy_says_so_a_failure_skips_the_compaction_and_the_flag_stays(caplog):
+async def test_a_model_that_fails_again_and_again_rests_also_where_nothing_is_stored():
+    model = Model()
+    model.is_down = True
+    async with open_talk(model, **ahead("llms")) as talk:
+        await up_to(talk, 0.82)
+        for _ in range(5):
+            await talk.add(question("And now?"))
+            await talk.context()
+            await talk.add(answer("Well."))
+            await talk.ready()
+        status = await talk.status()
+    assert len(model.tasks) == status.failures == MAX_FAILURES
+    assert status.is_stopped
+
+
+@pytest.mark.feature("X6")
+async def test_where_the_policy_says_so_a_failure_skips_the_compaction_and_the_flag_stays(
+    caplog, monkeypatch
+):
+    monkeypatch.setattr("refold.engine.summary_jobs.MAX_FAILURES", 100)  # it is asked again each time
     model = Model()
     model.is_down = True
     async with open_talk(model, **ahead("llms")) as talk:
@@ -113,7 +133,7 @@ async def test_where_the_policy_says_so_a_failure_skips_the_compaction_and_the_f
             await talk.add(question("And now?"))
             sent = (await talk.context())["messages"]
             assert sent[0] == question("What is in file 0?")
-            assert len(sent) == len(talk._talk.memory.folded.branch)
+            assert len(sent) == len(talk._state.folded.branch)
             await talk.add(answer("Well."))
             await talk.ready()
         assert talk.receipts == ()

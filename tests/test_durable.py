@@ -3,9 +3,11 @@
 from itertools import pairwise
 
 import pytest
+from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.keeping import Engine
+from refold.engine.actions import Outcome
+from refold.engine.engine import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
 from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore
@@ -39,6 +41,13 @@ async def store(request, tmp_path):
 
 def engine(store, **settings):
     return Engine(store, **{"window": 4_000, "max_output": 200, **settings})
+
+
+def stated(limit):
+    """An action that takes in the limit which a provider stated."""
+    return lambda state: Outcome(
+        state=structs.replace(state, limits=structs.replace(state.limits, stated=limit))
+    )
 
 
 async def long(engine, name="chat", turns=30):
@@ -115,7 +124,7 @@ async def test_what_was_undone_can_be_done_again(store):
 @pytest.mark.feature("L2")
 async def test_a_new_session_knows_nothing_and_loses_nothing(store):
     talk = await long(engine(store), turns=3)
-    await talk.new()
+    await talk.start_session()
     await talk.add("a fresh start")
     assert [one["content"] for one in (await talk.context())["messages"]] == ["a fresh start"]
     assert (await talk.recall("#m0"))["content"].startswith("question 0")
@@ -130,7 +139,7 @@ async def test_a_new_session_knows_nothing_and_loses_nothing(store):
 async def test_a_session_that_fits_is_resumed_whole(store):
     talk = await long(engine(store), turns=2)
     shown = (await talk.context())["messages"]
-    await talk.new()
+    await talk.start_session()
     await talk.add("something else")
     first, _ = await engine(store).sessions("chat")
     opened = await talk.resume(first)
@@ -147,7 +156,7 @@ async def test_a_session_that_fits_is_resumed_whole(store):
 async def test_a_session_that_does_not_fit_is_resumed_by_its_summary(store):
     big = engine(store, window=100_000)
     talk = await long(big, turns=20)
-    await talk.new()
+    await talk.start_session()
     first, _ = await big.sessions("chat")
     small = await engine(store, window=1_500).conversation("chat")
     opened = await small.resume(first)
@@ -282,7 +291,7 @@ async def test_how_a_conversation_is_doing_is_known_after_a_restart(store):
 @pytest.mark.feature("L3")
 async def test_sessions_are_found_by_what_was_said_in_them_and_by_their_id(store):
     talk = await long(engine(store), turns=3)
-    await talk.new()
+    await talk.start_session()
     await talk.add("Something about zebras.")
     first, second = await engine(store).sessions("chat")
     assert await engine(store).find_sessions("zebras") == [("chat", second)]
@@ -311,7 +320,7 @@ async def test_a_compaction_is_run_again_by_another_policy_on_the_same_messages(
     await talk.add("and now?")
     await talk.compact()
     (_, child) = await engine(store).sessions("chat")
-    assert await talk.rerun(preset=PRESETS["lis"])
+    assert await talk.rerun(policy=PRESETS["lis"])
     sessions = await engine(store).sessions("chat")
     assert [(one.first, one.state) for one in sessions[1:]] == [
         (child.first, "undone"),
@@ -351,11 +360,11 @@ async def test_what_was_learnt_about_a_model_serves_the_next_conversation(store)
         await talk.add(*answer(number, size=900))
         sent = await talk.context()
         await talk.record({"prompt_tokens": 1_000 + len(str(sent)) // 2, "completion_tokens": 5})
-    learnt = talk._talk.memory.calibration.ratio
+    learnt = talk._state.calibration.ratio
     assert learnt > 1.2
     other = await engine(store).conversation("two", model="gpt-4o")
-    assert other._talk.memory.calibration.ratio == pytest.approx(learnt, abs=0.02)
-    assert (await engine(store).conversation("three", model="gpt-4.1"))._talk.memory.calibration.ratio == 1
+    assert other._state.calibration.ratio == pytest.approx(learnt, abs=0.02)
+    assert (await engine(store).conversation("three", model="gpt-4.1"))._state.calibration.ratio == 1
 
 
 @pytest.mark.feature("L6")
@@ -370,5 +379,5 @@ async def test_reported_counts_are_kept_for_each_message(store):
     await talk.record({"prompt_tokens": 70, "completion_tokens": 9})
     await talk.add({"role": "assistant", "content": "another answer"})
     again = await engine(store, window=100_000).conversation("chat")
-    found = [(one.tokens, one.source) for one in await again.accounts()]
+    found = [(one.tokens, one.source) for one in await again.message_usage()]
     assert found[1:] == [(7, "reported"), (13, "derived"), (9, "reported")]

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from refold import sync
-from refold.engine.describing import NOTHING
-from refold.engine.events import CompactionEnd, Pruned, SummaryFailed, SummaryWritten, Undone
+from refold.engine.events import NOTHING, CompactionEnd, Pruned, SummaryFailed, SummaryWritten, Undone
 from refold.engine.sessions import NEW, RESUMED
 from refold.model.errors import NotFound, StoreError, SummaryError
 from refold.model.tokens import Usage
@@ -140,7 +139,7 @@ async def test_a_session_that_begins_and_one_that_goes_on():
     heard = Heard()
     talk = await filled(MemoryStore(), on_event=heard)
     first = (await engine(talk._journal.store).sessions("chat"))[0]
-    await talk.new()
+    await talk.start_session()
     assert (heard.end.path, heard.end.reason, heard.end.outcome) == ("new", NEW, "installed")
     assert heard.end.after.tokens == heard.end.after.regions.system
 
@@ -162,7 +161,7 @@ async def test_a_session_that_begins_and_one_that_goes_on():
 async def test_a_session_that_is_too_long_goes_on_by_its_summary():
     heard, store = Heard(), MemoryStore()
     talk = await filled(store)
-    await talk.new()
+    await talk.start_session()
     small = await engine(store, on_event=heard).conversation("chat", window=4_000)
     first = min(await engine(store).sessions("chat"), key=lambda one: one.first)
     await small.resume(first)

@@ -28,7 +28,7 @@ async def resumed(store, **settings):
     made = engine(store, window=20_000, **settings)
     talk = await made.conversation("chat")
     await talk.add("The zebra is called Zelda-77.", {"role": "assistant", "content": "A nice name."})
-    await talk.new()
+    await talk.start_session()
     await talk.add("Something else.")
     first = (await made.sessions("chat"))[0]
     await talk.resume(first)
@@ -61,7 +61,7 @@ async def test_what_was_resumed_is_read_by_the_model_that_sums_it_up(store):
 async def test_only_sessions_of_the_same_branch_are_resumed(store):
     made = engine(store)
     one, two = await long(made, "one", 2), await long(made, "two", 2)
-    await one.new()
+    await one.start_session()
     (first, _) = await made.sessions("one")
     with pytest.raises(NotFound, match="not one of this conversation"):
         await two.resume(first)
@@ -75,11 +75,11 @@ async def test_a_fork_goes_on_with_sessions_from_before_it(store):
     made = engine(store, window=20_000)
     talk = await made.conversation("chat")
     await talk.add("The zebra is called Zelda-77.", {"role": "assistant", "content": "A nice name."})
-    await talk.new()
+    await talk.start_session()
     for number in range(3):
         await talk.add(*answer(number))
         await talk.context()
-    await talk.new()
+    await talk.start_session()
     zebra, files, _ = await made.sessions("chat")
     fork = await made.conversation("chat", branch=await made.fork("chat", files.last - 1))
     again = await made.conversation(
@@ -102,7 +102,7 @@ async def test_a_fork_sees_a_session_as_it_was_shown_before_what_the_fork_says(s
     made = engine(store)
     talk = await made.conversation("chat")
     while not (closed := [one for one in await made.sessions("chat") if one.last]):
-        await talk.add(*answer(talk.memory.folded.size // 4))
+        await talk.add(*answer(talk.state.folded.size // 4))
         await talk.context()
     fork = await made.conversation("chat", branch=await made.fork("chat", closed[0].last))
     await fork.add("OTHERWISE " * 40, {"role": "assistant", "content": "Yes?"})
@@ -128,7 +128,7 @@ async def test_a_secret_that_was_told_once_is_known_after_a_restart(store):
     await talk.add("The password is hunter2222.", {"role": "assistant", "content": "I will use it."})
     await long(engine(store), turns=30)
     again = await engine(store, summariser=write).conversation("chat")
-    assert again._talk.memory.folded.origin > 0
+    assert again._state.folded.origin > 0
     await again.add("Say hunter2222 again?", {"role": "assistant", "content": "It was hunter2222."})
     for number in range(6):
         await again.add(*answer(number))
@@ -147,7 +147,7 @@ async def test_what_may_not_be_kept_is_not_kept_by_anybody(store):
     await talk.compact()
     with pytest.raises(StoreError):
         await talk.undo()
-    await talk.new()
+    await talk.start_session()
     await talk.add("A fresh start.")
     assert [one["content"] for one in (await talk.context())["messages"]] == ["A fresh start."]
     (first, *_) = await made.sessions("chat")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from refold.compose import prices_of
 from refold.core.cost import call_cost
-from refold.engine.breaker import MAX_FAILURES, REST_S
+from refold.engine.settings import prices_of
+from refold.engine.summary_jobs import MAX_FAILURES, REST_S
 from refold.model.tokens import Usage
 from refold.ports.store import Batch, Call
 from refold.store.memory import MemoryStore
@@ -38,7 +38,7 @@ async def test_the_cap_holds_for_whoever_asks():
 async def test_what_was_spent_is_known_however_many_calls_ago():
     store = MemoryStore()
     talk = await filled(store, turns=1, max_spend=1.0)
-    journal, noted = talk._journal, {"branch": talk._journal.seen.branch, "session": talk._journal.session.id}
+    journal, noted = talk._journal, {"branch": talk._journal.head.branch, "session": talk._journal.session.id}
     paid = Call(id="paid", usage=Usage(), kind="summary", dollars=5.0, **noted)
     calls = [Call(id=f"reply-{number}", usage=Usage(), **noted) for number in range(1_000)]
     await journal.commit(Batch(at=0.0, calls=(paid, *calls)))
@@ -93,7 +93,7 @@ async def test_a_summary_is_priced_by_the_models_that_were_asked_for_it_and_not_
     dollars = sum(call_cost(Usage(input=100, output=20), prices) * times for prices, times in asked)
     assert (call.model, call.usage.input) == ("gpt-4.1", 100 * (len(refusing.asked) + 1))
     assert call.dollars == pytest.approx(dollars)
-    assert talk.memory.folded.summaries[-1].model == "gpt-4.1"
+    assert talk.state.folded.summaries[-1].model == "gpt-4.1"
 
 
 @pytest.mark.parametrize("name", ["", "a-model-of-our-own"])

@@ -3,14 +3,11 @@
 import pytest
 from msgspec import structs
 
-from refold.compose import Settings, memory_for
 from refold.core.presets import PRESETS
-from refold.engine.moments import now_of
 from refold.engine.notes import read_notes
-from refold.model.dialect import DIALECTS
-from refold.model.window import Fixed
+from refold.engine.settings import Settings, state_for
 from refold.store.memory import MemoryStore
-from tests.test_durable import answer, engine
+from tests.test_durable import answer, engine, stated
 
 
 async def report(talk) -> None:
@@ -112,7 +109,7 @@ async def test_a_session_that_begins_anew_is_listed_as_empty_as_it_is():
     for number in range(15):
         await said(talk, number)
     (full,) = await engine(store).conversations()
-    await talk.new()
+    await talk.start_session()
     (anew,) = await engine(store).conversations()
     first = (await engine(store).sessions("chat"))[0]
     await talk.resume(first)
@@ -138,7 +135,7 @@ async def test_a_limit_of_the_user_s_or_one_that_a_provider_stated_is_what_there
     talk = await engine(MemoryStore(), window=100_000, limit=50_000).conversation("chat")
     await talk.add("hello")
     assert (await talk.status()).limit == 50_000 - 200 - 5_000
-    talk.memory.limits.stated = 5_000
+    await talk.apply(stated(5_000))
     assert (await talk.status()).limit == 5_000
 
 
@@ -152,7 +149,7 @@ async def test_a_policy_that_is_switched_off_has_nothing_to_do():
 
 
 def test_a_flag_is_for_the_next_call_alone():
-    memory, _ = memory_for(Settings(model="gpt-4o"), Fixed(DIALECTS["chat"]))
-    memory.flag = "it was asked for"
-    flags = {moment: now_of(memory, moment).flag for moment in ("turn_start", "before_call", "after_call")}
+    state, _ = state_for(Settings(model="gpt-4o"))
+    state = structs.replace(state, flag="it was asked for")
+    flags = {moment: state.now(moment).flag for moment in ("turn_start", "before_call", "after_call")}
     assert flags == {"turn_start": "", "before_call": "it was asked for", "after_call": ""}

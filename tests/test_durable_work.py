@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from refold.engine.breaker import MAX_FAILURES
+from refold.engine import actions
+from refold.engine.summary_jobs import MAX_FAILURES
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -12,7 +13,7 @@ from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore
 from refold.summarisers import ModelSummariser
 from tests.summarisers.scripted import GOOD, Scripted, writer
-from tests.test_durable import answer, engine
+from tests.test_durable import answer, engine, stated
 
 WIDE = {"window": 100_000}
 TOO_LONG = {
@@ -93,7 +94,7 @@ async def told(talk):
 
 
 async def rows(talk, kind="summarise"):
-    found = await talk._journal.store.compactions("local", talk._journal.seen.branch)
+    found = await talk._journal.store.compactions("local", talk._journal.head.branch)
     return [one.state for one in found if one.kind == kind]
 
 
@@ -106,10 +107,10 @@ async def test_what_another_program_is_writing_is_no_failure():
     compacting = asyncio.create_task(one.compact())
     await slow.is_asked.wait()
     for _ in range(MAX_FAILURES):
-        await two._write(two.memory.asked_for(), two._summariser)
+        await two._jobs.write(actions.wanted_now(two.state), two.summariser)
     status = await two.status()
     assert (status.failures, status.is_stopped, model.tasks) == (0, False, [])
-    assert not two._has_failed
+    assert not two._jobs.with_prepared(two.state).has_failed
     slow.may_answer.set()
     await compacting
 
@@ -141,8 +142,8 @@ async def test_who_compacts_waits_for_what_another_program_writes_though_nobody_
         await one.ready()
 
     await two.add(*answer(number))
-    monkeypatch.setattr("refold.engine.work.asyncio.sleep", answered)
-    await two.fold()
+    monkeypatch.setattr("refold.engine.summary_jobs.asyncio.sleep", answered)
+    await two.compact()
     await two.add("and now?")
     assert "SUMMARY 1" in await told(two)
     assert model.tasks == []
@@ -192,9 +193,9 @@ async def test_a_summary_of_the_session_before_does_not_stand_in_the_way_of_the_
     await talk.add("first", {"role": "assistant", "content": "ok"})
     first = talk._journal.session
     if is_resumed:
-        await talk.new()
+        await talk.start_session()
     number = await until_asked(talk, model)
-    await (talk.resume(first) if is_resumed else talk.new())
+    await (talk.resume(first) if is_resumed else talk.start_session())
     model.name, model.tasks = "NEW", []
     model.may_answer.set()
     await talk.ready()
@@ -221,10 +222,10 @@ async def test_an_act_that_is_done_again_counts_once():
 
     store.first["commit"] = meanwhile
     await talk.recover(TOO_LONG)
-    assert talk.memory.limits.attempts == 1
+    assert talk.state.limits.attempts == 1
     assert len(talk.receipts) == told_before + 1
     await talk.recover(TOO_LONG)
-    assert talk.memory.limits.attempts == 2
+    assert talk.state.limits.attempts == 2
 
 
 async def test_an_instruction_of_an_act_that_is_done_again_is_given_once():
@@ -232,7 +233,7 @@ async def test_an_instruction_of_an_act_that_is_done_again_is_given_once():
     talk, other = [await engine(store).conversation("chat") for _ in range(2)]
 
     async def meanwhile():
-        await other.came_with(b'{"model":"m"}')
+        await other.set_instructions(b'{"model":"m"}')
 
     store.first["commit"] = meanwhile
     await talk.add({"role": "system", "content": "You are PIRATE."}, "hello")
@@ -325,20 +326,19 @@ async def test_another_model_begins_with_what_is_known_about_it():
     await talk.add("word " * 2_000)
     await talk.context()
     await talk.record({"prompt_tokens": 4_000, "completion_tokens": 1})
-    talk.memory.limits.stated = 50_000
+    await talk.apply(stated(50_000))
     await talk.add({"role": "assistant", "content": "ok"})
 
     talk = await engine(store, **WIDE).conversation("chat", model="gpt-4.1")
-    memory = talk.memory
-    assert memory.calibration.ratio == pytest.approx(known.memory.calibration.ratio, abs=0.01)
-    assert (memory.meter.anchor, memory.limits.stated) == (None, None)
+    assert talk.state.calibration.ratio == pytest.approx(known.state.calibration.ratio, abs=0.01)
+    assert (talk.state.meter.anchor, talk.state.limits.stated) == (None, None)
     await talk.add("go on")
     await talk.context()
     await talk.record({"prompt_tokens": 2_700, "completion_tokens": 1})
     assert [one.model for one in await store.calls("local", "chat")] == ["gpt-4o-mini", "gpt-4.1"]
     again = await engine(store, **WIDE).conversation("chat")
     assert again._journal.model == "gpt-4.1"
-    assert again.memory.meter.anchor is not None
+    assert again.state.meter.anchor is not None
 
 
 @pytest.mark.feature("L17")
@@ -361,8 +361,8 @@ async def test_what_arrives_while_everything_ever_said_is_read_stays():
     assert "messages" not in store.first
     assert model.tasks[-1].first == 0
     await talk.add({"role": "assistant", "content": "last"})
-    kept = [one.body for one in await store.messages(talk._journal.seen)]
-    assert len(kept) == talk.memory.folded.size
+    kept = [one.body for one in await store.messages(talk._journal.head)]
+    assert len(kept) == talk.state.folded.size
     assert all(word in body for word, body in zip((b"late", b"too", b"last"), kept[-3:], strict=True))
 
 

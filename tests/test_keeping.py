@@ -8,8 +8,8 @@ import re
 import pytest
 from msgspec import structs
 
-from refold.engine.work import LEASE_S
-from refold.keeping import Engine
+from refold.engine.engine import Engine
+from refold.engine.summary_jobs import LEASE_S
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports.store import Batch, Compaction
@@ -68,7 +68,7 @@ async def test_a_conversation_stays_in_the_format_that_it_was_begun_in():
         talk = await Engine(store, format="anthropic").conversation("chat", **settings)
         assert (await talk.context())["messages"] == [{"role": "user", "content": "hello"}]
     other = await Engine(store, format="anthropic").conversation("other")
-    assert other._journal.seen.format == "anthropic"
+    assert other._journal.head.format == "anthropic"
 
 
 async def test_two_who_begin_a_conversation_at_once_begin_the_same_one():
@@ -97,7 +97,7 @@ async def test_the_engine_s_model_serves_where_no_other_is_known():
 
     again = Engine(store, model="gpt-5")
     opened = [await again.conversation(name) for name in ("plain", "other")]
-    assert [one._journal.seen.model for one in opened] == ["gpt-4o-mini", "gpt-4o"]
+    assert [one._journal.head.model for one in opened] == ["gpt-4o-mini", "gpt-4o"]
 
 
 async def test_two_processes_that_note_what_they_were_charged_both_count(tmp_path):
@@ -127,7 +127,7 @@ async def test_an_open_conversation_that_is_deleted_and_begun_anew_shows_nothing
     new = await made.conversation("chat")
     await new.add("what is new")
     with pytest.raises((NotFound, Conflict)):
-        await store.commit(old._journal.seen, Batch(at=1.0, notes=b"old"))
+        await store.commit(old._journal.head, Batch(at=1.0, notes=b"old"))
     for act in (old.context, old.status, old.undo, lambda: old.add("who am I?")):
         with pytest.raises(NotFound, match="deleted and begun anew") as caught:
             await act()
@@ -140,11 +140,11 @@ async def test_a_fork_shows_the_same_when_its_base_is_undone():
     store = MemoryStore()
     made = engine(store)
     talk = await long(made, turns=60)
-    branch = await made.fork("chat", talk._journal.seen.next_seq)
+    branch = await made.fork("chat", talk._journal.head.next_seq)
     fork = await made.conversation("chat", branch=branch)
     await fork.add("and here?")
     before = await fork.context()
-    assert fork.memory.folded.summaries
+    assert fork.state.folded.summaries
     while await talk.undo():
         pass
 
@@ -158,9 +158,9 @@ async def test_summaries_are_found_by_their_handles_in_a_fork():
     store = MemoryStore()
     made = engine(store)
     talk = await long(made, turns=60)
-    count = talk.memory.folded.numbered + len(talk.memory.folded.past)
+    count = talk.state.folded.numbered + len(talk.state.folded.past)
     assert count > 2
-    branch = await made.fork("chat", talk._journal.seen.next_seq)
+    branch = await made.fork("chat", talk._journal.head.next_seq)
     fork = await made.conversation("chat", branch=branch)
 
     handles = [f"#s{number}" for number in range(count)]
@@ -174,17 +174,17 @@ async def test_the_summary_that_a_resumed_session_shows_is_found_by_its_handle()
     store = MemoryStore()
     talk = await long(engine(store), turns=60)
     closed = [one for one in await engine(store).sessions("chat") if one.kind == "compaction" and one.last]
-    await talk.new()
+    await talk.start_session()
     await talk.add("hi", reply("hello"))
     small = await engine(store, window=1_500).conversation("chat")
     assert (await small.resume(closed[-1])).carries == "summary"
 
-    (shown,) = small.memory.folded.summaries
+    (shown,) = small.state.folded.summaries
     assert await small.recall(f"#s{shown.number}") == shown.text
     for number in range(60, 90):
         await small.add(*answer(number))
     again = await engine(store, window=1_500).conversation("chat")
-    assert shown.number not in {one.number for one in again.memory.folded.summaries}
+    assert shown.number not in {one.number for one in again.state.folded.summaries}
     assert await again.recall(f"#s{shown.number}") == shown.text
     assert await engine(store).examine("chat") == []
 
@@ -193,7 +193,7 @@ async def test_the_summary_that_a_resumed_session_shows_is_found_by_its_handle()
 async def test_a_session_without_messages_is_not_found_by_words_of_the_next():
     made = engine(MemoryStore())
     talk = await made.conversation("chat")
-    await talk.new()
+    await talk.start_session()
     await talk.add("apples are red", reply("yes"))
     assert [(one.first, one.last, one.kind) for _, one in await made.find_sessions("apples")] == [
         (0, None, "new")
@@ -231,7 +231,7 @@ async def test_sessions_are_found_by_words_however_many_there_are():
     talk = await made.conversation("chat")
     await talk.add("the zebras", reply("yes"))
     first = talk._journal.session
-    await talk.new()
+    await talk.start_session()
     store = made.store
     for number in range(1_010):
         head = await store.head("local", "chat")
@@ -245,7 +245,7 @@ async def test_plans_that_stopped_work_left_are_swept():
     store = MemoryStore()
     made = engine(store, clock=lambda: now[0])
     talk = await made.conversation("chat")
-    head = talk._journal.seen
+    head = talk._journal.head
     for number in range(20):
         plan = Compaction(
             id=f"p{number}", branch=head.branch, kind="summarise", base=head.session, cut=1, at=now[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from tests.test_durable import engine, store
@@ -16,9 +16,9 @@ async def test_a_summary_that_one_program_paid_for_is_found_by_the_next(tmp_path
         f"sqlite:///{tmp_path}/talks.db",
         Summary("what happened", 0, 4, 10, "model", usage=Usage(input=9)),
     )
-    async with await Engine.open(url) as first:
+    async with Engine(url) as first:
         await first.cache.put("key", summary)
-    async with await Engine.open(url) as second, await Engine.open(url, owner="another") as other:
+    async with Engine(url) as second, await Engine(url, owner="another").start() as other:
         assert await second.cache.get("key") == summary
         assert await second.cache.get("no key") is None
         assert await other.cache.get("key") is None

@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from refold.embeddings import installed
-from refold.engine.closing import RESUME_SHARE
-from refold.keeping import Engine
+from refold.engine.engine import Engine
+from refold.engine.sessions import RESUME_SHARE
 from refold.ports.store import Batch
 from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore
@@ -71,7 +71,7 @@ async def fill(made: Engine, talks: dict[str, str]) -> dict[str, str]:
         talk = await made.conversation(name)
         await talk.add(*turn(*WORK[subject]))
         ids[talk._journal.session.id] = subject
-        await talk.new()
+        await talk.start_session()
     return ids
 
 
@@ -179,9 +179,9 @@ async def test_sessions_are_listed_found_and_gone_on_with(store):
     talk = await made.conversation("chat")
     await talk.add(*turn("When does the boat leave the harbour?", "At noon."))
     shown = (await talk.context())["messages"]
-    await talk.new()
+    await talk.start_session()
     await talk.add(*turn("Was the invoice paid?", "Yes."))
-    await talk.new()
+    await talk.start_session()
     await talk.add("Hello again.")
     trip, bill, now = await made.sessions("chat")
     assert [one.id for one in await made.sessions(limit=2)] == [bill.id, now.id], "the latest"
@@ -200,8 +200,8 @@ async def test_sessions_are_listed_found_and_gone_on_with(store):
 async def test_a_session_is_resumed_whole_up_to_70_percent_of_the_window(store):
     big = engine(store, window=100_000, max_output=0)
     talk = await long(big, turns=5)
-    size = talk.memory.folded.tokens
-    await talk.new()
+    size = talk.state.folded.tokens
+    await talk.start_session()
     first, _ = await big.sessions("chat")
     room = int(size / RESUME_SHARE)
     carried = []
@@ -243,7 +243,7 @@ async def test_vectors_of_a_provider_serve_as_well():
             server.script(Refuse(500))
             talk = await made.conversation("home")
             await talk.add(*turn("One more thing.", "Yes?"))
-            await talk.new()
+            await talk.start_session()
             (lacking,) = await store.unembedded("local", "mine:m-1")
             assert lacking.summary
             assert await made.sweep() == 1
@@ -252,9 +252,9 @@ async def test_vectors_of_a_provider_serve_as_well():
 @pytest.mark.skipif(installed() is None, reason="the extra `search` is not installed")
 async def test_an_engine_that_is_opened_takes_what_is_installed(tmp_path):
     url = f"sqlite:///{tmp_path / 'chats.db'}"
-    async with await Engine.open(url, embedder=None, window=8_000) as made:
+    async with Engine(url, embedder=None, window=8_000) as made:
         await fill(made, dict.fromkeys(WORK, "home"))
         assert await made.store.unembedded("local", installed().name)
-    async with await Engine.open(url, window=8_000) as made:
+    async with Engine(url, window=8_000) as made:
         assert await made.store.unembedded("local", installed().name) == []
         assert await made.find_sessions(PARAPHRASES["bread"])

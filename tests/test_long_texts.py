@@ -186,10 +186,10 @@ async def test_a_gateway_says_so_where_compactions_are_listed():
             status, _, _ = await gate.post("/v1/chat/completions", body, x_refold_conversation="talk")
             assert status == 200
             host = await gate.gateway.host("local")
-            await asyncio.gather(*(live.talk.ready() for live in host.table))
+            await asyncio.gather(*(live.conversation.ready() for live in host.table))
             for live in host.table:
-                await live.talk.fold()
-                rows = await gate.store.compactions("local", live.talk.branch)
+                await live.conversation.compact()
+                rows = await gate.store.compactions("local", live.conversation.branch)
     assert any("one text was too long for the summariser" in row.reason for row in rows)
 
 
@@ -200,7 +200,7 @@ async def test_rules_are_not_looked_for_in_the_middle_of_a_long_text():
     )
     async with Conversation("gpt-4o", window=8_000, max_output=0) as talk:
         await talk.add(said)
-        rules = talk.memory.folded.ledger.rules
+        rules = talk.state.folded.ledger.rules
 
     assert rules == ("Always answer in French.",)
 

@@ -30,8 +30,8 @@ def test_the_output_to_ask_for_is_told_with_the_context():
     one = talk()
     one.add(QUESTION)
     assert len(one.context()["messages"]) == 2
-    assert one.max_output == WINDOW - one.memory.frame.cost.total.tokens - WINDOW // 4
-    (edit,) = one.memory.last_marks
+    assert one.max_output == WINDOW - one.state.frame.cost.total.tokens - WINDOW // 4
+    (edit,) = one.state.window_edits
     assert (edit.stage, edit.before, edit.after) == ("output", 5_500, one.max_output)
 
 
@@ -40,7 +40,7 @@ def test_what_fits_keeps_its_output():
     one.add("Hello?")
     one.context()
     assert one.max_output == 4_500
-    assert not one.memory.last_marks
+    assert not one.state.window_edits
 
 
 def test_a_conversation_is_folded_only_when_it_does_not_fit_with_less_output():
@@ -98,6 +98,10 @@ def test_a_policy_that_changes_nothing_lowers_nothing():
     assert one.max_output == 7_000
 
 
+def refused(found: Overflow) -> ContextOverflow:
+    return ContextOverflow("too long", overflow=found)
+
+
 class Provider:
     """Answers what it is asked, and refuses the first requests that it is told to."""
 
@@ -107,7 +111,7 @@ class Provider:
     async def ask(self, ask):
         self.asked.append(ask)
         if self.refusals:
-            raise ContextOverflow("too long", overflow=self.refusals.pop(0))
+            raise refused(self.refusals.pop(0))
         return Reply((assistant("A boat."),), Usage(input=100, output=5))
 
 
@@ -144,7 +148,7 @@ def test_what_was_lowered_after_a_refusal_is_for_that_call_only():
     one = talk(4_000, system="Be brief.")
     one.add(QUESTION)
     one.context()
-    one.memory.recover(400, Overflow("input_plus_output"))
+    one.recover(refused(Overflow("input_plus_output")))
     assert one.max_output == 1_000
     one.add({"role": "assistant", "content": "A boat."}, "And now?")
     one.context()
@@ -159,8 +163,8 @@ def test_a_second_refusal_folds():
         one.add({"role": "assistant", "content": "A boat."})
     one.add("And now?")
     before = one.context()
-    same = one.memory.recover(400, refusal)
-    assert one.fields(same)["messages"] == before["messages"]
-    smaller = one.memory.recover(400, refusal)
-    assert len(smaller.messages) < len(before["messages"])
+    same = one.recover(refused(refusal))
+    assert same["messages"] == before["messages"]
+    smaller = one.recover(refused(refusal))
+    assert len(smaller["messages"]) < len(before["messages"])
     assert 750 <= one.max_output < 4_000

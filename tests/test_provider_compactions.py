@@ -92,9 +92,9 @@ def test_a_block_of_anthropics_stays_first_and_the_summary_stands_behind_the_res
     assert compactions(fields, "anthropic") == [(1, BLOCK)]
     results = fields["messages"][2]["content"]
     assert [block["type"] for block in results][:1] == ["tool_result"]
-    if talk.memory.frame.policy.placement == "user":
+    if talk.state.frame.policy.placement == "user":
         assert [block["type"] for block in results] == ["tool_result", "text"]
-        assert talk.memory.folded.summaries[-1].text[:80] in results[1]["text"]
+        assert talk.state.folded.summaries[-1].text[:80] in results[1]["text"]
 
 
 def test_without_calls_the_summary_is_a_message_of_its_own():
@@ -178,7 +178,7 @@ def test_recovery_undo_and_a_system_message_leave_it_where_it_is(preset):
     for number in range(1, 20):
         talk.add(*called(number, "anthropic"))
         talk.context()
-    size = talk.memory.folded.tokens
+    size = talk.state.folded.tokens
     told = f"prompt is too long: {size} tokens > {size * 2 // 3} maximum"
     smaller = talk.recover({"error": {"type": "invalid_request_error", "message": told}})
     assert refusal(smaller) == ""
@@ -194,9 +194,9 @@ def test_recovery_undo_and_a_system_message_leave_it_where_it_is(preset):
 def test_it_is_counted():
     talk = open_talk("responses", window=32_000)
     talk.add(user("hi"))
-    before = talk.memory.folded.tokens
+    before = talk.state.folded.tokens
     talk.add(ITEM)
-    assert talk.memory.folded.tokens - before > len(ITEM["encrypted_content"]) * 3 // 16
+    assert talk.state.folded.tokens - before > len(ITEM["encrypted_content"]) * 3 // 16
 
 
 steps = st.lists(st.sampled_from(["call", "call", "say", "ask", "compaction"]), min_size=5, max_size=25)
@@ -244,6 +244,10 @@ async def test_another_format_gets_its_text_or_a_line(name, made, said):
         chat = Provider("scripted", base_url=f"{upstream.url}/v1", model="other", format="chat")
         async with open_upstream(chat) as other:
             await talk.ask(other)
+    await talk.add(user("And now?"))
+    fields = await talk.context()
+    assert refusal(fields, name) == ""
+    assert "Fine." in json.dumps(fields)  # the reply has joined the conversation in its own format
     (received,) = upstream.requests
     assert said in received.messages[1].text
     assert b"encrypted_content" not in received.body
@@ -255,9 +259,7 @@ async def test_another_format_gets_its_text_or_a_line(name, made, said):
 async def test_another_model_of_a_stored_conversation_gets_words_and_its_own_gets_it_back(
     name, made, words_of
 ):
-    async with await Engine.open(
-        "memory:", embedder=None, format=name, window=8_000, max_output=500
-    ) as engine:
+    async with Engine("memory:", embedder=None, format=name, window=8_000, max_output=500) as engine:
         talk = await engine.conversation("talk", model="one")
         await talk.add(user("Fix the build."), *called(0, name, made))
         assert compactions(await talk.context(), name)[0][1] == made
@@ -280,7 +282,7 @@ async def test_another_model_of_a_stored_conversation_gets_words_and_its_own_get
 
 async def test_a_session_that_comes_back_by_its_summary_brings_it_along():
     chosen = {"model": "m", "format": "responses", "window": 8_000, "max_output": 500}
-    async with await Engine.open("memory:", embedder=None, **chosen) as engine:
+    async with Engine("memory:", embedder=None, **chosen) as engine:
         talk = await engine.conversation("talk")
         await talk.add(user("Fix the build."), ITEM, user("go on"))
         number = 0
@@ -288,7 +290,7 @@ async def test_a_session_that_comes_back_by_its_summary_brings_it_along():
             await talk.add(*called(number, "responses"))
             number += 1
         await talk.add({"role": "assistant", "content": "Done."})
-        await talk.new()
+        await talk.start_session()
         await talk.add(user("something else"))
         assert compactions(await talk.context(), "responses") == []
         closed = next(one for one in await engine.sessions("talk") if one.last is not None)
@@ -299,7 +301,7 @@ async def test_a_session_that_comes_back_by_its_summary_brings_it_along():
 
 async def test_another_model_is_told_what_was_folded_behind_a_sealed_one():
     chosen = {"format": "responses", "window": 8_000, "max_output": 500}
-    async with await Engine.open("memory:", embedder=None, **chosen) as engine:
+    async with Engine("memory:", embedder=None, **chosen) as engine:
         talk = await engine.conversation("talk", model="one")
         first = called(90, "responses")
         first[1]["output"] = "The port of the harbour is 48213."
@@ -329,7 +331,7 @@ async def test_the_model_that_was_asked_is_the_maker_of_what_it_replies():
         "usage": {"input_tokens": 900, "output_tokens": 90},
     }
     async with (
-        await Engine.open("memory:", embedder=None, format="anthropic", window=32_000) as engine,
+        await Engine("memory:", embedder=None, format="anthropic", window=32_000).start() as engine,
         ScriptedUpstream(Body.of(200, reply)) as upstream,
     ):
         talk = await engine.conversation("talk", model="one")
@@ -378,7 +380,7 @@ def test_a_call_beside_it_may_wait_for_its_result(preset):
 async def test_a_fork_for_another_model_gets_words_for_every_one_of_them():
     older = {**ITEM, "id": "cmp_0", "encrypted_content": "gAAAAAold" * 50}
     chosen = {"format": "responses", "window": 32_000}
-    async with await Engine.open("memory:", embedder=None, **chosen) as engine:
+    async with Engine("memory:", embedder=None, **chosen) as engine:
         talk = await engine.conversation("talk", model="one")
         await talk.add(user("Fix the build."), older, user("go on"), ITEM, user("and on"))
         fork = await engine.fork("talk", 4)

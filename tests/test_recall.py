@@ -7,14 +7,14 @@ from functools import cache
 
 import msgspec
 import pytest
+from refold.recall_tool import LEAST_TOKENS, answer_recall, recall_tool
 
 import refold
 from refold import sync
 from refold.core.estimate import CharacterEstimate
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.model.errors import ConfigError
 from refold.model.tokens import TokenCounter
-from refold.recall import LEAST_TOKENS, answer_recall, recall_tool
 from refold.store.memory import MemoryStore
 from refold.wire.plain import read_tools
 
@@ -104,7 +104,7 @@ def test_a_model_reads_a_result_that_left_the_window_word_for_word(name):
     pages, start, size = [], 0, 0
     while start < len(REPORT):
         said = sync.answer_recall(talk, {"what": "#m2", "start": start}, max_tokens=2_000)
-        assert talk.memory.folded.shown.counter.text(said) <= 2_000
+        assert talk.state.folded.shown.counter.text(said) <= 2_000
         head, _, text = said.partition("\n")
         assert head == "#m2, the result of a tool:"
         text, _, cut = text.rpartition("\n[cut: ")
@@ -147,7 +147,7 @@ def test_words_give_passages_with_handles_that_open_the_original():
     talk = filled()
     said = sync.answer_recall(talk, '{"what": "the gauge at Vik, line 0873"}', max_tokens=400)
 
-    assert talk.memory.folded.shown.counter.text(said) <= 400
+    assert talk.state.folded.shown.counter.text(said) <= 400
     assert "#m2" in said
     assert f"0873: the gauge at Vik reads {873 * 37 % 1000} mm" in said
 

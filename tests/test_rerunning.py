@@ -52,7 +52,7 @@ async def test_who_stops_it_has_the_old_one_as_it_was(place, tmp_path):
     talk = await compacted(store, model)
     before, sessions, status = await talk.context(), await live(store), await talk.status()
     slow.stop()
-    again = asyncio.create_task(talk.rerun(preset=PRESETS["opal"], summariser=slow))
+    again = asyncio.create_task(talk.rerun(policy=PRESETS["opal"], summariser=slow))
     await slow.is_asked.wait()
     assert [one.kind for one in await changes(store)] == ["arrival"]
     again.cancel()
@@ -110,7 +110,7 @@ async def test_a_store_that_fails_before_it_is_done_leaves_the_old_one():
 
     store.plan = full
     with pytest.raises(SummaryError):
-        await talk.rerun(preset=PRESETS["opal"])
+        await talk.rerun(policy=PRESETS["opal"])
     store.plan = plan
     assert await talk.context() == before
 
@@ -257,7 +257,7 @@ async def test_a_compaction_is_run_again_by_a_model():
     talk = await filled(store, summariser=model)
     await talk.compact()
     (span,) = [(task.first, task.last) for task in model.tasks]
-    assert await talk.rerun(preset=PRESETS["opal"])
+    assert await talk.rerun(policy=PRESETS["opal"])
     assert "SUMMARY 2" in await told(talk)
     assert await talk.rerun(summariser=other)
     assert "OTHER 1" in await told(talk)

@@ -50,7 +50,7 @@ async def test_after_an_act_that_was_not_kept_the_conversation_goes_on(talk):
         await talk.add("three", sensitive=True)
     await talk.add("three again")
     assert said(await talk.context()) == ["one", "two", "three again"]
-    assert talk.memory.secrecy.numbers == frozenset()
+    assert talk.state.secrecy.numbers == frozenset()
     assert (await store.head("local", "chat")).next_seq == 3
 
 
@@ -98,11 +98,22 @@ async def test_a_new_session_that_could_not_be_begun_leaves_the_old_one(talk):
     await talk.add("three")
     store.fails = 1
     with pytest.raises(StoreError):
-        await talk.new()
+        await talk.start_session()
     assert said(await talk.context()) == ["one", "two", "three"]
-    await talk.new()
+    await talk.start_session()
     await talk.add("four")
     assert said(await talk.context()) == ["four"]
+
+
+async def test_a_new_session_of_which_nobody_knew_whether_it_was_begun_counts_if_it_was(talk):
+    store = talk._journal.store
+    await talk.add("three")
+    store.fails, store.is_kept = 1, True
+    with pytest.raises(StoreError):
+        await talk.start_session()
+    await talk.add("four")
+    assert said(await talk.context()) == ["four"]
+    assert len(await engine(store).sessions("chat")) == 2
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

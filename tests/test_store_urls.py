@@ -18,13 +18,13 @@ HELLO = {"role": "user", "content": "Hello."}
 
 async def keep(url: object) -> None:
     """Keep one conversation in the store that a URL names."""
-    async with await refold.Engine.open(url, embedder=None) as engine:
+    async with refold.Engine(url, embedder=None) as engine:
         talk = await engine.conversation("tides")
         await talk.add(HELLO)
 
 
 async def is_kept(url: object) -> bool:
-    async with await refold.Engine.open(url, embedder=None) as engine:
+    async with refold.Engine(url, embedder=None) as engine:
         return [one.id for one in await engine.conversations()] == ["tides"]
 
 
@@ -88,7 +88,7 @@ async def test_an_absolute_path_after_three_slashes_stays_absolute(here):
 
 
 async def test_a_relative_file_stays_the_same_when_the_program_changes_its_folder(here, monkeypatch):
-    async with await refold.Engine.open("sqlite:///chats.db", embedder=None) as engine:
+    async with refold.Engine("sqlite:///chats.db", embedder=None) as engine:
         monkeypatch.chdir(here / "x")
         await (await engine.conversation("tides")).add(HELLO)
 
@@ -110,7 +110,7 @@ PROGRAM = """
 import asyncio, sys, refold
 
 async def main(name):
-    async with await refold.Engine.open("sqlite:///chats.db", embedder=None) as engine:
+    async with refold.Engine("sqlite:///chats.db", embedder=None) as engine:
         talk = await engine.conversation(name)
         for number in range(20):
             await talk.add({"role": "user", "content": f"{name} {number}"})
@@ -145,7 +145,7 @@ def test_two_programs_share_one_relative_file(here):
 )
 async def test_what_is_no_file_is_said(here, url, words):
     with pytest.raises(StoreError, match=words) as refused:
-        await refold.Engine.open(url)
+        await refold.Engine(url).start()
 
     assert refused.value.hint
     assert files_in(here.parent) == []
@@ -154,7 +154,7 @@ async def test_what_is_no_file_is_said(here, url, words):
 @pytest.mark.parametrize("url", ["sqlite:///:memory:", "sqlite://:memory:", ":memory:"])
 async def test_sqlite_in_memory_is_refused_with_the_url_that_works(here, url):
     with pytest.raises(ConfigError) as refused:
-        await refold.Engine.open(url)
+        await refold.Engine(url).start()
 
     assert refused.value.hint == "use memory:"
 
@@ -167,7 +167,7 @@ async def test_an_absolute_url_of_an_earlier_version_is_refused_with_both_spelli
     before = files_in(here.parent)
 
     with pytest.raises(ConfigError) as refused:
-        await refold.Engine.open(f"sqlite://{path}")
+        await refold.Engine(f"sqlite://{path}").start()
 
     assert f"sqlite://{path}" in str(refused.value)
     assert f"sqlite:///{path} for the absolute path" in refused.value.hint
@@ -189,7 +189,7 @@ async def test_a_name_that_is_in_the_root_folder_is_refused(here):
     name = here.parts[1]
 
     with pytest.raises(ConfigError, match="earlier versions"):
-        await refold.Engine.open(f"sqlite:///{name}")
+        await refold.Engine(f"sqlite:///{name}").start()
     await keep(name)
     assert files_in(here) == [name], "a plain path has no earlier meaning"
 
@@ -198,7 +198,7 @@ async def test_where_both_files_are_there_the_relative_one_is_opened_with_a_warn
     path = here.parent / "chats.db"
     (here / str(path.parent)[1:]).mkdir(parents=True)
     await keep(f"sqlite:///.{path}")
-    async with await refold.Engine.open(str(path), embedder=None):
+    async with refold.Engine(str(path), embedder=None):
         pass
 
     with pytest.warns(FutureWarning, match="as well") as warned:
@@ -251,6 +251,6 @@ async def test_the_new_spelling_of_a_relative_url_is_none_that_is_warned_of(here
 
 async def test_messages_hide_what_may_be_a_password(here):
     with pytest.warns(FutureWarning) as warned, pytest.raises(StoreError):
-        await refold.Engine.open("sqlite://anna:secret@host/chats.db")
+        await refold.Engine("sqlite://anna:secret@host/chats.db").start()
 
     assert "secret" not in str(warned[0].message)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from refold.compose import Settings
 from refold.core.presets import PRESETS
 from refold.core.summary.recipe import Recipe
+from refold.engine.model_summariser import open_summariser, providers_for, summariser_for, with_block
+from refold.engine.settings import Settings
 from refold.model.errors import ConfigError
-from refold.summarising import open_summariser, providers_for, summariser_for, with_block
 from refold.upstreams import Provider
 from tests.summarisers.scripted import GOOD, Scripted, task
 

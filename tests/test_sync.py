@@ -96,11 +96,13 @@ class TestFormats:
         assert "'ttl': '1h'" in str(hour.context())
 
     def test_tools_are_given_as_they_came(self):
-        assert "tools" not in Conversation("gpt-4o").memory.frame.fixed.tools
+        bare = Conversation("gpt-4o")
+        bare.add("Hello.")
+        assert "tools" not in bare.context()
         talk = Conversation("gpt-4o", tools=TOOLS["chat"])
         talk.add("Hello.")
         assert talk.context()["tools"] == TOOLS["chat"]
-        assert talk.memory.frame.cost.tools.tokens > 0
+        assert talk.state.frame.cost.tools.tokens > 0
 
 
 class TestSystemPrompt:
@@ -111,7 +113,7 @@ class TestSystemPrompt:
         talk.add(rules, more, "Hello.")
 
         assert talk.context()["messages"] == [rules, more, question("Hello.")]
-        assert talk.memory.frame.fixed.system[0].text == "Be kind."
+        assert talk.state.frame.fixed.system[0].text == "Be kind."
         assert talk.recall("#m0") == question("Hello.")
 
     def test_they_are_never_compacted(self):
@@ -192,7 +194,7 @@ class TestAdding:
         talk = Conversation("gpt-4o")
         with pytest.raises(WireError):
             talk.add("Hello.", {"role": "nobody", "content": "x"})
-        assert len(talk.memory.folded.branch) == 0
+        assert len(talk.state.folded.branch) == 0
 
     def test_a_changed_dictionary_changes_nothing_that_was_said(self):
         talk, said = Conversation("gpt-4o"), question("Hello.")
@@ -244,8 +246,8 @@ class TestRecord:
         prompt = talk.measurement.content.tokens + 20
         talk.record(report(name, prompt))
 
-        assert talk.memory.meter.anchor.prompt == prompt
-        assert talk.memory.meter.billed.prompt == prompt
+        assert talk.state.meter.anchor.prompt == prompt
+        assert talk.state.meter.billed.prompt == prompt
         assert talk.bill.spent > 0
 
     def test_a_whole_reply_and_nothing_at_all(self):

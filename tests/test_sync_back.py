@@ -40,7 +40,7 @@ class TestRecall:
 
         assert "value_3 = 111" in found or "value_3 to 111" in found
         assert "#m1" in found
-        assert talk.memory.folded.shown.counter.text(talk.recall("value", max_tokens=50)) <= 50
+        assert talk.state.folded.shown.counter.text(talk.recall("value", max_tokens=50)) <= 50
 
     def test_a_word_that_looks_like_a_handle_is_a_word(self):
         talk = Conversation("gpt-4o")

@@ -66,7 +66,7 @@ def test_after_a_fold_every_window_is_taken(preset):
 def test_after_a_recovery_every_window_is_taken(preset):
     talk = Conversation("claude-opus-4-8", format="anthropic", preset=preset, window=8_000, max_output=500)
     play(talk, CLAUDE_CODE)
-    size = talk.memory.folded.tokens
+    size = talk.state.folded.tokens
     told = f"prompt is too long: {size} tokens > {size // 2} maximum"
     smaller = talk.recover({"error": {"type": "invalid_request_error", "message": told}})
     assert refusal(smaller) == ""
@@ -122,7 +122,7 @@ def test_what_folds_is_in_the_digest_and_is_no_rule_of_the_user():
     fields = talk.compact()
     assert "48213" in str(fields["messages"][0])
     assert "2026-10-01" in str(fields["messages"][1:])
-    assert talk.memory.folded.ledger.rules == ()
+    assert talk.state.folded.ledger.rules == ()
 
 
 def test_one_that_stayed_in_sight_is_in_the_digest_once_it_leaves():

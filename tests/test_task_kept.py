@@ -73,7 +73,7 @@ class Talk:
         self.window = window
         own = {"policy": PRESETS[self.preset], "window": window, "summariser": self.author}
         if self.url:
-            self.engine = await refold.Engine.open(self.url, embedder=None)
+            self.engine = await refold.Engine(self.url, embedder=None).start()
             self.talk = await self.engine.conversation("ferry", **own)
         elif self.talk is None:
             self.talk = refold.Conversation(**own)
@@ -260,7 +260,7 @@ def test_a_question_that_is_too_long_to_stay_keeps_its_beginning_and_its_end_whi
 async def test_all_messages_of_an_open_question_stay_also_after_a_restart(tmp_path):
     halves = ["Find the lost boat kestrel-5.", "Then paint it green-7."]
     url, added = f"sqlite:///{tmp_path / 'talks.db'}", "By the way, its anchor is heron-3."
-    engine = await refold.Engine.open(url, embedder=None)
+    engine = await refold.Engine(url, embedder=None).start()
     talk = await engine.conversation("ferry", window=5_000)
     await talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
     await talk.add(*({"role": "user", "content": half} for half in halves))
@@ -277,7 +277,7 @@ async def test_all_messages_of_an_open_question_stay_also_after_a_restart(tmp_pa
         ] == []
         if number in (30, 45):
             await engine.close()
-            engine = await refold.Engine.open(url, embedder=None)
+            engine = await refold.Engine(url, embedder=None).start()
             talk = await engine.conversation("ferry", window=5_000)
     await talk.add({"role": "assistant", "content": "The boat is green."})
     for number in range(30):
@@ -370,14 +370,14 @@ def test_a_sensitive_message_is_neither_task_nor_question():
 async def test_a_session_that_goes_on_as_its_summary_has_its_task_and_its_rules(mood):
     author = Author()
     author.mood = mood
-    engine = await refold.Engine.open("memory:", embedder=None)
+    engine = await refold.Engine("memory:", embedder=None).start()
     talk = await engine.conversation("ferry", window=4_000, summariser=author)
     await talk.add(
         {"role": "user", "content": f"{TASK} {RULE}"}, {"role": "assistant", "content": "I begin."}
     )
     await several(talk, 30)
     (first,) = [one for one in await engine.sessions("ferry") if one.last is None]
-    await talk.new()
+    await talk.start_session()
     await talk.add({"role": "user", "content": "Something else."}, {"role": "assistant", "content": "Yes?"})
     small = await engine.conversation("ferry", window=2_000, summariser=author)
     resumed = await small.resume((await engine.store.session("local", first.id)) or first)

@@ -217,7 +217,7 @@ async def test_nothing_in_the_life_of_a_stored_conversation_reads_long_texts_in_
     await talk.recall("moved module")
     await talk.preview()
     await talk.status()
-    await talk.new()
+    await talk.start_session()
     await talk.ready()
     await talk.add(LONG, "And now?")
     first = (await engine.sessions("talk"))[0]
@@ -225,7 +225,7 @@ async def test_nothing_in_the_life_of_a_stored_conversation_reads_long_texts_in_
     await talk.recover(TOO_LONG_ERROR)
     await engine.search("moved module")
     again = await Engine(store).conversation("talk", **settings)
-    await again.fold()
+    await again.compact()
     await talk.close()
     await engine.close()
 
@@ -258,7 +258,7 @@ async def _talk_and_compact(gate) -> None:
         messages.append(msgspec.json.decode(answered)["choices"][0]["message"])
     host = await gate.gateway.host("local")
     for live in host.table:
-        await live.talk.ready()
+        await live.conversation.ready()
     status, _, _ = await gate.post("/refold/conversations/talk/compact", b"{}")
     assert status == 200
 

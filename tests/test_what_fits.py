@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import structs
+from refold.recall_tool import recall_tool
 
 from refold.core.presets import PRESETS
-from refold.recall import recall_tool
 from refold.sync import Conversation
 from tests.formats import KEYS, Plain, answer, question, violations
 
@@ -98,7 +98,7 @@ def room(talk: Conversation) -> int:
 
 
 def tokens(talk: Conversation, text: str) -> int:
-    return talk.memory.folded.shown.counter.text(text)
+    return talk.state.folded.shown.counter.text(text)
 
 
 def sized(talk: Conversation, wanted: int, seed: int = 0) -> str:
@@ -185,7 +185,7 @@ def test_in_one_long_turn_every_new_result_is_whole(preset):
         newest = sized(talk, (2_000, 500, 6_000, 8_500)[number % 4], seed=number) + f"{plant}-{number}"
         talk.add(*exchange("chat", number, newest))
         assert results(sent(talk))[-1] == newest
-    assert talk.memory.measurement.content.tokens <= WINDOW - 1_000
+    assert talk.state.measurement.content.tokens <= WINDOW - 1_000
     assert plant in talk.recall("#m2")["content"]
 
 

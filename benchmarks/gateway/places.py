@@ -25,7 +25,7 @@ RATE = 250
 THREADS = "the store's threads"
 AREAS = (
     ("store", r"refold/store/|refold/ports/|psycopg"),
-    ("recognition", r"refold/gateway/(lines|table|hosting|hosted)\.py|refold/core/(reconcile|identity)"),
+    ("recognition", r"refold/gateway/(recognition|conversations)\.py|refold/core/(reconcile|identity)"),
     ("reading", r"refold/wire/|refold/gateway/(incoming|watching|limits)\.py|msgspec"),
     ("HTTP out", r"aiohttp/|yarl/|multidict/|refold/gateway/(forwarding|relay|targets|outgoing)\.py"),
     ("HTTP in", r"uvicorn/|starlette/|refold/gateway/"),

@@ -41,7 +41,7 @@ from refold.core.summary.typed_text import typed
 from refold.core.summary.whole import says
 from refold.core.tool_kinds import file_accesses, has_failed
 from refold.core.words import phrases
-from refold.engine.titles import title_of
+from refold.engine.journal import title_of
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.errors import DoesNotFit, RefoldError
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, user

@@ -1,8 +1,15 @@
 """Refold keeps LLM conversations inside the context window without losing anything.
 
-`refold.Conversation` is one chat and its window; `refold.sync.Conversation` is the same without `await`; `refold.Engine` keeps
-conversations in a store. This package stays light to import: what it offers is loaded when it is first named. Below these faces, `refold.wire` reads and writes requests,
-`refold.core` decides, `refold.tokens` counts, `refold.model` holds the values they share.
+    async with refold.Engine("sqlite:///chats.db", model="gpt-4o") as engine:
+        chat = await engine.conversation("support-42")
+        await chat.add("Where is my order 7421?")
+        reply = await client.chat.completions.create(model="gpt-4o", **await chat.context())
+        await chat.record(reply)
+        await chat.add(reply.choices[0].message)
+
+`Engine` keeps conversations in a store; `Conversation` is one chat and its window, in memory where it is made by itself; `sync` has
+both without `await`. Everything that a program needs to import is here. The package stays light to import: what it exports is loaded
+when it is first named.
 """
 
 from __future__ import annotations
@@ -10,24 +17,137 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from refold.model.errors import RefoldError
+from refold.model.errors import (
+    AccessError,
+    BodyEncoded,
+    BodyTooLarge,
+    BodyTooSlow,
+    BudgetError,
+    ConfigError,
+    Conflict,
+    ContextOverflow,
+    Damaged,
+    DoesNotFit,
+    HeldElsewhere,
+    InvalidWindow,
+    KeyRefused,
+    MalformedHistory,
+    MissingExtra,
+    NotFound,
+    OutputCapExceeded,
+    RateLimited,
+    RecoverySpent,
+    RefoldError,
+    SettingError,
+    SettingFixed,
+    SettingLocked,
+    StoreError,
+    SummaryError,
+    UpstreamError,
+    UpstreamUnavailable,
+    WindowError,
+    WireError,
+)
 
 if TYPE_CHECKING:
     from refold import sync
-    from refold.conversation import Conversation
-    from refold.keeping import Engine
+    from refold.core import presets
+    from refold.core.policy import Policy
+    from refold.engine.conversation import Conversation
+    from refold.engine.engine import Engine
+    from refold.engine.events import (
+        CompactionEnd,
+        CompactionStart,
+        Event,
+        Pruned,
+        Recovered,
+        SummaryFailed,
+        SummaryWritten,
+        Undone,
+    )
+    from refold.engine.state import Receipt
+    from refold.model.budget import Budget
+    from refold.ports.store import Store
+    from refold.ports.summariser import Summariser
+    from refold.ports.upstream import Upstream
+    from refold.recall import answer_recall, recall_tool
 
-__all__ = ["Conversation", "Engine", "RefoldError", "__version__", "sync"]
+__all__ = [
+    "AccessError",
+    "BodyEncoded",
+    "BodyTooLarge",
+    "BodyTooSlow",
+    "Budget",
+    "BudgetError",
+    "CompactionEnd",
+    "CompactionStart",
+    "ConfigError",
+    "Conflict",
+    "ContextOverflow",
+    "Conversation",
+    "Damaged",
+    "DoesNotFit",
+    "Engine",
+    "Event",
+    "HeldElsewhere",
+    "InvalidWindow",
+    "KeyRefused",
+    "MalformedHistory",
+    "MissingExtra",
+    "NotFound",
+    "OutputCapExceeded",
+    "Policy",
+    "Pruned",
+    "RateLimited",
+    "Receipt",
+    "Recovered",
+    "RecoverySpent",
+    "RefoldError",
+    "SettingError",
+    "SettingFixed",
+    "SettingLocked",
+    "Store",
+    "StoreError",
+    "Summariser",
+    "SummaryError",
+    "SummaryFailed",
+    "SummaryWritten",
+    "Undone",
+    "Upstream",
+    "UpstreamError",
+    "UpstreamUnavailable",
+    "WindowError",
+    "WireError",
+    "__version__",
+    "answer_recall",
+    "presets",
+    "recall_tool",
+    "sync",
+]
 
 __version__ = "0.1.0"
 
+_MODULES = {"presets": "refold.core.presets", "sync": "refold.sync"}
+_EVENTS = "CompactionEnd CompactionStart Event Pruned Recovered SummaryFailed SummaryWritten Undone"
+_NAMES = {
+    "Budget": "refold.model.budget",
+    "Conversation": "refold.engine.conversation",
+    "Engine": "refold.engine.engine",
+    "Policy": "refold.core.policy",
+    "Receipt": "refold.engine.state",
+    "Store": "refold.ports.store",
+    "Summariser": "refold.ports.summariser",
+    "Upstream": "refold.ports.upstream",
+    "answer_recall": "refold.recall",
+    "recall_tool": "refold.recall",
+    **dict.fromkeys(_EVENTS.split(), "refold.engine.events"),
+}
+"""Where each name is defined that is loaded when it is first asked for."""
+
 
 def __getattr__(name: str) -> object:
-    """Load a face when it is first asked for."""
-    if name == "Conversation":
-        return import_module("refold.conversation").Conversation
-    if name == "Engine":
-        return import_module("refold.keeping").Engine
-    if name == "sync":
-        return import_module("refold.sync")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'refold' has no attribute {name!r}")

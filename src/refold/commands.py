@@ -196,8 +196,8 @@ def mcp(store: StoreUrl = "", owner: Owner = OWNER) -> int:
     import sys
 
     from refold.cli import output, stored
+    from refold.engine.engine import Engine
     from refold.integrations.mcp import serve
-    from refold.keeping import Engine
     from refold.store.place import open_store
 
     async def open_engine() -> Engine:

@@ -1,13 +1,12 @@
 """The recall tool: how a model itself brings back what left its context.
 
-One idea: a handle in the context is only worth something to a model that can open it. The tool is a definition to send with your
-own, and a function that answers it. Whatever a model asks for, it gets a text of bounded length that says where it comes from,
-what was left out and how to get that too; a wrong question is answered with what to ask instead.
+It is a definition to send with your own tools, and a function that answers its calls. The answer is a text of bounded length that
+says where it comes from, what was left out and how to get that too; a wrong question is answered with what to ask instead.
 
-    talk = refold.Conversation("gpt-4o-mini", tools=[*tools, recall_tool()])
+    chat = refold.Conversation("gpt-4o-mini", tools=[*tools, recall_tool()])
     ...
     if call.function.name == "recall":
-        result = await answer_recall(talk, call.function.arguments)
+        result = await answer_recall(chat, call.function.arguments)
 
 `refold.sync.answer_recall` does the same without `await`.
 """
@@ -28,8 +27,8 @@ from refold.core.frame import Now, effective_for
 from refold.core.stages.media import describe
 from refold.core.stages.shown import handle_of
 from refold.core.summary.line_markers import quoted_lines
-from refold.engine.lookup import is_handle, place_of
-from refold.engine.memory import Memory
+from refold.engine.recall import is_handle, read_handle
+from refold.engine.state import State
 from refold.model.compaction import readable_text
 from refold.model.errors import ConfigError, NotFound
 from refold.model.message import File, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
@@ -96,22 +95,13 @@ class Asked(Struct, frozen=True):
     start: int = 0
 
 
-class Talk(Protocol):
-    """A conversation that can be asked: `refold.Conversation`, also one that an engine keeps."""
+class Recallable(Protocol):
+    """A conversation that can be asked: `refold.Conversation`."""
 
     @property
-    def memory(self) -> Memory: ...
+    def state(self) -> State: ...
 
     async def recall(self, what: str, *, max_tokens: int = ...) -> dict[str, Any] | str: ...
-
-
-class BlockingTalk(Protocol):
-    """Likewise, without `await`: what `refold.sync` has."""
-
-    @property
-    def memory(self) -> Memory: ...
-
-    def recall(self, what: str, *, max_tokens: int = ...) -> dict[str, Any] | str: ...
 
 
 def recall_tool(format: str = "chat") -> dict[str, Any]:  # noqa: A002  # the word users know
@@ -134,7 +124,7 @@ def recall_tool(format: str = "chat") -> dict[str, Any]:  # noqa: A002  # the wo
 
 
 async def answer_recall(
-    talk: Talk, arguments: str | Mapping[str, object], *, max_tokens: int = MAX_TOKENS
+    chat: Recallable, arguments: str | Mapping[str, object], *, max_tokens: int = MAX_TOKENS
 ) -> str:
     """What a model gets for a call of the tool, in at most `max_tokens` (150 or more).
 
@@ -145,9 +135,9 @@ async def answer_recall(
         StoreError: the conversation cannot be read at all.
     """
     try:
-        asked, most = read_arguments(arguments), most_tokens(talk.memory, max_tokens)
-        found = await talk.recall(asked.what, max_tokens=room(most))
-        return await run_text_work(text_in(found), partial(tell, asked, found, talk.memory, max_tokens=most))
+        asked, most = read_arguments(arguments), most_tokens(chat.state, max_tokens)
+        found = await chat.recall(asked.what, max_tokens=room(most))
+        return await run_text_work(text_in(found), partial(tell, asked, found, chat.state, max_tokens=most))
     except (ConfigError, NotFound) as error:
         return f"error: {error}"
 
@@ -170,10 +160,10 @@ def read_arguments(arguments: str | Mapping[str, object]) -> Asked:
     return Asked(what, asked.start)
 
 
-def most_tokens(memory: Memory, max_tokens: int) -> int:
+def most_tokens(state: State, max_tokens: int) -> int:
     """How long an answer may be that is added to the same conversation: with it, there must be room to go on."""
-    room = share_of(ROOM_SHARE, effective_for(memory.frame, Now("before_call")))
-    whole = largest_result(memory.frame) or room
+    room = share_of(ROOM_SHARE, effective_for(state.frame, Now("before_call")))
+    whole = largest_result(state.frame) or room
     return min(max_tokens, min(room, whole) - _MESSAGE_TOKENS)
 
 
@@ -182,7 +172,7 @@ def room(max_tokens: int) -> int:
     return max(LEAST_TOKENS, max_tokens) - _FRAME_TOKENS
 
 
-def tell(asked: Asked, found: Mapping[str, Any] | str, memory: Memory, *, max_tokens: int) -> str:
+def tell(asked: Asked, found: Mapping[str, Any] | str, state: State, *, max_tokens: int) -> str:
     """What was found, as a text for a model: where it is from, what it says, and what was cut.
 
     Raises:
@@ -192,24 +182,24 @@ def tell(asked: Asked, found: Mapping[str, Any] | str, memory: Memory, *, max_to
         head, text = _head_of(asked.what), found
     else:
         asked = Asked(f"#{asked.what.strip().lstrip('#')}", asked.start)
-        message = read_message(found, memory.frame.fixed.dialect)
-        _check_shown(asked.what, memory)
+        message = read_message(found, state.frame.fixed.dialect)
+        _check_shown(asked.what, state)
         head, text = f"{asked.what}, {_WHO[message.role]}:", _spelled(message, asked.what)
     if not text:
         raise NotFound(
             "nothing that was said in this conversation fits",
             hint="try fewer or other words, such as a name, a path or a number, or one handle such as #m12",
         )
-    return f"{head}\n{_page(asked, text, room(max_tokens), memory.folded.shown.counter)}"
+    return f"{head}\n{_page(asked, text, room(max_tokens), state.folded.shown.counter)}"
 
 
 def _head_of(what: str) -> str:
     return f"{what.strip()}, a summary of earlier messages:" if is_handle(what) else "Found, with handles:"
 
 
-def _check_shown(handle: str, memory: Memory) -> None:
+def _check_shown(handle: str, state: State) -> None:
     """The answer becomes a message like any other, and would be in the next summary."""
-    if place_of(handle).number in memory.secrecy.numbers:
+    if read_handle(handle).number in state.secrecy.numbers:
         raise NotFound(f"{handle} is marked as sensitive", hint="ask the user for what you need of it")
 
 
@@ -218,7 +208,7 @@ def _spelled(message: Message, handle: str) -> str:
     parts = [part for part in message.parts if not isinstance(part, Reasoning)]
     if len(parts) == 1:
         return _told(parts[0], handle) or "(nothing)"
-    number = place_of(handle).number
+    number = read_handle(handle).number
     named = [(part, handle_of(number, at)) for at, part in enumerate(parts, 1)]
     return "\n".join(f"[{name}]\n{_told(part, name)}" for part, name in named) or "(nothing)"
 

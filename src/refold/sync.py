@@ -1,57 +1,125 @@
-"""Conversations for scripts and notebooks: the library without `await`.
+"""Refold without `await`: `Conversation` and `Engine` for scripts and notebooks.
 
-One idea: messages go in as a program has them, and what comes out are the fields of a request:
+Both are proxies of the classes of the same names in `refold`, with the same constructors and members. One daemon thread per process
+runs an event loop for all of them, so they also work in a notebook that has a loop running. They may be called from several threads;
+what one conversation does is serialised. A fork has none of its parent's threads: open engines after it.
 
-    talk = refold.sync.Conversation("gpt-4o-mini", system="You fix bugs.", tools=tools)
-    talk.add("Why does the build fail?")
-    reply = client.chat.completions.create(model="gpt-4o-mini", **talk.context())
-    talk.record(reply.usage)
-    talk.add(reply.choices[0].message)
+    chat = refold.sync.Conversation("gpt-4o-mini", system="You fix bugs.", tools=tools)
+    chat.add("Why does the build fail?")
+    reply = client.chat.completions.create(model="gpt-4o-mini", **chat.context())
+    chat.record(reply.usage)
+    chat.add(reply.choices[0].message)
 
-Nothing that was added is ever changed or forgotten; only what `context` gives is made to fit.
+No message that was added is ever changed or forgotten; only what `context` gives is made to fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self, TypeVar
+from uuid import uuid4
 
-import msgspec
-from msgspec import structs
-
-from refold.compose import Prompt, Settings, dollars_for, open_memory
 from refold.core.policy import Policy
-from refold.engine.bill import Bill
+from refold.engine import conversation as async_conversation
+from refold.engine import engine as async_engine
+from refold.engine.doctor import Finding
+from refold.engine.engine import OWNER, Found, InstalledEmbedder
 from refold.engine.events import Listener
-from refold.engine.lookup import is_handle, retrieve
-from refold.engine.output_warning import warn_of_little_room
-from refold.engine.receipts import Receipt
-from refold.engine.refusal import read_refusal
-from refold.engine.spelling import Spelling
-from refold.engine.telling import Telling
-from refold.model.errors import ConfigError, NotFound
-from refold.model.message import Message
-from refold.model.summary import Summary
+from refold.engine.history import Difference, MessageTokens
+from refold.engine.retention import MAX_SHARE, HeldBack
+from refold.engine.sessions import Opened
+from refold.engine.settings import Prompt, Settings
+from refold.engine.state import Bill, Receipt, State
+from refold.engine.status import Preview, Status
+from refold.engine.summary_jobs import SummaryFunction
+from refold.model.errors import ConfigError
 from refold.model.tokens import Measurement, TokenCounter
-from refold.model.window import Fixed, Window
-from refold.recall import MAX_TOKENS, BlockingTalk, most_tokens, read_arguments, room, tell
-from refold.wire.plain import plain_message, read_message, read_usage
+from refold.ports.embedder import Embedder
+from refold.ports.store import Call, Compaction, Listed, Session, Store, Written
+from refold.ports.summariser import Summariser, SummaryCache
+from refold.ports.upstream import CountingUpstream, Upstream
+from refold.recall import MAX_TOKENS
+from refold.recall import answer_recall as answer_recall_async
+from refold.tokens.windows import WindowSize
+from refold.wire.reply import Reply
 
-if TYPE_CHECKING:
-    from refold.blocking import Engine
+__all__ = ["Conversation", "Engine", "answer_recall"]
 
-__all__ = ["Conversation", "Engine"]
+T = TypeVar("T")
+
+
+class _Loop:
+    """An event loop in a daemon thread, for the process that began it."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="refold", daemon=True)
+        self._thread.start()
+
+    def run(self, act: Coroutine[Any, Any, T]) -> T:
+        if threading.current_thread() is self._thread:
+            act.close()
+            raise ConfigError(
+                "a listener of `refold.sync` cannot wait for the conversation that called it",
+                hint="put the event into a queue, and act on it in another thread",
+            )
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result()
+
+
+_loop: _Loop | None = None
+_starting = threading.Lock()
+
+
+def _run(act: Coroutine[Any, Any, T], process: int) -> T:
+    """Run a coroutine to its end in the loop of this process. `process` is the one that opened what it works on: connections, tasks and
+    threads do not survive a fork.
+
+    Raises:
+        ConfigError: this process is a fork of that one.
+    """
+    global _loop  # noqa: PLW0603
+    if process != os.getpid():
+        act.close()
+        raise ConfigError(
+            "this was opened in another process, before a fork",
+            hint="open one in the new process and none before it is forked, or have multiprocessing start it by `spawn`",
+        )
+    with _starting:
+        if _loop is None or _loop.process != os.getpid():
+            _loop = _Loop()
+    return _loop.run(act)
+
+
+def _forget_lock() -> None:
+    """A fork may have taken place while another thread held the lock."""
+    global _starting  # noqa: PLW0603
+    _starting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
+
+
+class _Store:
+    """A store without `await`; see `refold.ports.store.Store`."""
+
+    def __init__(self, store: Store, process: int) -> None:
+        self._store, self._process = store, process
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        act = getattr(self._store, name)
+        return lambda *args, **settings: _run(act(*args, **settings), self._process)
 
 
 class Conversation:
-    """One chat and its context window. Not for use from several threads at once.
+    """One chat and its context window; see `refold.Conversation`."""
 
-    `format` is the shape of your messages: "chat", "responses" or "anthropic". `on_event` is called with everything that is
-    done to the context; see `refold.engine.events`.
-    """
-
-    def __init__(  # every setting has a default
+    def __init__(
         self,
         model: str = "",
         *,
@@ -66,143 +134,355 @@ class Conversation:
         limit: int = 0,
         counter: TokenCounter | None = None,
         sensitive: Sequence[str] = (),
+        summariser: Summariser | SummaryFunction | str | None = None,
+        max_spend: float | None = None,
         on_event: Listener | None = None,
     ) -> None:
-        settings = Settings(
-            model=model, window=window, max_output=max_output, thinking_budget=thinking_budget, limit=limit,
-            format=format, preset=preset, policy=policy, counter=counter, sensitive=sensitive,
-        )  # fmt: skip
-        self.memory, self.window = open_memory(settings, system, tools)
-        """The engine's own state, and how large the window is and why."""
-        self.memory.telling = Telling(on_event, dollars_for)
-        self._tools = [*tools]
-        self._spelling = Spelling()
+        self._async = async_conversation.Conversation(
+            model,
+            system=system,
+            tools=tools,
+            format=format,
+            preset=preset,
+            policy=policy,
+            window=window,
+            max_output=max_output,
+            thinking_budget=thinking_budget,
+            limit=limit,
+            counter=counter,
+            sensitive=sensitive,
+            summariser=summariser,
+            max_spend=max_spend,
+            on_event=on_event,
+        )
+        self._process = os.getpid()
 
-    def add(self, *messages: object, sensitive: bool = False) -> None:
-        """Add what was said: dictionaries, messages of an SDK, or a string for what the user says.
+    @classmethod
+    def _of(cls, conversation: async_conversation.Conversation, process: int) -> Conversation:
+        """A conversation of an engine that was opened in a process."""
+        made = cls.__new__(cls)
+        made._async, made._process = conversation, process  # noqa: SLF001
+        return made
 
-        System messages at the very beginning are taken for the system prompt. What is `sensitive` is sent to your model as
-        ever and can be recalled by its handle, and stays out of every summary.
+    def _run(self, act: Coroutine[Any, Any, T]) -> T:
+        return _run(act, self._process)
 
-        Raises:
-            WireError: a value is no message of this format.
-        """
-        dialect = self.memory.frame.fixed.dialect
-        said = [read_message(value, dialect) for value in messages]
-        while said and said[0].role in ("system", "developer") and not self.memory.folded.size:
-            self.memory.instruct(_with_prompt(self.memory.frame.fixed, said.pop(0)))
-            self.memory.secrecy.is_prompt_marked |= sensitive
-        self.memory.add(*said, sensitive=sensitive)
+    @property
+    def id(self) -> str:
+        return self._async.id
 
-    def context(self) -> dict[str, Any]:
-        """The fields of the next request: its messages, system prompt and tools.
+    @property
+    def branch(self) -> str:
+        return self._async.branch
 
-        The dictionaries of messages are given out again with the next context: do not change them. Ask for `max_output` tokens
-        with it: where instructions and output leave messages little room, that is less than the conversation was made with.
+    @property
+    def model(self) -> str:
+        return self._async.model
 
-        Raises:
-            DoesNotFit: nothing more can be taken away, and it is still too much.
-            InvalidWindow: the messages cannot be sent, such as a call that waits for its result.
-        """
-        warn_of_little_room(self.memory)
-        return self.fields(self.memory.context())
+    @property
+    def format(self) -> str:
+        return self._async.format
+
+    @property
+    def size(self) -> int:
+        return self._async.size
+
+    @property
+    def window(self) -> WindowSize:
+        return self._async.window
+
+    @property
+    def summariser(self) -> Summariser | None:
+        return self._async.summariser
+
+    @summariser.setter
+    def summariser(self, summariser: Summariser | None) -> None:
+        self._async.summariser = summariser
+
+    @property
+    def state(self) -> State:
+        return self._async.state
 
     @property
     def max_output(self) -> int:
-        """How many tokens of output to ask for with the last context: as many as the conversation was made with, or fewer where
-        the request would not have fitted otherwise.
-        """
-        return self.memory.output
-
-    def record(self, usage: object) -> None:
-        """Take in what the provider reported: a reply's `usage`, or the whole reply. None is fine too."""
-        self.memory.record(read_usage(usage, self.memory.frame.fixed.dialect))
-
-    def compact(self) -> dict[str, Any]:
-        """Compact now, whatever the thresholds say, and give the fields of the next request."""
-        return self.fields(self.memory.compact())
-
-    def undo(self) -> bool:
-        """Take back the last thing that was done to the context; False where there is none."""
-        return self.memory.undo()
-
-    def recall(self, what: str, *, max_tokens: int = 1_000) -> dict[str, Any] | str:
-        """The original behind a handle such as `#m12`, or else passages of everything ever said that fit the words.
-
-        Raises:
-            NotFound: nothing has this handle.
-        """
-        try:
-            found = retrieve(what, self.memory.folded)
-        except NotFound:
-            if is_handle(what):
-                raise
-            return self.memory.search(what, max_tokens=max_tokens)
-        if isinstance(found, Summary):
-            return found.text
-        return plain_message(found, self.memory.frame.fixed.dialect)
-
-    def recover(self, error: object) -> dict[str, Any]:
-        """The fields of a smaller request, after a provider has refused the last one as too long.
-
-        `error` is what an SDK raised, or the body of the answer.
-
-        Raises:
-            RecoverySpent: the error is no overflow, or nothing smaller can be sent.
-        """
-        return self.fields(self.memory.recover(*read_refusal(error)))
-
-    def instruct(self, fixed: Fixed) -> None:
-        """Go on with another system prompt and other tools; the format stays.
-
-        Raises:
-            BudgetError: they leave no room for a conversation.
-        """
-        self.memory.instruct(fixed)
-        self._tools = [msgspec.json.decode(tool.raw) for tool in fixed.tools if tool.raw is not None]
-
-    def fields(self, window: Window) -> dict[str, Any]:
-        """A window as the fields of a request."""
-        tools = {"tools": self._tools} if self._tools else {}
-        return {**self._spelling.fields(window), **tools}
+        return self._async.max_output
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
-        """Everything that was done on its own, with the reason."""
-        return tuple(self.memory.receipts)
+        return self._async.receipts
 
     @property
     def measurement(self) -> Measurement:
-        """The size of the window, region by region."""
-        return self.memory.measurement
+        return self._async.measurement
 
     @property
     def bill(self) -> Bill:
-        """What was spent, and what was saved, by the reports so far."""
-        return self.memory.bill
+        return self._async.bill
+
+    def load(self) -> None:
+        self._run(self._async.load())
+
+    def add(self, *messages: object, sensitive: bool = False, key: str = "") -> None:
+        self._run(self._async.add(*messages, sensitive=sensitive, key=key))
+
+    def context(self) -> dict[str, Any]:
+        return self._run(self._async.context())
+
+    def record(self, usage: object) -> None:
+        self._run(self._async.record(usage))
+
+    def count(self, upstream: CountingUpstream) -> int | None:
+        return self._run(self._async.count(upstream))
+
+    def ask(self, upstream: Upstream, *, max_output: int | None = None) -> Reply:
+        return self._run(self._async.ask(upstream, max_output=max_output))
+
+    def set_instructions(self, fields: bytes) -> None:
+        self._run(self._async.set_instructions(fields))
+
+    def compact(self, *, keep: int | None = None, focus: str = "") -> dict[str, Any]:
+        return self._run(self._async.compact(keep=keep, focus=focus))
+
+    def preview(self, *, policy: Policy | None = None) -> Preview:
+        return self._run(self._async.preview(policy=policy))
+
+    def undo(self) -> bool:
+        return self._run(self._async.undo())
+
+    def rerun(
+        self, *, policy: Policy | None = None, summariser: Summariser | SummaryFunction | None = None
+    ) -> bool:
+        return self._run(self._async.rerun(policy=policy, summariser=summariser))
+
+    def recall(self, what: str, *, max_tokens: int = 1_000) -> dict[str, Any] | str:
+        return self._run(self._async.recall(what, max_tokens=max_tokens))
+
+    def search(self, words: str, *, max_tokens: int = 1_000) -> str:
+        return self._run(self._async.search(words, max_tokens=max_tokens))
+
+    def pin(self, handle: str) -> None:
+        self._run(self._async.pin(handle))
+
+    def unpin(self, handle: str) -> None:
+        self._run(self._async.unpin(handle))
+
+    def pins(self) -> list[str]:
+        return self._run(self._async.pins())
+
+    def recover(self, error: object) -> dict[str, Any]:
+        return self._run(self._async.recover(error))
+
+    def start_session(self) -> Session:
+        return self._run(self._async.start_session())
+
+    def resume(self, session: Session) -> Opened:
+        return self._run(self._async.resume(session))
+
+    def status(self) -> Status:
+        return self._run(self._async.status())
+
+    def message_usage(self) -> list[MessageTokens]:
+        return self._run(self._async.message_usage())
+
+    def diff(self, change: Compaction) -> Difference:
+        return self._run(self._async.diff(change))
+
+    def window_of(self, call: Call) -> dict[str, Any]:
+        return self._run(self._async.window_of(call))
+
+    def ready(self) -> None:
+        self._run(self._async.ready())
+
+    def close(self) -> None:
+        self._run(self._async.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Engine:
+    """Conversations of one owner in one store; see `refold.Engine`. It is open from the start: close it, or use it in a `with` block."""
+
+    def __init__(
+        self,
+        store: str | Store = "",
+        *,
+        owner: str = OWNER,
+        model: str = "",
+        system: Prompt = None,
+        tools: Sequence[object] = (),
+        format: str = "chat",  # noqa: A002  # the word users know
+        preset: str = "refold",
+        policy: Policy | None = None,
+        window: int | None = None,
+        max_output: int | None = None,
+        thinking_budget: int = 0,
+        limit: int = 0,
+        counter: TokenCounter | None = None,
+        sensitive: Sequence[str] = (),
+        summariser: Summariser | SummaryFunction | str | None = None,
+        max_spend: float | None = None,
+        on_event: Listener | None = None,
+        embedder: Embedder | InstalledEmbedder | None = InstalledEmbedder(),  # noqa: B008  # a frozen value
+        keeps_content: bool = True,
+        keep_days: float | None = None,
+        max_expired_share: float = MAX_SHARE,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: uuid4().hex,
+    ) -> None:
+        self._async = async_engine.Engine(
+            store,
+            owner=owner,
+            model=model,
+            system=system,
+            tools=tools,
+            format=format,
+            preset=preset,
+            policy=policy,
+            window=window,
+            max_output=max_output,
+            thinking_budget=thinking_budget,
+            limit=limit,
+            counter=counter,
+            sensitive=sensitive,
+            summariser=summariser,
+            max_spend=max_spend,
+            on_event=on_event,
+            embedder=embedder,
+            keeps_content=keeps_content,
+            keep_days=keep_days,
+            max_expired_share=max_expired_share,
+            clock=clock,
+            new_id=new_id,
+        )
+        self._process = os.getpid()
+        self._run(self._async.start())
+
+    def _run(self, act: Coroutine[Any, Any, T]) -> T:
+        return _run(act, self._process)
+
+    def start(self) -> Self:
+        return self
+
+    @property
+    def owner(self) -> str:
+        return self._async.owner
+
+    @property
+    def settings(self) -> Settings:
+        return self._async.settings
+
+    @property
+    def store(self) -> Any:
+        """What an engine does not offer by itself, such as `store.calls(owner, name)`."""
+        return _Store(self._async.store, self._process)
+
+    @property
+    def cache(self) -> SummaryCache:
+        return self._async.cache
+
+    def conversation(
+        self,
+        name: str,
+        *,
+        branch: str = "",
+        title: str = "",
+        model: str = "",
+        system: Prompt = None,
+        tools: Sequence[object] | None = None,
+        format: str | None = None,  # noqa: A002  # the word users know
+        preset: str | None = None,
+        policy: Policy | None = None,
+        window: int | None = None,
+        max_output: int | None = None,
+        thinking_budget: int | None = None,
+        limit: int | None = None,
+        counter: TokenCounter | None = None,
+        sensitive: Sequence[str] | None = None,
+        summariser: Summariser | SummaryFunction | str | None = None,
+        max_spend: float | None = None,
+        on_event: Listener | None = None,
+    ) -> Conversation:
+        opened = self._async.conversation(
+            name,
+            branch=branch,
+            title=title,
+            model=model,
+            system=system,
+            tools=tools,
+            format=format,
+            preset=preset,
+            policy=policy,
+            window=window,
+            max_output=max_output,
+            thinking_budget=thinking_budget,
+            limit=limit,
+            counter=counter,
+            sensitive=sensitive,
+            summariser=summariser,
+            max_spend=max_spend,
+            on_event=on_event,
+        )
+        return Conversation._of(self._run(opened), self._process)  # noqa: SLF001
+
+    def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
+        return self._run(self._async.conversations(limit=limit, words=words))
+
+    def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
+        return self._run(self._async.sessions(name, limit=limit))
+
+    def find_sessions(
+        self, words: str, *, name: str = "", limit: int = 10, by_meaning: bool = True
+    ) -> list[tuple[str, Session]]:
+        found = self._async.find_sessions(words, name=name, limit=limit, by_meaning=by_meaning)
+        return self._run(found)
+
+    def summaries(self, ids: Sequence[str]) -> list[Written]:
+        return self._run(self._async.summaries(ids))
+
+    def search(self, words: str, *, name: str = "", limit: int = 20) -> list[Found]:
+        return self._run(self._async.search(words, name=name, limit=limit))
+
+    def fork(self, name: str, at: int, *, branch: str = "") -> str:
+        return self._run(self._async.fork(name, at, branch=branch))
+
+    def delete(self, name: str = "") -> int:
+        return self._run(self._async.delete(name))
+
+    def expire(self, before: float) -> int:
+        return self._run(self._async.expire(before))
+
+    def sweep(self) -> int:
+        return self._run(self._async.sweep())
+
+    def retain(self) -> int:
+        return self._run(self._async.retain())
+
+    def held_back(self) -> HeldBack | None:
+        return self._run(self._async.held_back())
+
+    def examine(self, name: str) -> list[Finding]:
+        return self._run(self._async.examine(name))
+
+    def rest(self) -> None:
+        self._run(self._async.rest())
+
+    def close(self) -> None:
+        if self._process == os.getpid():  # else it is the other process's, which goes on with it
+            self._run(self._async.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def answer_recall(
-    talk: BlockingTalk, arguments: str | Mapping[str, object], *, max_tokens: int = MAX_TOKENS
+    chat: Conversation, arguments: str | Mapping[str, object], *, max_tokens: int = MAX_TOKENS
 ) -> str:
     """What a model gets for a call of the recall tool; see `refold.recall.answer_recall`."""
-    try:
-        asked, most = read_arguments(arguments), most_tokens(talk.memory, max_tokens)
-        return tell(asked, talk.recall(asked.what, max_tokens=room(most)), talk.memory, max_tokens=most)
-    except (ConfigError, NotFound) as error:
-        return f"error: {error}"
-
-
-def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
-    """One more system message; where a format has a single system prompt, one more part of it."""
-    if fixed.dialect.name != "anthropic":
-        return structs.replace(fixed, system=(*fixed.system, message))
-    before = fixed.system[0] if fixed.system else Message("system", ())
-    return structs.replace(fixed, system=(before.with_parts((*before.parts, *message.bare().parts)),))
-
-
-def __getattr__(name: str) -> object:
-    """`Engine` needs a loop and a store; most scripts need neither."""
-    if name == "Engine":
-        return import_module("refold.blocking").Engine
-    raise AttributeError(f"module 'refold.sync' has no attribute {name!r}")
+    return chat._run(answer_recall_async(chat._async, arguments, max_tokens=max_tokens))  # noqa: SLF001

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refold import keeping
 from refold.cli import options, sizing
+from refold.engine.engine import OWNER
 from refold.wire import MAX_BODY_BYTES
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +92,7 @@ def test_an_interrupt_ends_quietly(refold, monkeypatch):
 def test_limits_written_twice_are_the_same():
     assert options.MAX_BODY_BYTES == MAX_BODY_BYTES
     assert options.MAX_TOKENS == sizing.MAX_TOKENS
-    assert options.OWNER == keeping.OWNER
+    assert options.OWNER == OWNER
 
 
 @pytest.mark.feature("X0")

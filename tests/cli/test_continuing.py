@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream, say
 from tests.embedder import Subjects
@@ -152,7 +152,7 @@ def test_a_fork_goes_on_with_a_session_from_before_it(kept, store):
     closed = begun_anew(kept)["closed"]
 
     async def fork() -> str:
-        async with await Engine.open(f"sqlite:///{store}", embedder=None) as engine:
+        async with Engine(f"sqlite:///{store}", embedder=None) as engine:
             return await engine.fork("shifts", 134)
 
     branch = asyncio.run(fork())

@@ -63,7 +63,7 @@ def test_a_search_for_sessions_that_finds_nothing_says_so(kept):
 
 def test_the_branch_is_told_where_there_are_several(kept, store):
     async def fork():
-        async with await Engine.open(f"sqlite:///{store}") as engine:
+        async with Engine(f"sqlite:///{store}") as engine:
             branch = await engine.fork("ferry", 1)
             await (await engine.conversation("ferry", branch=branch)).add("A ferry on Sundays?")
             return branch

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream, say
 
@@ -136,7 +136,7 @@ def test_mistakes_are_told_and_nothing_is_done(kept, args, words):
 
 def test_another_branch_than_the_newest_is_compacted_where_it_is_named(kept, store):
     async def fork() -> str:
-        async with await Engine.open(f"sqlite:///{store}", embedder=None) as engine:
+        async with Engine(f"sqlite:///{store}", embedder=None) as engine:
             return await engine.fork("shifts", 10)
 
     main = json.loads(kept("sessions", "shifts", "--json").out)["sessions"][0]["branch"]

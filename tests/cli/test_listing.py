@@ -60,7 +60,7 @@ def test_a_compaction_closes_a_session_and_opens_the_next(kept):
 
 def test_branches_are_told_apart_where_there_are_several(kept, store):
     async def work():
-        async with await Engine.open(f"sqlite:///{store}") as engine:
+        async with Engine(f"sqlite:///{store}") as engine:
             return await engine.fork("shifts", 10)
 
     assert " branch" not in kept("sessions", "shifts").out
@@ -75,7 +75,7 @@ def test_branches_are_told_apart_where_there_are_several(kept, store):
 @pytest.mark.feature("X2")
 def test_how_full_a_conversation_is_and_that_it_has_to_be_compacted_is_listed(kept, store):
     async def narrow():
-        async with await Engine.open(f"sqlite:///{store}", window=20_000, max_output=1_000) as engine:
+        async with Engine(f"sqlite:///{store}", window=20_000, max_output=1_000) as engine:
             await (await engine.conversation("shifts", preset="opal")).record({"prompt_tokens": 35_000})
             return await (await engine.conversation("shifts", preset="opal")).status()
 

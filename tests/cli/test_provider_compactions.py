@@ -13,12 +13,12 @@ def test_in_a_copy_of_a_store_one_is_still_that_of_the_conversations_model(refol
     first, second = (f"sqlite:///{tmp_path / name}.db" for name in ("first", "second"))
 
     async def make() -> None:
-        async with await Engine.open(first, embedder=None, format="responses") as engine:
+        async with Engine(first, embedder=None, format="responses") as engine:
             talk = await engine.conversation("talk", model="one")
             await talk.add(user("Fix the build."), ITEM, user("go on"))
 
     async def contexts() -> list[dict]:
-        async with await Engine.open(second, embedder=None, format="responses") as engine:
+        async with Engine(second, embedder=None, format="responses") as engine:
             return [
                 await (await engine.conversation("talk", model=name)).context()
                 for name in ("two", "one", "two")

@@ -14,7 +14,7 @@ import urllib.request
 
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 
 DAY = 86_400.0
 PATIENCE_S = 60
@@ -31,7 +31,7 @@ main()
 async def fill(store, ages):
     """Conversations that were last used so many days ago."""
     at = 0.0
-    async with await Engine.open(f"sqlite:///{store}", clock=lambda: at) as engine:
+    async with Engine(f"sqlite:///{store}", clock=lambda: at) as engine:
         for name, days in ages.items():
             at = time.time() - days * DAY
             await (await engine.conversation(name)).add("hello")

@@ -135,7 +135,7 @@ def test_help_teaches_with_an_example(refold, command):
 @pytest.mark.feature("X2")
 def test_old_conversations_go_when_it_is_set_for_how_long_they_are_kept(kept, store, monkeypatch):
     async def begin_long_ago(days):
-        made = await Engine.open(f"sqlite:///{store}", clock=lambda: time.time() - days * 86_400)
+        made = await Engine(f"sqlite:///{store}", clock=lambda: time.time() - days * 86_400).start()
         async with made as engine:
             await engine.delete("shifts")
             await (await engine.conversation("shifts")).add("Long ago.")

@@ -17,7 +17,7 @@ def talk_on(store: Path) -> list[dict[str, object]]:
     """Two calls of a program, before and after a compaction; what was sent with each."""
 
     async def work() -> list[dict[str, object]]:
-        async with await Engine.open(f"sqlite:///{store}", window=60_000, max_output=1_000) as engine:
+        async with Engine(f"sqlite:///{store}", window=60_000, max_output=1_000) as engine:
             talk = await engine.conversation("shifts")
             first = await talk.context()
             await talk.record(USAGE)
@@ -88,7 +88,7 @@ def test_people_see_the_system_prompt_and_the_summary_that_left(kept, store):
 
 def test_an_output_that_was_lowered_for_a_call_is_told(kept, store):
     async def work() -> int:
-        async with await Engine.open(f"sqlite:///{store}", window=12_000, max_output=11_000) as engine:
+        async with Engine(f"sqlite:///{store}", window=12_000, max_output=11_000) as engine:
             talk = await engine.conversation("shifts")
             await talk.context()
             await talk.record(USAGE)

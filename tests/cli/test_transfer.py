@@ -104,7 +104,7 @@ def test_the_system_prompt_and_the_tools_are_sent_again_in_another_program(kept,
     from refold import Engine
 
     async def work():
-        async with await Engine.open(f"sqlite:///{store}") as engine:
+        async with Engine(f"sqlite:///{store}") as engine:
             return await (await engine.conversation("shifts")).context()
 
     fields = asyncio.run(work())

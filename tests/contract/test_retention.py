@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from tests.contract.talks import begin
 
 HOUR, DAY = 3_600.0, 86_400.0

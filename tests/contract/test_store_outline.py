@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import structs
 
-from refold.durable import DurableConversation
 from refold.engine.archive import pack, unpack
+from refold.engine.conversation import Conversation
 from refold.engine.doctor import examine
 from refold.ports.store import Batch, Inherited, Outline, Store
 from refold.store.memory import MemoryStore
@@ -52,11 +52,11 @@ async def busy(store: Store) -> Busy:
     return Busy(store, act)
 
 
-async def _act(talk: DurableConversation, number: int) -> None:
+async def _act(talk: Conversation, number: int) -> None:
     if number % 5 == 3:
         await talk.fold()
     elif number % 5 == 4:
-        await talk.undo() if number % 3 else await talk.new()
+        await talk.undo() if number % 3 else await talk.start_session()
     else:
         await talk.add(*answer(number))
 

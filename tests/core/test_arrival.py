@@ -6,13 +6,13 @@ import pytest
 from msgspec import structs
 
 from refold.core.stages import DescribeMedia, DropHalf
-from refold.engine.memory import Memory
 from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.message import Image, Message, Text, ToolCall, assistant, tool, user
 from refold.model.window import Fixed
 from refold.replay import ReferenceCounter
 from refold.tokens import FittedCounter
+from tests.engine.playing import Played
 from tests.policies import ARRIVING
 from tests.work import calls_made
 
@@ -21,18 +21,18 @@ COUNTER = ReferenceCounter()
 LOG = "\n".join(f"12:00:{n % 60:02} worker_{n % 3} handled request {n}" for n in range(900))
 
 
-def conversation(policy=None) -> Memory:
-    return Memory(Fixed(CHAT), Budget(window=WINDOW), policy or ARRIVING, COUNTER)
+def conversation(policy=None) -> Played:
+    return Played(Fixed(CHAT), Budget(window=WINDOW), policy or ARRIVING, COUNTER)
 
 
-def asked(talk: Memory, number: int = 0) -> Memory:
+def asked(talk: Played, number: int = 0) -> Played:
     talk.add(
         user(f"Run job {number}."), assistant("Now.", ToolCall(f"c{number}", "run", f'{{"job": {number}}}'))
     )
     return talk
 
 
-def shown(talk: Memory) -> Message:
+def shown(talk: Played) -> Message:
     return talk.context().messages[-1]
 
 
@@ -41,7 +41,7 @@ def test_what_has_its_share_stays_as_it_came():
     result = tool("c0", "done in 3 s")
     talk.add(result)
     assert shown(talk) is result
-    assert talk.receipts == []
+    assert talk.receipts == ()
 
 
 @pytest.mark.feature("C5")
@@ -127,11 +127,11 @@ def test_a_message_of_a_megabyte_takes_no_more_work_than_one_of_a_quarter():
 
 
 def test_the_words_beside_a_picture_are_not_cut_for_it():
-    talk = Memory(Fixed(CHAT), Budget(window=1_800), ARRIVING, FittedCounter())
+    talk = Played(Fixed(CHAT), Budget(window=1_800), ARRIVING, FittedCounter())
     shown_to_us = Message(
         "user",
         (Text("Oh, sorry: it is S-20417. Here is the crack."), Image(media_type="image/png", data="AAAA")),
     )
     talk.add(shown_to_us)
     assert shown(talk) is shown_to_us
-    assert talk.receipts == []
+    assert talk.receipts == ()

@@ -12,7 +12,6 @@ from refold.core.stages.shown import HANDLE_PATTERN
 from refold.core.summary.checks import headings_once
 from refold.core.summary.extract import HISTORY, TURN
 from refold.core.summary.sections import MODIFIED, READ, RULES
-from refold.engine.memory import Memory
 from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
@@ -20,15 +19,16 @@ from refold.model.summary import Summary
 from refold.model.window import Fixed
 from refold.replay import ReferenceCounter
 from tests.core.summary.talking import WordCounter
+from tests.engine.playing import Played
 from tests.engine.talking import agent_turn
 from tests.work import calls_made
 
 TASK = "Port the billing service to PostgreSQL. Never touch the public API of billing/api.py."
 
 
-def conversation(window=3_000, turns=0) -> Memory:
+def conversation(window=3_000, turns=0) -> Played:
     fixed, policy = Fixed(CHAT, (system("You are careful."),)), PRESETS["refold"]
-    talk = Memory(fixed, Budget(window=window), policy, ReferenceCounter())
+    talk = Played(fixed, Budget(window=window), policy, ReferenceCounter())
     talk.add(user(TASK), assistant("I will start with the schema."))
     for number in range(turns):
         talk.add(*agent_turn(number, size=900))
@@ -36,7 +36,7 @@ def conversation(window=3_000, turns=0) -> Memory:
     return talk
 
 
-def sent_text(talk: Memory) -> str:
+def sent_text(talk: Played) -> str:
     window = talk.context()
     return "\n".join(message.text for message in (*window.summaries, *window.messages))
 
@@ -137,7 +137,7 @@ def test_search_for_nothing_finds_nothing():
     assert conversation(turns=2).search("code", max_tokens=0) == ""
 
 
-def request(talk: Memory, last: int, *, first: int = 0, room: int = 1_000, **more) -> SummaryRequest:
+def request(talk: Played, last: int, *, first: int = 0, room: int = 1_000, **more) -> SummaryRequest:
     """What a plan would ask for that keeps the messages from `last` on."""
     items = talk.folded.items.items
     return SummaryRequest(
@@ -145,11 +145,11 @@ def request(talk: Memory, last: int, *, first: int = 0, room: int = 1_000, **mor
     )
 
 
-def roomy(turns: int) -> Memory:
+def roomy(turns: int) -> Played:
     return conversation(window=100_000, turns=turns)
 
 
-def under(talk: Memory, **changes):
+def under(talk: Played, **changes):
     return structs.replace(talk.frame, policy=structs.replace(talk.frame.policy, **changes))
 
 
@@ -237,7 +237,7 @@ def test_a_summary_keeps_to_its_room():
 
 def test_the_room_holds_for_any_counter():
     counter = WordCounter()
-    talk = Memory(Fixed(CHAT), Budget(window=100_000), PRESETS["refold"], counter)
+    talk = Played(Fixed(CHAT), Budget(window=100_000), PRESETS["refold"], counter)
     talk.add(user(TASK), assistant("I will start with the schema."))
     for number in range(20):
         talk.add(user(f"Never open the door number {number} of the long and winding hall of the old house."))
@@ -249,7 +249,7 @@ def test_the_room_holds_for_any_counter():
 
 
 def test_the_beginning_and_the_end_of_a_long_task_are_kept():
-    talk = Memory(Fixed(CHAT), Budget(window=4_000), PRESETS["refold"], ReferenceCounter())
+    talk = Played(Fixed(CHAT), Budget(window=4_000), PRESETS["refold"], ReferenceCounter())
     points = "\n".join(f"Point {n} of the long description of what has to be done." for n in range(60))
     talk.add(user(f"Port the billing service.\n{points}\nStart with the schema."), assistant("Yes."))
     for number in range(30):
@@ -272,10 +272,10 @@ def test_summing_up_takes_no_more_work_however_long_the_conversation_is():
 
 @pytest.mark.feature("C11", "X6")
 def test_what_a_model_wrote_is_carried_along_by_every_digest_after_it():
-    talk = Memory(Fixed(CHAT), Budget(window=6_000), PRESETS["refold"], ReferenceCounter())
+    talk = Played(Fixed(CHAT), Budget(window=6_000), PRESETS["refold"], ReferenceCounter())
     for number in range(4):
         talk.add(*agent_turn(number, size=900))
-    asked = talk.asked_for()
+    asked = talk.wanted_now()
     words = "## Goal\nPort the billing service.\n\n## Open tasks\nThe order 99123 still fails."
     talk.prepare(Summary(words, asked.first, asked.last, 60, "model", "cumulative"))
     talk.compact()

@@ -7,7 +7,7 @@ from refold.core.fold import Folded
 from refold.core.frame import Now, size_of
 from refold.core.presets import PRESETS
 from refold.core.reasons import MAX_IN_VAIN, pressure, reason_to_act
-from refold.engine.framing import frame_for
+from refold.engine.state import frame_for
 from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.window import Fixed

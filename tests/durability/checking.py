@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from refold.engine.doctor import examine
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.model.errors import NotFound
 from refold.ports.store import Head, Session, Store
 from tests.durability.notes import OWNER
@@ -90,7 +90,7 @@ async def _faults(engine: Engine, logs: Sequence[Log], name: str, recalled: int 
     if head is None:
         return ["lost: the whole conversation"] if said else []
     kept = [name_of(one.body) for one in await store.messages(head)]
-    found = [f"{one.rule}: {one.what}" for one in await examine(store, OWNER, name, engine._clock())]
+    found = [f"{one.rule}: {one.what}" for one in await examine(store, OWNER, name, engine.clock())]
     for log in logs:
         found += compare(kept, log.intended(name), log.said(name))
     intended = {one for log in logs for ids in log.intended(name) for one in ids}

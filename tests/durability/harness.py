@@ -20,7 +20,7 @@ from pathlib import Path
 from msgspec import Struct
 
 import refold.store
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from tests.durability.checking import RECALLED, Log, faults_of, read_ledger
 from tests.durability.notes import CONVERSATIONS, OWNER, SETTINGS, clock_of, name_of
 from tests.embedder import Subjects
@@ -93,7 +93,7 @@ class Campaign:
         log, engine = (
             Log.read(self.log),
             # Whoever looks mends nothing: a vector that is missing is to be seen.
-            await Engine.open(self.url, clock=clock_of(self.run + 1), **{**SETTINGS, "embedder": None}),
+            await Engine(self.url, clock=clock_of(self.run + 1), **{**SETTINGS, "embedder": None}).start(),
         )
         async with engine:
             names = [name_of(self.run, place) for place in range(CONVERSATIONS)]

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 
-from refold.durable import DurableConversation
-from refold.engine.work import LEASE_S
-from refold.keeping import Engine
+from refold.engine import actions
+from refold.engine.conversation import Conversation
+from refold.engine.engine import Engine
+from refold.engine.summary_jobs import LEASE_S
 from refold.model.errors import RefoldError
 from refold.ports.store import Head, Store, Written
 from refold.wire.plain import plain_message
 from tests.contract.talks import summaries_of
 from tests.durability.checking import Line, Log, faults_of
-from tests.durability.talking import Author, engine, names, turn
+from tests.durability.talking import Author, compacted, engine, names, summarised, turn
 
 NAMES = ("talk", "other")
 
@@ -34,7 +35,7 @@ class Life:
     def engine(self, author: Author | None = None, **settings) -> Engine:
         return engine(self.store, clock=lambda: self.now, summariser=author, window=100_000, **settings)
 
-    async def say(self, talk: DurableConversation, turns: int = 1) -> None:
+    async def say(self, talk: Conversation, turns: int = 1) -> None:
         for _ in range(turns):
             self._turns += 1
             messages = turn(self._turns, 6_000 if talk.id == "other" else 300)
@@ -61,8 +62,8 @@ class Life:
             await self.say(one)
             await self.say(other)
             await self.say(two)
-        await asyncio.gather(one.fold(), two.fold())
-        await other.fold()
+        await asyncio.gather(compacted(one), compacted(two))
+        await compacted(other)
         await self.say(two, 3)
         await self._undo_and_redo(one)
         await self._pay_once()
@@ -70,7 +71,7 @@ class Life:
         await self.say(one, 3)
         await self._begin_anew(two)
 
-    async def _begin_at_once(self) -> list[DurableConversation]:
+    async def _begin_at_once(self) -> list[Conversation]:
         """Two programs find that there is no such conversation, both before either begins it."""
         engines, both_looked = [self.engine(Author()) for _ in range(2)], asyncio.Barrier(2)
 
@@ -89,23 +90,21 @@ class Life:
             wait_after_looking(program)
         return await asyncio.gather(*(program.conversation("talk") for program in engines))
 
-    async def _undo_and_redo(self, talk: DurableConversation) -> None:
-        await talk.fold()
+    async def _undo_and_redo(self, talk: Conversation) -> None:
+        await compacted(talk)
         await talk.undo()
         self.faults += [f"after an undo: {one}" for one in await self.engine().examine(talk.id)]
         await self.say(talk)
-        await talk.fold()
+        await compacted(talk)
 
     async def _pay_once(self) -> None:
         """A program ends when its summary is written; the next one finds it."""
         author = Author()
         first = await self.engine(author).conversation("talk")
         await self.say(first, 2)
-        request = first._talk.memory.asked_for()
-        assert request
-        await first._written(request, author, "")
+        await summarised(first, author)
         self.now += 3 * LEASE_S
-        await (await self.engine(author).conversation("talk")).fold()
+        await compacted(await self.engine(author).conversation("talk"))
         if author.asked > 1:
             self.faults.append("paid twice for the same work")
 
@@ -114,7 +113,7 @@ class Life:
         dead = Author(waits=True)
         talk = await self.engine(dead).conversation("other", preset="refold")
         await self.say(talk, 4)
-        lost = asyncio.create_task(talk.fold())
+        lost = asyncio.create_task(compacted(talk))
         await asyncio.wait(
             [lost, asyncio.create_task(dead.is_asked.wait())], return_when=asyncio.FIRST_COMPLETED
         )
@@ -126,14 +125,13 @@ class Life:
         self.store.give_up = given  # type: ignore[method-assign]
         self.now += 3 * LEASE_S
 
-    async def _begin_anew(self, talk: DurableConversation) -> None:
+    async def _begin_anew(self, talk: Conversation) -> None:
         """A new session, with a summary of the one before it left over; then that one again."""
-        request = talk._talk.memory.asked_for()
-        if request:
-            await talk._written(request, Author(), "")
-        await talk.new()
+        if actions.wanted_now(talk.state):
+            await summarised(talk, Author())
+        await talk.start_session()
         await self.say(talk, 2)
-        await talk.fold()
+        await compacted(talk)
         sessions = await self.engine().sessions("talk")
         closed = [
             one for one in sessions if one.state == "live" and one.last is not None and one.last > one.first
@@ -148,13 +146,13 @@ class Life:
         self.faults += await faults_of(watcher, [log], NAMES, recalled=None)
         for name in NAMES:
             talk = await watcher.conversation(name)
-            memory = talk._talk.memory
+            state = talk.state
             shown = names(
-                [plain_message(one, memory.frame.fixed.dialect) for one in memory.folded.shown.messages()]
+                [plain_message(one, state.frame.fixed.dialect) for one in state.folded.shown.messages()]
             )
             if shown[-4:] != log.said(name)[-4:]:
                 self.faults.append(f"{name}: the newest messages are not what is shown last: {shown[-4:]}")
-            written = await summaries_of(self.store, talk._journal.seen)
+            written = await summaries_of(self.store, talk._journal.head)
             self.faults += [
                 f"{name}: the summary {one.id} is of something else" for one in written if _is_wrong(one)
             ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from refold.engine.work import LEASE_S
+from refold.engine.summary_jobs import LEASE_S
 from tests.embedder import Subjects
 
 OWNER = "local"

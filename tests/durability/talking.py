@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
-from refold.keeping import Engine
+from refold.engine import actions
+from refold.engine.conversation import Conversation
+from refold.engine.engine import Engine
+from refold.model.errors import InvalidWindow
 from refold.model.summary import Summary
 from refold.ports.store import Head, Session, Store
 from refold.ports.summariser import SummaryTask
@@ -51,6 +55,19 @@ class Author:
         await self.may_answer.wait()
         text = f"What was said from {task.first} to {task.last}."
         return Summary(text, task.first, task.last, 0, "model", task.scope)
+
+
+async def compacted(talk: Conversation) -> None:
+    """Compact now, also where no call can follow yet because the assistant had the last word."""
+    with suppress(InvalidWindow):
+        await talk.compact()
+
+
+async def summarised(talk: Conversation, author: Author) -> Summary | None:
+    """The summary that a compaction would ask for now, written for nobody who waits; nothing is compacted."""
+    request = actions.wanted_now(talk.state)
+    assert request
+    return await talk._jobs.write(request, author)
 
 
 async def live_sessions(store: Store, head: Head) -> list[Session]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 
 import pytest
 
 from refold.core.presets import PRESETS
 from refold.store.memory import MemoryStore
 from tests.durability.notes import OWNER
-from tests.durability.talking import Author, engine, live_sessions, names, turn
+from tests.durability.talking import Author, compacted, engine, live_sessions, names, turn
 
 SEEDS = 6
 WAITS = (0, 1, 2, 5, 40)
@@ -30,7 +31,7 @@ async def test_messages_that_arrive_meanwhile_come_after_the_cut(store):
     talk = await engine(store, window=100_000, summariser=author).conversation("talk")
     for number in range(10):
         await talk.add(*turn(number))
-    compacting = asyncio.create_task(talk.fold())
+    compacting = asyncio.create_task(compacted(talk))
     await author.is_asked.wait()
     other = await engine(store, window=100_000).conversation("talk")
     for number in range(10, 14):
@@ -59,7 +60,11 @@ async def test_nothing_is_lost_whatever_goes_on_at_the_same_time(preset):
         ]
         for number in range(16):
             talk, messages = talks[chance.random() < 0.3], turn(number)
-            also = [(0.5, talk.status), (0.5, chance.choice(talks).status), (0.4, chance.choice(talks).fold)]
+            also = [
+                (0.5, talk.status),
+                (0.5, chance.choice(talks).status),
+                (0.4, partial(compacted, chance.choice(talks))),
+            ]
             acts = [act for share, act in (*also, (0.15, talk.undo)) if chance.random() < share]
             chance.shuffle(acts)
             await asyncio.gather(talk.add(*messages), *(act() for act in acts))
@@ -80,7 +85,7 @@ async def test_a_turn_in_flight_across_the_switch_stays_whole(store):
     question, looks, result, answer = turn(10)
     await one.add(question, looks)
     other = await engine(store, window=100_000).conversation("talk")
-    await other.fold()
+    await compacted(other)
     await one.add(result)
     shown = (await one.context())["messages"]
     await one.add(answer)
@@ -92,13 +97,13 @@ async def test_a_turn_in_flight_across_the_switch_stays_whole(store):
     assert await engine(store).examine("talk") == []
 
 
-async def test_an_act_that_is_cut_off_leaves_memory_where_the_store_is(store, monkeypatch):
+async def test_an_act_that_is_cut_off_leaves_the_state_where_the_store_is(store, monkeypatch):
     """Cancelled between two steps, an undo is done or not done, and what comes next knows which."""
     talk = await engine(store, window=100_000).conversation("talk")
     for number in range(10):
         await talk.add(*turn(number))
-    await talk.fold()
-    load, cut_off = talk.load, [1]
+    await compacted(talk)
+    load, cut_off = talk._load, [1]
 
     async def loaded() -> None:
         if cut_off:
@@ -106,7 +111,7 @@ async def test_an_act_that_is_cut_off_leaves_memory_where_the_store_is(store, mo
             raise asyncio.CancelledError
         await load()
 
-    monkeypatch.setattr(talk, "load", loaded)
+    monkeypatch.setattr(talk, "_load", loaded)
     with pytest.raises(asyncio.CancelledError):
         await talk.undo()
     await talk.add({"role": "user", "content": "<end> and now?"})
@@ -114,7 +119,7 @@ async def test_an_act_that_is_cut_off_leaves_memory_where_the_store_is(store, mo
 
     assert names(shown) == [*(name for number in range(10) for name in names(turn(number))), "<end>"]
     await talk.add({"role": "assistant", "content": "<last> well"})
-    await talk.fold()
+    await compacted(talk)
     assert await engine(store).examine("talk") == []
 
 
@@ -123,9 +128,9 @@ async def test_what_was_undone_is_done_again_without_being_paid_for_again(store)
     talk = await engine(store, window=100_000, summariser=author).conversation("talk")
     for number in range(10):
         await talk.add(*turn(number))
-    await talk.fold()
+    await compacted(talk)
     await talk.undo()
-    await talk.fold()
+    await compacted(talk)
 
     assert author.asked == 1
     sessions = await store.sessions(OWNER, "talk")

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from refold.engine.work import LEASE_S
+from refold.engine.summary_jobs import LEASE_S
 from tests.durability.checking import Line, Log, faults_of
-from tests.durability.talking import Author, engine, live_sessions, names, turn
+from tests.durability.talking import Author, compacted, engine, live_sessions, names, summarised, turn
 
 HOUR, YEAR = 3_600.0, 365 * 86_400.0
 JUMPS = {"an hour back": -HOUR, "an hour on": HOUR, "ten years back": -10 * YEAR}
@@ -29,13 +29,13 @@ async def test_what_a_dead_program_had_in_hand_is_free_after_a_lease(store, jump
     talk = await engine(store, clock=clock, summariser=dead, window=100_000).conversation("talk")
     for number in range(10):
         await talk.add(*turn(number))
-    late = asyncio.create_task(talk.fold())
+    late = asyncio.create_task(compacted(talk))
     await dead.is_asked.wait()
     clock.now += jump + LEASE_S + 1
 
     second = engine(store, clock=clock, summariser=author, window=100_000)
     await second.sweep()
-    await (await second.conversation("talk")).fold()
+    await compacted(await second.conversation("talk"))
     assert author.asked == 1
     assert await second.examine("talk") == []
 
@@ -50,15 +50,14 @@ async def test_a_live_program_keeps_what_it_has_in_hand(store):
     talk = await engine(store, clock=clock, summariser=slow, window=100_000).conversation("talk")
     for number in range(10):
         await talk.add(*turn(number))
-    writing = asyncio.create_task(talk.fold())
+    writing = asyncio.create_task(compacted(talk))
     await slow.is_asked.wait()
     clock.now += LEASE_S / 2
 
     second = engine(store, clock=clock, summariser=author, window=100_000)
     await second.sweep()
     other = await second.conversation("talk")
-    request = other._talk.memory.asked_for()
-    assert await other._written(request, author, "") is None
+    assert await summarised(other, author) is None
     assert author.asked == 0
     slow.may_answer.set()
     await writing
@@ -78,7 +77,7 @@ async def test_whatever_the_clock_says_nothing_is_lost_and_nothing_forks(store, 
         await talk.add(*messages)
         lines.append(Line("said", "talk", tuple(names(messages))))
         if chance.random() < 0.3:
-            await talk.fold()
+            await compacted(talk)
         if chance.random() < 0.1:
             await talk.undo()
     await asyncio.gather(*(talk.ready() for talk in talks))

@@ -12,7 +12,7 @@ import pytest
 from refold.model.errors import StoreError
 from refold.store.sqlite import SqliteStore
 from tests.durability.notes import OWNER
-from tests.durability.talking import engine, names, turn
+from tests.durability.talking import compacted, engine, names, turn
 
 
 @contextmanager
@@ -44,7 +44,7 @@ async def until_full(talk, said: list[str], number: int = 10) -> None:
         await talk.add(*messages)
         said += names(messages)
         if number % 7 == 0:
-            await talk.fold()
+            await compacted(talk)
         number += 1
         assert number < 3_000
 
@@ -65,7 +65,7 @@ async def test_what_was_acknowledged_is_there_and_the_next_act_works_when_there_
             await until_full(talk, said, 1_000)
     await talk.add(*turn(5_000))
     said += names(turn(5_000))
-    await talk.fold()
+    await compacted(talk)
 
     head = await store.head(OWNER, "talk")
     assert [

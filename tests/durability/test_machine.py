@@ -23,8 +23,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from refold.durable import DurableConversation
-from refold.keeping import Engine
+from refold.engine.conversation import Conversation
+from refold.engine.engine import Engine
 from refold.model.errors import RefoldError
 from refold.ports.store import Store
 from refold.wire.plain import plain_message
@@ -32,7 +32,7 @@ from tests.contract.stores import StoreSet
 from tests.contract.talks import summaries_of
 from tests.durability.checking import name_of
 from tests.durability.notes import OWNER
-from tests.durability.talking import Author, names
+from tests.durability.talking import Author, compacted, names
 
 NAME = "talk"
 SIZES = st.sampled_from([10, 10, 60, 300, 4_000])
@@ -41,7 +41,7 @@ THOROUGH = os.environ.get("REFOLD_HYPOTHESIS") == "thorough"
 EXAMPLES, STEPS = (60, 40) if THOROUGH else (5, 25)
 """Every step is done six times, by two programs on three stores."""
 
-Act = Callable[[DurableConversation], Awaitable[Any]]
+Act = Callable[[Conversation], Awaitable[Any]]
 
 
 class World:
@@ -49,7 +49,7 @@ class World:
 
     def __init__(self, store: Store, preset: str) -> None:
         self.store, self.preset, self._ids, self._times = store, preset, count(), count(1_000)
-        self.talks: dict[tuple[str, int], DurableConversation] = {}
+        self.talks: dict[tuple[str, int], Conversation] = {}
 
     def engine(self) -> Engine:
         return Engine(
@@ -63,7 +63,7 @@ class World:
             preset=self.preset,
         )
 
-    async def talk(self, branch: str, program: int) -> DurableConversation:
+    async def talk(self, branch: str, program: int) -> Conversation:
         if (branch, program) not in self.talks:
             self.talks[branch, program] = await self.engine().conversation(NAME, branch=branch)
         return self.talks[branch, program]
@@ -155,18 +155,18 @@ class Conversations(RuleBasedStateMachine):
     @precondition(lambda self: self.worlds)
     @rule(data=st.data(), program=PROGRAMS)
     def context(self, data: st.DataObject, program: int) -> None:
-        self.do(self.branch(data), program, DurableConversation.context)
+        self.do(self.branch(data), program, Conversation.context)
 
     @precondition(lambda self: self.worlds)
     @rule(data=st.data(), program=PROGRAMS)
     def compact(self, data: st.DataObject, program: int) -> None:
-        self.do(self.branch(data), program, DurableConversation.fold)
+        self.do(self.branch(data), program, compacted)
 
     @precondition(lambda self: self.worlds)
     @rule(data=st.data(), program=PROGRAMS)
     def undo(self, data: st.DataObject, program: int) -> None:
         branch = self.branch(data)
-        self.do(branch, program, DurableConversation.undo)
+        self.do(branch, program, Conversation.undo)
         # A fork shows what it shares as its base does: programs that have one open see an undo in the base when they open it anew.
         for world in self.worlds:
             world.talks = {key: talk for key, talk in world.talks.items() if key[0] == branch}
@@ -180,16 +180,16 @@ class Conversations(RuleBasedStateMachine):
     @precondition(lambda self: self.worlds)
     @rule(data=st.data(), program=PROGRAMS)
     def new(self, data: st.DataObject, program: int) -> None:
-        self.do(self.branch(data), program, DurableConversation.new)
+        self.do(self.branch(data), program, Conversation.start_session)
 
     @precondition(lambda self: self.worlds)
     @rule(data=st.data(), program=PROGRAMS, which=st.integers(0, 9))
     def resume(self, data: st.DataObject, program: int, which: int) -> None:
         branch = self.branch(data)
 
-        async def resumed(talk: DurableConversation) -> Any:
+        async def resumed(talk: Conversation) -> Any:
             sessions = await talk._journal.store.sessions(OWNER, NAME)
-            own = [one for one in sessions if one.branch == talk._journal.seen.branch]
+            own = [one for one in sessions if one.branch == talk._journal.head.branch]
             return await talk.resume(own[which % len(own)])
 
         self.do(branch, program, resumed)
@@ -201,7 +201,7 @@ class Conversations(RuleBasedStateMachine):
         at = data.draw(st.integers(0, len(self.said[base])))
 
         async def forked(world: World) -> str:
-            branch = (await world.talk(base, 0))._journal.seen.branch
+            branch = (await world.talk(base, 0))._journal.head.branch
             return await world.engine().fork(NAME, at, branch=branch)
 
         new = self.ask(forked)
@@ -213,7 +213,7 @@ class Conversations(RuleBasedStateMachine):
         """From now on the first branch is asked for by its own name."""
 
         async def renamed(world: World) -> str:
-            name = (await world.talk("", 0))._journal.seen.branch
+            name = (await world.talk("", 0))._journal.head.branch
             for program in (0, 1):
                 if talk := world.talks.pop(("", program), None):
                     world.talks[name, program] = talk
@@ -262,13 +262,13 @@ class Conversations(RuleBasedStateMachine):
 
 
 async def _kept(world: World, branch: str) -> list[str]:
-    head = (await world.talk(branch, 0))._journal.seen
+    head = (await world.talk(branch, 0))._journal.head
     return [name_of(one.body) for one in await world.store.messages(head)]
 
 
 async def _story(world: World, branch: str) -> Any:
     """All that a store knows about a branch."""
-    head, store = (await world.talk(branch, 0))._journal.seen, world.store
+    head, store = (await world.talk(branch, 0))._journal.head, world.store
     return [
         await store.head(OWNER, NAME, head.branch),
         await store.messages(head),
@@ -286,12 +286,11 @@ async def _shown(world: World, branch: str) -> list[Any]:
     fresh = await world.engine().conversation(NAME, branch=branch)
     for talk in talks:
         await talk.status()
-    # An act that ended in an error may have changed what is shown; the next one keeps that.
-    return [_window(talk) for talk in (*talks, fresh) if not talk._talk.memory.changes]
+    return [_window(talk) for talk in (*talks, fresh)]
 
 
-def _window(talk: DurableConversation) -> Any:
-    folded, dialect = talk._talk.memory.folded, talk._talk.memory.frame.fixed.dialect
+def _window(talk: Conversation) -> Any:
+    folded, dialect = talk.state.folded, talk.state.frame.fixed.dialect
     shown = [plain_message(one, dialect) for one in (*folded.lead.messages, *folded.shown.messages())]
     return [one | {"content": str(one["content"])} for one in shown], folded.lead.block
 

@@ -17,7 +17,7 @@ from refold.store.sqlite import SqliteStore
 from tests.durability.checking import Line, Log, faults_of
 from tests.durability.notes import clock_of
 from tests.durability.power import Power, powered
-from tests.durability.talking import Author, engine, names, turn
+from tests.durability.talking import Author, compacted, engine, names, turn
 
 PAGES = 40
 """The log is brought into the file after so many pages instead of a thousand, so that this is cut off too."""
@@ -64,7 +64,7 @@ async def talk_on(talk, blackout: Blackouts, number: int) -> None:
     await talk.add(*messages)
     blackout.lines.append(Line("said", talk.id, tuple(names(messages))))
     if number % 4 == 3:
-        await talk.fold()
+        await compacted(talk)
     if number % 11 == 10:
         await talk.undo()
 

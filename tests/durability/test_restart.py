@@ -13,7 +13,7 @@ from refold.store.postgres_append import append
 from refold.store.postgres_errors import unknown_outcome
 from tests.contract.postgres import get_server, make_database
 from tests.durability.notes import OWNER
-from tests.durability.talking import Author, engine, names, turn
+from tests.durability.talking import Author, compacted, engine, names, turn
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ async def test_a_restart_while_a_summary_is_written_pays_once(kept, server):
     talk = await engine(kept, window=100_000, summariser=author).conversation("talk")
     for number in range(8):
         await talk.add(*turn(number))
-    compacting = asyncio.create_task(talk.fold())
+    compacting = asyncio.create_task(compacted(talk))
     await author.is_asked.wait()
     restart(server)
     author.may_answer.set()

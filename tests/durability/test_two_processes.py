@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from tests.contract.postgres import get_server, make_database
 from tests.durability.checking import Log, faults_of, read_ledger
 from tests.durability.harness import ROOT
@@ -38,7 +38,7 @@ def run_together(folder, url: str, acts: int) -> list[Log]:
 @pytest.mark.parametrize("acts", [15, pytest.param(300, marks=pytest.mark.slow)])
 async def test_two_programs_compact_one_branch_and_it_stays_one_line(tmp_path, shared_url, acts, capsys):
     logs = run_together(tmp_path, shared_url, acts)
-    async with await Engine.open(shared_url, clock=clock_of(1), **SETTINGS) as engine:
+    async with Engine(shared_url, clock=clock_of(1), **SETTINGS) as engine:
         names = logs[0].conversations
         assert await faults_of(engine, logs, names, recalled=None) == []
         sessions = [one for name in names for one in await engine.sessions(name, limit=10**6)]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from msgspec import json
 
-from refold.durable import DurableConversation
-from refold.keeping import Engine
+from refold.engine.conversation import Conversation
+from refold.engine.engine import Engine
 from refold.model.errors import DoesNotFit, InvalidWindow, NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports.summariser import SummaryTask
@@ -55,7 +55,7 @@ class Author:
 
     def __init__(self, engine: Engine, ledger: Notebook, run: int, chance: random.Random) -> None:
         self._engine, self._ledger, self._run, self._chance = engine, ledger, run, chance
-        self.talk: DurableConversation | None = None
+        self.talk: Conversation | None = None
 
     async def write(self, task: SummaryTask) -> Summary:
         which = await self._asked_for(task)
@@ -71,7 +71,7 @@ class Author:
     async def _asked_for(self, task: SummaryTask) -> str:
         """The compaction that this program is at work on, for the open session or for one that was closed."""
         assert self.talk
-        branch = self.talk._journal.seen.branch
+        branch = self.talk._journal.head.branch
         found = await self._engine.store.unfinished(self._engine.owner, branch)
         running = (one for one in found if one.state == "running" and one.holder == self._engine._holder)
         (mine,) = (one for one in running if one.cut == task.last)
@@ -81,7 +81,7 @@ class Author:
 class Talker:
     """One conversation."""
 
-    def __init__(self, talk: DurableConversation, engine: Engine, log: Notebook, run: int, seed: int) -> None:
+    def __init__(self, talk: Conversation, engine: Engine, log: Notebook, run: int, seed: int) -> None:
         self._talk, self._engine, self._log, self._run = talk, engine, log, run
         self._chance, self._said, self._acts = random.Random(seed), 0, 0
 
@@ -126,7 +126,7 @@ class Talker:
         await self._talk.undo()
 
     async def new(self) -> None:
-        await self._talk.new()
+        await self._talk.start_session()
 
     async def resume(self) -> None:
         sessions = [one for one in await self._engine.sessions(self._talk.id) if one.state == "live"]
@@ -161,7 +161,7 @@ async def main(url: str, log: Path, ledger: Path, run: int, seed: int, acts: int
     notebook, paid, chance = Notebook(log), Notebook(ledger), random.Random(seed)
     if os.environ.get("REFOLD_FAILPOINT", "").startswith("here."):  # on the spot, whatever disk this is
         sqlite_writer.QUICK_S, sqlite_writer.ALONE_S = 60.0, 0.0
-    async with await Engine.open(url, clock=clock_of(at), **SETTINGS) as engine:
+    async with Engine(url, clock=clock_of(at), **SETTINGS) as engine:
         talkers = []
         for place in range(CONVERSATIONS):
             author = Author(engine, paid, run, chance)

@@ -167,8 +167,9 @@ def copying(received):
 
 
 @pytest.mark.feature("O9")
-async def test_c32_no_heading_comes_twice_and_summaries_stop_growing():
+async def test_c32_no_heading_comes_twice_and_summaries_stop_growing(monkeypatch):
     """Case C32: with a model that copies what it was given; when it is cut off, a digest takes over."""
+    monkeypatch.setattr("refold.engine.summary_jobs.MAX_FAILURES", 100)  # it is asked however often it fails
     recipe = Recipe(max_tokens=300)
     async with ScriptedUpstream(otherwise=copying) as server, playing(server, recipe=recipe) as played:
         for cycle in range(20):

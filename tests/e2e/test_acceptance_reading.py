@@ -11,11 +11,11 @@ import pytest
 from msgspec import structs
 
 from refold import Conversation
-from refold.compose import Settings
 from refold.core.presets import PRESETS
+from refold.engine.model_summariser import open_summariser
+from refold.engine.settings import Settings
 from refold.model.message import user
 from refold.summarisers import Recipe
-from refold.summarising import open_summariser
 from refold.testing import Body, Say, ScriptedUpstream
 from refold.upstreams import Ask, Provider, open_upstream
 from tests.formats import turn as turn_in

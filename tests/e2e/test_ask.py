@@ -32,7 +32,7 @@ async def test_a_reply_is_added_and_its_usage_recorded(wire):
         reply = await talk.ask(upstream)
         assert [message.text for message in reply.messages] == ["Hello."]
         assert "Hello." in str(await talk.recall("#m1"))
-        assert talk._talk.memory.meter.billed.output > 0
+        assert talk._state.meter.billed.output > 0
 
 
 @pytest.mark.feature("O12")

@@ -47,7 +47,7 @@ def call_once(path: Path) -> dict[str, object]:
     """A program makes one call; what it sent."""
 
     async def work() -> dict[str, object]:
-        async with await Engine.open(f"sqlite:///{path}") as engine:
+        async with Engine(f"sqlite:///{path}") as engine:
             talk = await engine.conversation("shifts")
             sent = await talk.context()
             await talk.record(USAGE)

@@ -9,14 +9,14 @@ from msgspec import structs
 from openai import APIError, AsyncOpenAI, BadRequestError
 
 from refold import Conversation
-from refold.compose import Settings
 from refold.core.presets import PRESETS
+from refold.engine.model_summariser import open_summariser, with_block
+from refold.engine.settings import Settings
 from refold.model.budget import Share
 from refold.model.dialect import DIALECTS
 from refold.model.errors import RecoverySpent
 from refold.model.message import assistant, user
 from refold.summarisers import ModelSummariser, Recipe, Writer
-from refold.summarising import open_summariser, with_block
 from refold.testing import Refuse, ScriptedUpstream, overflow
 from refold.upstreams import Provider, Retries, open_upstream
 from tests.e2e.test_model_summaries import sent

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from refold.engine.events import CompactionEnd, CompactionStart, Event, Size
-from refold.engine.memory import Memory
-from refold.engine.telling import Telling
+from tests.engine.playing import Played
 
 E = TypeVar("E", bound=Event)
 
@@ -52,7 +51,7 @@ def check_size(size: Size) -> None:
     assert size.percent == size.tokens * 100 // size.limit
 
 
-def heard_from(memory: Memory) -> Heard:
+def heard_from(talk: Played) -> Heard:
     heard = Heard()
-    memory.telling = Telling(heard)
+    talk.events = heard
     return heard

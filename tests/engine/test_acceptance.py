@@ -12,7 +12,6 @@ import pytest
 
 from refold.core.presets import PRESETS
 from refold.core.verify import verify_window
-from refold.engine.memory import Memory
 from refold.model.budget import Budget
 from refold.model.dialect import ANTHROPIC, CHAT
 from refold.model.errors import BudgetError, RecoverySpent
@@ -21,6 +20,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed
 from tests.core.presets.playing import Quarter, ask, estimated, use_tool, work, written
+from tests.engine.playing import Played
 from tests.engine.talking import agent_turn, give_up
 
 ROOT = Path(__file__).parents[2]
@@ -231,7 +231,7 @@ class TestRoom:
     def test_a_thinking_budget_that_fills_the_window_is_refused_at_once(self):
         """Case D42."""
         with pytest.raises(BudgetError, match="fill the whole limit"):
-            Memory(
+            Played(
                 Fixed(CHAT),
                 Budget(window=4_000, max_output=4_000, thinking=3_500),
                 PRESETS["opal"],
@@ -250,7 +250,7 @@ class TestRoom:
         """Case D46."""
         fixed = Fixed(CHAT, (system("rule " * 4_000),))
         with pytest.raises(BudgetError, match="system prompt") as caught:
-            Memory(fixed, Budget(window=4_000), PRESETS[preset], Quarter())
+            Played(fixed, Budget(window=4_000), PRESETS[preset], Quarter())
         assert "shorten" in caught.value.hint
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.engine.accounts import message_tokens, session_usage
+from refold.engine.history import message_tokens, session_usage
 from refold.model.tokens import Usage
 from refold.ports.store import Call, Stored
 

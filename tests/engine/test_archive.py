@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from refold.engine import actions
 from refold.engine.archive import pack, unpack
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.model.errors import StoreError
 from refold.store.memory import MemoryStore
 from refold.store.place import open_store
@@ -38,7 +41,7 @@ async def lived(store) -> Engine:
     await talk.undo()
     await talk.compact()
     (first, *_) = await made.sessions("chat")
-    await talk.new()
+    await talk.start_session()
     await talk.add("a fresh start", {"role": "assistant", "content": "yes"})
     await talk.resume(first)
     await talk.add("go on")
@@ -75,9 +78,9 @@ async def test_a_fork_shows_what_it_did_whatever_became_of_its_base():
         await talk.add(*answer(number))
     size = len((await talk.context())["messages"])
     early = await made.fork("chat", size)
-    trunk = await made.conversation("chat", branch=talk._journal.seen.branch)
+    trunk = await made.conversation("chat", branch=talk.branch)
     await trunk.compact()
-    late = await made.fork("chat", size, branch=talk._journal.seen.branch)
+    late = await made.fork("chat", size, branch=talk.branch)
     await (await made.conversation("chat", branch=late)).add("on the other branch")
     before = [await (await made.conversation("chat", branch=one)).context() for one in (early, late)]
     assert len(before[1]["messages"]) < len(before[0]["messages"])
@@ -163,7 +166,7 @@ async def steps(made: Engine, name: str, letters: str) -> None:
                 await talk.add(*answer(number))
         else:
             cut = 16 * int(letter)
-            await talk._kept(lambda cut=cut: talk.memory.compact(cut=cut))
+            await talk.apply(partial(actions.compact, cut=cut))
 
 
 DONE_ANEW = [
@@ -243,10 +246,10 @@ async def steps_on(made: Engine, branch: str) -> None:
     talk = await made.conversation("chat", branch=branch)
     await talk.undo()
     await talk.add(*answer(50))
-    await talk._kept(lambda: talk.memory.compact(cut=16))
+    await talk.apply(partial(actions.compact, cut=16))
 
 
 async def shown(made: Engine, branch: str) -> list[str]:
     talk = await made.conversation("chat", branch=branch)
-    folded = talk.memory.folded
+    folded = talk.state.folded
     return [*(one.text for one in folded.summaries), *(one.text for one in folded.shown.messages())]

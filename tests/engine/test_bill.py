@@ -1,7 +1,7 @@
 import pytest
 
 from refold.core.cost import Prices
-from refold.engine.bill import Bill
+from refold.engine.state import Bill
 from refold.model.tokens import Usage
 
 PRICES = Prices(input=2.0, output=8.0, cache_read=0.5)

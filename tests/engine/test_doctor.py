@@ -16,7 +16,7 @@ async def lived(store: MemoryStore) -> Shelf:
     """A conversation with summaries, of a compaction and of a session that was closed, and a fork of it."""
     made = engine(store)
     talk = await long(made)
-    await talk.new()
+    await talk.start_session()
     await made.fork("chat", 8)
     return store._shelves["local"]
 

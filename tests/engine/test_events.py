@@ -9,22 +9,23 @@ import pytest
 
 from refold.core.presets import PRESETS
 from refold.core.stages import Prune
-from refold.engine.describing import NO_SUMMARY, NOTHING
 from refold.engine.events import (
+    NO_SUMMARY,
+    NOTHING,
     CompactionEnd,
     Event,
+    EventQueue,
     Pruned,
     Recovered,
     Undone,
-    size_of,
+    sized,
 )
 from refold.model.errors import DoesNotFit, RecoverySpent
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.model.summary import Summary
-from refold.model.tokens import Measurement, TokenCount
 from tests.core.presets.playing import ask, changed, chat, estimated, work
-from tests.engine.hearing import heard_from
-from tests.engine.talking import COUNTER, agent_turn, give_up
+from tests.engine.hearing import Heard, heard_from
+from tests.engine.talking import agent_turn, give_up
 from tests.policies import ARRIVING
 
 TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
@@ -192,7 +193,8 @@ def test_what_cannot_fit_is_told_as_failed():
 @pytest.mark.feature("O3")
 def test_messages_that_are_dropped_without_a_summary_are_a_compaction():
     talk = estimated("picoclaw", window=10_000, max_output=400)
-    talk.folded = talk.folded.extend([user("q" * 5_984), assistant("r" * 384)] * 6)  # before anybody looked
+    said = talk.folded.extend([user("q" * 5_984), assistant("r" * 384)] * 6)  # before anybody looked
+    talk.set(folded=said)
     heard = heard_from(talk)
     talk.add(user("and now?"))
     talk.context()
@@ -276,33 +278,52 @@ def test_what_is_taken_back_is_told():
     assert (undone.before, undone.after) == (compacted.after, compacted.before)
 
 
-def test_a_listener_that_fails_is_heard_no_differently(caplog):
+def test_a_listener_that_fails_is_told_the_next_event_too(caplog):
+    heard = Heard()
+
     def listen(event: Event) -> None:
+        heard(event)
         raise ValueError("secret words")
 
-    quiet, talk = estimated("opal", window=4_000), estimated("opal", window=4_000)
-    talk.telling.listener = listen
-    play(quiet)
+    talk = estimated("opal", window=4_000)
+    play(talk)
+    queue = EventQueue(listen)
     with caplog.at_level(logging.WARNING, "refold"):
-        play(talk)
+        queue.put(talk.events)
+        queue.deliver()
 
-    assert talk.context() == quiet.context()
+    assert heard.kinds == [event.kind for event in talk.events] != []
     assert "a listener failed on compaction_start: ValueError" in caplog.text
     assert "secret words" not in caplog.text
 
 
-def test_nobody_listening_nothing_is_measured(monkeypatch):
-    talk = estimated("opal", window=4_000)
-    monkeypatch.setattr("refold.engine.describing.size_of", None)
-    play(talk)
+def test_a_listener_that_puts_an_event_hears_it_after_those_that_waited():
+    heard, order = Heard(), []
 
-    assert talk.receipts
+    def listen(event: Event) -> None:
+        order.append(event.kind)
+        if len(order) == 1:
+            queue.put([heard[-1]])
+            queue.deliver()
+
+    talk = estimated("opal", window=4_000)
+    play(talk)
+    heard.extend(talk.events[:2])
+    queue = EventQueue(listen)
+    queue.put(heard)
+    queue.deliver()
+
+    assert order == [heard[0].kind, heard[1].kind, heard[1].kind]
 
 
 def test_a_size_says_where_it_comes_from_and_is_never_full_too_early():
-    measured = Measurement(system=TokenCount(counted=1), history=TokenCount(estimated=998))
+    talk = estimated("opal", window=1_001)
+    empty = sized(talk.state)
+    assert (empty.source, empty.regions.history) == (talk.state.counter.source, 0)
 
-    size = size_of(measured, 1_000, COUNTER)
-    assert (size.tokens, size.source, size.percent) == (999, "estimated", 99)
-    assert size_of(Measurement(), 1_000, COUNTER).source == COUNTER.source
-    assert (size.regions.system, size.regions.history) == (1, 998)
+    limit, system = talk.state.limit, empty.regions.system
+    talk.add(user("x" * 4 * (limit - system - 5)))
+    size = sized(talk.state)
+    assert size.tokens == limit - 1
+    assert size.percent == 99
+    assert size.regions.system == system

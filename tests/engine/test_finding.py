@@ -37,7 +37,7 @@ async def told(made, name: str, *texts: str) -> list[str]:
     talk = await made.conversation(name)
     for text in texts:
         await talk.add(text, {"role": "assistant", "content": "I see."})
-        await talk.new()
+        await talk.start_session()
     return [one.id for one in await made.sessions(name) if one.last is not None]
 
 

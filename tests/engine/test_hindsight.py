@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 
-from refold.model.errors import NotFound
+from refold.model.errors import InvalidWindow, NotFound
 from refold.store.memory import MemoryStore
 from tests.policies import ARRIVING
 from tests.test_durable import answer, engine, long
@@ -30,7 +31,7 @@ async def test_every_call_of_a_long_conversation_can_be_put_together_again(store
     again = await engine(store).conversation("chat")
 
     calls = await store.calls("local", "chat")
-    assert [await again.as_sent(call) for call in calls] == sent
+    assert [await again.window_of(call) for call in calls] == sent
     assert len({call.session for call in calls}) > 1
 
 
@@ -43,7 +44,7 @@ async def test_a_call_tells_what_left_also_where_something_was_left_out_for_it_o
     await talk.add({"role": "assistant", "content": "noon"})
 
     (call,) = await store.calls("local", "chat")
-    assert await (await engine(store).conversation("chat")).as_sent(call) == sent
+    assert await (await engine(store).conversation("chat")).window_of(call) == sent
 
 
 async def test_a_call_is_of_its_own_time_though_the_reply_was_added_first(store):
@@ -55,7 +56,7 @@ async def test_a_call_is_of_its_own_time_though_the_reply_was_added_first(store)
 
     (call,) = await store.calls("local", "chat")
     assert call.size == 1
-    assert await talk.as_sent(call) == sent
+    assert await talk.window_of(call) == sent
 
 
 async def test_a_summary_s_own_call_has_no_window(store):
@@ -69,18 +70,18 @@ async def test_a_summary_s_own_call_has_no_window(store):
     (call, *_) = [call for call in await store.calls("local", "chat") if call.kind == "summary"]
 
     with pytest.raises(NotFound, match="not noted"):
-        await talk.as_sent(call)
+        await talk.window_of(call)
 
 
 async def test_before_and_after_of_every_change_meet(store):
     talk = await long(engine(store), turns=60)
     changes = [
-        one for one in await store.compactions("local", talk._journal.seen.branch) if one.kind != "arrival"
+        one for one in await store.compactions("local", talk._journal.head.branch) if one.kind != "arrival"
     ]
     assert len(changes) > 2
 
     for one in changes:
-        found = await talk.difference(one)
+        found = await talk.diff(one)
         assert (found.before.tokens, found.after.tokens) == (one.before, one.after)
 
 
@@ -97,7 +98,7 @@ async def test_a_call_tells_what_left_also_when_its_compaction_was_done_again_si
     assert await other.rerun()
     assert await talk.undo()
     await talk.compact()
-    assert await talk.as_sent(call) == sent
+    assert await talk.window_of(call) == sent
     assert await engine(store).examine("chat") == []
 
 
@@ -112,40 +113,41 @@ async def test_a_call_tells_what_left_also_when_a_shortening_was_taken_back_sinc
     assert len(json.dumps(sent[1])) > len(json.dumps(sent[0]))
 
     calls = await store.calls("local", "chat")
-    assert [await talk.as_sent(call) for call in calls] == sent
+    assert [await talk.window_of(call) for call in calls] == sent
     fresh = await engine(store).conversation("chat")
-    assert [await fresh.as_sent(call) for call in calls] == sent
+    assert [await fresh.window_of(call) for call in calls] == sent
 
 
 async def test_before_a_change_what_was_shortened_was_short_though_that_was_taken_back_since(store):
     talk = await engine(store, window=8_000, policy=ARRIVING).conversation("chat")
     await talk.add(*answer(0), *answer(1, size=20_000), *answer(2))
-    await talk.fold()
+    with suppress(InvalidWindow):
+        await talk.compact()
     branch = talk.branch
     assert [one.kind for one in await store.compactions("local", branch)] == ["arrival", "summarise"]
     assert await talk.undo()
     assert await talk.undo()
 
     (_, change) = await store.compactions("local", branch)
-    found = await talk.difference(change)
+    found = await talk.diff(change)
     assert (found.before.tokens, found.after.tokens) == (change.before, change.after)
 
 
 async def test_what_a_fork_begins_with_was_done_on_its_base(store):
     talk = await long(engine(store), turns=60)
-    branch = await engine(store).fork("chat", talk.memory.folded.size)
-    await engine(store).fork("chat", talk.memory.folded.size, branch=branch)
+    branch = await engine(store).fork("chat", talk.state.folded.size)
+    await engine(store).fork("chat", talk.state.folded.size, branch=branch)
     fork = await engine(store).conversation("chat")
 
     (change,) = await store.compactions("local", fork.branch)
-    found = await fork.difference(change)
+    found = await fork.diff(change)
     assert (found.before.tokens, found.after.tokens) == (change.before, change.after)
     assert found.before.summaries
 
 
 async def test_the_request_that_a_conversation_came_in_with_serves_until_another_is_given(store):
     talk = await engine(store).conversation("chat")
-    await talk.came_with(json.dumps(FIELDS).encode())
+    await talk.set_instructions(json.dumps(FIELDS).encode())
     await talk.add("hello", {"role": "assistant", "content": "hi"}, "and now?")
 
     first = (await (await engine(store).conversation("chat")).context())["messages"][0]
@@ -175,7 +177,7 @@ async def test_a_fork_keeps_to_itself_what_its_base_did(store):
 
 async def test_where_no_content_is_kept_a_call_tells_none_either(store):
     talk = await engine(store, keeps_content=False).conversation("chat")
-    await talk.came_with(json.dumps(FIELDS).encode())
+    await talk.set_instructions(json.dumps(FIELDS).encode())
     await talk.add(*answer(0), *answer(1)[:2])
     await talk.add("never mind xylophone")
     await talk.context()

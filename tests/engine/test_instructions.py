@@ -63,7 +63,7 @@ async def test_what_a_program_does_not_give_is_taken_from_what_is_kept(store):
 async def test_what_was_imported_is_not_replaced(store):
     talk = await engine(store).conversation("chat")
     fields = {"model": "m", "temperature": 0.5, "tools": TOOLS}
-    await talk.came_with(json.dumps(fields).encode())
+    await talk.set_instructions(json.dumps(fields).encode())
     await talk.add("hello")
     assert await seen(store, tools=OTHERS) == ("", OTHERS)
 

@@ -13,7 +13,6 @@ from refold.core.extractive import summarise
 from refold.core.presets import PRESETS
 from refold.core.stages.shown import HANDLE_PATTERN, part_of
 from refold.core.verify import verify_window
-from refold.engine.memory import Memory
 from refold.model.budget import Budget, Tokens
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import BudgetError, DoesNotFit, NotFound, RecoverySpent, RefoldError
@@ -22,6 +21,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from refold.tokens import FittedCounter
+from tests.engine.playing import Played
 from tests.engine.talking import give_up
 from tests.property.conversations import _unique, broken, sound
 
@@ -68,9 +68,9 @@ def distinct(messages: list[Message], dialect: Dialect) -> list[Message]:
     return _unique(messages) if dialect.unique_call_ids else messages
 
 
-def memory(preset: str, dialect: Dialect, window: int, *, gives_up: bool = False, **budget) -> Memory:
+def memory(preset: str, dialect: Dialect, window: int, *, gives_up: bool = False, **budget) -> Played:
     summariser = give_up if gives_up else summarise
-    return Memory(
+    return Played(
         Fixed(dialect, (RULES,)), Budget(window=window, **budget), PRESETS[preset], COUNTER, summariser
     )
 
@@ -88,7 +88,7 @@ def size_of(window: Window) -> int:
     return sum(map(COUNTER.message, sent(window)))
 
 
-def is_ready(talk: Memory) -> bool:
+def is_ready(talk: Played) -> bool:
     """Could a request leave now? The client has the last word, and no call waits for its result."""
     progress = talk.folded.branch.progress
     return progress.last in ("user", "tool") and not progress.open_calls
@@ -100,7 +100,7 @@ def assert_clear(error: RefoldError) -> None:
     assert error.hint
 
 
-def contexts(talk: Memory, messages: list[Message]):
+def contexts(talk: Played, messages: list[Message]):
     """The context before every reply, as an agent asks for it; where there is none, None."""
     for message in messages:
         talk.add(message)
@@ -157,7 +157,7 @@ def test_there_is_a_context_wherever_the_newest_exchange_leaves_room(preset, dia
             assert newest_exchange(talk) > window // 4
 
 
-def newest_exchange(talk: Memory) -> int:
+def newest_exchange(talk: Played) -> int:
     """Tokens of the last reply and everything after it."""
     branch = talk.folded.branch
     return branch.tokens_between(branch.progress.batch, len(branch)).tokens
@@ -231,7 +231,7 @@ def test_nothing_added_is_ever_unreachable(preset, dialect, data, window):
         talk.recall(f"#m{len(messages)}")
 
 
-def act(talk: Memory, what: str) -> None:
+def act(talk: Played, what: str) -> None:
     try:
         match what:
             case "compact":
@@ -244,7 +244,7 @@ def act(talk: Memory, what: str) -> None:
         assert_clear(error)
 
 
-def assert_handles_open(talk: Memory, context: Window) -> None:
+def assert_handles_open(talk: Played, context: Window) -> None:
     """Every handle that a model can read in the window leads to an original, or to a summary that was written."""
     for handle in re.findall(HANDLE_PATTERN, "\n".join(map(everything, sent(context)))):
         if handle.startswith("#s"):
@@ -260,7 +260,7 @@ def everything(message: Message) -> str:
     return "\n".join((message.text, *calls, *(result.text for result in message.results)))
 
 
-def assert_accounted_for(talk: Memory, context: Window) -> None:
+def assert_accounted_for(talk: Played, context: Window) -> None:
     """Every original is in the window, in the range of a summary, or named in a receipt."""
     shown = set(context.messages)
     named = {edit.seq for receipt in talk.receipts for edit in receipt.edits}

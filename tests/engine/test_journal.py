@@ -5,8 +5,8 @@ from itertools import count
 import pytest
 
 from refold.core.presets import PRESETS
+from refold.engine.actions import Outcome
 from refold.engine.journal import Journal
-from refold.engine.memory import Memory
 from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS
 from refold.model.message import system, user
@@ -15,6 +15,7 @@ from refold.ports.store import Head, Session
 from refold.replay import ReferenceCounter
 from refold.store.memory import MemoryStore
 from refold.wire.message import encode_message
+from tests.engine.playing import Played
 from tests.engine.talking import agent_turn
 
 COUNTER = ReferenceCounter()
@@ -22,7 +23,7 @@ COUNTER = ReferenceCounter()
 
 def memory(preset="refold", window=4_000, dialect="chat"):
     rules = (system("Be brief."),) if dialect != "anthropic" else ()
-    return Memory(Fixed(DIALECTS[dialect], rules), Budget(window=window), PRESETS[preset], COUNTER)
+    return Played(Fixed(DIALECTS[dialect], rules), Budget(window=window), PRESETS[preset], COUNTER)
 
 
 async def begun(store=None, dialect="chat", name="c"):
@@ -33,14 +34,23 @@ async def begun(store=None, dialect="chat", name="c"):
     return Journal(store, seen, session, clock=lambda: 0.0, new_id=lambda: f"id{next(ids)}")
 
 
+async def save(journal, talk):
+    """Commit all that was done since the last time."""
+    draft = journal.draft(Outcome(state=talk.state, changes=tuple(talk.changes)))
+    if draft is not None:
+        await journal.commit_draft(draft)
+        talk.state = draft.state
+    talk.changes.clear()
+
+
 async def opened(journal, talk):
     """Another process: nothing but the store is shared."""
     ids = count(1_000_000)
     other = Journal(
-        journal.store, journal.seen, journal.session, clock=lambda: 0.0, new_id=lambda: f"id{next(ids)}"
+        journal.store, journal.head, journal.session, clock=lambda: 0.0, new_id=lambda: f"id{next(ids)}"
     )
-    fresh = Memory(talk.frame.fixed, talk.frame.budget, talk.frame.policy, COUNTER)
-    await other.load(fresh)
+    fresh = Played(talk.frame.fixed, talk.frame.budget, talk.frame.policy, COUNTER)
+    fresh.state = await other.load(fresh.state)
     return other, fresh
 
 
@@ -60,7 +70,7 @@ async def test_another_process_sends_the_same_bytes_at_any_time(preset, dialect)
             talk.add(message)
         talk.add(user("and now?"))
         before = sent(talk)
-        await journal.save(talk)
+        await save(journal, talk)
         _, fresh = await opened(journal, talk)
         assert sent(fresh) == before
         assert fresh.folded.size == talk.folded.size

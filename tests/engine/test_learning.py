@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.store.memory import MemoryStore
 from tests.test_durable import answer
 
@@ -66,13 +66,13 @@ async def test_each_measures_by_its_own_model():
         await called(one, 4_000)
         await called(two, 2_400)
         await one.add(*answer(number)[:1])
-    assert one.memory.calibration.ratio > 1.5 > two.memory.calibration.ratio
-    assert (one.memory.meter.anchor.prompt, two.memory.meter.anchor.prompt) == (4_000, 2_400)
+    assert one.state.calibration.ratio > 1.5 > two.state.calibration.ratio
+    assert (one.state.meter.anchor.prompt, two.state.meter.anchor.prompt) == (4_000, 2_400)
     calls = await store.calls("local", "chat")
     assert [call.model for call in calls] == ["gpt-4o", "gpt-4.1"] * 4
-    assert one.memory.meter.calls == 8, "what was billed is the conversation's"
+    assert one.state.meter.calls == 8, "what was billed is the conversation's"
     (third,) = await opened(store, "gpt-4o")
-    assert third.memory.calibration.ratio == pytest.approx(one.memory.calibration.ratio, abs=0.02)
+    assert third.state.calibration.ratio == pytest.approx(one.state.calibration.ratio, abs=0.02)
 
 
 async def test_a_model_is_noted_with_the_next_thing_that_is_kept_and_not_by_looking():
@@ -101,4 +101,4 @@ async def test_attempts_at_recovery_are_bounded_though_another_model_writes_betw
     await one.recover(refusal)
     await called(two, 2_400)
     await one.status()
-    assert one.memory.limits.attempts == 1
+    assert one.state.limits.attempts == 1

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.engine.lookup import is_handle, look_up, retrieve
+from refold.engine.recall import is_handle, look_up, retrieve
 from refold.model.errors import NotFound
 from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult, assistant, tool, user
 from refold.model.summary import Summary

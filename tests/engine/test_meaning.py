@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from refold.engine import meaning
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.model.errors import Damaged
 from refold.store.memory import MemoryStore
 from tests.embedder import Failing, Subjects, vector_of
@@ -81,7 +81,7 @@ async def test_who_reads_the_log_learns_what_it_means_and_what_happens_next(capl
     made = engine(MemoryStore(), embedder=Failing())
     talk = await made.conversation("chat")
     await talk.add("Where is the ship?", {"role": "assistant", "content": "In the harbour."})
-    await talk.new()
+    await talk.start_session()
     assert await made.find_sessions("harbour")
     closing, looking = [one.getMessage() for one in caplog.records]
 
@@ -112,9 +112,9 @@ async def test_sensitive_messages_and_secrets_never_reach_an_embedder():
     await talk.add("The patient has scurvy.", {"role": "assistant", "content": "Noted."}, sensitive=True)
     await talk.add("The diagnosis is beriberi.", {"role": "assistant", "content": "I see."})
     await talk.add("The password is hunter2222.", {"role": "assistant", "content": "I log in."})
-    await talk.new()
+    await talk.start_session()
     await talk.add("Say it again?", {"role": "assistant", "content": "It was hunter2222, for the harbour."})
-    await talk.new()
+    await talk.start_session()
     await long(made, turns=30)
     await talk.add("and now?")
     await talk.compact()
@@ -129,7 +129,7 @@ async def test_where_nothing_may_be_kept_nothing_is_embedded():
     store, embedder = MemoryStore(), Subjects()
     made = engine(store, embedder=embedder, keeps_content=False)
     talk = await long(made, turns=30)
-    await talk.new()
+    await talk.start_session()
     await made.sweep()
 
     assert len(await closed(made)) > 1
@@ -142,7 +142,7 @@ async def test_what_was_kept_without_content_stands_in_nobody_s_way(monkeypatch)
     store = MemoryStore()
     talk = await engine(store).conversation("kept")
     await talk.add("Where is the ship?", {"role": "assistant", "content": "In the harbour."})
-    await talk.new()
+    await talk.start_session()
     await long(engine(store, keeps_content=False), turns=30)
     made = engine(store, embedder=Subjects())
     for _ in range(await lacking(store)):
@@ -159,7 +159,7 @@ async def test_many_sessions_get_their_vectors_a_few_at_a_time(monkeypatch):
     talk = await engine(store).conversation("chat")
     for number in range(7):
         await talk.add(f"question {number}", {"role": "assistant", "content": "yes"})
-        await talk.new()
+        await talk.start_session()
     made = engine(store, embedder=embedder)
 
     assert [await made.sweep() for _ in range(3)] == [5, 2, 0]

@@ -23,7 +23,7 @@ def test_below_the_thresholds_everything_is_sent_as_it_came(preset):
     window = talk.context()
     assert window.messages == tuple(messages)
     assert all(sent is given for sent, given in zip(window.messages, messages, strict=True))
-    assert (window.summaries, talk.receipts) == ((), [])
+    assert (window.summaries, talk.receipts) == ((), ())
 
 
 @every_preset
@@ -265,13 +265,13 @@ def test_cache_marks_are_edits_of_the_call():
     talk = memory("refold", window=10_000, dialect=DIALECTS["anthropic"])
     talk.add(user("go"))
     talk.context()
-    assert [edit.stage for edit in talk.last_marks] == ["cache"]
+    assert [edit.stage for edit in talk.window_edits] == ["cache"]
     off = memory(
         structs.replace(PRESETS["refold"], enabled=False), window=10_000, dialect=DIALECTS["anthropic"]
     )
     off.add(user("go"))
     off.context()
-    assert off.last_marks == ()
+    assert off.window_edits == ()
 
 
 def test_instructions_given_on_the_way_stay():

@@ -12,13 +12,13 @@ from msgspec import structs
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
 from refold.core.verify import verify_window
-from refold.engine.memory import Memory
 from refold.model.budget import Budget, Tokens
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import RefoldError
 from refold.model.message import Message, Reasoning, system
 from refold.model.window import Fixed, Window
 from refold.tokens import FittedCounter
+from tests.engine.playing import Played
 from tests.engine.probes import GOAL, LATEST, PROBES, RULES, Script, sweep
 
 WINDOW = 4_000
@@ -42,8 +42,8 @@ MEANINGS = {
 }
 
 
-def talk(policy: Policy, dialect: Dialect, window: int = WINDOW) -> Memory:
-    return Memory(Fixed(dialect, (system(RULES),)), Budget(window=window), policy, COUNTER)
+def talk(policy: Policy, dialect: Dialect, window: int = WINDOW) -> Played:
+    return Played(Fixed(dialect, (system(RULES),)), Budget(window=window), policy, COUNTER)
 
 
 def at_once(policy: Policy, dialect: Dialect, messages: list[Message], window: int = WINDOW) -> Window:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from refold.recall_tool import answer_recall
 
-from refold.keeping import Engine
-from refold.recall import answer_recall
+from refold.engine.engine import Engine
 
 SAID = [
     "The build of src/app/main_page.tsx failed; C++ and C# are to blame.",
@@ -44,7 +44,7 @@ async def test_the_answer_stays_within_its_tokens(store):
     talk = await began(store)
     for number in range(30):
         await talk.add({"role": "assistant", "content": f"A café, number {number}.\n" * 9}, f"cafe {number}")
-    counter = talk.memory.folded.shown.counter
+    counter = talk.state.folded.shown.counter
     for most in (10, 60, 300, 1_000):
         text = await talk.recall("cafe zebra", max_tokens=most)
         assert 0 < counter.text(text) <= most

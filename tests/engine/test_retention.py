@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
+from refold.engine.engine import Engine
 from refold.engine.retention import DAY_S, PAUSE_S
-from refold.keeping import Engine
 from refold.model.errors import ConfigError, StoreError
 from refold.store.memory import MemoryStore
 

@@ -39,7 +39,7 @@ def test_what_is_marked_is_kept_and_leaves_no_trace():
     ids=lambda part: type(part).__name__,
 )
 def test_a_pattern_is_looked_for_in_every_part(part):
-    secrecy = Secrecy(("Kestrel", r"(?i)\bNIGHTINGALE\b"))
+    secrecy = Secrecy.of(("Kestrel", r"(?i)\bNIGHTINGALE\b"))
     assert secrecy.matches(Message("user", (Text("see"), part)))
     assert not secrecy.matches(assistant("A blackbird is no nightingales' friend."))
 
@@ -77,4 +77,4 @@ def test_a_pattern_that_cannot_work_is_told_at_once(make):
 def test_one_pattern_needs_no_list():
     talk = sync.Conversation("gpt-4o", sensitive="Nightingale")
     talk.add("A night, a gale.", RULE)
-    assert talk.memory.secrecy.numbers == {1}
+    assert talk.state.secrecy.numbers == {1}

@@ -84,7 +84,8 @@ def test_what_a_later_version_wrote_is_not_guessed_at():
 def history(preset, *, at_once):
     """A conversation far below every threshold, whose window then gets much smaller."""
     talk = memory(preset, window=10**6, summarise=summarise)
-    talk.add(*(message for number in range(40) for message in agent_turn(number)), at_once=at_once)
+    add = talk.add_at_once if at_once else talk.add
+    add(*(message for number in range(40) for message in agent_turn(number)))
     talk.frame = memory(preset).frame
     return talk
 

@@ -6,14 +6,14 @@ import pytest
 from msgspec import Raw, structs
 
 from refold.core.presets import PRESETS
-from refold.engine.memory import Memory
 from refold.engine.secrecy import Secrecy
-from refold.engine.tasks import task_of
+from refold.engine.summary_source import task_of
 from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.message import Message, Origin, Text, assistant, system, tool, user
 from refold.model.summary import Summary
 from refold.model.window import Fixed, Tool
+from tests.engine.playing import Played
 from tests.engine.talking import COUNTER, agent_turn
 
 SAID = "the password is hunter2222"
@@ -21,19 +21,19 @@ SAID = "the password is hunter2222"
 
 def talk_of(
     *messages: Message, prompt: str = "be kind", tools: tuple[Tool, ...] = (), secrecy=None
-) -> Memory:
+) -> Played:
     fixed, budget = Fixed(CHAT, (system(prompt),), tools), Budget(window=100_000)
     policy = structs.replace(PRESETS["opal"], manual=None)
-    talk = Memory(fixed, budget, policy, COUNTER, secrecy=secrecy)
+    talk = Played(fixed, budget, policy, COUNTER, secrecy=secrecy)
     talk.add(*messages)
     return talk
 
 
-def task(talk: Memory, **changes):
+def task(talk: Played, **changes):
     for number in range(20, 30):
         talk.add(*agent_turn(number, size=3_000))
     talk.add(user("and now?"))
-    window, request = talk.context(), talk.asked_for()
+    window, request = talk.context(), talk.wanted_now()
     request = structs.replace(request, **changes)
     return task_of(request, talk.folded, talk.frame, secrecy=talk.secrecy, sent=window)
 
@@ -52,8 +52,8 @@ def test_what_is_clean_is_given_as_it_was_sent():
         lambda: talk_of(user(SAID), assistant("hi")),
         lambda: talk_of(user("hello"), assistant("hi"), prompt="Use api_key=hunter2222 for it."),
         lambda: talk_of(user("hello"), assistant("hi"), tools=(Tool("curl", schema='{"default": "sk-aB3dE6gH9jK2mN5pQ8rS"}'),)),
-        lambda: talk_of(user("hello"), assistant("hi"), secrecy=Secrecy(("be kind",))),
-        lambda: talk_of(user("hello"), assistant("hi"), secrecy=Secrecy(("hello",))),
+        lambda: talk_of(user("hello"), assistant("hi"), secrecy=Secrecy.of(("be kind",))),
+        lambda: talk_of(user("hello"), assistant("hi"), secrecy=Secrecy.of(("hello",))),
         lambda: talk_of(Message("user", (Text("hello"),), Origin("chat", Raw(b'{"role":"user","content":"hello","note":"password=hunter2222"}')))),
     ],
     ids=["message", "prompt", "tool", "prompt that matches", "message that matches", "unknown field"],

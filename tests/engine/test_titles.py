@@ -2,8 +2,8 @@
 
 import pytest
 
-from refold.engine.titles import MOST, title_of
-from refold.keeping import Engine
+from refold.engine.engine import Engine
+from refold.engine.journal import MAX_TITLE, title_of
 from refold.model.message import Image, Message, Text, user
 from refold.store.memory import MemoryStore
 from refold.store.place import open_store
@@ -30,7 +30,7 @@ async def title(store):
 )
 def test_a_title_is_one_line_of_the_question(text, told):
     assert title_of(user(text)) == told
-    assert len(told) <= MOST
+    assert len(told) <= MAX_TITLE
 
 
 def test_a_secret_is_in_no_title():
@@ -47,7 +47,7 @@ async def test_a_conversation_is_called_by_its_first_question_and_keeps_that_nam
         await talk.add({"role": "system", "content": "You are kind."})
         assert await title(store) == ""
         await talk.add("Where is\nmy order?", REPLY, "And my refund?")
-        await talk.new()
+        await talk.start_session()
         await talk.add("Something else.")
         assert await title(store) == "Where is my order?"
         assert [one.id for one in await engine(store).conversations(words="ORDER")] == ["chat"]

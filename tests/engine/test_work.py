@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from refold.core.plan import SummaryRequest
-from refold.engine.work import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, Asking, Outcome, Work, sweep
+from refold.engine.summary_jobs import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, Asking, JobResult, LeasedJobs, sweep
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -45,11 +45,11 @@ def asking(model, recipe="recipe", **settings):
 
 
 async def summarise(journal, holder, model, recipe="recipe", **settings):
-    return await Work(journal, holder).summarise(REQUEST, asking(model, recipe, **settings))
+    return await LeasedJobs(journal, holder).summarise(REQUEST, asking(model, recipe, **settings))
 
 
 async def states(journal):
-    return [one.state for one in await journal.store.compactions("o", journal.seen.branch)]
+    return [one.state for one in await journal.store.compactions("o", journal.head.branch)]
 
 
 @pytest.mark.feature("X14", "N4")
@@ -86,7 +86,7 @@ async def test_one_at_a_time_has_it_in_hand():
     await is_begun.wait()
     assert await states(journal) == ["running"]
     busy = await summarise(journal, "b", model)
-    assert busy == Outcome()
+    assert busy == JobResult()
     assert not busy.has_failed
     is_done.set()
     assert (await first).summary.text == "what happened"
@@ -107,7 +107,7 @@ async def test_who_waits_for_a_summary_has_the_one_that_another_writes(monkeypat
 
     first = asyncio.create_task(summarise(journal, "a", slow))
     await is_begun.wait()
-    monkeypatch.setattr("refold.engine.work.asyncio.sleep", look_again)
+    monkeypatch.setattr("refold.engine.summary_jobs.asyncio.sleep", look_again)
     assert (await summarise(journal, "b", model, is_wanted=True)).summary.text == "what happened"
     assert model.asked == 0
 
@@ -120,9 +120,9 @@ async def test_what_failed_is_tried_again_after_a_pause_and_not_for_ever(answer)
         with suppress(ValueError):
             assert (await summarise(journal, "a", model)).has_failed
         assert await states(journal) == ["failed"] * (attempt + 1)
-        assert await summarise(journal, "a", model) == Outcome()
+        assert await summarise(journal, "a", model) == JobResult()
         now += PAUSE_S
-    assert await summarise(journal, "a", model) == Outcome()
+    assert await summarise(journal, "a", model) == JobResult()
     assert model.asked == ATTEMPTS
 
 
@@ -146,7 +146,7 @@ async def test_nobody_is_asked_who_may_not_be_and_what_is_there_is_found():
     async def no():
         return False
 
-    assert await summarise(journal, "a", model, may_ask=no) == Outcome()
+    assert await summarise(journal, "a", model, may_ask=no) == JobResult()
     assert (model.asked, await states(journal)) == (0, [])
     await summarise(journal, "a", model)
     assert (await summarise(journal, "a", model, may_ask=no)).summary.text == "what happened"
@@ -222,7 +222,7 @@ async def test_a_reply_that_cannot_be_kept_is_used_all_the_same(caplog):
 
 async def test_what_somebody_left_is_seen_to_by_a_sweep():
     journal = await begun()
-    store, head = journal.store, journal.seen
+    store, head = journal.store, journal.head
     for name, base in (("running", head.session), ("planned", head.session), ("late", "ended")):
         await store.plan("o", Compaction(id=name, branch=head.branch, kind="summarise", cut=4, base=base))
     for name in ("running", "late"):
@@ -250,9 +250,9 @@ async def test_what_was_stopped_or_left_can_be_begun_again():
 async def test_what_was_written_for_a_session_that_has_ended_is_let_go():
     journal = await begun()
     await summarise(journal, "a", Model())
-    assert (await Work(journal, "b").ready()).text == "what happened"
-    journal.session = type(journal.session)(id="later", branch=journal.seen.branch, first=4)
-    assert await Work(journal, "b").ready() is None
+    assert (await LeasedJobs(journal, "b").ready()).text == "what happened"
+    journal.session = type(journal.session)(id="later", branch=journal.head.branch, first=4)
+    assert await LeasedJobs(journal, "b").ready() is None
     assert await states(journal) == ["superseded"]
 
 
@@ -263,7 +263,7 @@ def up_to(last):
 async def at_work(journal, holder, last, until=LEASE_S):
     """Somebody else writes about the open session, up to a message."""
     request = up_to(last)
-    work = Work(journal, holder)._work(journal.session, request, "recipe", 0)
+    work = LeasedJobs(journal, holder)._work(journal.session, request, "recipe", 0)
     await journal.store.plan("o", work)
     await journal.store.claim("o", work.id, holder, now=0.0, until=until)
     return work
@@ -274,7 +274,7 @@ async def test_while_somebody_writes_about_a_session_nobody_else_begins_unasked(
     journal, model = await begun(), Model()
     await at_work(journal, "a", 4)
     for last in (4, 6):
-        assert await Work(journal, "b").summarise(up_to(last), asking(model)) == Outcome()
+        assert await LeasedJobs(journal, "b").summarise(up_to(last), asking(model)) == JobResult()
     assert (model.asked, await states(journal)) == (0, ["running"])
 
 
@@ -282,16 +282,18 @@ async def test_while_somebody_writes_about_a_session_nobody_else_begins_unasked(
 async def test_who_gave_no_sign_of_life_is_not_waited_for(holder, until):
     journal, model = await begun(), Model()
     await at_work(journal, holder, 4, until)
-    assert (await Work(journal, "b").summarise(up_to(6), asking(model))).summary is not None
+    assert (await LeasedJobs(journal, "b").summarise(up_to(6), asking(model))).summary is not None
 
 
 async def test_what_others_have_written_about_a_session_is_used_where_it_is_enough():
     journal, model = await begun(), Model()
     await summarise(journal, "a", Model())
-    found = await Work(journal, "b").summarise(up_to(6), asking(model, is_enough=lambda last: last == 4))
+    found = await LeasedJobs(journal, "b").summarise(
+        up_to(6), asking(model, is_enough=lambda last: last == 4)
+    )
     assert (found.summary.text, found.summary.last, model.asked) == ("what happened", 4, 0)
     for other in (asking(model), asking(model, "another", is_enough=lambda last: last == 4, is_wanted=True)):
-        assert (await Work(journal, "b").summarise(up_to(6), other)).is_asked
+        assert (await LeasedJobs(journal, "b").summarise(up_to(6), other)).is_asked
 
 
 async def test_who_waits_for_a_summary_waits_for_one_like_it_and_for_no_other(monkeypatch):
@@ -301,9 +303,9 @@ async def test_who_waits_for_a_summary_waits_for_one_like_it_and_for_no_other(mo
     async def answered(_):
         await journal.store.reply("o", work.id, "a", Written(id=work.id, summary=SUMMARY), None)
 
-    monkeypatch.setattr("refold.engine.work.asyncio.sleep", answered)
+    monkeypatch.setattr("refold.engine.summary_jobs.asyncio.sleep", answered)
     wanted = {"is_wanted": True, "is_enough": lambda last: last == 4}
-    assert (await Work(journal, "b").summarise(up_to(6), asking(model, **wanted))).summary.last == 4
+    assert (await LeasedJobs(journal, "b").summarise(up_to(6), asking(model, **wanted))).summary.last == 4
     await at_work(journal, "a", 5)
-    assert (await Work(journal, "b").summarise(up_to(6), asking(model, "another", **wanted))).is_asked
+    assert (await LeasedJobs(journal, "b").summarise(up_to(6), asking(model, "another", **wanted))).is_asked
     assert model.asked == 1

@@ -262,3 +262,26 @@ async def test_bad_questions_are_answered_with_a_hint(gate):
     status, answer = await asked(gate, "GET", "conversations?limit=many")
     assert (status, bool(answer["error"]["hint"])) == (400, True)
     assert (await asked(gate, "GET", "elsewhere"))[0] == 404
+
+
+async def test_a_pinned_message_leaves_with_every_request_until_it_is_let_go(gate):
+    await talk(gate)
+    status, told = await asked(gate, "POST", "conversations/ships/1/pins", {"pin": "#m3"})
+    assert (status, told["pins"]) == (200, ["#m3"])
+    await asked(gate, "POST", "conversations/ships/1/compact")
+    more = [*LONG, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "And then?"}]
+    await talk(gate, more)
+    sent = [message.text for message in gate.upstream.requests[-1].messages]
+    assert len(sent) < 20
+    assert LONG[3]["content"] in sent
+    assert (await asked(gate, "GET", "conversations/ships/1/pins"))[1]["pins"] == ["#m3"]
+    status, told = await asked(gate, "POST", "conversations/ships/1/pins", {"unpin": "#m3"})
+    assert (status, told["pins"]) == (200, [])
+
+
+@pytest.mark.parametrize("body", [{}, {"pin": 3}, {"pin": "#m1", "unpin": "#m1"}])
+async def test_what_names_no_message_is_refused(gate, body):
+    await talk(gate)
+    status, told = await asked(gate, "POST", "conversations/ships/1/pins", body)
+    assert status == 400
+    assert "hint" in str(told)

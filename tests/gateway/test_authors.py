@@ -41,7 +41,7 @@ async def play(gate, turns, **headers):
         assert status == 200
         found.append(said["x-refold-action"])
         for live in (await gate.gateway.host("local")).table:
-            await live.talk.ready()
+            await live.conversation.ready()
     return found
 
 

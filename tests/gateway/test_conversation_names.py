@@ -118,7 +118,7 @@ async def test_what_is_spent_on_one_chat_is_not_taken_from_another_of_the_same_p
             status, answered, _ = await gate.post("/v1/messages", body)
             assert status == 200
             for live in (await gate.gateway.host("local")).table:
-                await live.talk.ready()
+                await live.conversation.ready()
         return answered["x-refold-conversation"]
 
     def either(received):

@@ -9,12 +9,13 @@ import threading
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from refold import text_work
-from refold.gateway import table
-from refold.gateway.hosted import HostedConversation
+from refold.engine import actions
+from refold.gateway import recognition
 from refold.gateway.incoming import read_incoming
-from refold.gateway.lines import read_line
+from refold.gateway.recognition import read_line
 from refold.gateway.watching import Outcome
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
@@ -151,7 +152,7 @@ async def test_two_gateways_on_one_store_go_on_with_each_others_conversations(up
 
 
 async def test_what_was_let_go_of_is_found_in_the_store(gate, monkeypatch):
-    monkeypatch.setattr(table, "MOST_BYTES", 100)
+    monkeypatch.setattr(recognition, "MOST_BYTES", 100)
     first = await ask(gate, say("one", "Fine.", "two"))
     for other in range(3):
         await ask(gate, say(f"other {other}"))
@@ -162,7 +163,7 @@ async def test_what_was_let_go_of_is_found_in_the_store(gate, monkeypatch):
 
 
 async def test_conversations_of_one_question_leave_nothing_behind_but_the_latest(gate, monkeypatch):
-    monkeypatch.setattr(table, "MOST_BYTES", 5 * table.EACH_BYTES)
+    monkeypatch.setattr(recognition, "MOST_BYTES", 5 * recognition.EACH_BYTES)
     for other in range(20):
         await ask(gate, say(f"question {other}"))
     host = await gate.gateway.host("local")
@@ -199,15 +200,15 @@ class Waiting:
 
     def __init__(self, monkeypatch) -> None:
         self.has_begun, self.may_end = threading.Event(), threading.Event()
-        take = HostedConversation._take
+        take = actions.take_request
 
-        def wait_and_take(talk, size, messages, terms):
+        def wait_and_take(state, messages, request):
             if len(messages) > 1:
                 self.has_begun.set()
                 assert self.may_end.wait(10)
-            return take(talk, size, messages, terms)
+            return take(state, messages, request)
 
-        monkeypatch.setattr(HostedConversation, "_take", wait_and_take)
+        monkeypatch.setattr(actions, "take_request", wait_and_take)
 
 
 async def test_others_are_answered_while_a_long_history_is_taken_in(gate, monkeypatch):
@@ -249,41 +250,44 @@ async def test_an_answer_that_comes_while_the_next_request_is_taken_in_tells_not
     terms = host.terms("gpt-5", "chat", window=None)
     first = await host.take(came(long), terms)
     monkeypatch.setattr(text_work, "MAX_LOOP_BYTES", 100)
-    waiting, talk = Waiting(monkeypatch), first.live.talk
+    waiting, live = Waiting(monkeypatch), first.live
     second = asyncio.create_task(host.take(came(long, "Fine.", long), terms))
     await asyncio.to_thread(waiting.has_begun.wait)
     outcome = Outcome(Usage(input=3_010, output=3), b"{}", is_answered=True, is_whole=True)
-    answer = asyncio.create_task(talk.answered(first.made, outcome, "call"))
+    answer = asyncio.create_task(live.answered(first.made, outcome, "call"))
     await asyncio.sleep(0)
     waiting.may_end.set()
     await asyncio.gather(second, answer)
 
-    assert talk.memory.meter.anchor is None
-    assert talk.memory.calibration.ratio == 1.0
+    state = live.conversation.state
+    assert state.meter.anchor is None
+    assert state.calibration.ratio == 1.0
 
 
 @pytest.mark.parametrize("times", [1, 2])
 async def test_who_stops_while_a_long_history_is_taken_in_hears_of_no_compaction(gate, monkeypatch, times):
     host, heard = await gate.gateway.host("local"), []
     terms = host.terms("gpt-5", "chat", window=8_000)
-    talk = (await host.take(came("Hello there"), terms)).live.talk
-    talk.memory.telling.listener = heard.append
+    host.engine.settings = structs.replace(host.engine.settings, on_event=heard.append)
+    talk = (await host.take(came("Hello there"), terms)).live.conversation
     monkeypatch.setattr(text_work, "MAX_LOOP_BYTES", 100)
     waiting = Waiting(monkeypatch)
-    long = (f"word{number} " * 300 for number in range(30))
+    long = [f"word{number} " * 300 for number in range(30)]
     taking = asyncio.create_task(host.take(came("Hello there", *long), terms))
     await asyncio.to_thread(waiting.has_begun.wait)
     for _ in range(times):
         taking.cancel()
         await asyncio.sleep(0)
-        assert talk._one_at_a_time.locked(), "the thread is not done"
+        assert talk._lock.locked(), "the thread is not done"
     waiting.may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await taking
 
     assert heard == []
     assert (await gate.store.head("local", talk.id, talk.branch)).next_seq == 1
-    assert talk.memory.folded.size == 1
+    assert talk.state.folded.size == 1
+    await host.take(came("Hello there", *long), terms)
+    assert "compaction_end" in [event.kind for event in heard]
 
 
 async def test_another_model_goes_on_with_the_same_branch(gate):

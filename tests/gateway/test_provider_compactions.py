@@ -188,7 +188,7 @@ async def test_an_upstream_that_is_asked_in_the_place_of_another_gets_words():
             engine = Engine(gate.store, embedder=None, format="responses", window=32_000)
             talk = await engine.conversation(told["x-refold-conversation"], model="gpt-5-codex")
             calls = {call.id: call for call in await gate.store.calls(engine.owner, talk.id)}
-            sent = await talk.as_sent(calls[told["x-refold-receipt"]])
+            sent = await talk.window_of(calls[told["x-refold-receipt"]])
     assert [received.body.count(RAW) for received in first.requests] == [1, 1]
     (received,) = second.requests
     assert sent["input"] == received.json["input"]

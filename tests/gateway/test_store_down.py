@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from refold.client_keys import mint
+from refold.engine.engine import Engine
 from refold.gateway.logs import Lines
-from refold.keeping import Engine
 from refold.store.postgres import Patience, PostgresStore
 from refold.store.sqlite import SqliteStore
 from tests.contract.postgres import get_server, make_database
@@ -160,7 +160,7 @@ async def test_an_mcp_client_is_told_no_path_and_no_host(tmp_path, tool, capsys)
         f"sqlite:///{tmp_path / FOLDER / 'a.db'}",
     )
     for url in urls:
-        desk = Desk(lambda url=url: Engine.open(url))
+        desk = Desk(lambda url=url: Engine(url).start())
         async with mcp.Client(server_for(desk)) as client:
             result = await client.call_tool(tool, arguments[tool])
         await desk.close()

@@ -55,7 +55,7 @@ async def send(gate, history, tool) -> None:
     )
     assert status == 200
     for live in (await gate.gateway.host("local")).table:
-        await live.talk.ready()
+        await live.conversation.ready()
 
 
 @pytest.mark.parametrize("preset", ["refold", "opal"])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 
 mcp = pytest.importorskip("mcp", reason="the MCP server needs the extra `mcp`")
 if not hasattr(mcp, "Client"):
@@ -28,7 +28,7 @@ SETTINGS = {"window": 6_000, "max_output": 500}
 async def fill(path: Path) -> None:
     """Two conversations of one owner, the first with much behind it, and one of another owner."""
     url = f"sqlite:///{path}"
-    async with await Engine.open(url, **SETTINGS) as engine:
+    async with Engine(url, **SETTINGS) as engine:
         talk = await engine.conversation("tides", model="gpt-4o", title="Gauges\nof the north")
         call = {"name": "gauge", "arguments": '{"at": "Vik"}'}
         await talk.add(
@@ -50,7 +50,7 @@ async def fill(path: Path) -> None:
         assert "0500: the gauge" not in sent
         other = await engine.conversation("recipes")
         await other.add("How much rhubarb goes into the pie?")
-    async with await Engine.open(url, owner="mallory", **SETTINGS) as engine:
+    async with Engine(url, owner="mallory", **SETTINGS) as engine:
         await (await engine.conversation("heist")).add(
             "The vault at Vik opens at nine, and the gauge is dry."
         )
@@ -171,7 +171,7 @@ async def desk(store) -> AsyncIterator[Callable[..., Awaitable[str]]]:
     """The server in this process: without a start of the program for every wrong question."""
     from refold.integrations.mcp import Desk, server_for
 
-    async with await Engine.open(f"sqlite:///{store}") as engine:
+    async with Engine(f"sqlite:///{store}") as engine:
 
         async def opened() -> Engine:
             return engine
@@ -217,7 +217,7 @@ async def test_what_another_owner_said_is_out_of_reach(store):
 
 async def test_a_message_of_another_branch_is_opened_there(tmp_path):
     path = tmp_path / "forks.db"
-    async with await Engine.open(f"sqlite:///{path}") as engine:
+    async with Engine(f"sqlite:///{path}") as engine:
         talk = await engine.conversation("plans")
         await talk.add("Where to?", {"role": "assistant", "content": "North, by the old lighthouse."})
         fork = await engine.fork("plans", 1)
@@ -253,7 +253,7 @@ async def test_reading_changes_nothing(store):
 
 
 async def everything(path: Path) -> object:
-    async with await Engine.open(f"sqlite:///{path}") as engine:
+    async with Engine(f"sqlite:///{path}") as engine:
         found = await engine.conversations()
         heads = [await engine.store.head(engine.owner, one.id) for one in found]
         return found, heads, [await engine.sessions(one.id) for one in found]

@@ -45,8 +45,8 @@ def test_what_is_sent_fits_with_an_output_within_its_bounds(
         )
     except BudgetError:
         return
-    least, fixed = floor_of(window, asked, budget), talk.memory.frame.cost.total.tokens
-    reserve = talk.memory.room.reserve
+    least, fixed = floor_of(window, asked, budget), talk.state.frame.cost.total.tokens
+    reserve = talk.state.room.reserve
     for share in history:
         talk.add("word " * max(1, int(share * window)))
         try:

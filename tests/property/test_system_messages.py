@@ -144,13 +144,13 @@ def test_every_window_of_a_stored_conversation_is_taken(provider, preset, window
 async def play_stored(provider, preset, window, drawn, data) -> None:
     """Messages as they come, and what people do in between: new sessions, earlier ones again, forks, undo, another preset."""
     chosen = {"model": "claude-opus-4-8", "format": "anthropic", "window": window, "max_output": 200}
-    engine = await Engine.open("memory:", embedder=None, **chosen)
+    engine = await Engine("memory:", embedder=None, **chosen).start()
     talk = await engine.conversation("talk", preset=preset)
     for new in conversation(drawn):
         size = (await talk.status()).messages
         match data.draw(st.sampled_from(["go on", "go on", "new", "resume", "fork", "reopen", "undo"])):
             case "new":
-                await talk.new()
+                await talk.start_session()
                 new = fresh(new)
             case "resume" if sessions := await resumable(engine, talk):
                 await talk.resume(data.draw(st.sampled_from(sessions)))

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.store import queries
 from refold.store.postgres import PostgresStore
 from refold.store.sqlite import SqliteStore

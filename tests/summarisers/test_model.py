@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from copy import copy
 
 import pytest
 from msgspec import structs
@@ -55,6 +56,18 @@ async def test_what_fails_twice_goes_to_the_next_of_the_chain(bad):
     assert summariser.problems
     assert all(problem.startswith("first: ") for problem in summariser.problems)
     assert await ModelSummariser([writer(first)]).write(task(focus="other")) is None
+
+
+async def test_what_a_copy_is_asked_is_told_by_the_original_too():
+    """A conversation has a copy write, so that the cost of its task is known though others ask at the same time."""
+    first, second = Scripted("", model="first"), Scripted(GOOD, model="second")
+    summariser = ModelSummariser([writer(first), writer(second)])
+    one, other = copy(summariser), copy(summariser)
+    summary = await one.write(task())
+    assert (one.spent, one.problems) == (summariser.spent, summariser.problems)
+    assert summariser.spent == summary.usage
+    assert summariser.problems
+    assert (other.spent, other.problems) == (Usage(), [])
 
 
 @pytest.mark.feature("N3")

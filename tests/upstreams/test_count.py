@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.conversation import Conversation
+from refold.engine.conversation import Conversation
 from refold.model.errors import UpstreamError
 from refold.model.message import user
 from refold.ports.upstream import Ask

@@ -17,7 +17,7 @@ from refold.cli.output import plain, plural
 from refold.core.fold import Folded
 from refold.core.stages.shown import Edit, handle_of
 from refold.core.view import Entry
-from refold.engine.receipts import Receipt
+from refold.engine.state import Receipt
 from refold.model.compaction import readable_text
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
 from refold.model.message import Text as Words

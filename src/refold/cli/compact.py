@@ -19,13 +19,12 @@ from refold.cli.changes import Change, changes_of, closing, in_total, listing, s
 from refold.cli.context import MODEL_SOURCES, WINDOW_SOURCES
 from refold.cli.output import plural
 from refold.cli.sizing import ModelSource, Wish, choose_max_output, choose_model
-from refold.compose import Settings, memory_for
 from refold.core.assemble import assemble
 from refold.core.verify import verify_window
-from refold.engine.memory import Memory
-from refold.engine.moments import limit_on
-from refold.engine.receipts import Receipt
-from refold.model.errors import BudgetError, ConfigError, InvalidWindow, WindowError
+from refold.engine import actions
+from refold.engine.settings import Settings, state_for
+from refold.engine.state import Receipt, State
+from refold.model.errors import BudgetError, ConfigError, InvalidWindow
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount
@@ -51,7 +50,7 @@ class Order(Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
 
-class Outcome(Struct, frozen=True):
+class Compacted(Struct, frozen=True):
     """A compacted transcript, and how it came about."""
 
     file: str
@@ -60,14 +59,14 @@ class Outcome(Struct, frozen=True):
     model: str
     model_source: ModelSource
     size: WindowSize
-    memory: Memory
+    state: State
     window: Window
 
     @property
     def receipts(self) -> Sequence[Receipt]:
         """What was done, without what was done for one request only and does not show any more."""
         kept = {change.number for change in self.changes if change.state == "kept"}
-        receipts = self.memory.receipts
+        receipts = self.state.receipts
         return [one for one in receipts if one.summary or any(edit.seq not in kept for edit in one.edits)]
 
     @property
@@ -81,29 +80,29 @@ class Outcome(Struct, frozen=True):
     @property
     def max_output(self) -> int:
         """The output that the window leaves room for: less than was asked for where it had to be lowered."""
-        asked = self.memory.frame.budget.max_output
+        asked = self.state.frame.budget.max_output
         return asked if self.window.output is None else self.window.output
 
     @property
     def before(self) -> TokenCount:
-        return self.memory.frame.cost.total + self.memory.folded.branch.tokens
+        return self.state.frame.cost.total + self.state.folded.branch.tokens
 
     @property
     def after(self) -> TokenCount:
-        return self.memory.measurement.content
+        return self.state.measurement.content
 
     @property
     def limit(self) -> int:
-        return limit_on(self.memory)
+        return self.state.limit
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        return changes_of(self.memory.folded, self.memory.receipts)
+        return changes_of(self.state.folded, self.state.receipts)
 
     @property
     def summary(self) -> str:
         """What stands for the messages that are gone, as it is sent."""
-        folded = self.memory.folded
+        folded = self.state.folded
         shown = [folded.lead.block, *(message.text for message in folded.lead.messages)]
         return "\n".join(text for text in shown if text) if folded.summaries else ""
 
@@ -119,7 +118,7 @@ def run(path: str, order: Order, *, format_name: str, max_body_bytes: int) -> in
     return 0
 
 
-def compact(request: Request, file: str, order: Order) -> Outcome:
+def compact(request: Request, file: str, order: Order) -> Compacted:
     """Tell the transcript to the engine, and see what it would send.
 
     Raises:
@@ -140,45 +139,46 @@ def compact(request: Request, file: str, order: Order) -> Outcome:
         preset=order.preset,
     )
     try:
-        memory, size = memory_for(settings, request.fixed)
+        state, size = state_for(settings, request.fixed)
     except BudgetError as error:
         raise BudgetError(error.message, hint=SIZES_HINT) from None
-    retell(memory, request.messages)
-    window = last_window(memory, now=order.now)
-    return Outcome(file, request, order, model, source, size, memory, window)
+    state = retell(state, request.messages)
+    state, window = last_window(state, now=order.now)
+    return Compacted(file, request, order, model, source, size, state, window)
 
 
-def retell(memory: Memory, messages: Sequence[Message]) -> None:
-    """Add the messages as they came, with a call before every reply."""
+def retell(state: State, messages: Sequence[Message]) -> State:
+    """Add the messages as they came, with a call before every reply. What was too large then may be small enough at the end."""
     for message in messages:
-        last = memory.folded.branch.last
+        last = state.folded.branch.last
         if message.role == "assistant" and last is not None and last.message.role != "assistant":
-            with suppress(WindowError):  # what was too large then may be small enough at the end
-                memory.context()
-        memory.add(message)
+            state = actions.context(state).state
+        state = actions.add(state, [message]).state
+    return state
 
 
-def last_window(memory: Memory, *, now: bool) -> Window:
+def last_window(state: State, *, now: bool) -> tuple[State, Window]:
     """What the next call would send; where no call can follow yet, what is shown until then."""
-    send = memory.compact if now else memory.context
-    if _is_request(memory):
-        return send()
-    with suppress(InvalidWindow):
-        send()
-    window = assemble(memory.frame.fixed, memory.folded.shown.messages(), memory.folded.lead)
+    done = actions.compact(state) if now else actions.context(state)
+    if _is_request(state):
+        return done.state, done.sendable
+    if done.problem is not None and not isinstance(done.problem, InvalidWindow):
+        raise done.problem
+    state = done.state
+    window = assemble(state.frame.fixed, state.folded.shown.messages(), state.folded.lead)
     broken = verify_window(window, as_request=False)
     if broken:
         raise InvalidWindow(broken[0].message, hint=broken[0].hint)
-    return window
+    return state, window
 
 
-def _is_request(memory: Memory) -> bool:
+def _is_request(state: State) -> bool:
     """Is it the assistant's turn? Otherwise this is a record of what was said, and must stay one."""
-    last, shown = memory.folded.branch.last, memory.folded.shown
+    last, shown = state.folded.branch.last, state.folded.shown
     return last is not None and last.message.role != "assistant" and not shown.progress.open_calls
 
 
-def deliver(outcome: Outcome) -> None:
+def deliver(outcome: Compacted) -> None:
     """The transcript to where it belongs; what was done to stdout, or beside it where the transcript is there."""
     order = outcome.order
     body = b"" if order.dry_run else outcome.body
@@ -193,12 +193,12 @@ def deliver(outcome: Outcome) -> None:
         output.tell(*page(outcome))
 
 
-def page(outcome: Outcome) -> Iterator[Text]:
+def page(outcome: Compacted) -> Iterator[Text]:
     """What was done and why, on a screen."""
     yield from headline(outcome)
     yield Text()
     if outcome.order.diff:
-        tokens = outcome.memory.folded.lead.tokens
+        tokens = outcome.state.folded.lead.tokens
         yield from listing(outcome.changes, outcome.summary, tokens, output.screen_width())
         yield Text()
     if not outcome.receipts:
@@ -210,8 +210,8 @@ def page(outcome: Outcome) -> Iterator[Text]:
     yield in_total(outcome.before, outcome.after, outcome.limit)
 
 
-def headline(outcome: Outcome) -> Iterator[Text]:
-    request, budget = outcome.request, outcome.memory.frame.budget
+def headline(outcome: Compacted) -> Iterator[Text]:
+    request, budget = outcome.request, outcome.state.frame.budget
     count = plural(len(request.messages) + request.offset, "message")
     yield Text.assemble((outcome.file, "bold"), f"  {request.dialect.name}, {count}")
     yield Text.assemble(
@@ -224,7 +224,7 @@ def headline(outcome: Outcome) -> Iterator[Text]:
     yield Text(f"preset {outcome.order.preset}")
 
 
-def nothing_done(outcome: Outcome) -> Text:
+def nothing_done(outcome: Compacted) -> Text:
     content = outcome.before
     size = f"{content.tokens:,} tokens {content.source}, and there is room for {outcome.limit:,}"
     hint = "nothing could be gained" if outcome.order.now else "--now compacts all the same"
@@ -232,9 +232,9 @@ def nothing_done(outcome: Outcome) -> Text:
     return Text(f"{what}: {size}; {hint}")
 
 
-def as_document(outcome: Outcome, body: bytes) -> dict[str, object]:
+def as_document(outcome: Compacted, body: bytes) -> dict[str, object]:
     """Everything for programs; its keys are documented and stay."""
-    order, request, folded = outcome.order, outcome.request, outcome.memory.folded
+    order, request, folded = outcome.order, outcome.request, outcome.state.folded
     is_here = bool(body) and not order.target
     return {
         "file": outcome.file,
@@ -248,7 +248,7 @@ def as_document(outcome: Outcome, body: bytes) -> dict[str, object]:
             "warning": outcome.size.warning,
         },
         "max_output": outcome.max_output,
-        "max_output_asked": outcome.memory.frame.budget.max_output,
+        "max_output_asked": outcome.state.frame.budget.max_output,
         "preset": order.preset,
         "limit": outcome.limit,
         "before": {"tokens": outcome.before.tokens, "source": outcome.before.source},

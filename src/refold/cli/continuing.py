@@ -17,9 +17,9 @@ from refold.cli.folding import Order, opened
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.core.stages.shown import handle_of
-from refold.engine.sessions import Resumed, can_be_resumed, line_of
+from refold.engine.engine import Engine
+from refold.engine.sessions import Opened, can_be_resumed, line_of
 from refold.engine.status import Status
-from refold.keeping import Engine
 from refold.model.errors import NotFound
 from refold.ports.store import Head, Session
 
@@ -34,7 +34,7 @@ def new(place: Place, name: str, order: Order) -> int:
     async def act(engine: Engine) -> int:
         head = await stored.head_of(engine, name, order.branch)
         async with opened(engine, head, order) as talk:
-            begun = await talk.new()
+            begun = await talk.start_session()
             await talk.ready()  # a command has no background
         if order.as_json:
             output.write_json(
@@ -147,7 +147,7 @@ async def _able(engine: Engine, head: Head) -> list[Session]:
     return [one for one in known if can_be_resumed(one, line)]
 
 
-def _tell(head: Head, target: Session, resumed: Resumed, status: Status, *, as_json: bool) -> None:
+def _tell(head: Head, target: Session, resumed: Opened, status: Status, *, as_json: bool) -> None:
     opened, carries = resumed.session, resumed.carries
     if as_json:
         output.write_json(

@@ -18,7 +18,7 @@ from refold.cli.grid import ALARM
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.engine.doctor import RULES, Finding
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 
 
 def run(place: Place, name: str, *, as_json: bool) -> int:

@@ -14,7 +14,7 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.cli.telling import INDENT, told
 from refold.core.stages.shown import handle_of
-from refold.keeping import Engine, Found
+from refold.engine.engine import Engine, Found
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError
 from refold.ports.store import Session

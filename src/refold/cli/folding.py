@@ -7,7 +7,7 @@ same way: every message that was shown before, and what is shown of it after.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -20,12 +20,12 @@ from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.sizing import Wish
 from refold.cli.stored import EVERYTHING, Place
-from refold.compose import Settings, preset_named
 from refold.core.fold import Folded
-from refold.durable import DurableConversation
-from refold.engine.hindsight import Difference
-from refold.keeping import Engine
-from refold.model.errors import ConfigError, NotFound
+from refold.engine.conversation import Conversation
+from refold.engine.engine import Engine
+from refold.engine.history import Difference
+from refold.engine.settings import Settings, preset_named
+from refold.model.errors import ConfigError, InvalidWindow, NotFound
 from refold.model.tokens import TokenCount
 from refold.ports.store import Compaction, Head
 
@@ -75,7 +75,7 @@ def compact(place: Place, name: str, order: Order) -> int:
             if order.dry_run:
                 found, made = await _rehearsed(talk)
             else:
-                found, made = await _done(engine, head, talk, lambda: talk.fold(focus=order.focus))
+                found, made = await _done(engine, head, talk, lambda: _compact(talk, order.focus))
             limit = (await talk.status()).limit
         story = Story(name, found, limit, order.diff, tuple(one.id for one in made))
         _tell(story, as_json=order.as_json, is_rehearsal=order.dry_run)
@@ -93,7 +93,7 @@ async def _found(engine: Engine, name: str, branch: str) -> Head:
 
 
 @asynccontextmanager
-async def opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[DurableConversation]:
+async def opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[Conversation]:
     """The conversation with the settings that were asked for, and the model that writes its summaries, if any."""
     model = order.wish.model or head.model
     sizes: dict[str, Any] = {
@@ -104,7 +104,7 @@ async def opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[Dura
     async with AsyncExitStack() as stack:
         summariser = None
         if order.summarizer and not order.dry_run:
-            from refold.summarising import open_summariser
+            from refold.engine.model_summariser import open_summariser
             from refold.upstreams.spec import provider_of
 
             settings = Settings(model=model, window=order.wish.window, preset=order.preset)
@@ -115,18 +115,23 @@ async def opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[Dura
         yield await stack.enter_async_context(talk)
 
 
-async def _rehearsed(talk: DurableConversation) -> tuple[Difference, list[Compaction]]:
+async def _compact(talk: Conversation, focus: str) -> None:
+    with suppress(InvalidWindow):  # it is compacted, also where no call can follow yet
+        await talk.compact(focus=focus)
+
+
+async def _rehearsed(talk: Conversation) -> tuple[Difference, list[Compaction]]:
     return (await talk.preview()).difference, []
 
 
 async def _done(
-    engine: Engine, head: Head, talk: DurableConversation, act: Callable[[], Awaitable[object]]
+    engine: Engine, head: Head, talk: Conversation, act: Callable[[], Awaitable[object]]
 ) -> tuple[Difference, list[Compaction]]:
     known = {(one.id, one.number) for one in await _in_effect(engine, head)}
     unchanged = (await talk.preview()).difference.before
     await act()
     made = [one for one in await _in_effect(engine, head) if (one.id, one.number) not in known]
-    told = [await talk.difference(one) for one in made if one.kind != "arrival"]
+    told = [await talk.diff(one) for one in made if one.kind != "arrival"]
     if not told:
         return Difference(unchanged, unchanged), []
     receipts = tuple(receipt for one in told for receipt in one.receipts)
@@ -190,14 +195,14 @@ def diff(place: Place, name: str, which: str, *, branch: str, lists: bool, as_js
         talk = await engine.conversation(name, branch=head.branch)
         if wanted is None:
             return await _tell_nothing(talk, name, as_json=as_json)
-        found = await talk.difference(wanted)
+        found = await talk.diff(wanted)
         _tell(Story(name, found, 0, with_listing=True, compactions=(wanted.id,)), as_json=as_json)
         return 0
 
     return stored.look(place, act)
 
 
-async def _tell_nothing(talk: DurableConversation, name: str, *, as_json: bool) -> int:
+async def _tell_nothing(talk: Conversation, name: str, *, as_json: bool) -> int:
     if as_json:
         unchanged = (await talk.preview()).difference.before
         _tell(Story(name, Difference(unchanged, unchanged), 0, with_listing=True), as_json=True)

@@ -14,10 +14,10 @@ from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.core.stages.shown import handle_of
-from refold.engine.accounts import session_usage
-from refold.engine.standing import Standing
-from refold.engine.status import standing_in
-from refold.keeping import Engine
+from refold.engine.engine import Engine
+from refold.engine.history import session_usage
+from refold.engine.state import FillLevel
+from refold.engine.status import stored_fill_level
 from refold.model.tokens import Usage
 from refold.ports.store import Call, Listed, Session
 
@@ -56,17 +56,17 @@ def sessions(place: Place, name: str, *, branch: str, as_json: bool) -> int:
     async def act(engine: Engine) -> int:
         head = await stored.head_of(engine, name, branch)
         known = await engine.sessions(name, limit=EVERYTHING)
-        standing = await standing_in(engine.store, head)
+        level = await stored_fill_level(engine.store, head)
         own = [one for one in known if not branch or one.branch == head.branch]
         calls = await engine.store.calls(engine.owner, name, EVERYTHING)
         rows = [_row(one, calls, head.next_seq) for one in own]
         if as_json:
-            full = _fullness(standing.tokens, standing.limit, standing.reason)
+            full = _fullness(level.tokens, level.limit, level.reason)
             output.write_json({"conversation": name, **full, "sessions": rows})
         else:
             output.write(_session_table(rows))
             output.note(f"{plural(len(rows), 'session')}; the open one is {short(head.session)}")
-            output.note(_about(standing))
+            output.note(_about(level))
         return 0
 
     return stored.look(place, act)
@@ -149,14 +149,12 @@ def _share(ratio: float, limit: int, *, is_due: bool) -> str:
     return f"{'! ' if is_due else ''}{ratio * 100:.0f} %" if limit else "-"
 
 
-def _about(standing: Standing) -> str:
+def _about(level: FillLevel) -> str:
     """How full the context of the open session is, in words."""
-    if not standing.limit:
+    if not level.limit:
         return "how full its context is was not noted"
-    full = (
-        f"its context is {standing.ratio * 100:.0f} % full: {standing.tokens:,} of {standing.limit:,} tokens"
-    )
-    return f"{full}; it has to be compacted: {standing.reason}" if standing.reason else full
+    full = f"its context is {level.ratio * 100:.0f} % full: {level.tokens:,} of {level.limit:,} tokens"
+    return f"{full}; it has to be compacted: {level.reason}" if level.reason else full
 
 
 def _fullness(tokens: int, limit: int, reason: str) -> dict[str, object]:

@@ -18,8 +18,8 @@ from refold.cli import output, stored
 from refold.cli.columns import when
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
+from refold.engine.engine import Engine
 from refold.engine.retention import DAY_S, clock_lead_s, most_at_once
-from refold.keeping import Engine
 from refold.model.errors import ConfigError
 from refold.ports.store import Idle
 

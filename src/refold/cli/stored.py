@@ -17,8 +17,8 @@ from msgspec import Struct
 from refold.cli.columns import when
 from refold.cli.output import note, plain, plural
 from refold.embeddings import installed
+from refold.engine.engine import Engine
 from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days, checked_share
-from refold.keeping import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
 from refold.ports.store import Head
 from refold.store.place import kind_of, open_store, sqlite_file

@@ -17,9 +17,9 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.core.output_room import STAGE as LOWERED
 from refold.core.stages.shown import handle_of
-from refold.engine.hindsight import edits_of
-from refold.engine.stored import read_stored
-from refold.keeping import Engine
+from refold.engine.engine import Engine
+from refold.engine.history import edits_of
+from refold.engine.journal import read_stored
 from refold.model.compaction import readable_text
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, NotFound
@@ -185,7 +185,7 @@ async def _show_sent(engine: Engine, name: str, order: Order) -> int:
     calls = await _calls(engine, name)
     call = _pick_call(calls, order.as_sent)
     talk = await engine.conversation(name, branch=call.branch)
-    fields = await talk.as_sent(call)
+    fields = await talk.window_of(call)
     head = await stored.head_of(engine, name, call.branch)
     if order.as_json:
         number = calls.index(call) + 1

@@ -16,9 +16,9 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import Place
 from refold.cli.telling import PAGE
 from refold.core.pairs import repair
-from refold.engine.instructions import fields_of
-from refold.engine.stored import read_stored
-from refold.keeping import Engine
+from refold.engine.engine import Engine
+from refold.engine.journal import read_stored
+from refold.engine.notes import fields_of
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, StoreError
 from refold.model.message import Message
@@ -76,7 +76,7 @@ async def _import(engine: Engine, request: Request, order: Order) -> int:
     )
     fields = _around(request)
     if fields and not before:
-        await talk.came_with(bytes(write({**fields})))
+        await talk.set_instructions(bytes(write({**fields})))
     elif fields:
         output.note("only the messages are added; what stands around them in the file is left out")
     await talk.add(*request.messages)

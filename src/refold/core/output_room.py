@@ -63,6 +63,14 @@ class OutputRoom(Struct, frozen=True):
             f" = {left:,} left for messages{kept}"
         )
 
+    @property
+    def warning(self) -> str:
+        """What to say of a conversation whose window is tight."""
+        return (
+            f"messages have less than a quarter of the window: {self.arithmetic(self.asked)};"
+            " a smaller output, or fewer tools, leaves them more"
+        )
+
     def edit(self, output: int) -> Edit:
         """The record of a request that left with less output than it asked for."""
         left = self.window - self.instructions - output

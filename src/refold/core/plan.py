@@ -34,6 +34,7 @@ from refold.core.measure import measure
 from refold.core.reasons import reason_to_act, reason_to_reduce
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.shown import Edit, Item, Room
+from refold.core.stages.units import units
 from refold.core.summary.checks import check_summary
 from refold.core.summary.redact import redact
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
@@ -288,7 +289,7 @@ def _number_at(items: tuple[Item, ...], at: int, size: int) -> int:
 
 def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
     """What stays when the messages numbered below `last` leave: the others, the question that is being answered, the newest
-    instruction given on the way, what was set at the provider, and its own compaction with the results of its calls.
+    instruction given on the way, what is pinned, what was set at the provider, and its own compaction with the results of its calls.
     """
     items = folded.items.items
     question = None if folded.is_turn_over or not items else items[folded.active]
@@ -297,6 +298,7 @@ def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
     ):
         question = None
     newest, compacted = newest_instruction(items), folded.compacted
+    pinned = _pinned(folded)
     return tuple(
         _alone(folded, item) if item.seq == newest else item
         for item in items
@@ -304,8 +306,19 @@ def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
         or item is question
         or item.seq == newest
         or item.seq in compacted
+        or item.seq in pinned
         or is_setting(item.message)
     )
+
+
+def _pinned(folded: Folded) -> frozenset[int]:
+    """Numbers of the messages that a person pinned, with those that can only stay together with them: a call and its results."""
+    if not folded.pinned:
+        return folded.pinned
+    items = folded.items.items
+    together = units([item.message for item in items], folded.shown.dialect)
+    held = (unit for unit in together if any(items[index].seq in folded.pinned for index in unit))
+    return frozenset(items[index].seq for unit in held for index in unit)
 
 
 def _alone(folded: Folded, item: Item) -> Item:

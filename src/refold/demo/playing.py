@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from refold.demo.asking import Answered, Ask, client_for
 from refold.demo.session import DETAIL, MODEL, QUESTION, RULE, SYSTEM, TOOLS, Step, session
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.model.errors import ConfigError
 from refold.testing import Received, Refuse, Say, ScriptedUpstream, call, say
 
@@ -198,7 +198,7 @@ async def _reason(address: str) -> str:
 
 async def _recalled(store: str, last: bytes) -> Recalled | None:
     """What is found of the detail, in the conversation as it is stored."""
-    async with await Engine.open(store) as engine:
+    async with Engine(store) as engine:
         passages = str(await (await engine.conversation(NAME)).recall(QUESTION))
     lines, wanted = passages.splitlines(), DETAIL.split()
     at = next((at for at, line in enumerate(lines) if line.split()[-3:] == wanted), None)

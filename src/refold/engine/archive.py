@@ -16,10 +16,9 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from refold.engine.instructions import inlined
-from refold.engine.notes import read_notes
+from refold.engine.journal import read_stored
+from refold.engine.notes import inlined, read_notes
 from refold.engine.rebuild import PAGE, Branch, Rebuild, broken
-from refold.engine.stored import read_stored
 from refold.model.errors import Damaged, NotFound, StoreError
 from refold.ports.store import (
     Call,

@@ -1,7 +1,7 @@
-"""A conversation's memory and its store, kept in step.
+"""The journal: reads a conversation's state from the store, and commits what actions did.
 
-One idea: memory decides, the store remembers. After every act all that is new leaves in one batch; if somebody else has written
-meanwhile the batch is refused whole, and the memory is thrown away and read again, because the store is what counts.
+A journal knows where its branch is in the store: the head, the open session, and the change in effect. A commit is one transaction,
+refused as a whole (Conflict) where the branch has moved since; the journal's position changes only after a commit or a load.
 """
 
 from __future__ import annotations
@@ -13,229 +13,321 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
+from refold.core.calibrate import Calibration, forget_sums
 from refold.core.fold import Folded
+from refold.core.summary.redact import redact
 from refold.core.view import View
 from refold.engine import snapshot
-from refold.engine.instructions import Instructions
+from refold.engine.actions import Outcome
 from refold.engine.meaning import NOTHING, Meaning
-from refold.engine.memory import Memory
-from refold.engine.notes import Notes, notes_of, read_notes, restore, write_notes
-from refold.engine.receipts import Change
+from refold.engine.notes import Instructions, Notes, notes_of, read_notes, write_notes
 from refold.engine.snapshot import Original
-from refold.engine.standing import MOST_SINCE, Standing
-from refold.engine.titles import title_of
-from refold.model.errors import NotFound, StoreError
+from refold.engine.state import MOST_SINCE, Change, FillLevel, State
+from refold.model.dialect import DIALECTS
+from refold.model.errors import Damaged, NotFound, StoreError, WireError
+from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.ports import store as kept
-from refold.ports.store import Batch, Compaction, Head, Session, Store, Stored, Written
-from refold.text_work import run_text_act, run_text_work
+from refold.ports import store as records
+from refold.ports.store import Batch, Call, Compaction, Head, Session, Store, Stored, Written
+from refold.text_work import run_text_work
 from refold.wire.message import decode_message, encode_item
 
 Clock: TypeAlias = Callable[[], float]
 NewId: TypeAlias = Callable[[], str]
 
+CALIBRATION, LIMIT = "calibration", "limit"
+"""Topics under which is stored what was learnt about a model."""
+WORTH_STORING = 0.01
+"""By how much a ratio must have changed: a commit with every call would cost more than it tells."""
+MAX_TITLE = 60
+"""Characters: what a line of a list has room for beside the numbers."""
+_TITLE_SOURCE, _TITLE_LINE = 4_000, 4 * MAX_TITLE
+"""Characters of the first question that are looked at, and of those, once white space is gone: few of them cannot be printed."""
+
 
 class Draft(Struct, frozen=True):
-    """What is new in memory, as it is to be stored."""
+    """A commit before it is made."""
 
+    state: State
+    """The state that it stores."""
     batch: Batch
-    lasting: Notes
-    standing: Standing
+    notes: Notes
+    fill_level: FillLevel
+    instructions: Instructions
     secrets: frozenset[str]
     """Of the conversation: what is embedded must not hold them."""
 
 
 class Journal:
-    """One branch in a store. `seen` is where it was when memory was last in step with it."""
+    """One branch in a store."""
 
     def __init__(
         self,
         store: Store,
-        seen: Head,
+        head: Head,
         session: Session,
         clock: Clock,
         new_id: NewId,
         *,
         keeps_content: bool = True,
         meaning: Meaning | None = None,
+        model: str = "",
+        learns: str = "",
     ) -> None:
-        self.store, self.seen, self.session = store, seen, session
+        self.store, self.head, self.session = store, head, session
         self.clock, self.new_id, self.keeps_content = clock, new_id, keeps_content
         self.meaning = meaning or Meaning()
-        self.shown, self.instructions = "", Instructions()
-        """The id of the change in effect, and the request that the conversation came in with."""
+        self.model = model or head.model
+        """The model that counts here: what is measured is measured by its provider."""
+        self.learns = learns or self.model
+        """The name under which is stored what its calls teach: the same model may have another window elsewhere."""
+        self.change = ""
+        """The id of the change in effect."""
         self.raw: frozenset[int] = frozenset()
-        """Messages that are shown as they came though they were shortened when they did: that was taken back."""
-        self.model, self.learns = seen.model, ""
-        """Whose provider counts here: what is measured is measured by it."""
-        self.chains: dict[int, bytes] = {}
-        """The hash of the history up to a message, by its number, where a client sends the history anew with every request."""
-        self.claims = b""
-        """The history that only this branch may hold, see `Batch.claims`."""
-        self._kept, self._standing = read_notes(seen.notes).lasting, Standing()
+        """Messages that are shown as they came though they were shortened on arrival: that was undone."""
+        self.instructions = Instructions()
+        self._notes, self._fill_level = read_notes(head.notes).lasting, FillLevel()
 
-    async def save(self, memory: Memory) -> None:
-        """Keep all that is new.
+    # Commits
 
-        Raises:
-            Conflict: somebody else has written meanwhile; nothing was kept.
-            StoreError: nothing was kept, or nobody knows: load before going on.
-        """
-        await self.store_draft(memory, await run_text_act(memory.text_size, self.draft, memory))
-
-    def draft(self, memory: Memory, calls: Sequence[kept.Call] = (), key: str = "") -> Draft | None:
-        """All that is new, as it is to be stored; None where nothing is. `key` is what the client calls the first message of it.
+    def draft(
+        self,
+        done: Outcome,
+        *,
+        calls: Sequence[Call] = (),
+        key: str = "",
+        chains: Sequence[bytes] = (),
+        claims: bytes = b"",
+    ) -> Draft | None:
+        """What an action did, as a commit; None where there is nothing to store. `key` is the client's name for its first message,
+        `chains` are the hashes of the history up to each new message, and `claims` is the hash that no other branch may hold.
 
         It reads all text that is held, so where that is much it is called in a thread.
         """
-        self.instructions.note(memory.frame.fixed)
-        # Before what holds them is let go.
-        secrets = memory.secrecy.known(memory.folded) if memory.changes else NOTHING
-        noted, changes = self.noted(memory), tuple(self._changes(memory))
-        messages, lasting = tuple(self._messages(memory, key)), noted.lasting
-        if not (messages or changes or calls or lasting != self._kept):
+        state, instructions = done.state, self.instructions.given(done.state.frame.fixed)
+        secrets = NOTHING
+        if done.changes:
+            state = structs.replace(state, secrecy=state.secrecy.search(state.folded))
+            done, secrets = structs.replace(done, state=state), state.secrecy.known
+        noted = instructions.noted(notes_of(state)) if self.keeps_content else notes_of(state)
+        changes, messages = tuple(self._changes(done)), tuple(self._messages(done, key))
+        notes = noted.lasting
+        if not (messages or changes or calls or notes != self._notes):
             return None
-        standing = self._standing.after(messages)
-        is_new = lasting != self._kept or bool(changes or calls) or self._is_news(noted, standing)
-        chains = tuple(self.chains[one.seq] for one in messages if one.seq in self.chains)
-        claims = self.claims if self.claims in chains else b""
+        fill_level = self._fill_level.after(messages)
+        is_news = notes != self._notes or bool(changes or calls) or self._is_news(noted, fill_level)
+        chains = tuple(chains[: len(messages)])
         batch = Batch(
-            at=self.clock(), messages=messages, changes=changes, calls=tuple(calls), chains=chains,
-            claims=claims,
-            notes=write_notes(noted) if is_new else None, title=self._title(memory),
-        )  # fmt: skip
-        return Draft(batch, lasting, noted.standing if is_new else standing, secrets)
+            at=self.clock(),
+            messages=messages,
+            changes=changes,
+            calls=tuple(calls),
+            chains=chains,
+            claims=claims if claims in chains else b"",
+            notes=write_notes(noted) if is_news else None,
+            title=self._title(state),
+        )
+        return Draft(state, batch, notes, noted.standing if is_news else fill_level, instructions, secrets)
 
-    async def store_draft(self, memory: Memory, draft: Draft | None) -> None:
-        """Keep what was drafted of memory.
-
-        Raises:
-            Conflict, StoreError: as `save`.
+    async def commit_draft(self, draft: Draft) -> None:
         """
-        if draft is None:
-            return
-        changes = tuple([await self.anew(one) if one.written else one for one in draft.batch.changes])
-        await self.commit(structs.replace(draft.batch, changes=changes), draft.secrets)
-        self._kept, self._standing = draft.lasting, draft.standing
+        Raises:
+            Conflict: another program has written meanwhile; nothing was stored.
+            StoreError: nothing was stored, or the outcome is not known.
+        """
+        changes = tuple([await self.renamed(one) if one.written else one for one in draft.batch.changes])
+        batch = structs.replace(draft.batch, changes=changes)
+        await self.commit(batch, draft.secrets, draft.instructions)
+        self._notes, self._fill_level = draft.notes, draft.fill_level
         opened = [change.opens for change in changes if change.opens]
         self.session = opened[-1] if opened else self.session
         made = [change.compaction.id for change in changes if change.compaction.kind != "arrival"]
-        self.shown = made[-1] if made else self.shown
-        memory.changes.clear()
+        self.change = made[-1] if made else self.change
 
-    async def commit(self, batch: Batch, secrets: frozenset[str] = NOTHING) -> None:
-        """Keep a batch, with what the sessions that it closes were about, and see where the branch is then."""
-        if batch.notes is not None and self.model != self.seen.model:
+    async def commit(
+        self, batch: Batch, secrets: frozenset[str] = NOTHING, instructions: Instructions | None = None
+    ) -> None:
+        """Store a batch, with the vectors of the sessions that it closes."""
+        instructions = instructions or self.instructions
+        if batch.notes is not None and self.model != self.head.model:
             batch = structs.replace(batch, model=self.model)
         if batch.notes is not None:
-            batch = structs.replace(batch, blobs=self.instructions.unkept)
+            batch = structs.replace(batch, blobs=instructions.unstored)
         whole = await self.meaning.embedded(batch, secrets) if self.keeps_content else emptied(batch)
-        self.seen = await self.store.commit(self.seen, whole)
-        if whole.blobs:
-            self.instructions.note_kept()
+        self.head = await self.store.commit(self.head, whole)
+        self.instructions = instructions.as_stored() if whole.blobs else instructions
 
-    async def load(self, memory: Memory) -> None:
-        """Put memory where the store is."""
-        head = await self.store.head(self.seen.owner, self.seen.conversation, self.seen.branch)
+    async def undo(self, state: State, change: Compaction) -> None:
+        """Take a change back: until something new is said, none is made unasked. Load afterwards."""
+        self.check_content()
+        notes = structs.replace(self.notes_of(state), declined=state.size, settled=-1)
+        await self.commit(Batch(at=self.clock(), undoes=change.id, notes=write_notes(notes)))
+
+    async def store_pin(self, state: State, number: int, *, on: bool) -> None:
+        """Pin a message, or unpin it. The notes are stored anew, so that other programs load what is pinned."""
+        await self.store.pin(self.head, number, on=on)
+        await self.commit(Batch(at=self.clock(), notes=write_notes(self.notes_of(state))))
+
+    async def store_fill_level(self, state: State) -> None:
+        """Store how full the conversation is, where that is not stored yet."""
+        noted = self.notes_of(state)
+        if noted.standing != self._fill_level:
+            await self.commit(Batch(at=self.clock(), notes=write_notes(noted)))
+            self._fill_level = noted.standing
+
+    async def has_key(self, key: str) -> bool:
+        """Was a message stored under this name of the client's?"""
+        return await self.store.find_key(self.head, key) is not None
+
+    async def current_head(self) -> Head | None:
+        """Where the branch is in the store now."""
+        return await self.store.head(self.head.owner, self.head.conversation, self.head.branch)
+
+    def _is_news(self, noted: Notes, fill_level: FillLevel) -> bool:
+        """Is there more to note of a conversation than follows from its messages, or are these many?"""
+        if noted.standing != fill_level or self.model != self.head.model:
+            return True
+        return fill_level.size - read_notes(self.head.notes).standing.size >= MOST_SINCE
+
+    # Reads
+
+    async def load(self, state: State, *, is_first: bool = False) -> State:
+        """The state as the store has it. Frame, patterns and receipts are those of the state that is given."""
+        head = await self.current_head()
         session = await self.store.session(head.owner, head.session) if head else None
         if head is None or session is None:
-            raise kept_nothing(self.seen.conversation)
+            raise conversation_gone(self.head.conversation)
         await self._check_same(head)
         notes = read_notes(head.notes)
-        self.seen, self.session, self._kept = head, session, notes.lasting
-        self._standing = Standing()  # it is noted anew: how full it is may follow from what others added
-        if not self.keeps_content and head.next_seq == memory.folded.size:
-            return  # memory is all there is
+        self.head, self.session, self._notes = head, session, notes.lasting
+        self._fill_level = FillLevel()  # it is noted anew: how full it is may follow from what others added
+        if self.keeps_content or head.next_seq != state.size:  # else the state is all there is
+            state = await self._read(state, notes)
+        return await self._measured_here(state, is_first=is_first)
+
+    async def _read(self, state: State, notes: Notes) -> State:
+        head, before = self.head, state
         holders = await self.store.pick(head, notes.secret) if notes.secret else []
         bodies = [one.body for one in holders if one.body]
-
-        def restore_secrets() -> None:
-            memory.secrecy.restore(notes.sensitive, notes.secret, map(decoder(memory), bodies))
-
-        await run_text_act(sum(map(len, bodies)), restore_secrets)
+        decode = decoder(state)
+        secrecy = await run_text_work(
+            sum(map(len, bodies)),
+            lambda: state.secrecy.restored(notes.sensitive, notes.secret, map(decode, bodies)),
+        )
+        state = structs.replace(state, secrecy=secrecy)
         latest = await self.store.latest(head, head.next_seq)
-        self.shown, self.raw = latest.id if latest else "", frozenset(await self.store.raw_arrivals(head, 0))
-        await self.instructions.load(self.store, head)
-        folded = await self.shown_after(memory, latest, head.next_seq)
-        restore(memory, structs.replace(folded, settled=notes.settled, declined=notes.declined), notes)
+        self.change = latest.id if latest else ""
+        self.raw = frozenset(await self.store.raw_arrivals(head, 0))
+        self.instructions = await self.instructions.loaded(self.store, head)
+        folded = await self.shown_after(state, latest, head.next_seq)
+        folded = structs.replace(folded, settled=notes.settled, declined=notes.declined)
+        state = structs.replace(
+            state.showing(folded),
+            in_vain=notes.in_vain,
+            flag=notes.flag,
+            limits=structs.replace(state.limits, stated=notes.limit),
+            meter=notes.meter,
+            calibration=notes.calibration,
+            bill=notes.bill,
+        )
+        if head.notes and head.model == self.model:
+            return state
+        # What another model measured says nothing here.
+        return structs.replace(
+            state,
+            meter=structs.replace(state.meter, anchor=before.meter.anchor, ratio=before.meter.ratio),
+            calibration=before.calibration,
+            limits=structs.replace(state.limits, stated=before.limits.stated),
+        )
+
+    async def _measured_here(self, state: State, *, is_first: bool) -> State:
+        """Where another model wrote last, begin with what is known about this one. That another model is used is stored with the next
+        commit: a program that only reads must not make others reload.
+        """
+        if self.head.notes and self.head.model == self.model:
+            return state
+        state = await self.with_learnt(state) if is_first else state
+        self._notes = self.notes_of(state).lasting
+        return state
+
+    async def with_learnt(self, state: State) -> State:
+        """The state with what other conversations have learnt about the model."""
+        owner = self.head.owner
+        if not self.learns:
+            return state
+        if known := await self.store.learnt(owner, CALIBRATION, self.learns):
+            calibration = forget_sums(msgspec.msgpack.decode(known, type=Calibration))
+            state = structs.replace(state, calibration=calibration)
+        if limit := await self.store.learnt(owner, LIMIT, self.learns):
+            stated = msgspec.msgpack.decode(limit, type=int)
+            state = structs.replace(state, limits=structs.replace(state.limits, stated=stated))
+        return state
+
+    async def store_learnt(self, before: State, after: State) -> None:
+        """Store what a call has taught about the model, where it is news."""
+        owner, now = self.head.owner, self.clock()
+        if not self.learns:
+            return
+        if abs(after.calibration.ratio - before.calibration.ratio) > WORTH_STORING:
+            learnt = msgspec.msgpack.encode(after.calibration)
+            await self.store.learn(owner, CALIBRATION, self.learns, learnt, now)
+        stated = after.limits.stated
+        if after.limits.is_of_model and stated is not None and stated != before.limits.stated:
+            await self.store.learn(owner, LIMIT, self.learns, msgspec.msgpack.encode(stated), now)
 
     async def _check_same(self, head: Head) -> None:
         """Sessions go with their conversation only: without the one that was open here, this is another of the same name."""
-        owner, known = head.owner, self.seen.session
+        owner, known = head.owner, self.head.session
         if head.session != known and await self.store.session(owner, known) is None:
             raise NotFound(
                 f"the conversation {head.conversation[:80]!r} was deleted and begun anew",
                 hint="open it again to go on with the new one",
             )
 
-    def accept(self, memory: Memory) -> None:
-        """Take what memory knows now for nothing new: it is written with the next thing that is."""
-        self._kept = self.noted(memory).lasting
-
-    async def tell(self, memory: Memory) -> None:
-        """Note how full it is, where that was not known before it was done."""
-        noted = self.noted(memory)
-        if noted.standing != self._standing:
-            await self.commit(Batch(at=self.clock(), notes=write_notes(noted)))
-            self._standing = noted.standing
-
-    def _is_news(self, noted: Notes, standing: Standing) -> bool:
-        """Whether there is more to note of a conversation than follows from its messages, or these are many."""
-        if noted.standing != standing or self.model != self.seen.model:
-            return True
-        return standing.size - read_notes(self.seen.notes).standing.size >= MOST_SINCE
-
     def storable(self, written: Written) -> Written:
-        """A summary as it may be kept."""
+        """A summary as it may be stored."""
         return written if self.keeps_content else _blank(written)
 
     def check_content(self) -> None:
         """
         Raises:
-            StoreError: nothing that was said is kept, so nothing can be shown again.
+            StoreError: no content is stored, so nothing can be shown again.
         """
         if not self.keeps_content:
             raise not_kept()
 
-    async def undo(self, memory: Memory, change: Compaction) -> None:
-        """Take a change back: until something new is said, none is made unasked. Load afterwards."""
-        self.check_content()
-        notes = structs.replace(self.noted(memory), declined=memory.folded.size, settled=-1)
-        await self.commit(Batch(at=self.clock(), undoes=change.id, notes=write_notes(notes)))
-
-    async def shown_at(self, memory: Memory, size: int) -> Folded:
+    async def shown_at(self, state: State, size: int) -> Folded:
         """The branch as it was shown when it had `size` messages."""
-        return await self.shown_after(memory, await self.store.latest(self.seen, size), size)
+        return await self.shown_after(state, await self.store.latest(self.head, size), size)
 
     async def shown_after(
-        self, memory: Memory, latest: Compaction | None, size: int, raw: Collection[int] | None = None
+        self, state: State, latest: Compaction | None, size: int, raw: Collection[int] | None = None
     ) -> Folded:
         """The branch as it was shown after a change, with the messages since, up to `size`; `raw` are those that are shown as
-        they came though they were shortened when they did, where these are not the ones of now.
+        they came though they were shortened on arrival, where these are not the ones of now.
         """
         if latest and not latest.shown:
             raise not_kept()
         shown = latest.shown if latest else b""
         origin = await run_text_work(len(shown), snapshot.origin_of, shown) if latest else 0
-        originals = await self.originals(memory, origin, max(size, latest.size if latest else 0), raw)
-        pinned = frozenset(await self.store.pins(self.seen))
-        view = memory.folded.shown
-        empty = View(view.dialect, view.counter, view.key, view.continues)
+        originals = await self.originals(state, origin, max(size, latest.size if latest else 0), raw)
+        pinned = frozenset(await self.store.pins(self.head))
+        empty = emptied_view(state.folded.shown)
 
         def fold() -> Folded:
             if latest:
-                return snapshot.read(shown, originals, empty, decoder(memory), pinned)
+                return snapshot.read(shown, originals, empty, decoder(state), pinned)
             return snapshot.grown(structs.replace(Folded.of(empty), pinned=pinned), originals)
 
         return await run_text_work(len(shown) + sum(one.message.characters for one in originals), fold)
 
     async def originals(
-        self, memory: Memory, first: int, last: int, raw: Collection[int] | None = None
+        self, state: State, first: int, last: int, raw: Collection[int] | None = None
     ) -> list[Original]:
         """Messages of the branch, each with how it was shown on arrival."""
         raw = self.raw if raw is None else raw
-        found = await self.store.messages(self.seen, first, last)
-        decode, secret = decoder(memory), memory.secrecy.numbers
+        found = await self.store.messages(self.head, first, last)
+        decode, secret = decoder(state), state.secrecy.numbers
 
         def read() -> list[Original]:
             return [
@@ -245,70 +337,79 @@ class Journal:
 
         return await run_text_work(sum(len(one.body) for one in found), read)
 
-    def _title(self, memory: Memory) -> str:
-        """What the conversation is called, if its first question is new; a sensitive one is not taken for the task."""
-        asked = next(iter(memory.folded.task), None)
-        return title_of(asked.message) if asked and asked.number >= self.seen.next_seq else ""
+    async def with_originals(self, state: State, folded: Folded, first: int = 0) -> Folded:
+        """A branch with its messages from the number `first` on: after a restart a state begins where the shown summaries end."""
+        if folded.origin <= first:
+            return folded
+        earlier = await self.originals(state, first, folded.origin)
+        empty = emptied_view(folded.shown)
+        messages = (*(one.message for one in earlier), *folded.branch.messages())
+        branch = await run_text_work(sum(one.characters for one in messages), empty.extend, messages)
+        held = folded.held | {one.number for one in earlier if one.is_secret}
+        return structs.replace(folded, branch=branch, origin=first, told=0, held=held)
 
-    def _messages(self, memory: Memory, key: str) -> Iterable[Stored]:
-        folded, encode, now = memory.folded, encoder(memory), self.clock()
-        arrived = {change.after.size - 1: change.after for change in memory.changes if change.raw}
-        for number in range(self.seen.next_seq, folded.size):
-            entry, is_secret = folded.original(number), number in memory.secrecy.numbers
+    def _title(self, state: State) -> str:
+        """What the conversation is called, if its first question is new; a sensitive one is not taken for the task."""
+        asked = next(iter(state.folded.task), None)
+        return title_of(asked.message) if asked and asked.number >= self.head.next_seq else ""
+
+    def _messages(self, done: Outcome, key: str) -> Iterable[Stored]:
+        state, now = done.state, self.clock()
+        folded, encode = state.folded, encoder(state)
+        arrived = {change.after.size - 1: change.after for change in done.changes if change.raw}
+        for number in range(self.head.next_seq, folded.size):
+            entry, is_secret = folded.original(number), number in state.secrecy.numbers
             shown = arrived[number].shown.last if number in arrived else None
             yield Stored(
                 seq=number,
                 role=entry.message.role,
-                format=self.seen.format,
+                format=self.head.format,
                 body=encode(entry.message),
                 is_findable=not is_secret,
                 shown=encode(shown.message) if shown else None,
                 tokens=entry.tokens,
-                key=key if number == self.seen.next_seq else "",
+                key=key if number == self.head.next_seq else "",
                 at=now,
             )
 
-    def _changes(self, memory: Memory) -> Iterable[kept.Change]:
+    def _changes(self, done: Outcome) -> Iterable[records.Change]:
         session = self.session
-        for change in memory.changes:
-            made = self._change(change, session, memory)
+        for change in done.changes:
+            made = self._change(change, session, done.state)
             session = made.opens or session
             yield made
 
-    def _change(self, change: Change, session: Session, memory: Memory) -> kept.Change:
+    def _change(self, change: Change, session: Session, state: State) -> records.Change:
         summary, now = None if change.raw else _new_summary(change), self.clock()
+        policy = state.frame.policy.name
         if summary is None or summary.last <= session.first:
             which, opens = (summary.id if summary else "") or self.new_id(), None
         else:
-            which = summary.id or self.id_of(
-                session.id, summary.last, summary.recipe or memory.frame.policy.name
-            )
+            which = summary.id or self.id_of(session.id, summary.last, summary.recipe or policy)
             opens = self.child(session, summary.last, now)
         compaction = Compaction(
             id=which,
-            branch=self.seen.branch,
+            branch=self.head.branch,
             kind="arrival" if change.raw else "summarise" if opens else "reduce",
             base=session.id,
             session=opens.id if opens else "",
             cut=change.after.size - 1 if change.raw else summary.last if summary else 0,
             size=change.after.size,
             reason=change.receipt.reason,
-            recipe=summary.recipe or memory.frame.policy.name if summary else "",
+            recipe=summary.recipe or policy if summary else "",
             before=change.receipt.before,
             after=change.receipt.after,
             edits=msgspec.json.encode(change.receipt.edits),
-            shown=b"" if change.raw else snapshot.write(change.after, encoder(memory)),
+            shown=b"" if change.raw else snapshot.write(change.after, encoder(state)),
             at=now,
         )
         written = Written(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
-        return kept.Change(compaction, written, opens)
+        return records.Change(compaction, written, opens)
 
-    async def anew(self, change: kept.Change) -> kept.Change:
-        """A change, by a name of its own: what was in effect once never changes, so that the same work done again is another
-        change although it says the same.
-        """
+    async def renamed(self, change: records.Change) -> records.Change:
+        """A change under an id that no other has: the same work done again is another change, and stored ones never change."""
         made, which, times = change.compaction, change.compaction.id, 0
-        while (known := await self.store.compaction(self.seen.owner, which)) is not None and known.number:
+        while (known := await self.store.compaction(self.head.owner, which)) is not None and known.number:
             times += 1
             again = f"{made.recipe}\0{times}"
             which = self.id_of(made.base, made.cut, again) if made.recipe else self.new_id()
@@ -319,7 +420,7 @@ class Journal:
         """The session that a compaction opens after another."""
         return Session(
             id=self.new_id(),
-            branch=self.seen.branch,
+            branch=self.head.branch,
             first=first,
             kind="compaction",
             parent=parent.id,
@@ -327,14 +428,14 @@ class Journal:
             at=at,
         )
 
-    def noted(self, memory: Memory) -> Notes:
-        """What memory knows now, as far as it may be kept."""
-        noted = notes_of(memory)
-        return self.instructions.written(noted) if self.keeps_content else noted
+    def notes_of(self, state: State) -> Notes:
+        """What a state knows, as far as it may be stored."""
+        noted = notes_of(state)
+        return self.instructions.noted(noted) if self.keeps_content else noted
 
     def id_of(self, session: str, cut: int, recipe: str) -> str:
-        """The id of a compaction: whoever does the same work again finds it done."""
-        head = self.seen
+        """The id of a compaction: the same work has the same id, so it is found where it was done already."""
+        head = self.head
         named = "\0".join((head.owner, head.conversation, head.branch, session, str(cut), recipe))
         return sha256(named.encode()).hexdigest()[:32]
 
@@ -352,7 +453,7 @@ def emptied(batch: Batch) -> Batch:
     )
 
 
-def _emptied(change: kept.Change) -> kept.Change:
+def _emptied(change: records.Change) -> records.Change:
     written = change.written and _blank(change.written)
     compaction = structs.replace(change.compaction, edits=b"", shown=b"", reason="")
     return structs.replace(change, compaction=compaction, written=written)
@@ -363,7 +464,7 @@ def _blank(written: Written) -> Written:
     return structs.replace(written, summary=summary, carry=b"")
 
 
-def kept_nothing(conversation: str) -> StoreError:
+def conversation_gone(conversation: str) -> StoreError:
     return StoreError(
         f"the conversation {conversation[:80]!r} is gone", hint="it was deleted while it was in use"
     )
@@ -389,11 +490,42 @@ def _original(one: Stored, decode: snapshot.Decode, *, is_raw: bool) -> Original
     return Original(one.seq, message, shown)
 
 
-def encoder(memory: Memory) -> snapshot.Encode:
-    dialect = memory.frame.fixed.dialect
+def encoder(state: State) -> snapshot.Encode:
+    dialect = state.frame.fixed.dialect
     return lambda message: bytes(encode_item(message, dialect))
 
 
-def decoder(memory: Memory) -> snapshot.Decode:
-    dialect = memory.frame.fixed.dialect
+def decoder(state: State) -> snapshot.Decode:
+    dialect = state.frame.fixed.dialect
     return lambda body: decode_message(body, dialect)
+
+
+def emptied_view(view: View) -> View:
+    """A view of the same kind without messages."""
+    return View(view.dialect, view.counter, view.key, view.continues)
+
+
+def title_of(message: Message) -> str:
+    """The first words of a question on one line, without secrets; empty where it has none."""
+    said = redact(message.text[:_TITLE_SOURCE])
+    line = "".join(char for char in " ".join(said.split())[:_TITLE_LINE] if char.isprintable())
+    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 3].rstrip()}..."
+
+
+def read_stored(one: Stored, head: Head) -> Message | None:
+    """A stored message of a branch; None where no content was stored.
+
+    Raises:
+        Damaged: it cannot be read, or what was shown of it cannot.
+    """
+    dialect = DIALECTS.get(one.format)  # type: ignore[call-overload]
+    if dialect is None:
+        raise Damaged(f"message {one.seq} is in a format that is not known")
+    if one.format != head.format:
+        raise Damaged(f"message {one.seq} is not in the format of its conversation")
+    try:
+        if one.shown is not None:
+            decode_message(one.shown, dialect)
+        return decode_message(one.body, dialect) if one.body else None
+    except WireError:
+        raise Damaged(f"message {one.seq} cannot be read") from None

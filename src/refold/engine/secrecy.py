@@ -1,14 +1,16 @@
 """What a conversation keeps to itself: messages that are sensitive, and secrets that were found in it.
 
-One idea: a message is sensitive because somebody said so when it was added, or because a pattern matches it. It stays in the
-branch, is sent to the conversation's own model and can be recalled by its handle. It is not indexed, leaves nothing in the
-ledger and is not taken for the task, so that no digest, no search and no summary that is made from these can tell it.
+A message is sensitive because it was marked when it was added, or because a pattern matches it. It stays in the branch, is sent to
+the conversation's own model and can be recalled by its handle. It is not indexed, leaves nothing in the ledger and is not taken for
+the task, so no digest, no search and no summary that is made from these holds it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+
+from msgspec import Struct, structs
 
 from refold.core.fold import Folded
 from refold.core.patterns import ambiguity
@@ -19,44 +21,49 @@ from refold.model.message import Message
 from refold.model.window import Window
 
 
-class Secrecy:
-    """The secrets of one conversation. `numbers` are its sensitive messages.
+class Secrecy(Struct, frozen=True):
+    """The secrets of one conversation."""
 
-    Raises:
-        ConfigError: a pattern is no regular expression.
-    """
+    patterns: tuple[re.Pattern[str], ...] = ()
+    numbers: frozenset[int] = frozenset()
+    """The sensitive messages."""
+    holders: frozenset[int] = frozenset()
+    """Messages in which secrets were found: not sensitive as a whole."""
+    is_prompt_marked: bool = False
+    known: frozenset[str] = frozenset()
+    """The secrets of the first `searched` messages."""
+    searched: int = 0
+    found: dict[int, tuple[Message, frozenset[str]]] = {}
+    """A cache of what was found in each message. Values of one conversation share it: a summary is written in another thread, and
+    the result of a search is the same in both."""
 
-    def __init__(self, patterns: Sequence[str] = ()) -> None:
-        self._patterns = [
-            _compiled(pattern) for pattern in ([patterns] if isinstance(patterns, str) else patterns)
-        ]
-        self.numbers: frozenset[int] = frozenset()
-        self.holders: frozenset[int] = frozenset()
-        """Messages in which secrets were found: not sensitive as a whole."""
-        self.is_prompt_marked = False
-        self._known: frozenset[str] = frozenset()
-        self._searched = 0
-        self._found: dict[int, tuple[Message, frozenset[str]]] = {}
-        """What was found in each message that was searched. Copies share it: whoever writes a summary searches in another thread,
-        and what both find is the same."""
+    @classmethod
+    def of(cls, patterns: Sequence[str] = ()) -> Secrecy:
+        """
+        Raises:
+            ConfigError: a pattern is no regular expression.
+        """
+        return cls(tuple(map(_compiled, [patterns] if isinstance(patterns, str) else patterns)))
 
-    def take(self, folded: Folded, message: Message, *, is_marked: bool, later: bool = False) -> Folded:
-        """One more original; a sensitive one is neither indexed nor put into the ledger, another one maybe `later`."""
+    def take(
+        self, folded: Folded, message: Message, *, is_marked: bool, later: bool = False
+    ) -> tuple[Secrecy, Folded]:
+        """With one more original; a sensitive one is neither indexed nor put into the ledger, another one maybe `later`."""
         if not is_marked and not self.matches(message):
-            return folded.take(message, later=later)
-        self.numbers |= {folded.size}
-        return folded.hold(message)
+            return self, folded.take(message, later=later)
+        return structs.replace(self, numbers=self.numbers | {folded.size}), folded.hold(message)
 
-    def restore(self, numbers: Iterable[int], holders: Iterable[int], told: Iterable[Message]) -> None:
-        """Go on with what was marked and found before; `told` are the holders themselves. What is held is searched again."""
-        self.numbers, self.holders, self._searched = frozenset(numbers), frozenset(holders), 0
-        self._found = {}
-        self._known = frozenset().union(*(values_of(searchable(one)) for one in told))
+    def restored(self, numbers: Iterable[int], holders: Iterable[int], told: Iterable[Message]) -> Secrecy:
+        """With what was marked and found before; `told` are the messages of the holders. The messages that are held are searched again."""
+        known = frozenset[str]().union(*(values_of(searchable(one)) for one in told))
+        return structs.replace(
+            self, numbers=frozenset(numbers), holders=frozenset(holders), known=known, searched=0, found={}
+        )
 
     def matches(self, message: Message) -> bool:
         """Does any of the patterns match anything in it?"""
-        return bool(self._patterns) and any(
-            pattern.search(text) for text in texts_of(message) for pattern in self._patterns
+        return bool(self.patterns) and any(
+            pattern.search(text) for text in texts_of(message) for pattern in self.patterns
         )
 
     def covers(self, window: Window, first: int, last: int) -> bool:
@@ -65,20 +72,24 @@ class Secrecy:
         told = (*window.system, *window.summaries, *window.messages[: window.opening])
         return is_among or self.is_prompt_marked or any(map(self.matches, told))
 
-    def known(self, folded: Folded) -> frozenset[str]:
-        """The secrets of all that was said so far, wherever they may stand; each message is searched once."""
-        first = max(self._searched, folded.origin)
+    def search(self, folded: Folded) -> Secrecy:
+        """With the secrets of all messages so far as `known`; each message is searched once."""
+        first = max(self.searched, folded.origin)
+        if first >= folded.size:
+            return self
         originals = enumerate(folded.originals(first, folded.size), first)
         found = {number: values for number, message in originals if (values := self._values(number, message))}
-        if found:
-            self._known, self.holders = self._known.union(*found.values()), self.holders.union(found)
-        self._searched = folded.size
-        return self._known
+        return structs.replace(
+            self,
+            known=self.known.union(*found.values()),
+            holders=self.holders.union(found),
+            searched=folded.size,
+        )
 
     def _values(self, number: int, message: Message) -> frozenset[str]:
-        searched = self._found.get(number)
+        searched = self.found.get(number)
         if searched is None or searched[0] is not message:
-            searched = self._found[number] = message, values_of(searchable(message))
+            searched = self.found[number] = message, values_of(searchable(message))
         return searched[1]
 
 

@@ -1,7 +1,8 @@
-"""Sessions that the user asks for: begin anew, or go on with an earlier one.
+"""Sessions: begin a new one, go on with an earlier one, and the summaries of those that were closed.
 
-One idea: nothing is reopened and nothing is moved. A new session begins at the next message; what it carries over, nothing, a
-summary, or all that an earlier session showed, is what stands in the window when it begins.
+No session is reopened and no message is moved. A new session begins at the next message; what it carries over (nothing, a summary, or
+all that an earlier session showed) is what is shown when it begins. A session that is closed has a digest of its own words at once;
+what a model writes about it later takes the place of the digest.
 """
 
 from __future__ import annotations
@@ -12,68 +13,73 @@ from copy import copy
 from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, lead_of
-from refold.core.budget import tokens_of
+from refold.core.budget import exact, limit_of, tokens_of
+from refold.core.extractive import summarise
 from refold.core.fold import Folded
-from refold.core.plan import request_room
+from refold.core.plan import SummaryRequest, request_room
 from refold.core.stages.shown import Item
 from refold.core.summary.facts import Facts
 from refold.core.summary.ledger import EMPTY
 from refold.core.user_requests import request_lines, with_requests
-from refold.core.view import View
 from refold.engine import snapshot
-from refold.engine.closing import SUMMARY_TOKENS, Closed, attach, closed_session, digest_of, room_of
-from refold.engine.journal import Journal, encoder
-from refold.engine.memory import Memory
+from refold.engine.journal import Journal, conversation_gone, emptied_view, encoder
 from refold.engine.notes import write_notes
+from refold.engine.state import State
+from refold.engine.summary_source import Source
 from refold.model.errors import NotFound
 from refold.model.summary import Summary
-from refold.ports import store as kept
-from refold.ports.store import Batch, Carries, Compaction, Head, Session, Store, Written
-from refold.text_work import run_text_act, run_text_work
+from refold.ports import store as records
+from refold.ports.store import Batch, Carries, Compaction, Embedding, Head, Session, Store, Written
+from refold.text_work import run_text_work
 
 NEW, RESUMED = "a new session", "an earlier session goes on"
+RESUME_SHARE = 0.70
+"""Of the context: a session that takes more comes back as its summary, so that there is room to go on."""
+SUMMARY_TOKENS = 2_048
+"""For the summary of a session that is closed: what a reader takes in at once."""
+LEAST_TOKENS = 300
+"""Of a session that a model is asked about: what it writes, with its headings, takes about as much, and a summary that is no smaller
+than its source is refused."""
 
 
 class Opened(Struct, frozen=True):
-    """A session that was opened, and which was closed for it."""
+    """A session that was opened, what it carries of an earlier one, and which session was closed for it."""
 
     session: Session
-    closed: str
-
-
-class Resumed(Struct, frozen=True):
-    """The session that was opened, whether it carries all of the earlier one or its summary, and which was closed for it."""
-
-    session: Session
-    carries: Carries
+    carries: Carries = "none"
     closed: str = ""
 
 
-async def begin_new(journal: Journal, memory: Memory) -> Opened:
-    """Close the session and open one that knows nothing of it. Its messages stay where they are."""
-    await _settle(journal, memory)
-    return await _open(journal, memory, _cleared(memory.folded), NEW, kind="new", carries="none", target="")
+async def cleared(state: State) -> State:
+    """The state of a new session: it shows nothing of what was said, and knows the secrets of it."""
+    state = await _searched(state)
+    return state.showing(_cleared(state.folded))
 
 
-async def resume(journal: Journal, memory: Memory, target: Session) -> Resumed:
+async def begin_new(journal: Journal, state: State, new: State) -> Opened:
+    """Close the session and open one that begins with a cleared state. The messages stay where they are."""
+    state = structs.replace(state, secrecy=new.secrecy)
+    return await _open(journal, state, new.folded, NEW, kind="new", carries="none", target="")
+
+
+async def resume(journal: Journal, state: State, target: Session) -> Opened:
     """Open a session that goes on with an earlier one: all of it where it fits, else its summary.
 
     Raises:
         NotFound: the session is undone, or the open one.
     """
-    await _settle(journal, memory)
     journal.check_content()
+    state = await _searched(state)
     target = await resumable(journal, target)
-    closed = await closed_session(journal, memory, target)
-    carries: Carries = "full" if fits(memory, closed) else "summary"
+    closed = await closed_session(journal, state, target)
+    carries: Carries = "full" if fits(state, closed) else "summary"
     if carries == "full":
-        folded = _carried_over(closed.shown, memory.folded)
+        folded = _carried_over(closed.shown, state.folded)
     else:
-        written = await _summary_of(journal, memory, closed)
-        led = _led(memory, written.summary, closed.shown)
+        written = await _summary_of(journal, state, closed)
+        led = _led(state, written.summary, closed.shown)
         folded = led.show(_compaction_in(closed.shown))
-    opened = await _open(journal, memory, folded, RESUMED, kind="resume", carries=carries, target=target.id)
-    return Resumed(opened.session, carries, opened.closed)
+    return await _open(journal, state, folded, RESUMED, kind="resume", carries=carries, target=target.id)
 
 
 async def resumable(journal: Journal, wanted: Session) -> Session:
@@ -82,13 +88,13 @@ async def resumable(journal: Journal, wanted: Session) -> Session:
     Raises:
         NotFound: it cannot.
     """
-    seen, store = journal.seen, journal.store
-    known = await store.session(seen.owner, wanted.id)
-    if known is None or await store.head(seen.owner, seen.conversation, known.branch) is None:
+    head, store = journal.head, journal.store
+    known = await store.session(head.owner, wanted.id)
+    if known is None or await store.head(head.owner, head.conversation, known.branch) is None:
         raise NotFound(
             "this session is not one of this conversation's", hint="open the conversation it belongs to"
         )
-    if not can_be_resumed(known, await line_of(store, seen)):
+    if not can_be_resumed(known, await line_of(store, head)):
         raise NotFound(
             "this session cannot be resumed here",
             hint="it is open, was undone, or ends on another branch; `refold resume CONV` lists those that can be",
@@ -113,24 +119,24 @@ def can_be_resumed(one: Session, line: Mapping[str, int]) -> bool:
     return one.state == "live" and one.last is not None and one.last <= line.get(one.branch, -1)
 
 
-def fits(memory: Memory, closed: Closed) -> bool:
+def fits(state: State, closed: Closed) -> bool:
     """Is there room for all that a session showed?"""
-    return closed.shown.tokens <= room_of(memory)
+    return closed.shown.tokens <= room_of(state)
 
 
-async def _settle(journal: Journal, memory: Memory) -> None:
-    """Keep all that is new, and which messages hold secrets: they are about to be let go."""
-    await run_text_act(memory.text_size, memory.secrecy.known, memory.folded)
-    await journal.save(memory)
+async def _searched(state: State) -> State:
+    """The state with all of its secrets known: the messages that hold them are about to be let go."""
+    secrecy = await run_text_work(state.text_size, state.secrecy.search, state.folded)
+    return structs.replace(state, secrecy=secrecy)
 
 
 async def _open(
     journal: Journal,
-    memory: Memory,
+    state: State,
     folded: Folded,
     reason: str,
     *,
-    kind: kept.SessionKind,
+    kind: records.SessionKind,
     carries: Carries,
     target: str,
 ) -> Opened:
@@ -139,42 +145,39 @@ async def _open(
     What the one before was about is summed up, so that it can be found and resumed.
     """
     size, closed = folded.size, journal.session
-    text_size = max(memory.text_size, folded.shown.characters)
+    text_size = max(state.text_size, folded.shown.characters)
     digest: Written | None = None
     if size > closed.first:
-        digest = await run_text_act(text_size, digest_of, journal, memory, memory.folded, closed, size)
+        digest = await run_text_work(text_size, digest_of, journal, state, state.folded, closed, size)
     session = Session(
-        id=journal.new_id(), branch=journal.seen.branch, first=size, kind=kind, carries=carries, target=target,
+        id=journal.new_id(), branch=journal.head.branch, first=size, kind=kind, carries=carries, target=target,
         at=journal.clock(),
     )  # fmt: skip
-    change = await run_text_act(text_size, _beginning, journal, memory, folded, reason, session)
-    memory.restore(folded)
-    notes = write_notes(journal.noted(memory))
+    change = await run_text_work(text_size, _beginning, journal, state, folded, reason, session)
+    notes = write_notes(journal.notes_of(state.showing(folded)))
     await journal.commit(Batch(at=journal.clock(), changes=(change,), notes=notes))
-    await journal.load(memory)
     if digest is not None and journal.keeps_content:
-        await attach_with_vector(journal, memory, closed, digest)
-    return Opened(session, closed.id)
+        await attach_with_vector(journal, state, closed, digest)
+    return Opened(session, carries, closed.id)
 
 
 def _beginning(
-    journal: Journal, memory: Memory, folded: Folded, reason: str, session: Session
-) -> kept.Change:
+    journal: Journal, state: State, folded: Folded, reason: str, session: Session
+) -> records.Change:
     """How the branch is shown when a session begins. A summary that is shown for the first time is kept by its handle."""
     size, now = folded.size, journal.clock()
     change = Compaction(
-        id=journal.new_id(), branch=journal.seen.branch, kind="reduce", base=journal.session.id, cut=size,
-        size=size, reason=reason, before=memory.folded.tokens, after=folded.tokens,
-        shown=snapshot.write(folded, encoder(memory)), at=now,
+        id=journal.new_id(), branch=journal.head.branch, kind="reduce", base=journal.session.id, cut=size,
+        size=size, reason=reason, before=state.folded.tokens, after=folded.tokens,
+        shown=snapshot.write(folded, encoder(state)), at=now,
     )  # fmt: skip
     new = [structs.replace(one, reserve=()) for one in folded.past[-1:]]
-    return kept.Change(change, Written(id=change.id, summary=new[0], at=now) if new else None, session)
+    return records.Change(change, Written(id=change.id, summary=new[0], at=now) if new else None, session)
 
 
 def _cleared(folded: Folded) -> Folded:
     """Nothing shown and nothing known, at the same place of the branch."""
-    view = folded.shown
-    empty = View(view.dialect, view.counter, view.key, view.continues)
+    empty = emptied_view(folded.shown)
     return structs.replace(
         folded,
         branch=empty,
@@ -213,10 +216,10 @@ def _carried_over(earlier: Folded, now: Folded) -> Folded:
     )
 
 
-def _led(memory: Memory, summary: Summary, earlier: Folded) -> Folded:
+def _led(state: State, summary: Summary, earlier: Folded) -> Folded:
     """Nothing but a summary of what an earlier session showed, at the place where the branch is now."""
-    frame = memory.frame
-    cleared = structs.replace(_cleared(memory.folded), ledger=earlier.ledger, task=earlier.task)
+    frame = state.frame
+    cleared = structs.replace(_cleared(state.folded), ledger=earlier.ledger, task=earlier.task)
     view, older = cleared.shown, tokens_of(frame.policy.ancestors, frame.budget)
     room = request_room(frame, SUMMARY_TOKENS)
     lines = request_lines(earlier, (), earlier.size, room, counter=view.counter)
@@ -232,22 +235,126 @@ def _compaction_in(shown: Folded) -> list[Item]:
     return [item for item in shown.items.items if item.seq in wanted]
 
 
-async def _summary_of(journal: Journal, memory: Memory, closed: Closed) -> Written:
+async def _summary_of(journal: Journal, state: State, closed: Closed) -> Written:
     """The summary of a closed session, written now where it has none, or none that this window has room for."""
     session = closed.session
-    found = await journal.store.written(journal.seen.owner, [session.summary] if session.summary else [])
-    if found and _led(memory, found[0].summary, closed.shown).tokens <= room_of(memory):
+    found = await journal.store.written(journal.head.owner, [session.summary] if session.summary else [])
+    if found and _led(state, found[0].summary, closed.shown).tokens <= room_of(state):
         return found[0]
     last, text_size = closed.request.last, closed.shown.branch.characters
-    written = await run_text_act(text_size, digest_of, journal, memory, closed.shown, session, last)
+    written = await run_text_work(text_size, digest_of, journal, state, closed.shown, session, last)
     if not found:
-        await attach_with_vector(journal, memory, session, written)
+        await attach_with_vector(journal, state, session, written)
     return written
 
 
-async def attach_with_vector(journal: Journal, memory: Memory, session: Session, written: Written) -> None:
+async def attach_with_vector(journal: Journal, state: State, session: Session, written: Written) -> None:
     """Give a closed session its summary, and what it was about."""
-    secrecy, folded = copy(memory.secrecy), memory.folded  # as they are: an act may be going on
-    secrets = await run_text_work(folded.branch.characters, secrecy.known, folded)
+    secrets = (await _searched(state)).secrecy.known
     found = await journal.meaning.embed([(session.id, written)], written.at, secrets)
-    await attach(journal.store, journal.seen.owner, session, written, *found)
+    await attach(journal.store, journal.head.owner, session, written, *found)
+
+
+class Closed(Struct, frozen=True):
+    """A closed session, and all that it showed at its end."""
+
+    session: Session
+    shown: Folded
+    request: SummaryRequest
+
+
+async def closed_session(journal: Journal, state: State, session: Session) -> Closed:
+    shown, last = await shown_in(journal, state, session), session.last or 0
+    return Closed(session, shown, request_of(state, shown, session, last))
+
+
+async def shown_in(journal: Journal, state: State, session: Session) -> Folded:
+    """What a closed session showed at its end, on this branch or on one that it has its messages from."""
+    owner, last = journal.head.owner, session.last or 0
+    reading = await _on_branch_of(journal, session)
+    found = await journal.store.last_change(owner, session.id, ("summarise", "reduce"))
+    folded = await reading.shown_after(state, found, last)
+    items = folded.items.items
+    within = [item for item in items if item.seq < last]
+    if len(within) == len(items):
+        return folded
+    return await run_text_work(folded.shown.characters, folded.show, within)
+
+
+async def _on_branch_of(journal: Journal, session: Session) -> Journal:
+    here = journal.head
+    if session.branch == here.branch:
+        return journal
+    head = await journal.store.head(here.owner, here.conversation, session.branch)
+    if head is None:
+        raise conversation_gone(here.conversation)
+    reading = copy(journal)
+    reading.head = head
+    return reading
+
+
+def request_of(state: State, shown: Folded, session: Session, last: int) -> SummaryRequest:
+    """All that a session showed, to be summed up."""
+    return SummaryRequest(
+        first=session.first,
+        last=last,
+        items=shown.items.items,
+        kept=(),
+        previous=shown.summaries,
+        max_tokens=min(SUMMARY_TOKENS, room_of(state)),
+    )
+
+
+def digest_of(journal: Journal, state: State, shown: Folded, session: Session, last: int) -> Written:
+    """A digest of all that a session showed."""
+    summary = summarise(request_of(state, shown, session, last), shown, state.frame)
+    return Written(id=digest_id(session), summary=structs.replace(summary, reserve=()), at=journal.clock())
+
+
+def digest_id(session: Session) -> str:
+    """The id of the digest that a session is closed with, until there is something better."""
+    return f"closing-{session.id}"
+
+
+def has_own(session: Session) -> bool:
+    """Has it a summary that is more than the digest it was closed with?"""
+    return session.summary not in {"", digest_id(session)}
+
+
+def room_of(state: State) -> int:
+    """What an earlier session may take of the window."""
+    return max(0, int(exact(RESUME_SHARE) * limit_of(state.frame.budget)) - state.frame.instructions)
+
+
+def source_of(state: State, closed: Closed, earlier: Summary | None) -> tuple[Source, SummaryRequest]:
+    """What a model is told about a closed session; where it wrote about its beginning already, only what came after that."""
+    policy, request = state.frame.policy, closed.request
+    if earlier is not None:
+        policy = structs.replace(policy, scope="cumulative", source="previous")
+        later = tuple(item for item in request.items if item.seq >= earlier.last)
+        request = structs.replace(request, previous=(earlier,), items=later)
+    elif policy.source == "all":
+        policy = structs.replace(policy, source="previous")
+    frame = structs.replace(state.frame, policy=policy)
+    return Source(closed.shown, frame, state.secrecy), request
+
+
+async def attach(
+    store: Store, owner: str, session: Session, written: Written, embedding: Embedding | None = None
+) -> bool:
+    """Give a closed session a summary in the place of its digest; False where it has another."""
+    if not written.summary.text or has_own(session):
+        return False
+    return await store.attach_summary(owner, session.id, written, embedding, replaces=session.summary)
+
+
+async def let_go(store: Store, owner: str, one: Compaction, why: str) -> bool:
+    """End work for a session that has ended; a summary of all of it that was written takes the place of its digest.
+
+    A session that has not even a digest has no vector either: whoever comes back to it finds what was written, and gives it both.
+    """
+    session = await store.session(owner, one.base) if one.state == "summarised" else None
+    if session is not None and (session.last, session.summary) == (one.cut, digest_id(session)):
+        for written in await store.written(owner, [one.id]):
+            await attach(store, owner, session, written)
+    return await store.give_up(owner, one.id, one.holder, "superseded", why)

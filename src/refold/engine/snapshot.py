@@ -131,7 +131,7 @@ def read(
         lead=_led(state.lead),
         settled=state.settled,
         declined=state.declined,
-        pinned=frozenset(state.pinned) | pinned,
+        pinned=pinned,
         facts=_facts(state, known),
         ledger=state.ledger,
         replies=state.replies,

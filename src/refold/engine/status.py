@@ -1,20 +1,16 @@
-"""How a conversation is doing, and what a compaction would do to it: what people ask before they act.
-
-One idea: asking changes nothing and costs nothing.
-"""
+"""How a conversation is doing, and what a compaction would do to it. Asking changes nothing and asks no model."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from refold.core.assemble import assemble
 from refold.core.frame import Frame
-from refold.engine.breaker import Breaker
-from refold.engine.hindsight import Difference, rehearse
+from refold.engine.history import Difference, rehearse
 from refold.engine.journal import Journal
-from refold.engine.memory import Memory
-from refold.engine.notes import read_standing
-from refold.engine.receipts import Receipt
-from refold.engine.standing import MOST_SINCE, Standing, standing_of
+from refold.engine.notes import read_fill_level
+from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State
+from refold.engine.summary_jobs import Breaker
 from refold.model.message import Message
 from refold.ports.store import Head, Store
 
@@ -54,33 +50,33 @@ class Preview(Struct, frozen=True):
     difference: Difference
 
 
-async def status_of(journal: Journal, memory: Memory, breaker: Breaker) -> Status:
+async def status_of(journal: Journal, state: State, breaker: Breaker) -> Status:
     await breaker.look()
-    seen, standing = journal.seen, standing_of(memory)
+    head, level = journal.head, state.fill_level
     return Status(
-        messages=seen.next_seq,
-        tokens=standing.tokens,
-        limit=standing.limit,
-        compactions=await journal.store.count_summarised(seen.owner, seen.branch),
-        flag=standing.reason,
-        in_vain=memory.in_vain,
+        messages=head.next_seq,
+        tokens=level.tokens,
+        limit=level.limit,
+        compactions=await journal.store.count_summarised(head.owner, head.branch),
+        flag=level.reason,
+        in_vain=state.in_vain,
         failures=breaker.failures,
         is_stopped=breaker.is_open,
         spent=breaker.spent,
     )
 
 
-async def standing_in(store: Store, head: Head) -> Standing:
+async def stored_fill_level(store: Store, head: Head) -> FillLevel:
     """How full a stored conversation is, without opening it."""
-    noted = read_standing(head.notes)
+    noted = read_fill_level(head.notes)
     if not 0 <= noted.size < head.next_seq:
         return noted
     return noted.after(await store.messages(head, noted.size, limit=MOST_SINCE))
 
 
-def preview_of(memory: Memory, frame: Frame) -> Preview:
+def preview_of(state: State, frame: Frame) -> Preview:
     """What a compaction would do now, without doing it and without asking any model."""
-    found, window = rehearse(memory, frame)
+    found = rehearse(state, frame)
     receipt = found.receipts[-1] if found.receipts else None
-    sent = window.sent
-    return Preview(found.before.tokens, found.after.tokens, receipt, sent, found)
+    window = assemble(frame.fixed, found.after.shown.messages(), found.after.lead)
+    return Preview(found.before.tokens, found.after.tokens, receipt, window.sent, found)

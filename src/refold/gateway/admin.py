@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,14 +21,14 @@ from starlette.types import Receive, Scope, Send
 
 from refold.config import update
 from refold.config.writing import hidden_names, tree_of, values_of
-from refold.durable import DurableConversation
+from refold.engine.conversation import Conversation
 from refold.gateway.access import send_answer
 from refold.gateway.app import RUNTIME, Gateway, where
+from refold.gateway.conversations import Conversations
 from refold.gateway.errors import answer, log_store_failure
-from refold.gateway.hosting import Host
 from refold.gateway.limits import check_json, read_body
 from refold.gateway.listening import PATH, EventStream
-from refold.model.errors import ConfigError, NotFound, RefoldError
+from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError
 from refold.text_work import run_text_work
 
 _log = logging.getLogger("refold.gateway")
@@ -62,16 +63,18 @@ class Admin:
             self._route(f"{conversation}/receipts", receipts),
             self._route(f"{conversation}/compact", compact, "POST"),
             self._route(f"{conversation}/undo", undo, "POST"),
+            self._route(f"{conversation}/pins", pins),
+            self._route(f"{conversation}/pins", change_pin, "POST"),
             self._route(conversation, one_conversation),
         ]
 
     def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
         return Route(path, _Page(self, handler), methods=[method])
 
-    async def host(self, request: Request) -> Host:
+    async def host(self, request: Request) -> Conversations:
         return await self.gateway.host(request.state.owner)
 
-    async def opened(self, request: Request) -> DurableConversation:
+    async def opened(self, request: Request) -> Conversation:
         """The conversation that a path names.
 
         Raises:
@@ -198,7 +201,8 @@ async def compact(admin: Admin, request: Request) -> object:
         raise ConfigError("focus is no text", hint='such as {"focus": "the refund"}')
     talk = await admin.opened(request)
     before = (await talk.status()).tokens
-    await talk.fold(focus=focus)
+    with suppress(InvalidWindow):  # it is compacted, also where no call can follow yet
+        await talk.compact(focus=focus)
     after = await talk.status()
     return {"id": talk.id, "before": before, "after": after.tokens, "compactions": after.compactions}
 
@@ -206,6 +210,24 @@ async def compact(admin: Admin, request: Request) -> object:
 async def undo(admin: Admin, request: Request) -> object:
     talk = await admin.opened(request)
     return {"id": talk.id, "undone": await talk.undo()}
+
+
+async def pins(admin: Admin, request: Request) -> object:
+    """The messages that no compaction takes out of the window."""
+    talk = await admin.opened(request)
+    return {"id": talk.id, "pins": await talk.pins()}
+
+
+async def change_pin(admin: Admin, request: Request) -> object:
+    """Pin a message, or unpin it."""
+    asked = await _body(request)
+    found = [(name, asked[name]) for name in ("pin", "unpin") if name in asked]
+    if len(found) != 1 or not isinstance(found[0][1], str):
+        raise ConfigError("this names no message to pin", hint='such as {"pin": "#m12"} or {"unpin": "#m12"}')
+    ((verb, handle),) = found
+    talk = await admin.opened(request)
+    await (talk.pin(handle) if verb == "pin" else talk.unpin(handle))
+    return {"id": talk.id, "pins": await talk.pins()}
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from refold.config import Resolved, resolve, runtime_layer
+from refold.engine.engine import Engine
 from refold.engine.events import Event
 from refold.gateway import continuing, errors, models
 from refold.gateway.access import send_answer
@@ -27,20 +28,19 @@ from refold.gateway.additions import additions_of
 from refold.gateway.authors import Authors
 from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.continuing import previous_in
+from refold.gateway.conversations import Conversations
 from refold.gateway.credentials import Credentials
 from refold.gateway.errors import Shape, shape_of
 from refold.gateway.events import Events
 from refold.gateway.forwarding import Forwarder
-from refold.gateway.hosting import Host, HostEngine
 from refold.gateway.incoming import DIALECT_OF, Incoming, Wishes, read_incoming
 from refold.gateway.limits import check_json, check_new, read_body
-from refold.gateway.lines import Seen
 from refold.gateway.logs import facts
 from refold.gateway.output_size import check_fits, thinking_budget
 from refold.gateway.provider_state import ProviderState, StateHandout, StateRequest, StateRow, read_call
+from refold.gateway.recognition import Seen, before, known_bytes
 from refold.gateway.relay import Relay
 from refold.gateway.state_ids import StateId
-from refold.gateway.table import before, known_bytes
 from refold.gateway.targets import Targets
 from refold.gateway.ticket import Ticket
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
@@ -71,17 +71,17 @@ class Gateway:
         self._embedder = embedder
         self.store, self.resolved, self.targets = store, resolved, targets
         self.now, self._new_id = clock, new_id
-        self._forwarder, self._hosts = Forwarder(), dict[str, Host]()
+        self._forwarder, self._hosts = Forwarder(), dict[str, Conversations]()
         self.events = Events(clock, new_id()[:8])
         self._state = ProviderState(store, clock)
         self.backlog = Backlog()
         self._relay, self._authors = Relay(self._forwarder), Authors(self._forwarder)
 
-    async def host(self, owner: str) -> Host:
+    async def host(self, owner: str) -> Conversations:
         """The owner's conversations, by the owner's settings: those of the gateway, and what the owner changed."""
         if owner not in self._hosts:
             kept, saved = self.resolved.settings.store, await self.store.setting(owner, RUNTIME)
-            engine = HostEngine(
+            engine = Engine(
                 self.store,
                 owner=owner,
                 keeps_content=kept.content,
@@ -92,7 +92,7 @@ class Gateway:
                 new_id=self._new_id,
                 on_event=lambda event: self._told(owner, event),
             )
-            self._hosts.setdefault(owner, Host(engine, self._tuned(saved)))
+            self._hosts.setdefault(owner, Conversations(engine, self._tuned(saved)))
         return self._hosts[owner]
 
     def _told(self, owner: str, event: Event) -> None:
@@ -257,7 +257,7 @@ class Gateway:
             _log.error("a request could not be looked at: %s", where(error))
             ticket.action, ticket.exchange = "failed", None
 
-    async def _host(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: Host) -> None:
+    async def _host(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: Conversations) -> None:
         target, settings = ticket.targets[0], host.resolved.settings
         if not settings.compaction.enabled:
             ticket.action = "off"

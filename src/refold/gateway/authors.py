@@ -18,16 +18,16 @@ from hashlib import sha256
 import aiohttp
 from msgspec import structs
 
-from refold.compose import Settings
 from refold.config import Resolved, summarisers_of
+from refold.engine.model_summariser import writer_for, writes_with_model
+from refold.engine.settings import Settings
+from refold.gateway.conversations import Conversations
 from refold.gateway.credentials import KEYS, Credentials
 from refold.gateway.forwarding import Forwarder
-from refold.gateway.hosting import Host
 from refold.gateway.targets import Target
 from refold.model.dialect import DIALECTS, Dialect
 from refold.ports.upstream import Upstream
 from refold.summarisers import ModelSummariser, Writer
-from refold.summarising import writer_for, writes_with_model
 from refold.upstreams.connection import Connection
 from refold.upstreams.http import HttpUpstream
 from refold.upstreams.key import Key
@@ -47,7 +47,7 @@ class Authors:
         self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
 
     def author(
-        self, host: Host, terms: Settings, target: Target, credentials: Credentials
+        self, host: Conversations, terms: Settings, target: Target, credentials: Credentials
     ) -> ModelSummariser | None:
         """Who writes for a conversation; None where no model should."""
         resolved, owner = host.resolved, host.engine.owner

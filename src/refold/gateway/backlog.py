@@ -19,9 +19,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from refold.compose import Settings
-from refold.engine.hindsight import Sent
-from refold.gateway.hosting import Host
+from refold.engine.settings import Settings
+from refold.engine.state import Sent
+from refold.gateway.conversations import Conversations
 from refold.gateway.incoming import Incoming
 from refold.gateway.provider_state import StateHandout, StateRow
 from refold.gateway.state_ids import StateId
@@ -41,7 +41,7 @@ _log = logging.getLogger("refold.gateway")
 class Exchange(Struct, frozen=True):
     """A request, as far as it is needed to store it, and what was answered to it, if anything was."""
 
-    host: Host
+    host: Conversations
     incoming: Incoming
     terms: Settings
     upstream: str
@@ -69,16 +69,18 @@ class Exchange(Struct, frozen=True):
             raise StoreError("the store does not take it yet")
         if self.outcome is None:
             return
-        talk, size = hosted.live.talk, hosted.made.sent.size
+        live, size = hosted.live, hosted.made.sent.size
         # What left was the client's own request, whole, and not the window that was made just now.
         made = structs.replace(hosted.made, note=Sent(size))
         root, held = self.incoming.root, self.incoming.held
         if root and not held and self.outcome.usage:
-            held = max(0, self.outcome.usage.context - talk.count_sent(made))
-        await talk.answered(made, self.outcome, self.call_id, held=held)
-        await self.host.note_compactions(hosted.live, made, self.outcome, self.upstream)
+            held = max(0, self.outcome.usage.context - live.count_sent(made))
+        await live.answered(made, self.outcome, self.call_id, held=held)
+        await self.host.note_compactions(live, made, self.outcome, self.upstream)
         await self.handout.answered_late(
-            StateRow("", talk.id, talk.branch, self.call_id, size, root=root, held=held)
+            StateRow(
+                "", live.conversation.id, live.conversation.branch, self.call_id, size, root=root, held=held
+            )
         )
 
 

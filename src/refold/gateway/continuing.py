@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import DecodeError, Raw, Struct, structs
 
+from refold.engine.engine import Engine
 from refold.gateway.backlog import Backlog
-from refold.gateway.hosting import HostEngine
 from refold.gateway.incoming import Incoming
 from refold.gateway.provider_state import ProviderState, StateRow
 from refold.gateway.state_ids import StateId, is_id
@@ -49,7 +49,7 @@ def previous_in(incoming: Incoming) -> StateId | None:
 
 
 async def whole(
-    engine: HostEngine, state: ProviderState, backlog: Backlog, incoming: Incoming
+    engine: Engine, state: ProviderState, backlog: Backlog, incoming: Incoming
 ) -> Incoming | None:
     """The request with all that the provider keeps of it, as far as it leaves; None where not all of it went through here.
 
@@ -130,7 +130,7 @@ def _is_unusable(one: Stored, incoming: Incoming) -> bool:
     return one.format != incoming.dialect.name or not one.body
 
 
-async def _reply(engine: HostEngine, call: str) -> list[Raw] | None:
+async def _reply(engine: Engine, call: str) -> list[Raw] | None:
     kept = await engine.store.reply_to(engine.owner, call)
     return await run_text_work(len(kept), _whole_reply, kept)
 

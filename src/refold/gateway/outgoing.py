@@ -9,8 +9,7 @@ from __future__ import annotations
 from msgspec import Raw, structs
 
 from refold.core.breakpoints import unmarked
-from refold.gateway.hosted import Made
-from refold.gateway.hosting import Hosted
+from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.incoming import Incoming
 from refold.model.message import Message
 from refold.model.window import Breakpoint, Window
@@ -20,7 +19,7 @@ from refold.wire.request import Request, encode_window
 MARK = b'"cache_control"'
 
 
-def body_of(incoming: Incoming, hosted: Hosted, made: Made) -> bytes:
+def body_of(incoming: Incoming, hosted: TakenRequest, made: Made) -> bytes:
     """What to send for a request.
 
     Raises:
@@ -37,7 +36,7 @@ def body_of(incoming: Incoming, hosted: Hosted, made: Made) -> bytes:
     return encode_window(_request(incoming, window), window)
 
 
-def _as_sent(incoming: Incoming, hosted: Hosted, made: Made, window: Window) -> Window:
+def _as_sent(incoming: Incoming, hosted: TakenRequest, made: Made, window: Window) -> Window:
     """The window with the client's own writing of every message that is shown as it came. What is shown otherwise has the cache
     marks of this request, and not those that it had when it was new.
     """

@@ -13,9 +13,7 @@ from msgspec import DecodeError, Raw
 from msgspec.json import Decoder
 
 from refold.core.output_room import OutputRoom
-from refold.engine.output_warning import little_room, warning_of
-from refold.gateway.hosted import Made
-from refold.gateway.hosting import Hosted
+from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.incoming import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit
 from refold.tokens.windows import window_for
@@ -57,11 +55,11 @@ def told_output(incoming: Incoming, made: Made) -> str:
     return f"{incoming.max_output}->{output}"
 
 
-def room_to_warn_of(hosted: Hosted) -> OutputRoom | None:
+def room_to_warn_of(hosted: TakenRequest) -> OutputRoom | None:
     """What the first request of a branch leaves for messages, where that is little; the operator is warned of it, too."""
-    room = little_room(hosted.live.talk.memory) if hosted.is_first else None
+    room = hosted.live.conversation.state.tight_room if hosted.is_first else None
     if room is not None:
-        _log.warning("%s", warning_of(room))
+        _log.warning("%s", room.warning)
     return room
 
 
@@ -70,7 +68,7 @@ def told_room(room: OutputRoom) -> str:
     return f"window {room.window} - instructions {room.instructions} - output {room.asked} = {room.left} for messages"
 
 
-def check_fits(hosted: Hosted, *, model: str, window: int | None) -> None:
+def check_fits(hosted: TakenRequest, *, model: str, window: int | None) -> None:
     """Refuse a request that can neither be made to fit nor be sent as it came. A window that is only assumed refuses nothing, and
     neither do a limit of the settings below the model's window and a provider's own compaction, of which nobody else knows how much it
     takes: then the provider decides.
@@ -78,10 +76,10 @@ def check_fits(hosted: Hosted, *, model: str, window: int | None) -> None:
     Raises:
         DoesNotFit: its hint shows how the window is divided.
     """
-    problem, memory = hosted.made.problem, hosted.live.talk.memory
+    problem, state = hosted.made.problem, hosted.live.conversation.state
     if not isinstance(problem, DoesNotFit | BudgetError) or hosted.compactions:
         return
-    room, messages = memory.room, hosted.made.sent.whole
+    room, messages = state.room, hosted.made.sent.whole
     fits = room.instructions + messages + room.asked <= room.window
     if fits or window_for(model, override=window).source == "default":
         return

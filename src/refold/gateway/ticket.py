@@ -17,10 +17,9 @@ from msgspec import Raw, structs
 from refold.core.output_room import OutputRoom
 from refold.gateway.additions import USAGE, with_fields
 from refold.gateway.backlog import Backlog, Exchange
+from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.credentials import Credentials
 from refold.gateway.errors import Shape
-from refold.gateway.hosted import Made
-from refold.gateway.hosting import Hosted
 from refold.gateway.incoming import DIALECT_OF, Incoming
 from refold.gateway.outgoing import body_of
 from refold.gateway.output_size import lowered_fields, room_to_warn_of, told_output, told_room
@@ -67,7 +66,7 @@ class Ticket:
         self.shape = shape
         self.action: Action = "passed"
         self.incoming: Incoming | None = None
-        self.hosted: Hosted | None = None
+        self.hosted: TakenRequest | None = None
         self.made: Made | None = None
         self.is_kept = False
         self.exchange: Exchange | None = None
@@ -100,7 +99,7 @@ class Ticket:
         """Was usage asked for that the client did not ask for?"""
         return USAGE in self._added
 
-    async def host(self, incoming: Incoming, hosted: Hosted, added: dict[str, Raw]) -> None:
+    async def host(self, incoming: Incoming, hosted: TakenRequest, added: dict[str, Raw]) -> None:
         """Send what the window shows instead of what came, and what the operator adds to it."""
         self.incoming, self.hosted, self._added = incoming, hosted, added
         self._room = room_to_warn_of(hosted)
@@ -111,7 +110,7 @@ class Ticket:
         assert incoming is not None
         assert hosted is not None
         self.made, self._lowered = made, lowered_fields(incoming, made)
-        talk, changed = hosted.live.talk, {**added, **self._lowered}
+        talk, changed = hosted.live.conversation, {**added, **self._lowered}
         self.handout.answers = StateRow(
             "",
             talk.id,
@@ -146,13 +145,13 @@ class Ticket:
             _log.warning("a call could not be put in words for another upstream: %s", type(error).__name__)
             return self.body
 
-    async def _in_words(self, incoming: Incoming, hosted: Hosted, made: Made, target: Target) -> bytes:
+    async def _in_words(self, incoming: Incoming, hosted: TakenRequest, made: Made, target: Target) -> bytes:
         twins = await hosted.host.twins(hosted.live, hosted.compactions, target.name)
         if not twins and not made.sent.made:
             return self.body
 
         def write() -> tuple[bytes, Made]:
-            told = hosted.live.talk.in_words(made, twins)
+            told = hosted.live.in_words(made, twins)
             return with_fields(body_of(incoming, hosted, told), self._added), told
 
         body, told = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
@@ -171,7 +170,7 @@ class Ticket:
             raise RecoverySpent
         held = incoming.held if incoming.held or not incoming.root else None
         try:
-            made = await self.hosted.live.talk.shrink(status if status >= 400 else None, refusal, held=held)
+            made = await self.hosted.live.shrink(status if status >= 400 else None, refusal, held=held)
             await self._made(made)
         except RecoverySpent:
             raise
@@ -204,7 +203,7 @@ class Ticket:
                 await answered.store()
                 return
             live, held = self.hosted.live, exchange.incoming.held
-            await live.talk.answered(self.made, outcome, self.call_id, held=held)
+            await live.answered(self.made, outcome, self.call_id, held=held)
             await exchange.host.note_compactions(live, self.made, outcome, self._upstream)
         except StoreError as error:
             _log.warning("a reply is stored later: %s", error.located)
@@ -224,7 +223,7 @@ class Ticket:
             "x-refold-upstream": upstream,
         }
         if self.hosted is not None and self.made is not None:
-            talk = self.hosted.live.talk
+            talk = self.hosted.live.conversation
             said["x-refold-conversation"] = talk.id
             said["x-refold-branch"] = talk.branch
             said["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from refold.engine.compactions import keys_of
+from refold.engine.provider_compactions import keys_of
 from refold.model.dialect import Dialect
 from refold.model.errors import RefoldError, WireError
 from refold.model.tokens import Usage

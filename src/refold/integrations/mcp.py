@@ -16,8 +16,8 @@ from functools import wraps
 from typing import Annotated, ParamSpec, TypeAlias
 
 from refold import __version__
-from refold.engine.lookup import place_of
-from refold.keeping import Engine, Found
+from refold.engine.engine import Engine, Found
+from refold.engine.recall import read_handle
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
 from refold.ports.store import Head, Listed
 from refold.recall import HANDLES, MAX_WORDS, START, read_arguments, room, tell
@@ -125,13 +125,13 @@ class Desk:
         self, conversation: Conversation, handle: Handle, branch: Branch = "", start: Start = 0
     ) -> str:
         asked = read_arguments({"what": handle, "start": start})
-        place_of(asked.what)
+        read_handle(asked.what)
         engine = await self._opened()
         head = await _head(engine, conversation, branch)
         async with await engine.conversation(conversation, branch=head.branch) as talk:
             # With its sign it can only be a handle, and is not looked for as a word.
             found = await talk.recall(f"#{asked.what.lstrip('#')}", max_tokens=room(MAX_TOKENS))
-            return tell(asked, found, talk.memory, max_tokens=MAX_TOKENS)
+            return tell(asked, found, talk.state, max_tokens=MAX_TOKENS)
 
     async def close(self) -> None:
         if self._engine is not None:

@@ -17,9 +17,9 @@ from refold.core.plan import SummaryRequest
 from refold.core.presets import PRESETS
 from refold.core.stages.shown import HANDLE_PATTERN
 from refold.core.summary.recipe import Recipe
-from refold.engine.memory import Memory
-from refold.engine.receipts import Receipt
-from refold.engine.tasks import task_of
+from refold.engine import actions
+from refold.engine.state import Receipt, State
+from refold.engine.summary_source import task_of
 from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.errors import ConfigError
@@ -51,21 +51,24 @@ class PresetCandidate:
         counter: TokenCounter,
     ) -> None:
         fixed, policy = Fixed(CHAT, system), PRESETS[self._preset]
-        self._memory = Memory(fixed, Budget(window=window), policy, counter, self._summarise, _PRICES)
+        self._state = State.begin(
+            fixed, Budget(window=window), policy, counter, prices=_PRICES, summarise=self._summarise
+        )
         self._told = 0
 
     def add(self, message: Message) -> None:
-        self._memory.add(message)
+        self._state = actions.add(self._state, [message]).state
 
     def context(self) -> tuple[Message, ...]:
-        window = self._memory.context()
+        done = actions.context(self._state)
+        self._state, window = done.state, done.sendable
         return (*window.system, *window.sent)
 
     def recall(self, query: str, max_tokens: int) -> str:
-        return self._memory.search(query, max_tokens=max_tokens)
+        return actions.search(self._state, query, max_tokens=max_tokens)
 
     def changes(self) -> list[Change]:
-        new = self._memory.receipts[self._told :]
+        new = self._state.receipts[self._told :]
         self._told += len(new)
         return [Change(made.decision, self._why(made), made.before, made.after) for made in new]
 
@@ -95,7 +98,7 @@ class WrittenCandidate(PresetCandidate):
         return f"{made.reason}; {who}"
 
     def _summarise(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
-        task = task_of(request, folded, frame, sent=self._memory.last_window)
+        task = task_of(request, folded, frame, sent=self._state.window)
         written = self._clerk.write(task, self._recipe)
         self._writing += written.writing
         return written.summary or super()._summarise(request, folded, frame)

@@ -47,7 +47,17 @@ class MemoryStore(MemoryEmbeddings, MemoryKeys):
     def __init__(self) -> None:
         self._shelves: dict[str, Shelf] = {}
 
+    @classmethod
+    def with_conversation(cls, head: Head, session: Session) -> MemoryStore:
+        """A store with one conversation that has no messages yet."""
+        store = cls()
+        store._begin(head, session)
+        return store
+
     async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
+        return self._begin(head, session, title=title, at=at)
+
+    def _begin(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
         shelf = self._shelves.setdefault(head.owner, Shelf())
         if head.branch in shelf.heads:
             return shelf.head(head.conversation, head.branch)

@@ -33,6 +33,16 @@ class ModelSummariser:
         self.chain, self.recipe = tuple(chain), recipe
         self._shelf = Shelf(KeptInMemory() if cache is None else cache)
         self._account = Account()
+        self._copied: ModelSummariser | None = None
+        """The summariser that this one is a copy of."""
+
+    def __copy__(self) -> ModelSummariser:
+        """For one task whose cost is asked for afterwards, though others may have the summariser write meanwhile. The original tells
+        of the task, too.
+        """
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, _copied=self._copied or self)
+        return made
 
     @property
     def problems(self) -> list[str]:
@@ -53,6 +63,8 @@ class ModelSummariser:
         """A summary that passed its checks, or None where no model of the chain gave one."""
         recipe = self.recipe or task.recipe
         account = self._account = Account()
+        if self._copied is not None:
+            self._copied._account = account  # noqa: SLF001  # of the same class
         for writer in self.chain if recipe.strategy != "extractive" else ():
             reader = Reader(Desk(writer, recipe, task, self._shelf, account))
             try:

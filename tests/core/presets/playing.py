@@ -3,7 +3,6 @@
 from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.engine.memory import Memory
 from refold.model.budget import Budget
 from refold.model.dialect import CHAT, Dialect
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
@@ -11,6 +10,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from tests.core.conversations import TextCounter
+from tests.engine.playing import Played
 from tests.engine.talking import COUNTER
 
 
@@ -32,14 +32,14 @@ def tell(request, folded, frame) -> Summary:
 
 def chat(
     preset, *, window=10_000, dialect: Dialect = CHAT, summarise=tell, counter=COUNTER, **budget
-) -> Memory:
+) -> Played:
     """A conversation under a preset or policy, in which a character is a token unless a counter says otherwise."""
     policy = PRESETS[preset] if isinstance(preset, str) else preset
     fixed = Fixed(dialect, (system("be kind"),))
-    return Memory(fixed, Budget(window=window, **budget), policy, counter, summarise)
+    return Played(fixed, Budget(window=window, **budget), policy, counter, summarise)
 
 
-def estimated(preset, **settings) -> Memory:
+def estimated(preset, **settings) -> Played:
     """The same with four characters to a token."""
     return chat(preset, counter=Quarter(), **settings)
 
@@ -48,7 +48,7 @@ def changed(preset: str, **changes):
     return structs.replace(PRESETS[preset], **changes)
 
 
-def ask(talk: Memory, text: str, *, reported: int | None = None, reply: str = "well") -> Window:
+def ask(talk: Played, text: str, *, reported: int | None = None, reply: str = "well") -> Window:
     """One turn without tools."""
     talk.add(user(text))
     window = talk.context()
@@ -57,14 +57,14 @@ def ask(talk: Memory, text: str, *, reported: int | None = None, reply: str = "w
     return window
 
 
-def use_tool(talk: Memory, output: str, name: str = "read_file", *, say: str = "") -> None:
+def use_tool(talk: Played, output: str, name: str = "read_file", *, say: str = "") -> None:
     """One call and its result."""
     call = ToolCall(f"call-{len(talk.folded.branch)}", name, '{"path": "src/app.py"}')
     talk.context()
     talk.add(assistant(say, call), tool(call.id, output))
 
 
-def work(talk: Memory, *outputs: str, name: str = "read_file", question: str = "please look") -> None:
+def work(talk: Played, *outputs: str, name: str = "read_file", question: str = "please look") -> None:
     """One turn with a tool for every output."""
     talk.add(user(question))
     for output in outputs:
@@ -77,6 +77,6 @@ def results(messages) -> list[str]:
     return [result.text for message in messages for result in message.results]
 
 
-def written(talk: Memory) -> list[Summary]:
+def written(talk: Played) -> list[Summary]:
     """Every summary that was of use, oldest first."""
     return [receipt.summary for receipt in talk.receipts if receipt.summary]

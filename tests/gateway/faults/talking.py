@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import aiohttp
 import msgspec
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.testing import Received, Say, say
 from tests.durability.checking import Line, Log, faults_of
 

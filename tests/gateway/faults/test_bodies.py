@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.gateway import lines
+from refold.gateway import recognition
 from tests.gateway.conftest import served
 from tests.gateway.faults.bodies import HI, KEYS, around, bodies, is_own_shape, said
 from tests.gateway.faults.pieces import STREAMS, Loose
@@ -175,7 +175,7 @@ async def test_a_message_that_is_unreadable_spoils_no_conversation(gate):
 
 
 async def test_more_than_can_be_taken_in_at_once_passes_by_and_what_is_known_may_be_longer(gate, monkeypatch):
-    monkeypatch.setattr(lines, "MOST_NEW", 20)
+    monkeypatch.setattr(recognition, "MOST_NEW", 20)
     said = [{"role": ("user", "assistant")[at % 2], "content": f"Sentence {at}."} for at in range(41)]
     told = []
     for size in (41, 15, 31, 41):

@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
 from tests.durability.notes import clock_of
@@ -65,7 +65,7 @@ async def run_frozen(store: str, folder: Path, times: int, seed: int) -> str:
             is_over.set()
             await asyncio.gather(*talking)
             await asyncio.gather(one.stop(), two.stop())
-    async with await Engine.open(store, clock=clock_of(1), embedder=None) as engine:
+    async with Engine(store, clock=clock_of(1), embedder=None) as engine:
         assert await faults_after(engine, talkers) == []
     replies = sum(len(talker.receipts) for talker in talkers)
     not_kept = sum(talker.not_kept for talker in talkers)

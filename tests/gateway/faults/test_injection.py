@@ -120,7 +120,7 @@ async def sent_for(name: str, **headers: str) -> tuple[list[Received], list[Rece
             )
             assert status == 200
             for live in (await gate.gateway.host("local")).table:
-                await live.talk.ready()
+                await live.conversation.ready()
     asked = [one for one in upstream.requests if is_summary(one)]
     return [one for one in upstream.requests if not is_summary(one)], asked
 

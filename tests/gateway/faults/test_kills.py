@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.testing import Received, Say, ScriptedUpstream, Slow
 from refold.testing.script import Scripted
 from tests.contract.postgres import get_server, make_database
@@ -109,7 +109,7 @@ class Campaign:
 
     async def faults(self) -> list[str]:
         """What is wrong, as another program sees it."""
-        async with await Engine.open(self.store, clock=clock_of(1), embedder=None) as engine:
+        async with Engine(self.store, clock=clock_of(1), embedder=None) as engine:
             return await faults_after(engine, self.talkers)
 
 

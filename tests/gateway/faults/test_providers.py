@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.gateway import relay
-from refold.gateway.hosted import HostedConversation
+from refold.gateway.conversations import LiveBranch
 from refold.gateway.watching import MAX_HELD_BYTES, Watcher, WholeEvents
 from refold.model.dialect import DIALECTS
 from tests.gateway.conftest import served
@@ -215,8 +215,8 @@ async def test_a_fault_of_ours_costs_no_client_its_answer(rude, monkeypatch):
     async def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(HostedConversation, "answered", fail)
-    monkeypatch.setattr(HostedConversation, "shrink", fail)
+    monkeypatch.setattr(LiveBranch, "answered", fail)
+    monkeypatch.setattr(LiveBranch, "shrink", fail)
     refusal = b'{"error":{"message":"maximum context length is 5 tokens","code":"context_length_exceeded"}}'
     head, body, is_ended = await answered(*rude, STREAM + b"\r\n" + CHAT.bytes)
     assert (head[9:12], body, is_ended) == (b"200", CHAT.bytes, True)

@@ -9,7 +9,7 @@ from collections import Counter
 import aiohttp
 import pytest
 
-from refold.keeping import Engine
+from refold.engine.engine import Engine
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
 from tests.durability.checking import faults_of
@@ -51,7 +51,7 @@ async def run_two(url: str, folder, turns: int) -> tuple[list[str], Counter[str]
             )
             await asyncio.gather(one.stop(), two.stop())
         figures = Counter(summaries=sum(map(is_summary, upstream.requests)))
-    async with await Engine.open(url, clock=clock_of(1), embedder=None) as engine:
+    async with Engine(url, clock=clock_of(1), embedder=None) as engine:
         found = await faults_of(
             engine, [one.log for one in talkers], [one.name for one in talkers], recalled=None
         )

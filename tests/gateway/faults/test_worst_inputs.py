@@ -17,8 +17,8 @@ import pytest
 
 from refold.config import Layer, resolve
 from refold.config.layers import flat
+from refold.engine import actions
 from refold.gateway import serving
-from refold.gateway.hosted import HostedConversation
 from refold.store.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from refold.text_work import MAX_LOOP_BYTES
@@ -161,14 +161,14 @@ async def test_what_a_thread_is_at_work_on_when_it_ends_is_not_waited_for_nor_st
     is_begun, may_end, store = threading.Event(), threading.Event(), MemoryStore()
     address = asyncio.get_running_loop().create_future()
 
-    def wait(talk, size, messages, terms):
+    def wait(state, messages, request):
         is_begun.set()
         may_end.wait(GUARD_S)
 
     async def open_store(_, **_more):
         return store
 
-    monkeypatch.setattr(HostedConversation, "_take", wait)
+    monkeypatch.setattr(actions, "take_request", wait)
     monkeypatch.setattr(serving, "GRACE_S", 1)
     monkeypatch.setattr(serving, "open_store", open_store)
     monkeypatch.setattr(store, "close", lambda: asyncio.sleep(0))

@@ -1,7 +1,6 @@
-"""Where a conversation is put together from its settings: the library's composition root.
+"""The settings of a conversation, and the state that it begins with.
 
-One idea: the engine knows protocols only. Which counter, which window, which prices and which policy a model's name stands
-for is decided here, once, and whoever wants something else says so.
+Which counter, window, prices and policy a model's name stands for is decided here; every setting has a default.
 """
 
 from __future__ import annotations
@@ -14,14 +13,17 @@ from msgspec import Struct
 from refold.core.cost import Prices, call_cost
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
-from refold.engine.memory import Memory
+from refold.engine.events import Listener
 from refold.engine.secrecy import Secrecy
+from refold.engine.state import State
+from refold.engine.summary_jobs import SummaryFunction
 from refold.model.budget import Budget, Share
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
 from refold.model.message import Message, system
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Fixed
+from refold.ports.summariser import Summariser
 from refold.tokens.catalog import find_model
 from refold.tokens.counters import counter_for
 from refold.tokens.windows import WindowSize, window_for
@@ -47,6 +49,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What a conversation is made with. Everything has a default."""
 
     model: str = ""
+    system: Prompt = None
+    tools: Sequence[object] = ()
     window: int | None = None
     """In tokens; None looks the model up."""
     max_output: int | None = None
@@ -62,29 +66,33 @@ class Settings(Struct, frozen=True, kw_only=True):
     counter: TokenCounter | None = None
     sensitive: Sequence[str] = ()
     """Regular expressions: messages that one of them matches stay out of every summary."""
+    summariser: Summariser | SummaryFunction | str | None = None
+    """Who writes summaries ahead of time: a model by its name (`openai:gpt-4o-mini`), a summariser, or a function; None for a digest
+    of the messages' own words."""
+    max_spend: float | None = None
+    """Dollars that summaries may cost; None for no limit."""
+    on_event: Listener | None = None
     summarisers: tuple[Provider, ...] = ()
     """Models that write summaries, in the order in which they are asked; none for the conversation's own. See
-    `refold.summarising`."""
+    `refold.engine.model_summariser`."""
 
 
-def open_memory(settings: Settings, prompt: Prompt, tools: Sequence[object]) -> tuple[Memory, WindowSize]:
-    """A conversation in memory, and how large its window is and why.
+def state_for(settings: Settings, fixed: Fixed | None = None) -> tuple[State, WindowSize]:
+    """The state that a conversation begins with, and how large its window is and why. The instructions are those of the settings,
+    unless they were read already.
 
     Raises:
         ConfigError: a setting names nothing that exists, or leaves no room.
     """
-    dialect = dialect_named(settings.format)
-    return memory_for(settings, Fixed(dialect, read_prompt(prompt, dialect), read_tools(tools)))
-
-
-def memory_for(settings: Settings, fixed: Fixed) -> tuple[Memory, WindowSize]:
-    """Likewise, for instructions that were read already; the format is theirs."""
+    if fixed is None:
+        dialect = dialect_named(settings.format)
+        fixed = Fixed(dialect, read_prompt(settings.system, dialect), read_tools(settings.tools))
     policy = policy_for(settings)
     counter = settings.counter or counter_for(settings.model)
     window = window_for(settings.model, override=settings.window)
     budget = _budget(settings, window, counter)
-    prices, secrecy = prices_of(settings.model), Secrecy(settings.sensitive)
-    return Memory(fixed, budget, policy, counter, prices=prices, secrecy=secrecy), window
+    prices, secrecy = prices_of(settings.model), Secrecy.of(settings.sensitive)
+    return State.begin(fixed, budget, policy, counter, prices=prices, secrecy=secrecy), window
 
 
 def budget_for(settings: Settings) -> Budget:

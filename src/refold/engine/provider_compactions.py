@@ -24,9 +24,9 @@ from refold.core.fold import Folded
 from refold.core.frame import Frame
 from refold.core.plan import SummaryRequest
 from refold.core.view import View
-from refold.engine.memory import Memory
+from refold.engine.journal import read_stored
 from refold.engine.notes import read_notes
-from refold.engine.stored import read_stored
+from refold.engine.state import State
 from refold.model.compaction import compaction_of, holds_sealed, in_words, readable_text
 from refold.model.errors import StoreError
 from refold.model.message import Message
@@ -96,7 +96,7 @@ class Compactions:
         self,
         messages: Mapping[int, Message],
         here: Maker,
-        memory: Memory,
+        state: State,
         *,
         first_sent_to: Maker | None = None,
     ) -> dict[int, Message]:
@@ -114,8 +114,8 @@ class Compactions:
                 continue
             is_sealed = any(compaction_of(part) and not readable_text(part) for part in message.parts)
             told = ""
-            if is_sealed and (source := _source(number, foreign, here, memory.folded)):
-                told = await self._digest(*source, memory)
+            if is_sealed and (source := _source(number, foreign, here, state.folded)):
+                told = await self._digest(*source, state)
             found[number] = in_words(message, told)
         return found
 
@@ -129,11 +129,11 @@ class Compactions:
                 _hold(self._makers, key, msgspec.msgpack.decode(known, type=Maker), MOST_MAKERS)
         return self._makers[key]
 
-    async def _digest(self, key: str, maker: Maker, memory: Memory, depth: int = 0) -> str:
+    async def _digest(self, key: str, maker: Maker, state: State, depth: int = 0) -> str:
         """The messages that a compaction stands for, in short. The same each time: what is sent should not change from call to call.
         Where one of them is itself a sealed compaction, at this `depth` of them, what that stands for is told first.
         """
-        frame, view, is_sensitive = memory.frame, memory.folded.shown, memory.secrecy.matches
+        frame, view, is_sensitive = state.frame, state.folded.shown, state.secrecy.matches
         room = share_of(DIGEST_SHARE, frame.budget.window) >> depth
         which = key, maker.branch, maker.size, room
         if which not in self._digests:
@@ -143,7 +143,7 @@ class Compactions:
             if head and len(stored) == maker.size:
                 empty = Folded.of(View(view.dialect, view.counter))
                 size = sum(len(one.body) for one in stored)
-                inner = await self._inner_digest(stored, head, maker, memory, depth)
+                inner = await self._inner_digest(stored, head, maker, state, depth)
                 left = room - room // 2 if inner else room
                 told = await run_text_work(size, _digest_of, stored, head, empty, is_sensitive, left, frame)
                 told = "\n".join(filter(None, (inner, told)))
@@ -151,14 +151,14 @@ class Compactions:
         return self._digests[which]
 
     async def _inner_digest(
-        self, stored: Sequence[Stored], head: Head, maker: Maker, memory: Memory, depth: int
+        self, stored: Sequence[Stored], head: Head, maker: Maker, state: State, depth: int
     ) -> str:
         """What the newest sealed compaction among stored messages stands for, where that is stored under another branch."""
         size = sum(len(one.body) for one in stored)
         keys = await run_text_work(size, _newest_sealed, stored, head) if depth < MOST_NESTED else ()
         makers = [(key, await self._maker(key, maker)) for key in keys]
         elsewhere = [(key, one) for key, one in makers if one.size and one.branch != maker.branch]
-        return await self._digest(*elsewhere[-1], memory, depth + 1) if elsewhere else ""
+        return await self._digest(*elsewhere[-1], state, depth + 1) if elsewhere else ""
 
 
 def _hold(held: dict[K, V], key: K, value: V, most: int) -> None:

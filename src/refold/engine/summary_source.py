@@ -6,7 +6,6 @@ taken out here, before it reaches any summariser.
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -27,7 +26,7 @@ from refold.model.window import Tool, Window
 from refold.ports.summariser import SummaryTask
 
 if TYPE_CHECKING:
-    from refold.engine.memory import Memory
+    from refold.engine.state import State
 
 
 class Source(Struct, frozen=True):
@@ -41,8 +40,8 @@ class Source(Struct, frozen=True):
     sent: Window | None = None
 
     @classmethod
-    def of(cls, memory: Memory) -> Source:
-        return cls(memory.folded, memory.frame, copy(memory.secrecy), memory.last_window)
+    def of(cls, state: State) -> Source:
+        return cls(state.folded, state.frame, state.secrecy, state.window)
 
     @property
     def text_size(self) -> int:
@@ -69,8 +68,8 @@ def task_of(
     anything had to be taken out, they are not: they hold the secrets still. Nor are they where a text is too long for a summariser: of
     such a text the passages have a plain digest.
     """
-    secrecy, policy = secrecy or Secrecy(), frame.policy
-    known, previous = secrecy.known(folded), request.previous[-1] if request.previous else None
+    secrecy, policy = (secrecy or Secrecy()).search(folded), frame.policy
+    known, previous = secrecy.known, request.previous[-1] if request.previous else None
     start = previous.told_until if previous and policy.source != "all" else 0
     told = _told_of(folded, request, start)
     bound = source_bound(told.values())

@@ -1,15 +1,19 @@
-"""Requests that carry their whole history, and the branches they belong to.
+"""Recognition: which branch a request goes on with.
 
-One idea: a request is known by the hashes of its prefixes. The longest one that was seen before says which branch it goes on
-from; one that agrees only up to some message goes its own way from there. When in doubt a request is somebody new: a branch
-too many costs some bytes, a wrong one would mix two conversations.
+A stateless client sends its whole history with every request. A request is known by the hashes of its prefixes: the longest one that
+was seen before says which branch it goes on from; one that agrees only up to some message forks there. When in doubt a request begins
+a branch of its own: a branch too many costs some bytes, a wrong one would mix two conversations.
+
+The branches that were used last are held in a table with the bytes of their last requests, so that the next request of a branch is
+compared instead of parsed. Everything is in the store: the table may forget any of them.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from hashlib import sha256
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -18,9 +22,13 @@ from refold.model.compaction import holds_compaction
 from refold.model.dialect import Dialect
 from refold.model.message import Message
 from refold.ports.store import Place
-from refold.wire.history import History, Reading, read_history
+from refold.wire.history import History, Reading, read_history, same_items
 from refold.wire.message import decode_message
 from refold.wire.reading import too_many
+
+if TYPE_CHECKING:
+    from refold.gateway.conversations import LiveBranch
+    from refold.gateway.incoming import Incoming
 
 Look: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Place]]]
 FIRST_LOOK, LOOK_GROWS = 8, 8
@@ -31,6 +39,17 @@ MOST_PARTS = 2_000
 """Of one message: providers take some hundred images or calls, and some of our work grows with the square of them."""
 MOST_NEW = 10_000
 """Messages that a request may bring at once: five times a long conversation, and a second of work. What brings more passes by."""
+MOST_BYTES = 40 * 1024 * 1024
+"""Of branches in use: four of the longest conversations, or several hundred short ones. With the hundred megabytes that the gateway
+takes itself it stays below 150."""
+EACH_BYTES, TIMES = 32 * 1024, 12
+"""What a branch takes besides its messages, and how much more its messages take than the request that they came in; measured."""
+SHORT = 6 * 1024
+"""A shorter list of messages is read sooner than it is compared with hundreds of others."""
+LATELY = 256
+"""Branches that a request without a name is compared with, the latest first; another is found by its hashes."""
+NEW = 64
+"""Messages at the end of a request behind which the end of a branch is looked for: more at once are rare."""
 
 
 class Line(Struct, frozen=True):
@@ -203,3 +222,95 @@ def check_new(line: Line, found: Found | None) -> None:
 def is_own_way(line: Line, known: int) -> bool:
     """Do two lines that agree so far have no reply in common? People open alike: that does not make it one conversation."""
     return line.replied is None or line.replied >= known
+
+
+class Table:
+    """The branches of one owner that were used last."""
+
+    def __init__(self) -> None:
+        self._live: OrderedDict[str, LiveBranch] = OrderedDict()
+        self._ends: dict[bytes, LiveBranch] = {}
+        """By the hash of all that a branch holds."""
+        self._named: dict[str, dict[str, LiveBranch]] = {}
+        self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[LiveBranch]:
+        return iter(tuple(self._live.values()))
+
+    def lines(self, name: str, array: bytes) -> Sequence[Line]:
+        """Earlier requests that a list of messages may go on from: those of its name, or the latest that have none.
+
+        May be called in a thread: the branches are copied in one step, and what is noted meanwhile is not among them.
+        """
+        if not name and len(array) < SHORT:
+            return ()
+        branches = tuple(self._named.get(name, {}).values())
+        if not name:
+            branches = branches[: -LATELY - 1 : -1]
+        return [line for live in branches if (line := live.line)]
+
+    def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[LiveBranch, Found] | None:
+        """The branch that a request goes on with, where it is here."""
+        for known in range(len(hashes), max(0, len(hashes) - NEW), -1):
+            mark = hashes[known - 1]
+            live = self._ends.get(mark)
+            if live is not None and live.serves(incoming) and live.conversation.size == known:
+                talk = live.conversation
+                return live, Found(Place(mark, talk.id, talk.branch, talk.size, talk.size), known)
+        return None
+
+    def note(self, live: LiveBranch, line: Line) -> None:
+        """Remember what a branch ends with, and let go of what was not used for the longest time."""
+        self.drop(self._live.get(live.conversation.branch, live))
+        live.line = line
+        self._weight += _weight(live)
+        self._live[live.conversation.branch] = live
+        self._named.setdefault(live.name, {})[live.conversation.branch] = live
+        if line.hashes:
+            self._ends[line.hashes[-1]] = live
+        while self._weight > MOST_BYTES and len(self._live) > 1:
+            self.drop(next(iter(self._live.values())))
+
+    def drop(self, live: LiveBranch) -> None:
+        branch = live.conversation.branch
+        if self._live.get(branch) is not live:
+            return
+        del self._live[branch]
+        self._weight -= _weight(live)
+        named = self._named[live.name]
+        del named[branch]
+        if not named:
+            del self._named[live.name]
+        if live.line and live.line.hashes and self._ends.get(live.line.hashes[-1]) is live:
+            del self._ends[live.line.hashes[-1]]
+
+
+def before(lines: Sequence[Line], name: str, array: bytes) -> Line | None:
+    """The earlier request of the same conversation: the most alike of its name, or the first that this one begins with."""
+    if not name:
+        return next((line for line in lines if _begins(line, array)), None)
+    if len(lines) < 2:
+        return lines[0] if lines else None
+    return max(lines, key=lambda line: same_items(line.history, array))
+
+
+def known_bytes(earlier: Line, array: bytes) -> int:
+    """How many bytes at the beginning of a list of messages are items that came with an earlier request."""
+    items = same_items(earlier.history, array)
+    return earlier.history.ends[items - 1] if items else 0
+
+
+def _begins(line: Line, array: bytes) -> bool:
+    """Does a list of messages begin with another one? Its last bytes are compared first: mostly they tell."""
+    ends = line.history.ends
+    last = ends[-1] if ends else 0
+    held = line.history.array
+    near = max(0, last - 64)
+    return bool(last) and array[near:last] == held[near:last] and array.startswith(held[:last])
+
+
+def _weight(live: LiveBranch) -> int:
+    return EACH_BYTES + TIMES * live.weight

@@ -1,7 +1,7 @@
-"""Who writes the summaries of a conversation: the part of the composition root that knows models.
+"""Models that write summaries: from settings, or from a name such as `openai:gpt-4o-mini`, to a summariser.
 
-One idea: what nobody says is the conversation's own. A summariser without a name is the conversation's provider, one without a
-model is asked for the conversation's model, and where none is named at all both serve.
+A summariser without a provider's name is the conversation's provider, one without a model is asked for the conversation's model, and
+where none is named at all both serve.
 
     settings = Settings(model="gpt-4o", summarisers=(Provider("openai", "gpt-4o-mini"), Provider("anthropic", "claude-haiku-4-5")))
     async with open_summariser(settings, Provider("openai")) as summariser:
@@ -10,20 +10,27 @@ model is asked for the conversation's model, and where none is named at all both
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
 
 from msgspec import structs
 
-from refold.compose import Settings, policy_for
 from refold.core.presets.block import Block, policy_of, read_block
-from refold.ports.summariser import SummaryCache
+from refold.engine.settings import Settings, policy_for
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.ports.summariser import SummaryCache, SummaryTask
 from refold.ports.upstream import Upstream
 from refold.summarisers import ModelSummariser, Writer
 from refold.tokens.counters import counter_for
 from refold.tokens.windows import window_for
 from refold.upstreams import Provider, open_upstream
+from refold.upstreams.key import Key
+from refold.upstreams.provider import complete
+from refold.upstreams.spec import provider_of
 
 
 @asynccontextmanager
@@ -56,6 +63,57 @@ async def open_summariser(
             for provider in providers_for(settings, own)
         ]
         yield ModelSummariser(chain, cache=cache)
+
+
+class NamedSummariser:
+    """A model by its name, such as `openai:gpt-4o-mini` or `my-model@http://localhost:8000/v1`. Its connection is opened for the first
+    summary, and closed by `close`.
+
+    Raises:
+        ConfigError: there is no such provider, or its key is missing.
+    """
+
+    def __init__(self, name: str, settings: Settings, *, environ: Mapping[str, str] = os.environ) -> None:
+        provider = provider_of(name)
+        Key(complete(provider), environ)  # a missing key is found now, and not when the window is full
+        self.model = name
+        self._connection = _Connection(provider, settings, environ)
+        self._last: ModelSummariser | None = None
+
+    @property
+    def bill(self) -> Mapping[str, Usage]:
+        """What the last task has cost, by model."""
+        return self._last.bill if self._last else {}
+
+    async def write(self, task: SummaryTask) -> Summary | None:
+        self._last = copy(await self._connection.summariser())
+        return await self._last.write(task)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+
+class _Connection:
+    """The connection of a named summariser; copies of the summariser share it."""
+
+    def __init__(self, provider: Provider, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._provider, self._settings, self._environ = provider, settings, environ
+        self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
+        self._opened: ModelSummariser | None = None
+
+    async def summariser(self) -> ModelSummariser:
+        async with self._lock:
+            if self._opened is None:
+                upstream = open_upstream(self._provider, environ=self._environ)
+                asked = await self._stack.enter_async_context(upstream)
+                writer = writer_for(asked, self._settings, url=self._provider.base_url)
+                self._opened = ModelSummariser([writer])
+            return self._opened
+
+    async def close(self) -> None:
+        async with self._lock:
+            self._opened = None
+            await self._stack.aclose()
 
 
 def summariser_for(

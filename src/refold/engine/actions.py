@@ -1,0 +1,587 @@
+"""Actions on a conversation: pure functions from a `State` to an `Outcome`.
+
+An action reads no clock, waits for nothing and changes nothing that it was given. What it did is in the outcome: the next state, the
+window where one was asked for, the changes to what is shown, and the events. All decisions are those of `refold.core.plan`.
+
+A window that cannot be made is an outcome too: `problem` says why, and the changes that were made on the way are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import ceil
+
+from msgspec import Struct, structs
+
+from refold.core import extractive
+from refold.core.arrival import arrive
+from refold.core.assemble import broken_rules
+from refold.core.breakpoints import mark_window
+from refold.core.budget import tokens_of
+from refold.core.calibrate import forget_sums, observe
+from refold.core.fold import Folded
+from refold.core.frame import fits, limit_for, lowered_output, output_for, room_of, size_of
+from refold.core.measure import anchor, count_fixed, forget_size, record_call
+from refold.core.mend import REASON as BROKEN
+from refold.core.mend import VOID, forget_thoughts, is_broken, mend
+from refold.core.output_room import output_after
+from refold.core.overflow import classify
+from refold.core.plan import Decision, Plan, SummaryRequest, give_up, plan, resolve
+from refold.core.plan import ahead as plan_ahead
+from refold.core.policy import Policy
+from refold.core.reasons import with_digests
+from refold.core.sight import terms_in_sight
+from refold.core.stages.shown import Edit, handle_of
+from refold.core.summary.search import find
+from refold.core.system_messages import is_instruction, moved_edits
+from refold.core.thoughts import is_void, thought_edits
+from refold.core.verify import verify_fit
+from refold.core.view import View
+from refold.engine.events import (
+    Event,
+    Recovered,
+    compaction_events,
+    pruned,
+    sized,
+)
+from refold.engine.state import Change, Receipt, Sent, State
+from refold.model.budget import Budget
+from refold.model.compaction import holds_sealed
+from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent, RefoldError
+from refold.model.message import Message, Role
+from refold.model.overflow import Overflow
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.model.trigger import Moment
+from refold.model.window import Fixed, Window
+from refold.ports.store import Call
+
+LEAST_LEARNT = 500
+"""Tokens of messages: in a smaller call, or one that is mostly instructions, these say more than how the provider counts."""
+FOREIGN = "only the provider that made this compaction can read it"
+CLIPPED = "the provider reported more input than the window holds"
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What an action did."""
+
+    state: State
+    window: Window | None = None
+    """What to send; None where no window was asked for, or none could be made."""
+    problem: RefoldError | None = None
+    """Why no window could be made. It is raised once the outcome is stored."""
+    changes: tuple[Change, ...] = ()
+    """What was done to what is shown, in order."""
+    events: tuple[Event, ...] = ()
+    calls: tuple[Call, ...] = ()
+    """Calls to store with the outcome."""
+    sent: Sent | None = None
+    """What to store with the call that the window leaves with; known once the outcome is stored."""
+    has_skipped: bool = False
+    """Was a compaction left out because no summary could be written?"""
+    wanted: SummaryRequest | None = None
+    """What to have summarised ahead of time."""
+
+    @property
+    def sendable(self) -> Window:
+        """The window.
+
+        Raises:
+            RefoldError: there is none.
+        """
+        if self.problem is not None:
+            raise self.problem
+        assert self.window is not None, "the action makes no window"
+        return self.window
+
+
+class Request(Struct, frozen=True):
+    """What one stateless request is made with: its instructions, its budget and its policy."""
+
+    fixed: Fixed
+    budget: Budget
+    policy: Policy
+    twins: Mapping[int, Message] = {}
+    """What to show instead of compactions that another provider or model made, by their numbers."""
+
+
+def add(state: State, messages: Sequence[Message], *, sensitive: bool = False) -> Outcome:
+    """Add messages; what is sensitive stays out of every summary."""
+    draft = _Draft(state)
+    draft.add(messages, sensitive=sensitive)
+    return draft.outcome()
+
+
+def context(state: State) -> Outcome:
+    """Make the window to send now. Its `problem` may be DoesNotFit or InvalidWindow."""
+    draft = _Draft(state)
+    draft.send(draft.plan_call)
+    return draft.outcome()
+
+
+def compact(state: State, *, keep: int | None = None, cut: int | None = None) -> Outcome:
+    """Compact now, whatever the thresholds say; `keep` is how many tokens are to stay, `cut` the first message that is."""
+    draft = _Draft(state)
+    draft.send(lambda: draft.act("manual", keep, cut))
+    return draft.outcome()
+
+
+def record(state: State, usage: Usage | None) -> Outcome:
+    """Take in what the provider reported for the last window."""
+    draft = _Draft(state)
+    draft.record(usage)
+    return draft.outcome()
+
+
+def take_count(state: State, tokens: int) -> Outcome:
+    """Take in what the provider counted of the last window, before it was sent."""
+    found = anchor(Usage(input=tokens), state.sent.shown, counted=size_of(state.sent, state.frame))
+    meter = structs.replace(state.meter, anchor=found or state.meter.anchor)
+    flag = CLIPPED if tokens > state.frame.budget.window else state.flag
+    return Outcome(state=structs.replace(state, meter=meter, flag=flag))
+
+
+def recover(state: State, status: int | None, body: object, *, held: int | None = 0) -> Outcome:
+    """Make the next smaller window after a provider's refusal, without any model. The body is the provider's, or the `Overflow` that
+    was found in it. Of the provider's numbers, `held` tokens are of messages that the provider alone has and that the budget leaves
+    out; None where their number is not known. The `problem` is RecoverySpent where it was no refusal as too long, where as many windows as the policy allows
+    were tried for this call, or where none can be smaller.
+    """
+    draft = _Draft(state)
+    draft.recover(status, body, held)
+    return draft.outcome()
+
+
+def take_request(state: State, messages: Sequence[Message], request: Request) -> Outcome:
+    """Add what a stateless request brings, and make the window for it. Of the messages only the end is acted on: no call was made
+    between the others.
+    """
+    draft = _Draft(structs.replace(state, twins=request.twins))
+    problem = draft.meet(request)
+    draft.add(messages, at_once=True)
+    if problem is None:
+        draft.send(draft.plan_call)
+    return draft.outcome(problem)
+
+
+def take_answer(state: State, usage: Usage | None) -> Outcome:
+    """Take in that the last window was answered, and what the provider reported for it."""
+    draft = _Draft(state)
+    draft.answered()
+    if usage is not None:
+        draft.record(usage)
+    return draft.outcome()
+
+
+def ahead(state: State) -> SummaryRequest | None:
+    """What to have summarised before it is needed; None where there is no hurry."""
+    if state.prepared is not None:
+        return None
+    return plan_ahead(state.folded, state.frame, state.now("after_call"))
+
+
+def wanted_now(state: State, cut: int | None = None) -> SummaryRequest | None:
+    """What a compaction would have summarised if it were asked for now."""
+    return plan(state.folded, state.frame, state.now("manual", cut=cut)).request
+
+
+def suffices(state: State, last: int) -> bool:
+    """Would a compaction that is asked for now be content with a summary of the messages before this one?"""
+    planned = plan(state.folded, state.frame, state.now("manual"))
+    return _suffices(planned, Summary("A summary.", 0, last, 0, "model", state.frame.policy.scope))
+
+
+def search(state: State, query: str, *, max_tokens: int = 1_000) -> str:
+    """Passages of everything ever said that fit the query, each with its handle; what is not in sight comes first."""
+    # A model asks by a call that waits for its result: the words of that are neither known to it nor an answer.
+    folded, start = state.folded, state.folded.asking
+    look = partial(find, folded.facts, query, budget=max_tokens, before=start)
+    look = partial(look, window=state.frame.budget.window, counter=state.counter)
+    return look(covered=terms_in_sight(folded, state.frame, before=start)) or look()
+
+
+class _Draft:
+    """The next state while an action builds it. It lives as long as the action and is seen by nobody else."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.window: Window | None = None
+        self.problem: RefoldError | None = None
+        self.changes: list[Change] = []
+        self.events: list[Event] = []
+        self.has_skipped = self.has_grown = False
+
+    def outcome(self, problem: RefoldError | None = None) -> Outcome:
+        return Outcome(
+            state=self.state,
+            window=self.window,
+            problem=self.problem or problem,
+            changes=tuple(self.changes),
+            events=tuple(self.events),
+            has_skipped=self.has_skipped,
+            wanted=ahead(self.state) if self.has_grown and self.state.looks_ahead else None,
+        )
+
+    def set(self, **fields: object) -> None:
+        self.state = structs.replace(self.state, **fields)
+
+    # Messages
+
+    def add(self, messages: Sequence[Message], *, sensitive: bool = False, at_once: bool = False) -> None:
+        """Of a history that comes `at_once` only the end is acted on. The messages before that are indexed later."""
+        self.has_grown = True
+        replies = (at for at, one in enumerate(messages) if one.role == "assistant")
+        last = max(replies, default=len(messages) - 1) if at_once else 0
+        for at, message in enumerate(messages):
+            if message.role == "assistant":
+                self.answered()
+            elif message.role == "user":
+                self.set(limits=self.state.limits.begin_turn())
+            self._show_next(message, sensitive=sensitive, later=at < last)
+            is_followed = at + 1 < len(messages) and is_instruction(messages[at + 1])
+            if at >= last and not is_followed:  # an instruction belongs to the message that it comes with
+                self._act_after(message)
+
+    def answered(self) -> None:
+        """A provider has taken the last window: it was not too large."""
+        attempts = self.state.limits.attempts
+        self.set(limits=self.state.limits.answer())
+        if attempts:
+            state = self.state
+            size = sized(state, state.sent)
+            self.events.append(Recovered(attempts=attempts, stated=state.limits.stated, size=size))
+
+    def _show_next(self, message: Message, *, sensitive: bool, later: bool) -> None:
+        """Show the newest original, whole or cut to its share."""
+        state = self.state
+        secrecy, folded = state.secrecy.take(state.folded, message, is_marked=sensitive, later=later)
+        message, edits = arrive(folded, state.frame, folded.size - 1)
+        shown = folded.display(message)
+        self.set(secrecy=secrecy)
+        if edits:
+            change = self._change(shown, "reduce", "larger than its share", edits, raw=1)
+            self.events.append(pruned(self.state, change, "arrival"))
+        self.set(folded=shown)
+
+    def _act_after(self, message: Message) -> None:
+        """Act on what a new message brings about: after a reply, or ahead of the next call."""
+        is_waiting, policy = bool(self.state.folded.shown.progress.open_calls), self.state.frame.policy
+        if message.role == "assistant":
+            if policy.deferred or not is_waiting:
+                self.act("after_call")
+        elif policy.prepares and not is_waiting and self._last_speaker() != "assistant":
+            self.act("before_call")
+
+    def _last_speaker(self) -> Role | None:
+        """Whose the last message is; what the system says after it belongs to it."""
+        branch = self.state.folded.branch
+        said = (branch[at].message for at in range(len(branch) - 1, -1, -1))
+        return next((message.role for message in said if not is_instruction(message)), None)
+
+    def record(self, usage: Usage | None) -> None:
+        state = self.state
+        sent, instructions = state.sent, state.frame.instructions
+        counted = size_of(sent, state.frame)
+        meter = record_call(state.meter, usage, sent.shown, counted=counted)
+        is_ignored = sent.shown.progress.compaction > 0
+        if is_ignored:  # the provider does not read, nor count, what stands before its own compaction
+            meter = forget_size(meter)
+        is_sealed = _holds_sealed(sent.shown)
+        if is_sealed:  # how many tokens that is depends on what it holds, and not on how the provider counts
+            meter = structs.replace(meter, ratio=0.0)
+        self.set(meter=meter)
+        if usage is None:
+            return
+        whole = instructions + sent.whole
+        self.set(bill=state.bill.add(usage, state.frame.prices, whole=whole, sent=counted))
+        if is_ignored or anchor(usage, sent.shown, counted=counted) is None:
+            return  # no count of what was sent: nothing is learnt from it, and nothing done
+        if usage.context > state.frame.budget.window:
+            self.set(flag=CLIPPED)
+        if sent.tokens >= max(LEAST_LEARNT, instructions) and not is_sealed:
+            learnt = observe(
+                state.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
+            )
+            self.set(calibration=learnt)
+
+    # Plans
+
+    def plan_call(self) -> Plan:
+        """Act before a call, and plan what to send."""
+        if self._last_speaker() == "user":
+            self.act("turn_start")
+        done, planned = len(self.state.receipts), self.act("before_call")
+        if len(self.state.receipts) > done and "before_call" in self.state.frame.policy.reduce_at:
+            planned = self.act("before_call")  # a new summary leaves less room for what the stages have left
+        return planned
+
+    def act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
+        """Plan at a moment, and carry the plan out."""
+        self._put_in_words()
+        if moment != "after_call" and is_broken(self.state.folded):
+            mended, edits = mend(self.state.folded)
+            change = self._change(mended, "reduce", BROKEN, edits)
+            self.events.append(pruned(self.state, change, "automatic"))
+            self.set(folded=mended)
+        state = self.state
+        planned = plan(state.folded, state.frame, state.now(moment, keep, cut))
+        if moment == "after_call" and state.frame.policy.deferred:
+            self.set(flag=planned.reason if planned.request is not None else state.flag)
+            return planned
+        ready = self._prepared_for(planned) if planned.request is not None else None
+        done, made = self._carry_out(planned, ready)
+        is_ahead = ready is not None
+        self.events.extend(compaction_events(state, self.state, planned, done, made, is_ahead=is_ahead))
+        return done
+
+    def _carry_out(self, planned: Plan, ready: Summary | None) -> tuple[Plan, Change | None]:
+        """Do what is planned, with the summary that is ready or another one; the plan as it was done, and the change it made."""
+        summary: Summary | None = None
+        change: Change | None = None
+        if planned.request is not None:
+            planned, summary = self._fulfil(planned, planned.request, ready)
+        folded = self.state.folded
+        if planned.next is not folded and not planned.refusal:
+            if planned.edits or summary or planned.next.lead is not folded.lead:
+                change = self._change(planned.next, planned.decision, planned.reason, planned.edits, summary)
+            self.set(folded=planned.next)
+        return planned, change
+
+    def _fulfil(
+        self, planned: Plan, request: SummaryRequest, ready: Summary | None
+    ) -> tuple[Plan, Summary | None]:
+        """The plan with the summary it asks for, and that summary if it was of use."""
+        summary = ready or self._write_now(planned, request)
+        if summary is None:
+            return give_up(planned), None  # the flag stays, and the next request may have more luck
+        if not summary.text.strip():
+            summary = None  # nothing can stand for messages that leave
+        if summary is not None:
+            files = self.state.folded.ledger
+            summary = structs.replace(summary, read=files.read, modified=files.modified)
+        done = resolve(planned, summary) if summary else give_up(planned)
+        if summary is None or done.decision != "summarise":
+            self.set(in_vain=self.state.in_vain + 1)
+            return done, None
+        self.set(prepared=None, flag="", in_vain=0, calibration=forget_sums(self.state.calibration))
+        number = planned.next.numbered + len(planned.next.past)
+        return done, next(one for one in done.next.past[::-1] if one.number == number)
+
+    def _prepared_for(self, planned: Plan) -> Summary | None:
+        """The summary that was written ahead, if with it nothing more has to go."""
+        covered = planned.next.summaries[-1].last if planned.next.summaries else 0
+        prepared = self.state.prepared
+        if prepared is None or prepared.last <= covered:
+            return None
+        return prepared if _suffices(planned, prepared) else None
+
+    def _write_now(self, planned: Plan, request: SummaryRequest) -> Summary | None:
+        """A summary that needs no model: a digest, or what the policy says after a failure."""
+        state, frame = self.state, self.state.frame
+        on_failure, is_full = frame.policy.on_failure, not fits(planned.next, frame, planned.now)
+        if state.has_failed and on_failure != "digest":
+            self.has_skipped = True
+        elif (summary := state.summarise(request, planned.next, frame)) is not None:
+            return summary
+        if on_failure == "digest":
+            return extractive.summarise(request, planned.next, frame)
+        if on_failure == "mechanical" or (on_failure == "mechanical_if_full" and is_full):
+            return extractive.mechanical_summary(request, planned.next, frame)
+        return None
+
+    def _put_in_words(self) -> None:
+        """Show compactions of other providers and models in words, and those that are the model's own as they were made."""
+        before = self.state.folded
+        if before.shown.progress.compaction < 0 and not before.made:
+            return
+        folded = before.in_words(self.state.twins)
+        self.set(folded=folded)
+        after = {item.seq: item.tokens for item in folded.items.items}
+        edits = tuple(
+            Edit("twin", item.seq, item.tokens, after[item.seq], FOREIGN, handle_of(item.seq))
+            for item in before.items.items
+            if item.seq in folded.made and item.seq not in before.made
+        )
+        if edits:
+            self._note_for_call(before, folded, FOREIGN, edits)
+
+    def _change(
+        self,
+        after: Folded,
+        decision: Decision,
+        reason: str,
+        edits: tuple[Edit, ...],
+        summary: Summary | None = None,
+        raw: int = 0,
+    ) -> Change:
+        """Write down a change to what is shown, so that it is stored and can be undone."""
+        before = self.state.folded
+        if before.shown.dialect.signed_thinking and not raw:
+            edits = (*edits, *thought_edits(before.items.items, after.items.items, edits))
+        if before.shown.dialect.system_follows_user and not raw:
+            edits = (*edits, *moved_edits(before.items.items, after.items.items))
+        grown = after.whole - before.whole
+        reason = with_digests(reason, summary.digested if summary else 0)
+        receipt = Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary)
+        change = Change(before, after, receipt, raw)
+        self.changes.append(change)
+        self.set(receipts=(*self.state.receipts, receipt))
+        return change
+
+    def _note_for_call(self, before: Folded, after: Folded, reason: str, edits: tuple[Edit, ...]) -> None:
+        """Write down what was done for the call at hand only: it is not stored as a change, and there is nothing to undo."""
+        receipt = Receipt("reduce", reason, before.tokens, after.tokens, edits)
+        self.set(receipts=(*self.state.receipts, receipt))
+        self.events.append(pruned(self.state, Change(before, after, receipt), "automatic"))
+
+    # Windows
+
+    def send(self, plan_window: Callable[[], Plan]) -> None:
+        """Make the window of a plan; where that cannot be done, note why."""
+        try:
+            self._send(plan_window())
+        except (DoesNotFit, InvalidWindow) as error:
+            self.problem = error
+
+    def _send(self, planned: Plan) -> None:
+        if planned.refusal:
+            raise DoesNotFit(planned.refusal, hint=self._no_room(planned))
+        window = self._marked(planned)
+        found = broken_rules(window, planned.sent.shown)
+        if found:
+            planned = self._without_open_calls(planned)
+            window = self._marked(planned)
+            found = broken_rules(window, planned.sent.shown)
+        window = self._with_output(window, planned)
+        if found:
+            first = found[0]
+            where = f"message {first.index}: " if first.index is not None else ""
+            raise InvalidWindow(f"{where}{first.message}", hint=first.hint)
+        self.set(sent=planned.sent, window=window)
+        self.window = window
+
+    def _with_output(self, window: Window, planned: Plan) -> Window:
+        """The window with the output to ask for, where that is less than was asked for.
+
+        Raises:
+            DoesNotFit: input, output and reserve are more than the window.
+        """
+        frame, now = planned.frame, planned.now
+        asked, output = frame.budget.max_output, output_for(planned.sent, frame, now)
+        if frame.policy.enabled:
+            found = verify_fit(tokens=size_of(planned.sent, frame), limit=limit_for(frame, now, output))
+            if found:
+                raise DoesNotFit(found[0].message, hint=self._no_room(planned))
+        return structs.replace(window, output=output) if output < asked else window
+
+    def _no_room(self, planned: Plan) -> str:
+        """Why nothing fits, as a sum."""
+        frame, now = planned.frame, planned.now
+        return f"{room_of(frame, now).arithmetic(lowered_output(frame, now))}; {DoesNotFit.default_hint}"
+
+    def _marked(self, planned: Plan) -> Window:
+        """The window with cache breakpoints, where its format takes them."""
+        policy = self.state.frame.policy
+        cache = policy.cache if policy.enabled else None
+        return mark_window(planned.window, planned.sent, cache, self.state.window)
+
+    def _without_open_calls(self, planned: Plan) -> Plan:
+        """For this request only, leave out what waits for a result: when that comes, the call is shown again."""
+        mended, edits = mend(planned.sent, as_request=True)
+        receipts = self.state.receipts
+        if edits and not (receipts and receipts[-1].edits == edits):
+            self._note_for_call(planned.sent, mended, BROKEN, edits)
+        return structs.replace(planned, sent=mended)
+
+    # Refusals
+
+    def recover(self, status: int | None, body: object, held: int | None) -> None:
+        state = self.state
+        policy, shown = state.frame.policy, state.sent if state.window else state.folded
+        if is_void(status, body) and self._forget_thoughts():
+            self.send(lambda: self.act("before_call"))
+            return
+        sent, asked = size_of(shown, state.frame), state.output
+        allowed = state.frame.budget.window - asked
+        found = body if isinstance(body, Overflow) else classify(status, body, estimated=sent, budget=allowed)
+        found = found.without(held or 0)
+        if not found.is_overflow or not policy.enabled or state.limits.attempts >= policy.recovery.attempts:
+            self.problem = RecoverySpent()
+            return
+        lowered, is_enough = self._output_after(found, sent)
+        if is_enough:
+            self.set(limits=state.limits.lower_output(found, lowered, sent=sent))
+            now = self.state.now("before_call")
+            same = Plan(state.frame, now, shown, shown, "keep", "less output is enough")
+            self.send(lambda: same)
+        else:
+            is_lower = lowered < asked or state.limits.output is not None
+            limits = state.limits.refuse(
+                found,
+                sent=sent,
+                ratio=state.ratio,
+                max_output=asked,
+                lowered=lowered if is_lower else None,
+                is_counted=held == 0 and not _holds_sealed(shown.shown),
+            )
+            self.set(limits=limits)
+            self.send(lambda: self.act("overflow"))
+        if self.problem is not None:
+            self.set(limits=self.state.limits.give_up())
+            self.problem = RecoverySpent(self.problem.message)
+
+    def _output_after(self, found: Overflow, sent: int) -> tuple[int, bool]:
+        """The output to ask for after a refusal, and whether that is enough for the same messages to be sent again."""
+        state = self.state
+        budget, ratio, asked = state.frame.budget, state.now("before_call").ratio, state.output
+        if not budget.is_output_stated:
+            return asked, False
+        prompt = max(found.prompt or 0, ceil(sent * ratio))
+        instructions = ceil(state.frame.instructions * max(ratio, prompt / sent if sent else ratio))
+        reserve = tokens_of(budget.reserve, budget)
+        sizes = {"prompt": prompt, "instructions": instructions, "reserve": reserve}
+        lowered = output_after(found, budget, output=asked, **sizes)
+        is_first = found.kind == "input_plus_output" and state.limits.output is None
+        window = min(found.limit or budget.window, budget.window)
+        return lowered, is_first and lowered < asked and prompt + lowered + reserve <= window
+
+    def _forget_thoughts(self) -> bool:
+        """Show no thought that was signed before something else changed; False where there is none."""
+        forgotten, edits = forget_thoughts(self.state.folded)
+        if edits:
+            change = self._change(forgotten, "reduce", VOID, edits)
+            self.events.append(pruned(self.state, change, "automatic"))
+            self.set(folded=forgotten)
+        return bool(edits)
+
+    # Stateless requests
+
+    def meet(self, request: Request) -> RefoldError | None:
+        """Go on with a request's own instructions, budget and policy; why no window can be made with them."""
+        now = self.state.frame
+        if (now.fixed, now.budget, now.policy) == (request.fixed, request.budget, request.policy):
+            return None
+        try:
+            self.state = self.state.with_frame(request.fixed, request.budget, request.policy)
+        except RefoldError as error:
+            # Whatever leaves, leaves with this request's own instructions.
+            cost = count_fixed(request.fixed, self.state.counter)
+            frame = structs.replace(
+                now, fixed=request.fixed, cost=cost, budget=request.budget, policy=request.policy
+            )
+            self.set(frame=frame)
+            return error
+        return None
+
+
+def _holds_sealed(shown: View) -> bool:
+    """Does the provider read a compaction whose size nobody else knows?"""
+    newest = shown.progress.compaction
+    return newest >= 0 and holds_sealed(shown[newest].message)
+
+
+def _suffices(planned: Plan, summary: Summary) -> bool:
+    """Is the plan done with this summary, and nothing more has to go?"""
+    done = resolve(planned, summary)
+    return done.decision == "summarise" and done.edits == planned.edits and not done.refusal

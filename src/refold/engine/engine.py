@@ -1,0 +1,504 @@
+"""The engine: the conversations of one owner in one store.
+
+It opens conversations by name, lists, searches, forks and deletes them. It holds no state of a conversation: two programs with the
+same store see the same, and it knows the conversations that are open only to stop what they do in the background.
+
+    async with refold.Engine("sqlite:///chats.db", model="gpt-4o-mini") as engine:
+        chat = await engine.conversation("support-42")
+        await chat.add("Where is my order?")
+
+This module is the composition root: it alone turns a URL into a store and `"openai:gpt-4o-mini"` into a summariser.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+from weakref import WeakSet
+
+from msgspec import Struct, structs
+
+from refold.core.policy import Policy
+from refold.core.stages.shown import handle_of
+from refold.engine.conversation import Conversation
+from refold.engine.doctor import Finding, examine
+from refold.engine.events import Listener
+from refold.engine.finding import checked, find_sessions
+from refold.engine.journal import Journal
+from refold.engine.meaning import Meaning
+from refold.engine.notes import inherited
+from refold.engine.recall import passage
+from refold.engine.retention import (
+    MAX_SHARE,
+    HeldBack,
+    Retention,
+    checked_days,
+    checked_moment,
+    checked_share,
+    held_back,
+)
+from refold.engine.settings import Prompt, Settings, state_for
+from refold.engine.state import FillLevel
+from refold.engine.status import stored_fill_level
+from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
+from refold.model.errors import ConfigError, Conflict, NotFound
+from refold.model.summary import Summary
+from refold.model.tokens import TokenCounter
+from refold.ports.embedder import Embedder
+from refold.ports.store import Head, Hit, Listed, Session, Store, Written
+from refold.ports.summariser import Summariser, SummaryCache
+from refold.text_work import run_text_work
+
+if TYPE_CHECKING:
+    from refold.engine.model_summariser import NamedSummariser
+
+OWNER = "local"
+"""Whose conversations these are where nobody says: one person on one machine."""
+MAX_ID = 200
+"""Characters of a name: names are for people and for URLs."""
+PASSAGE = 80
+"""Tokens of each message that a search found: a few lines, and its handle opens the rest."""
+
+
+class Found(Struct, frozen=True):
+    """A message that a search found, with what it says."""
+
+    conversation: str
+    branch: str
+    handle: str
+    text: str
+    score: float
+
+
+class InstalledEmbedder(Struct, frozen=True):
+    """Stands for the embedder of the extra `search`, where that is installed."""
+
+
+class StoredCache:
+    """Summaries that were paid for, kept in the store: a cache for `refold.summarisers`."""
+
+    def __init__(self, store: Store, owner: str, clock: Callable[[], float]) -> None:
+        self._store, self._owner, self._clock = store, owner, clock
+        self._asked = Counter[str]()
+
+    async def get(self, key: str) -> Summary | None:
+        found = await self._store.cached(self._owner, key)
+        if found is None:
+            await self._reserve(key)
+        return found
+
+    async def put(self, key: str, summary: Summary) -> None:
+        if not self._asked[key]:
+            await self._reserve(key)
+        self._asked -= Counter([key])
+        await self._store.cache(self._owner, key, summary, self._clock())
+
+    async def _reserve(self, key: str) -> None:
+        """Before it is asked for: what is deleted until it comes must not come back with it."""
+        await self._store.reserve(self._owner, key, self._clock())
+        self._asked[key] += 1
+
+
+class Engine:
+    """Conversations of one owner in one store, opened by `async with`.
+
+    `store` is a URL (`sqlite:///path`, `postgresql://…`, `memory:`), a path, or a store; without one, the default file. The settings
+    of a conversation (`model`, `window`, `preset`, …, see `refold.Conversation`) serve every conversation that is opened without its
+    own. `embedder` finds sessions by meaning: for a URL, the one of the extra `search` where that is installed.
+
+    Everything is kept for ever. `keep_days` deletes conversations in which nothing happened for so long, when the engine is opened
+    and while it is, apart from those that are open in it. More than `max_expired_share` of all is deleted only by a second run a day
+    later, and nothing by a clock that is far ahead of the store's last use: see `held_back`.
+    """
+
+    def __init__(
+        self,
+        store: str | Store = "",
+        *,
+        owner: str = OWNER,
+        model: str = "",
+        system: Prompt = None,
+        tools: Sequence[object] = (),
+        format: str = "chat",  # noqa: A002  # the word users know
+        preset: str = "refold",
+        policy: Policy | None = None,
+        window: int | None = None,
+        max_output: int | None = None,
+        thinking_budget: int = 0,
+        limit: int = 0,
+        counter: TokenCounter | None = None,
+        sensitive: Sequence[str] = (),
+        summariser: Summariser | SummaryFunction | str | None = None,
+        max_spend: float | None = None,
+        on_event: Listener | None = None,
+        embedder: Embedder | InstalledEmbedder | None = InstalledEmbedder(),  # noqa: B008  # a frozen value
+        keeps_content: bool = True,
+        keep_days: float | None = None,
+        max_expired_share: float = MAX_SHARE,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: uuid4().hex,
+    ) -> None:
+        self.owner, self.clock, self.new_id, self.keeps_content = owner, clock, new_id, keeps_content
+        self.settings = Settings(
+            model=model,
+            system=system,
+            tools=tools,
+            format=format,
+            preset=preset,
+            policy=policy,
+            window=window,
+            max_output=max_output,
+            thinking_budget=thinking_budget,
+            limit=limit,
+            counter=counter,
+            sensitive=sensitive,
+            summariser=summariser,
+            max_spend=max_spend,
+            on_event=on_event,
+        )
+        self._own_author: NamedSummariser | None = None
+        if isinstance(summariser, str):
+            from refold.engine.model_summariser import NamedSummariser
+
+            self._own_author = NamedSummariser(summariser, self.settings)
+            self.settings = structs.replace(self.settings, summariser=self._own_author)
+        self._url = store if isinstance(store, str) else None
+        self._store = None if isinstance(store, str) else store
+        self._embedder = embedder
+        self._keep_days = None if keep_days is None else checked_days(keep_days)
+        self._max_expired_share = checked_share(max_expired_share)
+        self._opened = WeakSet[Conversation]()
+        self._holder = f"{os.getpid()}-{new_id()[:8]}"
+
+    async def start(self) -> Self:
+        """Open the store that the URL names, and see to what programs left behind that died; `async with` does it.
+
+        Raises:
+            ConfigError: the URL names no store, or a setting cannot work.
+            StoreError: the store cannot be opened.
+        """
+        if self._store is None:
+            from refold.store.place import open_store
+
+            state_for(self.settings)
+            self._store = await open_store(self._url or "")
+            try:
+                await self.sweep()
+            except BaseException:
+                await self._store.close()
+                self._store = None
+                raise
+        return self
+
+    @property
+    def store(self) -> Store:
+        """
+        Raises:
+            ConfigError: the engine is not open.
+        """
+        if self._store is None:
+            raise ConfigError("the engine is not open", hint="use it in `async with`, or await its `start()`")
+        return self._store
+
+    @cached_property
+    def _meaning(self) -> Meaning:
+        embedder = self._embedder
+        if isinstance(embedder, InstalledEmbedder):
+            from refold.embeddings import installed
+
+            embedder = installed() if self._url is not None else None
+        return Meaning(embedder)
+
+    @cached_property
+    def _retention(self) -> Retention:
+        return Retention(self.store, self.owner, self._keep_days, self.clock, self._max_expired_share)
+
+    @cached_property
+    def cache(self) -> SummaryCache:
+        """What models wrote for any of the owner's conversations: give it to a `ModelSummariser`."""
+        if self.keeps_content:
+            return StoredCache(self.store, self.owner, self.clock)
+        from refold.summarisers.cache import KeptInMemory
+
+        return KeptInMemory()
+
+    async def conversation(
+        self,
+        name: str,
+        *,
+        branch: str = "",
+        title: str = "",
+        model: str = "",
+        system: Prompt = None,
+        tools: Sequence[object] | None = None,
+        format: str | None = None,  # noqa: A002  # the word users know
+        preset: str | None = None,
+        policy: Policy | None = None,
+        window: int | None = None,
+        max_output: int | None = None,
+        thinking_budget: int | None = None,
+        limit: int | None = None,
+        counter: TokenCounter | None = None,
+        sensitive: Sequence[str] | None = None,
+        summariser: Summariser | SummaryFunction | str | None = None,
+        max_spend: float | None = None,
+        on_event: Listener | None = None,
+    ) -> Conversation:
+        """A conversation by its name; one that is not there yet is begun, with a `title` where one is given.
+
+        A setting that is not given is the engine's. The model is the one that is given, else the one it was begun with, else the
+        engine's. The format is the one it was begun with.
+
+        Raises:
+            ConfigError: the name or a setting cannot work, or the format is another one. Nothing is begun then.
+            NotFound: it has no such branch.
+        """
+        given = {
+            "system": system,
+            "tools": tools,
+            "format": format,
+            "preset": preset,
+            "policy": policy,
+            "window": window,
+            "max_output": max_output,
+            "thinking_budget": thinking_budget,
+            "limit": limit,
+            "counter": counter,
+            "sensitive": sensitive,
+            "summariser": summariser,
+            "max_spend": max_spend,
+            "on_event": on_event,
+        }
+        own: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        if preset is not None and policy is None:
+            own["policy"] = None
+        settings = structs.replace(self.settings, **own)
+        await self._retention.begin_in_passing()
+        head = await self._head(name, branch)
+        if head is None and branch:
+            raise NotFound(
+                f"the conversation has no branch {branch[:80]!r}",
+                hint="leave it out for the one that was begun last",
+            )
+        if head is None:
+            settings = structs.replace(settings, model=model or settings.model)
+            state_for(settings)  # nothing is begun where a setting cannot work
+            head = await self._begin(*self._new_head(name, settings), title)
+        elif format is not None and format != head.format:
+            raise ConfigError(
+                f"this conversation was begun in the format {head.format!r}",
+                hint="leave the format out, or begin another conversation",
+            )
+        settings = structs.replace(settings, model=model or head.model or settings.model)
+        talk = await self.open_branch(head, settings)
+        await talk.load()
+        await self._retention.apply_in_passing(self._open_names)
+        return talk
+
+    async def open_branch(
+        self,
+        head: Head,
+        settings: Settings,
+        *,
+        learns: str = "",
+        is_empty: bool = False,
+        finds_twins: bool = True,
+    ) -> Conversation:
+        """The conversation of a branch, by settings of its own. What its calls teach is stored under the name `learns`, else under that
+        of the model. Where the branch is known to be empty, nothing is loaded.
+
+        Raises:
+            ConfigError: a setting cannot work.
+            NotFound: the open session of the branch is gone.
+        """
+        if is_empty:
+            session = Session(id=head.session, branch=head.branch, first=0, at=self.clock())
+        elif (found := await self.store.session(self.owner, head.session)) is not None:
+            session = found
+        else:
+            raise NotFound("the open session of this conversation is gone", hint="run `refold doctor`")
+        journal = Journal(
+            self.store,
+            head,
+            session,
+            self.clock,
+            self.new_id,
+            keeps_content=self.keeps_content,
+            meaning=self._meaning,
+            model=settings.model,
+            learns=learns,
+        )
+        settings = structs.replace(settings, format=head.format)
+        talk = Conversation.stored(
+            journal, settings, holder=self._holder, is_empty=is_empty, finds_twins=finds_twins
+        )
+        self._opened.add(talk)
+        return talk
+
+    @property
+    def _open_names(self) -> set[str]:
+        return {talk.id for talk in self._opened}
+
+    async def fork(self, name: str, at: int, *, branch: str = "") -> str:
+        """A branch that shares the first `at` messages of a conversation; its name.
+
+        Raises:
+            NotFound: there is no such conversation, or it has fewer messages.
+        """
+        base = await self._head(name, branch)
+        if base is None or not 0 <= at <= base.next_seq:
+            raise NotFound(f"there is no message {at} to fork at", hint="see `refold show`")
+        new, session = self.new_id(), self.new_id()
+        head = Head(
+            owner=self.owner,
+            conversation=name,
+            branch=new,
+            session=session,
+            format=base.format,
+            model=base.model,
+            notes=inherited(base.notes, at),
+        )
+        opened = Session(id=session, branch=new, first=at, at=self.clock())
+        return (await self.store.fork(base, at, head, opened)).branch
+
+    async def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
+        """The latest conversations first, each with how full it was when it was last written to."""
+        found = await self.store.conversations(self.owner, limit=checked(limit), words=words)
+        return [await self._with_fill_level(one) for one in found]
+
+    async def _with_fill_level(self, one: Listed) -> Listed:
+        head = await self.store.head(self.owner, one.id, one.branch)
+        known = await stored_fill_level(self.store, head) if head else FillLevel()
+        return structs.replace(one, tokens=known.tokens, limit=known.limit, reason=known.reason)
+
+    async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
+        """The sessions of a conversation, or the latest of all."""
+        return await self.store.sessions(self.owner, name, checked(limit))
+
+    async def find_sessions(
+        self, words: str, *, name: str = "", limit: int = 10, by_meaning: bool = True
+    ) -> list[tuple[str, Session]]:
+        """Sessions to resume, each with its conversation: by id, by words that were said in them, and, closed ones, by what
+        they were about where there is an embedder. Of one conversation where it is named.
+        """
+        meaning = self._meaning if by_meaning else Meaning()
+        return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=checked(limit))
+
+    async def summaries(self, ids: Sequence[str]) -> list[Written]:
+        return await self.store.written(self.owner, ids)
+
+    async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[Found]:
+        """Messages of every conversation that hold the words, best first."""
+        hits = await self.store.search(self.owner, words, conversation=name, limit=checked(limit))
+        return [
+            Found(
+                hit.conversation, hit.branch, handle_of(hit.seq), await self._passage(hit, words), hit.score
+            )
+            for hit in hits
+        ]
+
+    async def _passage(self, hit: Hit, words: str) -> str:
+        """What a message that was found says about the words."""
+        head = await self.store.head(self.owner, hit.conversation, hit.branch)
+        stored = await self.store.pick(head, [hit.seq]) if head else []
+        if not stored:
+            return ""
+        return await run_text_work(
+            len(stored[0].body), partial(passage, stored[0], words, max_tokens=PASSAGE)
+        )
+
+    async def delete(self, name: str = "") -> int:
+        """Really delete a conversation, or everything that the owner has. How many there were."""
+        return await self.store.delete(self.owner, name)
+
+    async def expire(self, before: float) -> int:
+        """Delete what nothing happened in since then, in seconds since the epoch: all of it, at once. The limits of `keep_days`
+        are for what happens by itself; who gives a moment is taken at their word.
+
+        Raises:
+            ConfigError: this is no moment.
+        """
+        return await self.store.expire(self.owner, checked_moment(before))
+
+    async def sweep(self) -> int:
+        """End compactions that a program left behind when it died, forget those that it only planned, give vectors to sessions
+        that were closed without, and delete what is past its time.
+        """
+        now = self.clock()
+        await self.retain()
+        seen_to = await self.store.forget_plans(self.owner, now - LEASE_S)
+        if self.keeps_content:
+            seen_to += await self._meaning.catch_up(self.store, self.owner, now)
+        return seen_to + await sweep(self.store, self.owner, now)
+
+    async def retain(self) -> int:
+        """Delete what nothing happened in for `keep_days`, where that was set; once an hour at most. How many there were."""
+        return await self._retention.apply(self._open_names)
+
+    async def held_back(self) -> HeldBack | None:
+        """How many conversations are past their `keep_days` and are not deleted yet, and why: the clock is in doubt, or they are
+        more than a run may delete. None where there are none.
+        """
+        return await held_back(self.store, self.owner)
+
+    async def examine(self, name: str) -> list[Finding]:
+        """Is everything that was said where it belongs?"""
+        return await examine(self.store, self.owner, name, self.clock())
+
+    async def rest(self) -> None:
+        """Stop what open conversations do in the background; the store stays open."""
+        for talk in list(self._opened):
+            await talk.close()
+
+    async def close(self) -> None:
+        """Stop what open conversations do in the background, while it can still be stored, and close the store."""
+        if self._store is None:
+            return
+        try:
+            await self.rest()
+            if self._own_author is not None:
+                await self._own_author.close()
+        finally:
+            await self._store.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _head(self, name: str, branch: str = "") -> Head | None:
+        if not name.strip() or len(name) > MAX_ID or not name.isprintable():
+            raise ConfigError(
+                "this cannot be the name of a conversation",
+                hint=f"use 1 to {MAX_ID} printable characters, not only spaces",
+            )
+        return await self.store.head(self.owner, name, branch)
+
+    def _new_head(self, name: str, settings: Settings) -> tuple[Head, Session]:
+        # Not by chance: two who begin a conversation at the same moment begin the same one.
+        branch = sha256(f"{self.owner}\0{name}".encode()).hexdigest()[:32]
+        session = Session(id=self.new_id(), branch=branch, first=0, at=self.clock())
+        head = Head(
+            owner=self.owner,
+            conversation=name,
+            branch=session.branch,
+            session=session.id,
+            format=settings.format,
+            model=settings.model,
+        )
+        return head, session
+
+    async def _begin(self, head: Head, session: Session, title: str) -> Head:
+        try:
+            return await self.store.create(head, session, title=title, at=self.clock())
+        except Conflict:
+            if (found := await self._head(head.conversation)) is None:
+                raise
+            return found
