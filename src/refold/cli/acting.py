@@ -23,9 +23,11 @@ from refold.cli.options import (
     MaxOutput,
     ModelName,
     Owner,
+    PinHandle,
     Preset,
     StoreUrl,
     Summarizer,
+    UnpinHandle,
     WindowTokens,
 )
 
@@ -42,6 +44,8 @@ def declare(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command("import", epilog=IMPORT_EXAMPLES)(bring_in)
     app.command(epilog="Example: refold undo support-42")(undo)
+    app.command(epilog="Example: refold pin support-42 '#m12'")(pin)
+    app.command(epilog="Example: refold unpin support-42 '#m12'")(unpin)
     app.command(epilog=RERUN_EXAMPLES)(rerun)
     app.command(epilog="Example: refold new support-42")(new)
     app.command(epilog=RESUME_EXAMPLES)(resume)
@@ -124,6 +128,40 @@ def undo(
     from refold.cli.stored import Place
 
     return run(Place(store, owner), conv, branch=branch, as_json=as_json)
+
+
+def pin(
+    conv: Conv,
+    handle: PinHandle = "",
+    branch: BranchId = "",
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Keep a message in the window: no stage and no summary takes it out until it is unpinned.
+
+    Without a handle, list the messages that are pinned. A pin holds a message that is still shown; one that was folded already
+    comes back with `refold undo` or `refold recall`.
+    """
+    from refold.cli.pin import pin as run
+    from refold.cli.stored import Place
+
+    return run(Place(store, owner), conv, handle, branch=branch, on=True, as_json=as_json)
+
+
+def unpin(
+    conv: Conv,
+    handle: UnpinHandle,
+    branch: BranchId = "",
+    store: StoreUrl = "",
+    owner: Owner = OWNER,
+    as_json: Json = False,
+) -> int:
+    """Let a pinned message be shortened and folded again."""
+    from refold.cli.pin import pin as run
+    from refold.cli.stored import Place
+
+    return run(Place(store, owner), conv, handle, branch=branch, on=False, as_json=as_json)
 
 
 RERUN_EXAMPLES = """\b

@@ -128,6 +128,13 @@ KeyEnv: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+PinHandle: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="[HANDLE]", help="Of a message, such as '#m12'. Default: list what is pinned."),
+]
+UnpinHandle: TypeAlias = Annotated[
+    str, typer.Argument(metavar="HANDLE", help="Of a pinned message, such as '#m12'.")
+]
 FileOrConv: TypeAlias = Annotated[
     str, typer.Argument(metavar="FILE|CONV", help="A transcript (- for stdin), or a stored conversation.")
 ]
