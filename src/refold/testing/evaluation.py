@@ -1,0 +1,66 @@
+"""An adapter for evaluations: a conversation behind four plain functions, which stay as they are.
+
+    engine = Evaluated(preset="refold")
+    engine.start(system, tools, window)      a new conversation; the window bounds all that is sent, in tokens
+    engine.add(message)                      one message of Chat Completions, in order, the real replies too
+    engine.context() -> messages             what would be sent now, system messages first
+    engine.recall(query, max_tokens) -> str  passages of what was said that fit the words
+
+It is a `refold.sync.Conversation` in memory, with the digest as its summariser: what is measured is what users get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from refold.model.tokens import TokenCounter
+from refold.sync import Conversation
+
+
+class Evaluated:
+    """One way to keep a conversation inside a window; a new one is begun with `start`."""
+
+    def __init__(
+        self, preset: str = "refold", *, model: str = "", counter: TokenCounter | None = None
+    ) -> None:
+        self.name = preset
+        self._model, self._counter = model, counter
+        self._chat: Conversation | None = None
+
+    def start(
+        self, system: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, window: int
+    ) -> None:
+        """
+        Raises:
+            ConfigError: there is no such preset.
+            BudgetError: system prompt and tools leave no room in the window.
+        """
+        self._chat = Conversation(
+            self._model,
+            tools=tools or (),
+            preset=self.name,
+            window=window,
+            max_output=0,
+            counter=self._counter,
+        )
+        self._chat.add(*system)
+
+    def add(self, message: Mapping[str, Any]) -> None:
+        self._started.add(message)
+
+    def context(self) -> list[dict[str, Any]]:
+        """
+        Raises:
+            WindowError: nothing can be sent.
+        """
+        messages: list[dict[str, Any]] = self._started.context()["messages"]
+        return messages
+
+    def recall(self, query: str, max_tokens: int) -> str:
+        return self._started.search(query, max_tokens=max_tokens)
+
+    @property
+    def _started(self) -> Conversation:
+        assert self._chat is not None, "call start() first"
+        return self._chat

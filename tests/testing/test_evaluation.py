@@ -1,0 +1,54 @@
+"""The adapter for evaluations: four functions that stay as they are."""
+
+import pytest
+
+from refold.core.presets import PRESETS
+from refold.model.errors import ConfigError
+from refold.testing.evaluation import Evaluated
+
+SYSTEM = [{"role": "system", "content": "You mind the ferry."}]
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+
+
+def turn(number: int) -> list[dict]:
+    call = {"id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    return [
+        {"role": "user", "content": f"What of crossing {number}?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {
+            "role": "tool",
+            "tool_call_id": f"c{number}",
+            "content": f"crossing {number} has code K{number * 7}. " * 20,
+        },
+        {"role": "assistant", "content": f"It has code K{number * 7}."},
+    ]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_conversation_stays_in_its_window_and_brings_back_what_left(preset):
+    engine = Evaluated(preset)
+    engine.start(SYSTEM, TOOLS, 2_000)
+    for number in range(30):
+        for message in turn(number):
+            engine.add(message)
+        engine.add({"role": "user", "content": "and now?"})
+        sent = engine.context()
+        assert sent[0]["role"] == "system"
+        assert sent[-1] == {"role": "user", "content": "and now?"}
+        engine.add({"role": "assistant", "content": "Go on."})
+    assert sum(len(str(message["content"])) for message in sent) < 2_000 * 6
+    assert "K7" in engine.recall("crossing 1 code", 500)
+
+
+def test_starting_again_forgets_the_conversation_before():
+    engine = Evaluated()
+    engine.start(SYSTEM, None, 4_000)
+    engine.add({"role": "user", "content": "first"})
+    engine.start([], None, 4_000)
+    engine.add({"role": "user", "content": "second"})
+    assert engine.context() == [{"role": "user", "content": "second"}]
+
+
+def test_a_preset_that_there_is_not_is_refused_at_the_start():
+    with pytest.raises(ConfigError):
+        Evaluated("nonsense").start([], None, 4_000)
