@@ -60,6 +60,7 @@ def test_no_backtracking_pattern_meets_a_provider_s_text():
         ("model", "import refold.core"),
         ("core", "import refold.tokens"),
         ("model", "import rich"),
+        ("", "import refold.model"),
     ],
 )
 def test_the_layers_are_really_checked(tmp_path, place, line):
@@ -72,7 +73,9 @@ def test_the_layers_are_really_checked(tmp_path, place, line):
     (package / "__init__.py").touch()
     assert lint_imports(tmp_path) == 0
 
-    (package / place / "wrong.py").write_text(f"{line}\n")
+    (package / place / "wrong.py").write_text(
+        f"{line}\n"
+    )  # at the root, any module that no layer names is wrong
 
     assert lint_imports(tmp_path) == 1
 
@@ -106,3 +109,67 @@ def test_no_module_outside_of_the_presets_names_a_preset():
         if found := words & PRESET_NAMES:
             named[path.name] = found
     assert named == {}
+
+
+DEEPEST = 2
+"""Levels of inheritance inside the project: a protocol, one that adds to it, and what implements that."""
+
+
+def class_bases() -> dict[str, list[str]]:
+    """The classes of the project by their full names, each with those of its bases that are the project's own."""
+    found: dict[str, list[str]] = {}
+    for path in MODULES:
+        module = ".".join(("refold", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        )
+        tree = parse(path)
+        known = {
+            (alias.asname or alias.name): f"{node.module}.{alias.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("refold")
+            for alias in node.names
+        }
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        known |= {node.name: f"{module}.{node.name}" for node in classes}
+        for node in classes:
+            bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+            names = [known.get(base.id) for base in bases if isinstance(base, ast.Name)]
+            found[f"{module}.{node.name}"] = [name for name in names if name]
+    return found
+
+
+def test_inheritance_is_shallow():
+    """Errors apart: their tree is what a program catches by."""
+    bases = class_bases()
+
+    def depth(name: str) -> int:
+        return max((1 + depth(base) for base in bases.get(name, ())), default=0)
+
+    deep = {name for name in bases if depth(name) > DEEPEST and not name.startswith("refold.model.errors.")}
+    assert deep == set()
+    assert depth("refold.model.errors.SettingLocked") > DEEPEST, "the check sees bases in other classes"
+
+
+SURFACES = ("cli", "gateway", "integrations", "demo", "replay", "testing", "commands", "serving", "replaying")
+
+
+def test_no_surface_inherits_from_the_engine():
+    """A surface composes: it calls the engine's classes, and makes none of its own of them."""
+    found = {
+        name: base
+        for name, bases in class_bases().items()
+        for base in bases
+        if name.split(".")[1] in SURFACES and base.startswith("refold.engine.")
+    }
+    assert found == {}
+
+
+def test_no_surface_touches_a_private_of_another_package():
+    """The linter's rule SLF001 finds every private member that is reached from outside; surfaces have no exception from it."""
+    excused = [
+        name_of(path)
+        for path in MODULES
+        if path.relative_to(SOURCE).parts[0].removesuffix(".py") in SURFACES
+        and "SLF001" in path.read_text(encoding="utf-8")
+    ]
+    assert excused == []
