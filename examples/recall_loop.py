@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Mapping
 
 import openai
-from refold.recall_tool import answer_recall, recall_tool
 
 import refold
 from examples.agent_loop import RUN, TOOLS, ask, call_tool
+from refold.recall import answer_recall, recall_tool
 
 
 async def run_agent(

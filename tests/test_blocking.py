@@ -159,5 +159,5 @@ def test_an_engine_from_before_a_fork_says_so_instead_of_waiting_for_a_thread_th
     )
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("this engine was opened in another process") == 3
+    assert done.stdout.count("this engine or conversation was opened in another process") == 3
     assert done.stdout.count("hint: open one in the new process") == 3

@@ -4,10 +4,65 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import refold
+from refold.model import errors
 
-PUBLIC = ["Conversation", "Engine", "RefoldError", "__version__", "sync"]
+PUBLIC = sorted(
+    [
+        "Budget",
+        "Conversation",
+        "Engine",
+        "Policy",
+        "Receipt",
+        "Store",
+        "Summariser",
+        "Upstream",
+        "CompactionEnd",
+        "CompactionStart",
+        "Event",
+        "Pruned",
+        "Recovered",
+        "SummaryFailed",
+        "SummaryWritten",
+        "Undone",
+        "AccessError",
+        "BodyEncoded",
+        "BodyTooLarge",
+        "BodyTooSlow",
+        "BudgetError",
+        "ConfigError",
+        "Conflict",
+        "ContextOverflow",
+        "Damaged",
+        "DoesNotFit",
+        "HeldElsewhere",
+        "InvalidWindow",
+        "KeyRefused",
+        "MalformedHistory",
+        "MissingExtra",
+        "NotFound",
+        "OutputCapExceeded",
+        "RateLimited",
+        "RecoverySpent",
+        "RefoldError",
+        "SettingError",
+        "SettingFixed",
+        "SettingLocked",
+        "StoreError",
+        "SummaryError",
+        "UpstreamError",
+        "UpstreamUnavailable",
+        "WindowError",
+        "WireError",
+        "__version__",
+        "answer_recall",
+        "presets",
+        "recall_tool",
+        "sync",
+    ]
+)
 """Every name that `refold` exports. A change here is a change for users: it belongs in CHANGELOG.md."""
 
 HEAVY = {"asyncio", "click", "numpy", "pydantic", "rich", "splintr", "tiktoken", "typer"}
@@ -21,6 +76,22 @@ def test_the_exported_names_are_pinned():
 def test_every_exported_name_exists():
     for name in PUBLIC:
         assert getattr(refold, name) is not None
+
+
+def test_every_error_is_exported():
+    """Whatever a program may have to catch."""
+    found = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.RefoldError)
+    }
+    assert found <= set(PUBLIC)
+
+
+def test_a_function_is_exported_whatever_was_imported_before():
+    """A module of the same name would take its place."""
+    modules = {path.stem for path in Path(refold.__file__).parent.iterdir()}
+    assert modules & set(PUBLIC) == {"sync"}
 
 
 def test_importing_refold_stays_light():

@@ -7,7 +7,6 @@ from functools import cache
 
 import msgspec
 import pytest
-from refold.recall_tool import LEAST_TOKENS, answer_recall, recall_tool
 
 import refold
 from refold import sync
@@ -15,6 +14,7 @@ from refold.core.estimate import CharacterEstimate
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError
 from refold.model.tokens import TokenCounter
+from refold.recall import LEAST_TOKENS, answer_recall, recall_tool
 from refold.store.memory import MemoryStore
 from refold.wire.plain import read_tools
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import structs
-from refold.recall_tool import recall_tool
 
 from refold.core.presets import PRESETS
+from refold.recall import recall_tool
 from refold.sync import Conversation
 from tests.formats import KEYS, Plain, answer, question, violations
 

@@ -20,6 +20,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from os import PathLike
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -86,7 +87,7 @@ def _run(act: Coroutine[Any, Any, T], process: int) -> T:
     if process != os.getpid():
         act.close()
         raise ConfigError(
-            "this was opened in another process, before a fork",
+            "this engine or conversation was opened in another process, before a fork",
             hint="open one in the new process and none before it is forked, or have multiprocessing start it by `spawn`",
         )
     with _starting:
@@ -308,7 +309,7 @@ class Engine:
 
     def __init__(
         self,
-        store: str | Store = "",
+        store: str | PathLike[str] | Store = "",
         *,
         owner: str = OWNER,
         model: str = "",

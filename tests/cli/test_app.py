@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 OWN = ("context", "check", "compact", "models", "features")
 KEPT = (
     *("conversations", "sessions", "show", "search", "recall", "diff", "export", "doctor"),
-    *("import", "undo", "rerun", "new", "resume", "delete", "expire", "db", "keys"),
+    *("import", "undo", "pin", "unpin", "rerun", "new", "resume", "delete", "expire", "db", "keys"),
 )
 COMMANDS = (*OWN, *KEPT, "config")
 

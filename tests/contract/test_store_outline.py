@@ -16,6 +16,7 @@ from refold.engine.doctor import examine
 from refold.ports.store import Batch, Inherited, Outline, Store
 from refold.store.memory import MemoryStore
 from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, new_head, reduce, say
+from tests.durability.talking import compacted
 from tests.test_durable import answer, engine
 
 ROUNDS = 2
@@ -54,7 +55,7 @@ async def busy(store: Store) -> Busy:
 
 async def _act(talk: Conversation, number: int) -> None:
     if number % 5 == 3:
-        await talk.fold()
+        await compacted(talk)
     elif number % 5 == 4:
         await talk.undo() if number % 3 else await talk.start_session()
     else:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from refold.recall_tool import answer_recall
 
 from refold.engine.engine import Engine
+from refold.recall import answer_recall
 
 SAID = [
     "The build of src/app/main_page.tsx failed; C++ and C# are to blame.",

@@ -28,13 +28,13 @@ def written(talk):
     return snapshot.write(talk.folded, lambda message: bytes(encode_message(message, dialect)))
 
 
-def read(talk, kept, first=None):
+def read(talk, kept, first=None, pinned=frozenset()):
     folded, dialect = talk.folded, talk.frame.fixed.dialect
     first = snapshot.origin_of(kept) if first is None else first
     messages = [folded.original(number).message for number in range(first, folded.size)]
     held = [Original(number, message, message) for number, message in enumerate(messages, first)]
     empty = View(dialect, folded.shown.counter)
-    return snapshot.read(kept, held, empty, lambda raw: decode_message(raw, dialect), frozenset({3}))
+    return snapshot.read(kept, held, empty, lambda raw: decode_message(raw, dialect), pinned)
 
 
 @pytest.mark.parametrize("turns", [1, 6, 25])
@@ -42,7 +42,7 @@ def read(talk, kept, first=None):
 def test_what_was_shown_is_shown_again(preset, turns):
     talk = talk_of(preset, turns)
     before = talk.context()
-    folded = read(talk, written(talk))
+    folded = read(talk, written(talk), pinned=frozenset({3}))
     assert (folded.size, folded.whole, folded.replies) == (
         talk.folded.size,
         talk.folded.whole,

@@ -270,6 +270,13 @@ class Conversation:
     ) -> Outcome:
         for _ in range(MAX_CONFLICTS):
             state = await self._current(asks=not is_blind)
+            if state.size != self._journal.head.next_seq:
+                self._is_stale = (
+                    True  # a defect of ours: the next message would get a number that is not its own
+                )
+                raise StoreError(
+                    "the conversation is not where the store is", hint="try it again: it is loaded anew"
+                )
 
             def act(state: State = state) -> tuple[Outcome, Any]:
                 done = action(state)
@@ -323,8 +330,6 @@ class Conversation:
         elif self._is_stale:
             await self._settle()
             await self._load()
-        elif self._state.size != self._journal.head.next_seq:
-            await self._load()  # else the next message would get a number that is not its own
         elif asks:
             head = await self._journal.current_head()
             if head is None or head.place != self._journal.head.place:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 from weakref import WeakSet
@@ -119,7 +120,7 @@ class Engine:
 
     def __init__(
         self,
-        store: str | Store = "",
+        store: str | PathLike[str] | Store = "",
         *,
         owner: str = OWNER,
         model: str = "",
@@ -168,8 +169,8 @@ class Engine:
 
             self._own_author = NamedSummariser(summariser, self.settings)
             self.settings = structs.replace(self.settings, summariser=self._own_author)
-        self._url = store if isinstance(store, str) else None
-        self._store = None if isinstance(store, str) else store
+        self._url = fspath(store) if isinstance(store, str | PathLike) else None
+        self._store = None if isinstance(store, str | PathLike) else store
         self._embedder = embedder
         self._keep_days = None if keep_days is None else checked_days(keep_days)
         self._max_expired_share = checked_share(max_expired_share)
