@@ -1,5 +1,7 @@
 """Sessions, secrets and prompts of stored conversations, over restarts."""
 
+import asyncio
+
 import pytest
 
 from refold.model.errors import NotFound, StoreError
@@ -156,3 +158,24 @@ async def test_what_may_not_be_kept_is_not_kept_by_anybody(store):
     await talk.add({"role": "assistant", "content": "Indeed."})
     assert not any(word in str(vars(store)) for word in ("They talked", "question", "fresh start"))
     assert await made.examine("chat") == []
+
+
+@pytest.mark.parametrize("act", ["start_session", "resume"])
+async def test_a_message_that_is_added_behind_a_new_session_belongs_to_it(act):
+    """Closing a session and opening the next is one act: nothing that comes meanwhile lands in the old one."""
+    made = engine(MemoryStore())
+    talk = await made.conversation("chat")
+    await talk.add("first", {"role": "assistant", "content": "said"})
+    first = (await made.sessions("chat"))[0]
+    if act == "resume":
+        await talk.start_session()
+        await talk.add("second", {"role": "assistant", "content": "said"})
+    opening = talk.start_session() if act == "start_session" else talk.resume(first)
+    opened, _ = await asyncio.gather(opening, talk.add("the newest words"))
+    session = opened if act == "start_session" else opened.session
+    sessions = {one.id: one for one in await made.sessions("chat")}
+    assert sessions[session.id].last is None
+    assert sessions[session.id].first == talk.size - 1
+    sent = [message["content"] for message in (await talk.context())["messages"]]
+    assert sent[-1] == "the newest words"
+    assert ("second" in sent, "first" in sent) == (False, act == "resume")
