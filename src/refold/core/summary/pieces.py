@@ -33,13 +33,6 @@ _AFTER = {
 _CLAUSE = 4
 """What ends a clause: no better place is looked for."""
 _CONNECTORS = frozenset("_-./@+%~#:=&?$\\")
-_SPACELESS = (
-    ("\u2e80", "\u9fff"),
-    ("\uf900", "\ufaff"),
-    ("\uff66", "\uff9f"),
-    ("\U0001f000", "\U0001faff"),
-    ("\U00020000", "\U0003ffff"),
-)
 _JOINERS = frozenset("\u200c\u200d\ufe0e\ufe0f\u20e3")
 
 
@@ -163,7 +156,13 @@ def _next_break(line: str, at: int) -> int:
 
 def _is_spaceless(character: str) -> bool:
     """Chinese, Japanese and pictures are written without spaces: they may be parted between any two characters."""
-    return character >= "\u2e80" and any(first <= character <= last for first, last in _SPACELESS)
+    return character >= "\u2e80" and (  # spelled out: it is asked about every character of a long text
+        character <= "\u9fff"
+        or "\uf900" <= character <= "\ufaff"
+        or "\uff66" <= character <= "\uff9f"
+        or "\U0001f000" <= character <= "\U0001faff"
+        or "\U00020000" <= character <= "\U0003ffff"
+    )
 
 
 def _is_glued(left: str, right: str) -> bool:
