@@ -10,8 +10,10 @@ from refold.engine.journal import Journal
 from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS
 from refold.model.message import system, user
+from refold.model.summary import Summary
 from refold.model.window import Fixed
-from refold.ports.store import Head, Session
+from refold.ports import store as records
+from refold.ports.store import Compaction, Head, Session, Written
 from refold.replay import ReferenceCounter
 from refold.store.memory import MemoryStore
 from refold.wire.message import encode_message
@@ -78,3 +80,15 @@ async def test_another_process_sends_the_same_bytes_at_any_time(preset, dialect)
         assert fresh.folded.whole == talk.folded.whole
         assert fresh.recall("#m0") if fresh.folded.origin == 0 else fresh.folded.origin > 0
     assert talk.folded.summaries
+
+
+async def test_two_changes_of_one_batch_have_ids_of_their_own():
+    """What was undone is put back as one batch, and two of its changes may be the same work."""
+    journal = await begun()
+    made = Compaction(id="one", branch="c-b", kind="reduce", base="c-s", cut=4, recipe="opal")
+    change = records.Change(made, Written(id="one", summary=Summary("x", 0, 4, 1, "digest", "own"), at=0.0))
+    again = await journal.renamed(change, change)
+    third = await journal.renamed(change, change, again)
+    ids = [one.compaction.id for one in (change, again, third)]
+    assert len({*ids}) == 3
+    assert [one.written.id for one in (change, again, third)] == ids

@@ -240,7 +240,7 @@ async def put_back(journal: Journal, state: State, taken: Taken) -> None:
     for one in reversed(taken.changes):
         opens = journal.child(journal.session, one.cut, journal.clock()) if one.session else None
         again = records.Change(structs.replace(one, base=base), written.get(one.id), opens)
-        changes.append(await journal.renamed(again))
+        changes.append(await journal.renamed(again, *changes))
         base = opens.id if opens else base
     notes = structs.replace(journal.notes_of(state), settled=taken.settled, declined=taken.declined)
     await journal.commit(Batch(at=journal.clock(), changes=tuple(changes), notes=write_notes(notes)))

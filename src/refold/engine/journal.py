@@ -135,7 +135,9 @@ class Journal:
             Conflict: another program has written meanwhile; nothing was stored.
             StoreError: nothing was stored, or the outcome is not known.
         """
-        changes = tuple([await self.renamed(one) if one.written else one for one in draft.batch.changes])
+        changes: tuple[records.Change, ...] = ()
+        for one in draft.batch.changes:
+            changes = (*changes, await self.renamed(one, *changes) if one.written else one)
         batch = structs.replace(draft.batch, changes=changes)
         await self.commit(batch, draft.secrets, draft.instructions)
         self._notes, self._fill_level = draft.notes, draft.fill_level
@@ -406,15 +408,23 @@ class Journal:
         written = Written(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
         return records.Change(compaction, written, opens)
 
-    async def renamed(self, change: records.Change) -> records.Change:
-        """A change under an id that no other has: the same work done again is another change, and stored ones never change."""
+    async def renamed(self, change: records.Change, *others: records.Change) -> records.Change:
+        """A change under an id that no other has, be it stored or one of the `others` of the same batch: the same work done again is
+        another change, and stored ones never change.
+        """
         made, which, times = change.compaction, change.compaction.id, 0
-        while (known := await self.store.compaction(self.head.owner, which)) is not None and known.number:
+        taken = {other.compaction.id for other in others}
+        while which in taken or await self._is_stored(which):
             times += 1
             again = f"{made.recipe}\0{times}"
             which = self.id_of(made.base, made.cut, again) if made.recipe else self.new_id()
         written = change.written and structs.replace(change.written, id=which)
         return structs.replace(change, compaction=structs.replace(made, id=which), written=written)
+
+    async def _is_stored(self, which: str) -> bool:
+        """Was a change of this id ever in effect?"""
+        known = await self.store.compaction(self.head.owner, which)
+        return known is not None and bool(known.number)
 
     def child(self, parent: Session, first: int, at: float) -> Session:
         """The session that a compaction opens after another."""
