@@ -48,12 +48,14 @@ def cut_at(
     most = effective
     if moment == "overflow":
         most = min(effective, tokens_of(policy.recovery.keep, budget, effective=effective))
-    wanted = wanted_cut(rule, view, budget, effective, most, force=moment in ("overflow", "manual"))
+    is_all_kept = moment == "manual" and keep is not None and view.tokens.tokens <= keep
+    force = moment in ("overflow", "manual") and not is_all_kept
+    wanted = wanted_cut(rule, view, budget, effective, most, force=force)
     wanted = min(cuts.pair_safe(view, wanted), cuts.pair_safe(view, len(view) - 1))
     before_turn = cuts.pair_safe(view, folded.active)
     if wanted > folded.active and _is_turn_whole(folded, policy, effective):
         wanted = before_turn
-    if wanted == 0 and moment == "manual":
+    if wanted == 0 and moment == "manual" and not is_all_kept:
         wanted = before_turn
     if wanted == 0 and is_full:
         wanted = cuts.pair_safe(view, wanted_cut(HALF, view, budget, effective, effective))

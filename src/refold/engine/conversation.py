@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -65,6 +65,7 @@ from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.engine.summary_jobs import SummaryFunction, SummaryJobs, settled, summariser_of
 from refold.model.compaction import holds_compaction
 from refold.model.errors import (
+    ConfigError,
     Conflict,
     ContextOverflow,
     DoesNotFit,
@@ -364,13 +365,14 @@ class Conversation:
         finally:
             self._events.deliver()
 
-    async def _step(self, act: Callable[[State], Awaitable[T]]) -> T:
+    async def _step(self, act: Callable[[State], Coroutine[Any, Any, T]]) -> T:
         """Do what takes several commits, and load what came of it. Called with the lock held."""
         for _ in range(MAX_CONFLICTS):
             state = await self._current()
             self._is_stale = True
             try:
-                result = await act(state)
+                # Without content the state is all there is: a caller that is cancelled waits for the outcome.
+                result = await (act(state) if self._journal.keeps_content else settled(act(state)))
             except Conflict:
                 self._unsettled = None  # nothing was stored
                 continue
@@ -802,7 +804,7 @@ class Conversation:
         self,
         path: Path,
         reason: str,
-        act: Callable[[State], Awaitable[Opened]],
+        act: Callable[[State], Coroutine[Any, Any, Opened]],
         resumed: Session | None = None,
     ) -> Opened:
         """Close the session and open another, under one lock: a message that is added meanwhile belongs to the new one."""
@@ -854,6 +856,7 @@ class Conversation:
 
         Raises:
             NotFound: there is no such message.
+            ConfigError: it is not shown any more.
         """
         await self._set_pin(handle, on=True)
 
@@ -881,6 +884,12 @@ class Conversation:
                 raise NotFound(
                     f"there is no message {found.number}: the conversation has {state.size}",
                     hint="handles look like #m12",
+                )
+            is_shown = any(item.seq == found.number for item in state.folded.items.items)
+            if on and not is_shown:
+                raise ConfigError(
+                    f"message {found.number} is not shown any more, and a pin would hold nothing",
+                    hint="undo the compaction that took it out, or recall it",
                 )
             await self._journal.store_pin(state, found.number, on=on)
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 from weakref import WeakSet
@@ -169,7 +169,7 @@ class Engine:
 
             self._own_author = NamedSummariser(summariser, self.settings)
             self.settings = structs.replace(self.settings, summariser=self._own_author)
-        self._url = fspath(store) if isinstance(store, str | PathLike) else None
+        self._url = store if isinstance(store, str | PathLike) else None
         self._store = None if isinstance(store, str | PathLike) else store
         self._embedder = embedder
         self._keep_days = None if keep_days is None else checked_days(keep_days)
@@ -188,7 +188,7 @@ class Engine:
             from refold.store.place import open_store
 
             state_for(self.settings)
-            self._store = await open_store(self._url or "")
+            self._store = await open_store("" if self._url is None else self._url)
             try:
                 await self.sweep()
             except BaseException:
@@ -289,7 +289,7 @@ class Engine:
             )
         if head is None:
             settings = structs.replace(settings, model=model or settings.model)
-            state_for(settings)  # nothing is begun where a setting cannot work
+            self._check(settings)
             head = await self._begin(*self._new_head(name, settings), title)
         elif format is not None and format != head.format:
             raise ConfigError(
@@ -301,6 +301,17 @@ class Engine:
         await talk.load()
         await self._retention.apply_in_passing(self._open_names)
         return talk
+
+    def _check(self, settings: Settings) -> None:
+        """
+        Raises:
+            ConfigError: a setting cannot work. Nothing is begun then.
+        """
+        state_for(settings)
+        if isinstance(settings.summariser, str):
+            from refold.engine.model_summariser import NamedSummariser
+
+            NamedSummariser(settings.summariser, settings)
 
     async def open_branch(
         self,
@@ -467,6 +478,10 @@ class Engine:
                 await self._own_author.close()
         finally:
             await self._store.close()
+            if self._url is not None:  # it can be opened again
+                self._store = None
+                self.__dict__.pop("_retention", None)
+                self.__dict__.pop("cache", None)
 
     async def __aenter__(self) -> Self:
         return await self.start()

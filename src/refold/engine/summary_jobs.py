@@ -35,7 +35,7 @@ from refold.engine.sessions import let_go
 from refold.engine.state import State
 from refold.engine.summary_source import Source
 from refold.model.dialect import Dialect
-from refold.model.errors import Conflict, RefoldError, StoreError
+from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.store import Batch, Call, Compaction, CompactionState, Session, Store, Written
@@ -588,6 +588,8 @@ async def settled(act: Coroutine[Any, Any, T]) -> T:
         while not task.done():
             with suppress(asyncio.CancelledError):  # stopped once is stopped: the act has to end first
                 await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # it is of no interest any more, and asyncio would tell of it
         raise
 
 
@@ -710,7 +712,16 @@ class Question:
 def summariser_of(
     value: Summariser | SummaryFunction | None, dialect: Dialect, count: Count
 ) -> Summariser | None:
-    """A summariser, or a function as one, whose texts are measured by `count`."""
+    """A summariser, or a function as one, whose texts are measured by `count`.
+
+    Raises:
+        ConfigError: it is a name, whose connection nobody would close.
+    """
+    if isinstance(value, str):
+        raise ConfigError(
+            "a name is no summariser here",
+            hint="give it to the constructor, or open one with `open_summariser`",
+        )
     return Function(value, dialect, count) if callable(value) else value
 
 
