@@ -36,11 +36,3 @@ def test_showing_some_of_it_keeps_the_numbers(folded):
     shown = folded.show([Item(user("short"), 0, 1), *items[5:]])
     assert [shown.number(index) for index in range(len(shown.shown))] == [0, 5, 6, 7]
     assert [shown.extend([user("next")]).number(index) for index in range(5)] == [0, 5, 6, 7, 8]
-
-
-def test_an_earlier_way_of_showing_comes_back_with_all_that_is_known(folded):
-    cut = folded.show(folded.items.items[4:]).extend([user("since")])
-    back = cut.shown_as(folded)
-    assert len(back.branch) == 9
-    assert back.facts is cut.facts
-    assert back.display(user("since")).shown.messages() == cut.branch.messages()

@@ -101,7 +101,7 @@ class Played:
         if not self.changes:
             return False
         change, known = self.changes.pop(), self.state.folded
-        folded = known.shown_as(change.before)
+        folded = shown_before(change.before, known)
         since = known.size - change.before.size
         for offset, message in enumerate(known.shown.messages(len(known.shown) - since)):
             original = known.original(change.before.size + offset).message
@@ -132,3 +132,12 @@ class Played:
 
     def search(self, query: str, *, max_tokens: int = 1_000) -> str:
         return actions.search(self.state, query, max_tokens=max_tokens)
+
+
+def shown_before(earlier: Folded, known: Folded) -> Folded:
+    """All that is known now, shown as it was at an earlier time; what came since is not shown yet. A stored conversation reads this
+    from its store instead.
+    """
+    fields = ("branch", "facts", "ledger", "replies", "task", "asked", "held", "past", "numbered")
+    now = {name: getattr(known, name) for name in fields}
+    return structs.replace(earlier, declined=known.size, **now)

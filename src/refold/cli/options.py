@@ -130,7 +130,7 @@ KeyEnv: TypeAlias = Annotated[
 ]
 PinHandle: TypeAlias = Annotated[
     str,
-    typer.Argument(metavar="[HANDLE]", help="Of a message, such as '#m12'. Default: list what is pinned."),
+    typer.Argument(metavar="HANDLE", help="Of a message, such as '#m12'. Default: list what is pinned."),
 ]
 UnpinHandle: TypeAlias = Annotated[
     str, typer.Argument(metavar="HANDLE", help="Of a pinned message, such as '#m12'.")

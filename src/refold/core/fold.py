@@ -330,25 +330,6 @@ class Folded(Struct, frozen=True, dict=True):
         """Nothing could be gained from what is there now."""
         return structs.replace(self, settled=self.size)
 
-    def shown_as(self, earlier: Folded) -> Folded:
-        """All that is known now, shown as it was at an earlier time; what came since is not shown yet.
-
-        Whoever takes a change back does not want it made again at once.
-        """
-        return structs.replace(
-            earlier,
-            branch=self.branch,
-            facts=self.facts,
-            ledger=self.ledger,
-            replies=self.replies,
-            task=self.task,
-            asked=self.asked,
-            held=self.held,
-            past=self.past,
-            numbered=self.numbered,
-            declined=self.size,
-        )
-
     @cached_property
     def tokens(self) -> int:
         """What summaries and messages take."""

@@ -124,11 +124,6 @@ class Message(Struct, frozen=True, gc=False):
         """Only what the message says: what two messages from different JSON have in common."""
         return Message(self.role, tuple(_bare(part) for part in self.parts))
 
-    def detached(self) -> Message:
-        """A copy that does not keep the whole request body alive through `Raw` views into it."""
-        origin = self.origin and structs.replace(self.origin, raw=self.origin.raw.copy())
-        return Message(self.role, tuple(_detached(part) for part in self.parts), origin)
-
 
 def user(text: str) -> Message:
     return Message("user", (Text(text),))
@@ -172,10 +167,3 @@ def _bare(part: Part) -> Part:
     if isinstance(part, ToolResult):
         return structs.replace(part, raw=None, parts=tuple(_bare(inner) for inner in part.parts))
     return structs.replace(part, raw=None)
-
-
-def _detached(part: Part) -> Part:
-    raw = part.raw and part.raw.copy()
-    if isinstance(part, ToolResult):
-        return structs.replace(part, raw=raw, parts=tuple(_detached(inner) for inner in part.parts))
-    return structs.replace(part, raw=raw)
