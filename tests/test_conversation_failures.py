@@ -9,7 +9,7 @@ from msgspec import structs
 
 from refold import Conversation
 from refold.core.presets import PRESETS
-from refold.core.summary.recipe import Recipe
+from refold.core.prompts import Recipe
 from refold.engine.summary_jobs import MAX_FAILURES
 from refold.model.budget import Share
 from refold.model.summary import Summary

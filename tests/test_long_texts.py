@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from refold import Conversation, Engine
+from refold.core.digest.shorten import DIGEST, MAX_LEDGER, MAX_SOURCE, MAX_TEXT
 from refold.core.presets import PRESETS
-from refold.core.summary.long_texts import DIGEST, MAX_LEDGER, MAX_SOURCE, MAX_TEXT
 from refold.engine.notices import notice
 from refold.store.memory import MemoryStore
 from refold.testing import ScriptedUpstream

@@ -13,7 +13,7 @@ from benchmarks.patterns.pump import FROZE
 from benchmarks.patterns.sources import BOUNDED, RUNTIME, calls, patterns
 from benchmarks.patterns.texts import TEXTS
 from refold import Conversation
-from refold.core.patterns import ambiguity
+from refold.core.regex_safety import ambiguity
 from refold.model.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]

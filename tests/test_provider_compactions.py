@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import refold
 from refold import Engine
-from refold.model.compaction import UNREADABLE
 from refold.model.errors import DoesNotFit, RecoverySpent
+from refold.model.message import UNREADABLE
 from refold.sync import Conversation
 from refold.testing import Body, ScriptedUpstream
 from refold.upstreams import Provider, open_upstream

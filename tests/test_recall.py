@@ -10,7 +10,7 @@ import pytest
 
 import refold
 from refold import sync
-from refold.core.estimate import CharacterEstimate
+from refold.core.measure import CharacterEstimate
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError
 from refold.model.tokens import TokenCounter

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.core.summary.recipe import Recipe
+from refold.core.prompts import Recipe
 from refold.engine.model_summariser import open_summariser, providers_for, summariser_for, with_block
 from refold.engine.settings import Settings
 from refold.model.errors import ConfigError

@@ -12,7 +12,7 @@ import pytest
 
 from refold import Conversation, Engine
 from refold.core.presets import PRESETS
-from refold.core.summary import redact
+from refold.core.secrets import redact
 from refold.model.errors import RefoldError
 from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore

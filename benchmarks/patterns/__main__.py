@@ -19,7 +19,7 @@ from benchmarks.patterns.pumps import pumped
 from benchmarks.patterns.scanners import SCANNERS
 from benchmarks.patterns.sources import patterns
 from benchmarks.patterns.texts import TEXTS
-from refold.core.patterns import Automaton
+from refold.core.regex_safety import Automaton
 
 SIZES = (1_000, 12_500, 25_000, 50_000, 100_000, 200_000)
 MOST = 1.2

@@ -18,7 +18,7 @@ from benchmarks.patterns.pumps import pumped
 from benchmarks.patterns.scanners import SCANNERS, Scanner
 from benchmarks.patterns.sources import patterns
 from benchmarks.patterns.texts import TEXTS
-from refold.core.patterns import Automaton
+from refold.core.regex_safety import Automaton
 
 SIZE = 200_000
 GUARD_S = 10.0

@@ -8,7 +8,7 @@ search, the way to the loop is repeated as well, so that the pattern seems to be
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from refold.core.patterns import Automaton, Edge, loops
+from refold.core.regex_safety import Automaton, Edge, loops
 
 MOST_LETTERS = 2
 MOST_CYCLES = 2

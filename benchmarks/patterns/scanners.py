@@ -12,35 +12,34 @@ import msgspec
 
 import refold
 from refold.cli.output import plain
-from refold.core import words
-from refold.core.estimate import CharacterEstimate
+from refold.core import search_terms
+from refold.core.digest.extract import digest
+from refold.core.digest.facts import Facts, index_message, term_ids
+from refold.core.digest.ledger import entries, ledger_of, merge
+from refold.core.digest.line_markers import is_role, quoted_lines
+from refold.core.digest.pieces import head, pieces, tail
+from refold.core.digest.rules import rules
+from refold.core.digest.search import excerpt, find, holds
+from refold.core.digest.sections import mechanical, sections
+from refold.core.digest.shorten import shorten
+from refold.core.digest.terms import terms
+from refold.core.digest.typed_text import typed
+from refold.core.digest.word_match import says
+from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
+from refold.core.prompts import fenced
+from refold.core.search_terms import phrases
+from refold.core.secrets.redact import redact, redact_message, values_of
 from refold.core.stages.truncate import HANDLE_MARK, truncate
-from refold.core.summary.accept import Draft, Source, accept
-from refold.core.summary.alike import excerpt, holds
-from refold.core.summary.chunks import parted
-from refold.core.summary.echoes import continues, is_call, is_echo, without_thoughts
-from refold.core.summary.extract import digest
-from refold.core.summary.facts import Facts, index_message, term_ids
-from refold.core.summary.headings import headings_once, says_something
-from refold.core.summary.inventions import invented, known_of, without_inventions
-from refold.core.summary.languages import speaks_otherwise
-from refold.core.summary.ledger import entries, ledger_of, merge
-from refold.core.summary.line_markers import is_role, quoted_lines
-from refold.core.summary.must_keep import with_facts
-from refold.core.summary.pieces import head, pieces, tail
-from refold.core.summary.prompts import fenced
-from refold.core.summary.redact import redact, redact_message, values_of
-from refold.core.summary.refusals import is_refusal
-from refold.core.summary.rules import rules
-from refold.core.summary.search import find
-from refold.core.summary.sections import mechanical, sections
-from refold.core.summary.shorten import shorten
-from refold.core.summary.terms import terms
-from refold.core.summary.typed_text import typed
-from refold.core.summary.whole import says
+from refold.core.summary_checks.accept import Draft, Source, accept
+from refold.core.summary_checks.declined import is_refusal
+from refold.core.summary_checks.echoes import continues, is_call, is_echo, without_thoughts
+from refold.core.summary_checks.headings import headings_once, says_something
+from refold.core.summary_checks.inventions import invented, known_of, without_inventions
+from refold.core.summary_checks.languages import speaks_otherwise
+from refold.core.summary_checks.must_keep import with_facts
 from refold.core.tool_kinds import file_accesses, has_failed
-from refold.core.words import phrases
+from refold.core.transcript_chunks import parted
 from refold.engine.journal import title_of
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.errors import DoesNotFit, RefoldError
@@ -226,8 +225,8 @@ SCANNERS: dict[str, Scanner] = {
     "pieces": lambda text: list(pieces(text)),
     "head and tail": lambda text: (head(text, 1_000), tail(text, 1_000), head(text, len(text) - 1), tail(text, len(text) - 1)),
     "terms": terms,
-    "words": words.spaced,
-    "query": lambda text: (phrases(text), words.fragments(phrases(text))),
+    "words": search_terms.spaced,
+    "query": lambda text: (phrases(text), search_terms.fragments(phrases(text))),
     "index": lambda text: _facts(text).known,
     "digest": _digest,
     "shorten": _shorten,

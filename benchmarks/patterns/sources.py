@@ -24,8 +24,8 @@ ONCE = ("match", "fullmatch")
 RUNTIME = {
     "config/checks.py": "a pattern of the user's own, refused where it is ambiguous",
     "core/assemble.py": "an escaped constant",
-    "core/summary/line_markers.py": "built from constants when the module is loaded, and found there as a value",
-    "core/summary/secret_forms.py": "likewise",
+    "core/digest/line_markers.py": "built from constants when the module is loaded, and found there as a value",
+    "core/secrets/forms.py": "likewise",
     "engine/secrecy.py": "a pattern of the user's own, refused where it is ambiguous",
     "gateway/events.py": "an escaped constant",
     "replay/literals.py": "built from constants when the module is loaded, and found there as a value",
@@ -34,7 +34,7 @@ RUNTIME = {
     "tokens/windows.py": "likewise",
 }
 """Files with a pattern that is only known when it runs, and why it is safe."""
-BOUNDED = {"refold.core.summary.refusals._CANNOT_DO": "reads the first 240 characters of a reply"}
+BOUNDED = {"refold.core.summary_checks.declined._CANNOT_DO": "reads the first 240 characters of a reply"}
 """Patterns that may take many steps for a character, and are given few characters."""
 NOT_IMPORTED = ("refold.__main__",)
 

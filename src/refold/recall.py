@@ -20,18 +20,28 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from refold.core.arrival import largest_result
+from refold.core.arrival_cap import largest_result
 from refold.core.assemble import RECALL
 from refold.core.budget import share_of
-from refold.core.frame import Now, effective_for
+from refold.core.digest.line_markers import quoted_lines
+from refold.core.plan_inputs import Now, effective_for
+from refold.core.shown import handle_of
 from refold.core.stages.media import describe
-from refold.core.stages.shown import handle_of
-from refold.core.summary.line_markers import quoted_lines
 from refold.engine.recall import is_handle, read_handle
 from refold.engine.state import State
-from refold.model.compaction import readable_text
 from refold.model.errors import ConfigError, NotFound
-from refold.model.message import File, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from refold.model.message import (
+    File,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    readable_text,
+)
 from refold.model.tokens import TokenCounter
 from refold.text_work import run_text_work
 from refold.wire.plain import read_message, text_in

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold.cli import output
 from refold.core.presets import PRESETS
-from refold.core.summary.recipe import Strategy
+from refold.core.prompts import Strategy
 from refold.model.errors import ConfigError
 from refold.replay import (
     BASELINES,

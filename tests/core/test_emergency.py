@@ -2,10 +2,10 @@ import pytest
 
 from refold.core.assemble import lead_of
 from refold.core.emergency import squeeze_in
-from refold.core.fold import Folded
+from refold.core.folded import Folded
 from refold.core.policy import LastMessages, Policy, Texts
+from refold.core.shown import Room
 from refold.core.stages import DropHalf, Fit
-from refold.core.stages.shown import Room
 from refold.core.view import View
 from refold.model.dialect import CHAT
 from refold.model.message import assistant, user

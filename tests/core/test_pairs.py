@@ -6,17 +6,7 @@ from msgspec import Raw
 from refold.core.pairs import repair
 from refold.core.verify import verify
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES
-from refold.model.message import (
-    Message,
-    Origin,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-    assistant,
-    tool,
-    user,
-)
+from refold.model.message import Message, Origin, Reasoning, Text, ToolCall, ToolResult, assistant, tool, user
 from tests.core.conversations import show, talk
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.core.summary.prompts import DEFAULT
+from refold.core.prompts import DEFAULT
 from refold.model.tokens import Usage
 from refold.summarisers import KeptInMemory, Recipe
 from refold.testing import ScriptedUpstream, say

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, AuthenticationError
 
 from refold import Conversation
 from refold.core.presets import PRESETS
-from refold.core.summary.prompts import Prompts
+from refold.core.prompts import Prompts
 from refold.local import Served, serve_local, weights_path
 from refold.model.budget import Share
 from refold.model.summary import Summary

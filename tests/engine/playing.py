@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from refold.core import extractive
+from refold.core import extractive_summary
 from refold.core.cost import Prices
-from refold.core.fold import Folded
-from refold.core.frame import Frame
+from refold.core.folded import Folded
+from refold.core.plan_inputs import Frame
 from refold.core.policy import Policy
 from refold.engine import actions
 from refold.engine.actions import Outcome
@@ -31,7 +31,7 @@ class Played:
         budget: Budget,
         policy: Policy,
         counter: TokenCounter,
-        summarise=extractive.summarise,
+        summarise=extractive_summary.summarise,
         prices: Prices | None = None,
         secrecy: Secrecy | None = None,
     ) -> None:

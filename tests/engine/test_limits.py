@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.core.extractive import summarise
+from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.model.dialect import CHAT
 from refold.model.errors import InvalidWindow, RecoverySpent

@@ -2,7 +2,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.cost import Prices
-from refold.core.extractive import summarise
+from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.core.verify import verify_window
 from refold.model.budget import Share

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.cost import Prices
-from refold.core.extractive import summarise
+from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.model.budget import Share
 from refold.model.message import assistant, user

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refold import Conversation, sync
-from refold.core.summary.ledger import EMPTY
+from refold.core.digest.ledger import EMPTY
 from refold.engine.secrecy import Secrecy
 from refold.model.errors import ConfigError
 from refold.model.message import File, Message, Text, ToolCall, ToolResult, assistant, user

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from refold.core.extractive import summarise
+from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.core.view import View
 from refold.engine import snapshot

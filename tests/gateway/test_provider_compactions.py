@@ -7,8 +7,8 @@ import json
 import pytest
 
 from refold import Engine
-from refold.model.compaction import SUMMARY, UNREADABLE
 from refold.model.errors import StoreError
+from refold.model.message import SUMMARY, UNREADABLE
 from refold.model.tokens import Usage
 from refold.store.memory import MemoryStore
 from refold.testing import Body, Refuse, Say, ScriptedUpstream, say

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.words import phrases
+from refold.core.search_terms import phrases
 from refold.store.words import CONSIDERED, scope, spell_query, weigh, within, worth
 
 

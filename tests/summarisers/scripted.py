@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from refold.core.summary.prompts import Passage
+from refold.core.prompts import Passage
 from refold.model.message import Message, Text
 from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryTask

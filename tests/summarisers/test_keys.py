@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from msgspec import Raw, structs
 
-from refold.core.summary.ledger import Ledger
-from refold.core.summary.prompts import DEFAULT, Passage
+from refold.core.digest.ledger import Ledger
+from refold.core.prompts import DEFAULT, Passage
 from refold.model.message import Message, Opaque, Text, user
 from refold.model.window import Tool
 from refold.ports.summariser import SummaryTask

@@ -7,8 +7,8 @@ from copy import copy
 import pytest
 from msgspec import structs
 
-from refold.core.summary.ledger import Ledger
-from refold.core.summary.prompts import DEFAULT, Prompts
+from refold.core.digest.ledger import Ledger
+from refold.core.prompts import DEFAULT, Prompts
 from refold.model.errors import ConfigError, UpstreamUnavailable
 from refold.model.message import Reasoning, ToolCall
 from refold.model.tokens import Usage

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from msgspec import structs
 
-from refold.core.summary.ledger import Ledger
-from refold.core.summary.prompts import Passage
+from refold.core.digest.ledger import Ledger
+from refold.core.prompts import Passage
 from refold.model.errors import ContextOverflow, UpstreamUnavailable
 from refold.model.message import Message
 from refold.model.overflow import Overflow

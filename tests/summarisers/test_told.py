@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from refold import Conversation
-from refold.core.summary.ledger import Ledger
+from refold.core.digest.ledger import Ledger
 from refold.summarisers import checked
 from tests.e2e.test_model_summaries import AHEAD, RULES, turn
 from tests.summarisers.scripted import GOOD, task

@@ -12,7 +12,7 @@ from msgspec import structs
 from refold import Conversation
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
-from refold.core.summary.prompts import DEFAULT
+from refold.core.prompts import DEFAULT
 from refold.model.message import DialectName, Message
 from refold.model.summary import Summary
 from refold.summarisers import KeptInMemory, ModelSummariser, Recipe, Writer

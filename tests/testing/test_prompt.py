@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.breakpoints import LOOKBACK
+from refold.core.prompt_cache import LOOKBACK
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream, call, say, think

@@ -9,24 +9,12 @@ from contextlib import aclosing
 import aiohttp
 import pytest
 
-from refold.model.errors import (
-    UpstreamError,
-    UpstreamUnavailable,
-)
+from refold.model.errors import UpstreamError, UpstreamUnavailable
 from refold.model.message import Reasoning, Text, assistant, tool, user
 from refold.model.tokens import Usage
 from refold.model.window import Tool
 from refold.ports.upstream import Ask
-from refold.testing import (
-    Body,
-    Refuse,
-    ScriptedUpstream,
-    Slow,
-    call,
-    echo,
-    say,
-    think,
-)
+from refold.testing import Body, Refuse, ScriptedUpstream, Slow, call, echo, say, think
 from refold.upstreams import Provider, Retries, Timeouts, connection, open_upstream
 from refold.wire.delta import CallDelta, ReasoningDelta, TextDelta
 from refold.wire.reply import Reply

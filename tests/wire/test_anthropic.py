@@ -6,17 +6,7 @@ import pytest
 
 from refold.model.dialect import ANTHROPIC
 from refold.model.errors import WireError
-from refold.model.message import (
-    File,
-    Image,
-    Message,
-    Opaque,
-    Reasoning,
-    Text,
-    ToolResult,
-    system,
-    tool,
-)
+from refold.model.message import File, Image, Message, Opaque, Reasoning, Text, ToolResult, system, tool
 from refold.wire import decode_message, encode_message
 from tests.wire.samples import ANTHROPIC_MESSAGES, PNG
 

@@ -14,12 +14,11 @@ from rich.text import Text
 
 from refold.cli.context import percent
 from refold.cli.output import plain, plural
-from refold.core.fold import Folded
-from refold.core.stages.shown import Edit, handle_of
+from refold.core.folded import Folded
+from refold.core.shown import Edit, handle_of
 from refold.core.view import Entry
 from refold.engine.state import Receipt
-from refold.model.compaction import readable_text
-from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
+from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, ToolResult, readable_text
 from refold.model.message import Text as Words
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount

@@ -16,7 +16,7 @@ from refold.cli.finding import described, session_table
 from refold.cli.folding import Order, opened
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
-from refold.core.stages.shown import handle_of
+from refold.core.shown import handle_of
 from refold.engine.engine import Engine
 from refold.engine.sessions import Opened, can_be_resumed, line_of
 from refold.engine.status import Status

@@ -13,7 +13,7 @@ from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.cli.telling import INDENT, told
-from refold.core.stages.shown import handle_of
+from refold.core.shown import handle_of
 from refold.engine.engine import Engine, Found
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError

@@ -20,7 +20,7 @@ from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.sizing import Wish
 from refold.cli.stored import EVERYTHING, Place
-from refold.core.fold import Folded
+from refold.core.folded import Folded
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.history import Difference

@@ -13,7 +13,7 @@ from refold.cli import output, stored
 from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
-from refold.core.stages.shown import handle_of
+from refold.core.shown import handle_of
 from refold.engine.engine import Engine
 from refold.engine.history import session_usage
 from refold.engine.state import FillLevel

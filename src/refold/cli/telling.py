@@ -15,15 +15,14 @@ from refold.cli import output, stored
 from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
-from refold.core.output_room import STAGE as LOWERED
-from refold.core.stages.shown import handle_of
+from refold.core.budget import STAGE as LOWERED
+from refold.core.shown import handle_of
 from refold.engine.engine import Engine
 from refold.engine.history import edits_of
 from refold.engine.journal import read_stored
-from refold.model.compaction import readable_text
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, NotFound
-from refold.model.message import Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from refold.model.message import Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, readable_text
 from refold.ports.store import Call, Head, Stored
 from refold.wire.plain import read_message
 

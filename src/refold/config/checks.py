@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from refold.config.tree import Settings, Upstream
-from refold.core.patterns import ambiguity
+from refold.core.regex_safety import ambiguity
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError
 

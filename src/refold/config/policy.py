@@ -15,8 +15,8 @@ from refold.config.tree import Compaction, Settings
 from refold.core.budget import exact
 from refold.core.policy import ByMessage, Exchanges, LastTurns, Policy, UserBoundaryAfter
 from refold.core.presets import PRESETS
+from refold.core.prompts import Recipe
 from refold.core.stages import AnyStage, Prune
-from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError
 from refold.model.trigger import AllOf, AnyOf, OverBudget, TokenRatio, ToolTokens, Trigger

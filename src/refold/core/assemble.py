@@ -21,16 +21,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
-from refold.core.content import count_fixed_breakpoints, takes_system
+from refold.core.digest.pieces import head
 from refold.core.policy import Policy
-from refold.core.stages.shown import handle_of
-from refold.core.summary.pieces import head
+from refold.core.shown import handle_of
 from refold.core.system_messages import is_instruction
-from refold.core.verify import verify, verify_window
+from refold.core.verify import count_fixed_breakpoints, takes_system, verify, verify_window
 from refold.core.view import View
-from refold.model.compaction import holds_compaction, opening_span
 from refold.model.dialect import Dialect
-from refold.model.message import Message, assistant, user
+from refold.model.message import Message, assistant, holds_compaction, opening_span, user
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool, Violation, Window

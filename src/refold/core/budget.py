@@ -9,7 +9,12 @@ from fractions import Fraction
 from functools import lru_cache
 from math import log2
 
+from msgspec import Struct, structs
+
+from refold.core.shown import Edit
 from refold.model.budget import Budget, Share, Tokens
+from refold.model.errors import BudgetError
+from refold.model.overflow import Overflow
 
 SMALL_WINDOW = 8_000
 """Shares that sink with the window are given for one of this size, and hold for all that are smaller."""
@@ -52,3 +57,126 @@ def input_limit(budget: Budget, output: int | None = None) -> int:
     """The most that a request may hold, so that the output and the reserve still fit; `output` is the budget's unless given."""
     output = budget.max_output if output is None else output
     return limit_of(budget) - output - tokens_of(budget.reserve, budget)
+
+
+# How much output a request may ask for, so that its messages have room. Instructions (system prompt
+# and tools) and output are taken from the window before the messages. Where they leave less than a
+# quarter of it, the window is tight: a request that does not fit as it is asks for less output,
+# until messages have that quarter. The output is never lowered below `least_output`, and a request
+# that fits keeps the output that it asked for.
+
+MESSAGES_PART = 4
+"""Messages have a quarter of the window before the output is left as large as it was asked for: a coding agent's newest turn
+rarely takes more."""
+LEAST_OUTPUT = 4_096
+"""Tokens: enough for a reply with some tool calls. A client that writes large files asks again where its reply was cut."""
+LEAST_PART = 8
+"""In small windows the least output is this part of the window instead."""
+BEYOND_THINKING = 1_024
+"""Tokens of output that a thinking budget leaves: Anthropic counts thinking as output, and refuses a budget that takes all of it."""
+STAGE = "output"
+"""The name of the lowering among recorded edits."""
+NO_SEQ = -1
+"""Stands in the edit for a message: the change is to none."""
+
+
+class OutputRoom(Struct, frozen=True):
+    """What one request's output and instructions leave of the window, in the provider's tokens."""
+
+    window: int
+    instructions: int
+    asked: int
+    """The output that was asked for."""
+    lowered: int
+    """The output to ask for where the request does not fit with `asked`; the same number where nothing may be lowered."""
+    reserve: int
+
+    @property
+    def left(self) -> int:
+        """What there is for messages with the output that was asked for; negative where there is less than nothing."""
+        return self.window - self.instructions - self.asked
+
+    @property
+    def is_tight(self) -> bool:
+        return self.left * MESSAGES_PART < self.window
+
+    def arithmetic(self, output: int) -> str:
+        """The room for messages as a sum."""
+        left = self.window - self.instructions - output
+        was = f" (lowered from {self.asked:,})" if output < self.asked else ""
+        held = min(self.reserve, left)
+        kept = f" ({held:,} of them in reserve)" if held > 0 else ""
+        return (
+            f"window {self.window:,} − instructions {self.instructions:,} − output {output:,}{was}"
+            f" = {left:,} left for messages{kept}"
+        )
+
+    @property
+    def warning(self) -> str:
+        """What to say of a conversation whose window is tight."""
+        return (
+            f"messages have less than a quarter of the window: {self.arithmetic(self.asked)};"
+            " a smaller output, or fewer tools, leaves them more"
+        )
+
+    def edit(self, output: int) -> Edit:
+        """The record of a request that left with less output than it asked for."""
+        left = self.window - self.instructions - output
+        reason = f"output lowered: instructions take {self.instructions:,} of {self.window:,} tokens, {left:,} are left for messages"
+        return Edit(STAGE, NO_SEQ, self.asked, output, reason)
+
+
+@lru_cache(maxsize=256)
+def output_room(budget: Budget, instructions: int) -> OutputRoom:
+    """The room of a budget, for instructions that take so many of the provider's tokens. Everything that decides about one request asks
+    for it again, so the last ones are remembered.
+    """
+    window, asked = budget.window, budget.max_output
+    quarter = -(-window // MESSAGES_PART)
+    wanted = max(window - instructions - quarter, least_output(window, budget.thinking))
+    return OutputRoom(window, instructions, asked, min(asked, wanted), tokens_of(budget.reserve, budget))
+
+
+def output_after(
+    found: Overflow, budget: Budget, *, output: int, prompt: int, instructions: int, reserve: int
+) -> int:
+    """The output to ask for after a refusal as too long, where `output` was asked for with `prompt` tokens of input.
+
+    Where only input and output together were too much, it is what the input leaves of the window, or the least output if the
+    provider stated no window. Otherwise it is what any request asks for in the window that was stated.
+    """
+    is_stated = found.limit is not None and found.limit_of == "window"
+    window = min(found.limit or budget.window, budget.window) if is_stated else budget.window
+    least = min(output, least_output(window, budget.thinking))
+    if found.kind == "input_plus_output":
+        return max(least, min(output, window - prompt - reserve)) if is_stated else least
+    stated = structs.replace(budget, window=window, limit=0, max_output=output)
+    return output_room(stated, instructions).lowered
+
+
+def least_output(window: int, thinking: int = 0) -> int:
+    """The output below which no request is lowered; one that asks for less keeps what it asks for."""
+    least = min(LEAST_OUTPUT, window // LEAST_PART)
+    return max(least, thinking + BEYOND_THINKING) if thinking else least
+
+
+def check_room(budget: Budget, *, instructions: int, lowers: bool = True) -> None:
+    """Refuse a budget under which no conversation fits, before compaction tries in vain; with the output as far lowered as it
+    may be, where a policy `lowers` it.
+
+    Raises:
+        BudgetError: output, reserve, system prompt and tools leave nothing for messages.
+    """
+    sizes = output_room(budget, instructions)
+    output = sizes.lowered if lowers else sizes.asked
+    room = input_limit(budget, output)
+    if room <= 0:
+        raise BudgetError(
+            f"max_output ({output:,}) and the reserve fill the whole limit of {limit_of(budget):,} tokens",
+            hint=f"{sizes.arithmetic(output)}; lower max_output, or use a model with a larger window",
+        )
+    if instructions >= room:
+        raise BudgetError(
+            f"the system prompt and the tools take {instructions:,} of the {room:,} tokens there are for input",
+            hint=f"{sizes.arithmetic(output)}; shorten them, lower max_output, or use a model with a larger window",
+        )

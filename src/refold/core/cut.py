@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from refold.core.turns import safe_boundary
-from refold.core.view import View
+from refold.core.budget import exact, tokens_of
+from refold.core.folded import Folded
+from refold.core.policy import (
+    ByMessage,
+    Cut,
+    Exchanges,
+    LastMessages,
+    LastTurns,
+    Policy,
+    TurnBoundaryBefore,
+    UserBoundaryAfter,
+)
+from refold.core.view import View, safe_boundary
+from refold.model.budget import Budget, Share, Tokens
+from refold.model.trigger import Moment
 
 
 def by_message(view: View, keep_tokens: int) -> int:
@@ -112,3 +125,85 @@ def _reached(view: View, keep_tokens: int) -> int:
         return -1
     indices = range(len(view))
     return bisect_left(indices, True, key=lambda index: total - view.tokens_before(index) < keep_tokens) - 1
+
+
+# What a policy keeps: the index of the first message that stays, by its rule and by the rules that
+# hold for all.
+
+HALF = Exchanges(Share(0.5, "effective"))
+"""What stays where a rule would cut nothing and there is no room: the newer half."""
+MOST_TOKENS = 0.5
+"""Of the room: a number of tokens that is more than this was meant for a larger window, and would leave no room to go on."""
+
+
+def cut_at(
+    folded: Folded,
+    policy: Policy,
+    budget: Budget,
+    effective: int,
+    moment: Moment,
+    *,
+    is_full: bool,
+    keep: int | None = None,
+) -> int:
+    """Where to cut; 0 where nothing can go. `effective` is what the instructions leave of the window."""
+    view, rule = folded.shown, _rule(policy, moment, keep)
+    if rule is None:
+        return 0
+    most = effective
+    if moment == "overflow":
+        most = min(effective, tokens_of(policy.recovery.keep, budget, effective=effective))
+    is_all_kept = moment == "manual" and keep is not None and view.tokens.tokens <= keep
+    force = moment in ("overflow", "manual") and not is_all_kept
+    wanted = wanted_cut(rule, view, budget, effective, most, force=force)
+    wanted = min(pair_safe(view, wanted), pair_safe(view, len(view) - 1))
+    before_turn = pair_safe(view, folded.active)
+    if wanted > folded.active and _is_turn_whole(folded, policy, effective):
+        wanted = before_turn
+    if wanted == 0 and moment == "manual" and not is_all_kept:
+        wanted = before_turn
+    if wanted == 0 and is_full:
+        wanted = pair_safe(view, wanted_cut(HALF, view, budget, effective, effective))
+    return wanted
+
+
+def wanted_cut(
+    rule: Cut, view: View, budget: Budget, effective: int, most: int, *, force: bool = False
+) -> int:
+    """Where the rule alone would cut. No more than `most` tokens are kept."""
+    match rule:
+        case ByMessage():
+            return by_message(view, _keep(rule.keep, budget, effective, most))
+        case UserBoundaryAfter():
+            return user_boundary_after(view, _keep(rule.keep, budget, effective, most), force=force)
+        case TurnBoundaryBefore():
+            return turn_boundary_before(view, rule.keep_messages)
+        case LastTurns():
+            return last_turns(view, rule.turns, max_tokens=_keep(rule.keep, budget, effective, most))
+        case LastMessages():
+            return max(0, len(view) - rule.messages)
+        case Exchanges():
+            return pair_safe_from(view, view.suffix_within(_keep(rule.keep, budget, effective, most)))
+
+
+def _rule(policy: Policy, moment: Moment, keep: int | None) -> Cut | None:
+    """The rule for this moment; with a number of tokens to keep, that number instead of its own."""
+    rule = policy.manual if moment == "manual" and policy.manual else policy.cut
+    if keep is None or rule is None:
+        return rule
+    if isinstance(rule, TurnBoundaryBefore | LastMessages):
+        return UserBoundaryAfter(Tokens(keep))
+    return structs.replace(rule, keep=Tokens(keep))
+
+
+def _is_turn_whole(folded: Folded, policy: Policy, effective: int) -> bool:
+    """Does the active turn stay as it is? It does while it is small, and not once it is over."""
+    view = folded.shown
+    turn = view.tokens_between(folded.active, len(view)).tokens
+    return not folded.is_turn_over and turn <= int(exact(policy.whole_turn.fraction) * effective)
+
+
+def _keep(size: Tokens | Share, budget: Budget, effective: int, most: int) -> int:
+    if isinstance(size, Tokens):
+        most = min(most, int(exact(MOST_TOKENS) * effective))
+    return min(tokens_of(size, budget, effective=effective), most)

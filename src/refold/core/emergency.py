@@ -14,13 +14,13 @@ from msgspec import structs
 
 from refold.core.assemble import lead_of, summary_handle
 from refold.core.budget import share_of
-from refold.core.fold import Asked, Folded
+from refold.core.digest.pieces import head
+from refold.core.digest.sections import rules_section
+from refold.core.folded import Asked, Folded
 from refold.core.policy import Policy
+from refold.core.shown import Edit, Item, Room, Shown, handle_of
 from refold.core.stages import AnyStage
-from refold.core.stages.shown import Edit, Item, Room, Shown, handle_of
-from refold.core.summary.pieces import head
-from refold.core.summary.sections import rules_section
-from refold.core.unread import LEAST_BESIDE, needed
+from refold.core.unread_cut import LEAST_BESIDE, needed
 from refold.core.user_requests import missing_lines, request_lines
 from refold.model.summary import Summary
 from refold.model.window import Fixed

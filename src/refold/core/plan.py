@@ -14,9 +14,11 @@ from msgspec import Struct, structs
 from refold.core import cut as cuts
 from refold.core.assemble import assemble, lead_of
 from refold.core.budget import exact, limit_of, share_of, tokens_of
+from refold.core.cut import cut_at
 from refold.core.emergency import reduce, squeeze_in
-from refold.core.fold import Folded
-from refold.core.frame import (
+from refold.core.folded import Folded
+from refold.core.measure import measure
+from refold.core.plan_inputs import (
     BEFORE_CALL,
     Frame,
     Now,
@@ -29,20 +31,17 @@ from refold.core.frame import (
     size_of,
     target_for,
 )
-from refold.core.keep import cut_at
-from refold.core.measure import measure
-from refold.core.reasons import reason_to_act, reason_to_reduce
+from refold.core.secrets.redact import redact
+from refold.core.shown import Edit, Item, Room
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
-from refold.core.stages.shown import Edit, Item, Room
 from refold.core.stages.units import units
-from refold.core.summary.checks import check_summary
-from refold.core.summary.redact import redact
+from refold.core.summary_checks.accept import check_summary
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
-from refold.core.triggers import message_limit
-from refold.core.unread import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
+from refold.core.triggers import message_limit, reason_to_act, reason_to_reduce
+from refold.core.unread_cut import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
 from refold.model.budget import Tokens
-from refold.model.compaction import compaction_span
+from refold.model.message import compaction_span
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
 from refold.model.window import Window

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.core.prompts import Recipe
 from refold.core.stages import AnyStage
-from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share, Tokens
 from refold.model.summary import Scope
 from refold.model.trigger import Moment, Trigger

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from refold.core.content import is_directive, takes_system
-from refold.core.stages.shown import Edit, Item, handle_of
-from refold.model.compaction import opening_span
+from refold.core.shown import Edit, Item, handle_of
+from refold.core.verify import is_directive, takes_system
 from refold.model.dialect import Dialect
-from refold.model.message import Message, Opaque
+from refold.model.message import Message, Opaque, opening_span
 
 MOVED = "a system message may stand only behind a user message"
 _ROLES = ("system", "developer")

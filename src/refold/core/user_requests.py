@@ -16,14 +16,13 @@ from typing import TypeAlias
 from msgspec import structs
 
 from refold.core.budget import share_of
-from refold.core.fold import Asked, Folded
-from refold.core.stages.shown import Item, handle_of
+from refold.core.digest.line_markers import quoted_lines, visible
+from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
+from refold.core.digest.typed_text import request_text
+from refold.core.digest.word_match import says_apart
+from refold.core.folded import Asked, Folded
+from refold.core.shown import Item, handle_of
 from refold.core.stages.truncate import Mark, truncate
-from refold.core.summary.line_markers import quoted_lines, visible
-from refold.core.summary.long_texts import MAX_LEDGER, with_ends
-from refold.core.summary.shorten import fair_share
-from refold.core.summary.typed_text import request_text
-from refold.core.summary.whole import says_apart
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter

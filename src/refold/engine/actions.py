@@ -14,42 +14,39 @@ from math import ceil
 
 from msgspec import Struct, structs
 
-from refold.core import extractive
-from refold.core.arrival import arrive
+from refold.core import extractive_summary
+from refold.core.arrival_cap import arrive
 from refold.core.assemble import broken_rules
-from refold.core.breakpoints import mark_window
-from refold.core.budget import tokens_of
-from refold.core.calibrate import forget_sums, observe
-from refold.core.fold import Folded
-from refold.core.frame import fits, limit_for, lowered_output, output_for, room_of, size_of
-from refold.core.measure import anchor, count_fixed, forget_size, record_call
-from refold.core.mend import REASON as BROKEN
-from refold.core.mend import VOID, forget_thoughts, is_broken, mend
-from refold.core.output_room import output_after
+from refold.core.budget import output_after, tokens_of
+from refold.core.digest.search import find
+from refold.core.folded import REASON as BROKEN
+from refold.core.folded import (
+    SIGNATURES_REFUSED,
+    Folded,
+    forget_thoughts,
+    is_broken,
+    is_void,
+    mend,
+    thought_edits,
+)
+from refold.core.measure import anchor, count_fixed, forget_size, forget_sums, observe, record_call
 from refold.core.overflow import classify
 from refold.core.plan import Decision, Plan, SummaryRequest, give_up, plan, resolve
 from refold.core.plan import ahead as plan_ahead
+from refold.core.plan_inputs import fits, limit_for, lowered_output, output_for, room_of, size_of
 from refold.core.policy import Policy
-from refold.core.reasons import with_digests
-from refold.core.sight import terms_in_sight
-from refold.core.stages.shown import Edit, handle_of
-from refold.core.summary.search import find
+from refold.core.prompt_cache import mark_window
+from refold.core.shown import Edit, handle_of
 from refold.core.system_messages import is_instruction, moved_edits
-from refold.core.thoughts import is_void, thought_edits
+from refold.core.triggers import with_digests
+from refold.core.unread_cut import terms_in_sight
 from refold.core.verify import verify_fit
 from refold.core.view import View
-from refold.engine.events import (
-    Event,
-    Recovered,
-    compaction_events,
-    pruned,
-    sized,
-)
+from refold.engine.events import Event, Recovered, compaction_events, pruned, sized
 from refold.engine.state import Change, Receipt, Sent, State
 from refold.model.budget import Budget
-from refold.model.compaction import holds_sealed
 from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent, RefoldError
-from refold.model.message import Message, Role
+from refold.model.message import Message, Role, holds_sealed
 from refold.model.overflow import Overflow
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -385,9 +382,9 @@ class _Draft:
         elif (summary := state.summarise(request, planned.next, frame)) is not None:
             return summary
         if on_failure == "digest":
-            return extractive.summarise(request, planned.next, frame)
+            return extractive_summary.summarise(request, planned.next, frame)
         if on_failure == "mechanical" or (on_failure == "mechanical_if_full" and is_full):
-            return extractive.mechanical_summary(request, planned.next, frame)
+            return extractive_summary.mechanical_summary(request, planned.next, frame)
         return None
 
     def _put_in_words(self) -> None:
@@ -550,7 +547,7 @@ class _Draft:
         """Show no thought that was signed before something else changed; False where there is none."""
         forgotten, edits = forget_thoughts(self.state.folded)
         if edits:
-            change = self._change(forgotten, "reduce", VOID, edits)
+            change = self._change(forgotten, "reduce", SIGNATURES_REFUSED, edits)
             self.events.append(pruned(self.state, change, "automatic"))
             self.set(folded=forgotten)
         return bool(edits)

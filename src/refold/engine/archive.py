@@ -20,17 +20,7 @@ from refold.engine.journal import read_stored
 from refold.engine.notes import inlined, read_notes
 from refold.engine.rebuild import PAGE, Branch, Rebuild, broken
 from refold.model.errors import Damaged, NotFound, StoreError
-from refold.ports.store import (
-    Call,
-    Change,
-    Compaction,
-    Head,
-    Inherited,
-    Listed,
-    Outline,
-    Store,
-    Stored,
-)
+from refold.ports.store import Call, Change, Compaction, Head, Inherited, Listed, Outline, Store, Stored
 
 VERSION = 2
 EVERYTHING = 10**9

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
-from refold.core.stages.shown import handle_of
+from refold.core.shown import handle_of
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
 from refold.engine.events import (
@@ -63,7 +63,6 @@ from refold.engine.spelling import Spelling
 from refold.engine.state import Bill, Receipt, Sent, State
 from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.engine.summary_jobs import SummaryFunction, SummaryJobs, settled, summariser_of
-from refold.model.compaction import holds_compaction
 from refold.model.errors import (
     ConfigError,
     Conflict,
@@ -74,7 +73,7 @@ from refold.model.errors import (
     StoreError,
     SummaryError,
 )
-from refold.model.message import Message
+from refold.model.message import Message, holds_compaction
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window

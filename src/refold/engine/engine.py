@@ -26,7 +26,7 @@ from weakref import WeakSet
 from msgspec import Struct, structs
 
 from refold.core.policy import Policy
-from refold.core.stages.shown import handle_of
+from refold.core.shown import handle_of
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import Finding, examine
 from refold.engine.events import Listener

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from refold.core.fold import Folded
+from refold.core.folded import Folded
 from refold.core.plan import Decision, Plan, SummaryRequest
-from refold.core.stages.shown import Edit
+from refold.core.shown import Edit
 from refold.model.errors import RefoldError
 from refold.model.summary import Summary
 from refold.model.tokens import Source, Usage

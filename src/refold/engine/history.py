@@ -15,13 +15,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.assemble import assemble
-from refold.core.calibrate import Calibration
 from refold.core.cost import call_cost
-from refold.core.fold import Folded
-from refold.core.frame import Frame
-from refold.core.measure import Meter, backfill
+from refold.core.folded import Folded
+from refold.core.measure import Calibration, Meter, backfill
 from refold.core.plan import Decision
-from refold.core.stages.shown import Edit
+from refold.core.plan_inputs import Frame
+from refold.core.shown import Edit
 from refold.engine import actions, snapshot
 from refold.engine.journal import Journal, encoder
 from refold.engine.notes import write_notes

@@ -13,9 +13,9 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.calibrate import Calibration, forget_sums
-from refold.core.fold import Folded
-from refold.core.summary.redact import redact
+from refold.core.folded import Folded
+from refold.core.measure import Calibration, forget_sums
+from refold.core.secrets.redact import redact
 from refold.core.view import View
 from refold.engine import snapshot
 from refold.engine.actions import Outcome

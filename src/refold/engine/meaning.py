@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
-from refold.core.summary.redact import redact, values_of
+from refold.core.secrets.redact import redact, values_of
 from refold.model.errors import Damaged
 from refold.model.message import user
 from refold.ports.embedder import Embedder

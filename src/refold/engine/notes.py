@@ -11,8 +11,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.calibrate import Calibration
-from refold.core.measure import Meter
+from refold.core.measure import Calibration, Meter
 from refold.engine.state import Bill, FillLevel, State
 from refold.model.errors import Damaged
 from refold.model.window import Fixed

@@ -19,17 +19,16 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.budget import share_of
-from refold.core.extractive import summarise
-from refold.core.fold import Folded
-from refold.core.frame import Frame
+from refold.core.extractive_summary import summarise
+from refold.core.folded import Folded
 from refold.core.plan import SummaryRequest
+from refold.core.plan_inputs import Frame
 from refold.core.view import View
 from refold.engine.journal import read_stored
 from refold.engine.notes import read_notes
 from refold.engine.state import State
-from refold.model.compaction import compaction_of, holds_sealed, in_words, readable_text
 from refold.model.errors import StoreError
-from refold.model.message import Message
+from refold.model.message import Message, compaction_of, holds_sealed, in_words, readable_text
 from refold.ports.store import Head, Store, Stored
 from refold.text_work import run_text_work
 

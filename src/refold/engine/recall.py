@@ -13,12 +13,11 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from refold.core.estimate import CharacterEstimate
-from refold.core.fold import Folded
-from refold.core.stages.shown import part_of
-from refold.core.summary.alike import excerpt, holds, knows
-from refold.core.summary.facts import Facts, index_message
-from refold.core.summary.search import find
+from refold.core.digest.facts import Facts, index_message
+from refold.core.digest.search import excerpt, find, holds, knows
+from refold.core.folded import Folded
+from refold.core.measure import CharacterEstimate
+from refold.core.shown import part_of
 from refold.engine import actions
 from refold.engine.journal import Journal, decoder, read_stored
 from refold.engine.state import State

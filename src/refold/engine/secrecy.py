@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, structs
 
-from refold.core.fold import Folded
-from refold.core.patterns import ambiguity
-from refold.core.summary.long_texts import searchable
-from refold.core.summary.redact import texts_of, values_of
+from refold.core.digest.shorten import searchable
+from refold.core.folded import Folded
+from refold.core.regex_safety import ambiguity
+from refold.core.secrets.redact import texts_of, values_of
 from refold.model.errors import ConfigError
 from refold.model.message import Message
 from refold.model.window import Window

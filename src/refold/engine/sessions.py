@@ -14,12 +14,12 @@ from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, lead_of
 from refold.core.budget import exact, limit_of, tokens_of
-from refold.core.extractive import summarise
-from refold.core.fold import Folded
+from refold.core.digest.facts import Facts
+from refold.core.digest.ledger import EMPTY
+from refold.core.extractive_summary import summarise
+from refold.core.folded import Folded
 from refold.core.plan import SummaryRequest, request_room
-from refold.core.stages.shown import Item
-from refold.core.summary.facts import Facts
-from refold.core.summary.ledger import EMPTY
+from refold.core.shown import Item
 from refold.core.user_requests import request_lines, with_requests
 from refold.engine import snapshot
 from refold.engine.journal import Journal, conversation_gone, emptied_view, encoder

@@ -13,11 +13,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.assemble import Lead
-from refold.core.fold import Asked, Folded
-from refold.core.summary.carry import Carried, carry, restore
-from refold.core.summary.facts import Facts, index_message
-from refold.core.summary.ledger import Ledger
-from refold.core.summary.typed_text import is_typed
+from refold.core.digest.facts import Carried, Facts, carry, index_message, restore
+from refold.core.digest.ledger import Ledger
+from refold.core.digest.typed_text import is_typed
+from refold.core.folded import Asked, Folded
 from refold.core.view import View
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message, Role, Text

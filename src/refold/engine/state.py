@@ -12,21 +12,18 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
-from refold.core import extractive
+from refold.core import extractive_summary
 from refold.core.assemble import BRIDGE, assemble
-from refold.core.breakpoints import breakpoint_edits
-from refold.core.budget import input_limit, limit_of, tokens_of
-from refold.core.calibrate import Calibration
+from refold.core.budget import OutputRoom, check_room, input_limit, limit_of, output_room, tokens_of
 from refold.core.cost import Prices, call_cost, growing_cost
-from refold.core.estimate import estimate_window
-from refold.core.fold import Folded
-from refold.core.frame import Frame, Now, lowered_output, room_of, size_of
-from refold.core.measure import Meter, count_fixed, holds
-from refold.core.output_room import OutputRoom, check_room, output_room
+from refold.core.folded import Folded
+from refold.core.measure import Calibration, Meter, count_fixed, estimate_window, holds
 from refold.core.plan import Decision, Plan, SummaryRequest
+from refold.core.plan_inputs import Frame, Now, lowered_output, room_of, size_of
 from refold.core.policy import Policy
-from refold.core.reasons import pressure
-from refold.core.stages.shown import Edit
+from refold.core.prompt_cache import breakpoint_edits
+from refold.core.shown import Edit
+from refold.core.triggers import pressure
 from refold.core.view import View
 from refold.engine.secrecy import Secrecy
 from refold.model.budget import Budget, Tokens
@@ -274,7 +271,7 @@ class State(Struct, frozen=True, kw_only=True):
     """Could no summary be written for what is shown now?"""
     looks_ahead: bool = False
     """Is a summary to be asked for before it is needed?"""
-    summarise: Summarise = extractive.summarise
+    summarise: Summarise = extractive_summary.summarise
     """Stands in where no summary is prepared."""
 
     @classmethod
@@ -287,7 +284,7 @@ class State(Struct, frozen=True, kw_only=True):
         *,
         prices: Prices | None = None,
         secrecy: Secrecy | None = None,
-        summarise: Summarise = extractive.summarise,
+        summarise: Summarise = extractive_summary.summarise,
     ) -> State:
         """A conversation in which nothing was said yet.
 

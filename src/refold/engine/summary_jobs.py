@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.plan import SummaryRequest
-from refold.core.summary.chunks import Count
+from refold.core.transcript_chunks import Count
 from refold.engine import actions
 from refold.engine.events import UNFIT, EventQueue, Price
 from refold.engine.journal import Journal

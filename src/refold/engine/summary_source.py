@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, assemble
-from refold.core.fold import Folded
-from refold.core.frame import Frame
+from refold.core.digest.ledger import Ledger
+from refold.core.digest.line_markers import visible_message
+from refold.core.digest.shorten import MAX_SOURCE, count_long, digested, is_short, source_bound
+from refold.core.folded import Folded
 from refold.core.plan import SummaryRequest, requests_for
-from refold.core.stages.shown import handle_of
-from refold.core.summary.ledger import Ledger
-from refold.core.summary.line_markers import visible_message
-from refold.core.summary.long_texts import MAX_SOURCE, count_long, digested, is_short, source_bound
-from refold.core.summary.prompts import Passage
-from refold.core.summary.redact import holds_secret, is_clean, redact, redact_message
+from refold.core.plan_inputs import Frame
+from refold.core.prompts import Passage
+from refold.core.secrets.redact import holds_secret, is_clean, redact, redact_message
+from refold.core.shown import handle_of
 from refold.engine.secrecy import Secrecy
 from refold.model.message import Message
 from refold.model.window import Tool, Window

@@ -18,8 +18,8 @@ from msgspec import Raw, Struct, structs
 
 from refold.config import Resolved, limit_for, policy_of
 from refold.core.assemble import assemble
-from refold.core.fold import Folded
-from refold.core.frame import output_for
+from refold.core.folded import Folded
+from refold.core.plan_inputs import output_for
 from refold.engine import actions
 from refold.engine.actions import FOREIGN, Request
 from refold.engine.actions import Outcome as ActionOutcome

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Raw, structs
 
-from refold.core.breakpoints import unmarked
+from refold.core.prompt_cache import unmarked
 from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.incoming import Incoming
 from refold.model.message import Message

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec import DecodeError, Raw
 from msgspec.json import Decoder
 
-from refold.core.output_room import OutputRoom
+from refold.core.budget import OutputRoom
 from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.incoming import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit

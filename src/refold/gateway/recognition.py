@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from refold.core.reconcile import extend_chain, start_chain
-from refold.model.compaction import holds_compaction
+from refold.core.identity import extend_chain, start_chain
 from refold.model.dialect import Dialect
-from refold.model.message import Message
+from refold.model.message import Message, holds_compaction
 from refold.ports.store import Place
 from refold.wire.history import History, Reading, read_history, same_items
 from refold.wire.message import decode_message

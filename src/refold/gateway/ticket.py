@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from msgspec import Raw, structs
 
-from refold.core.output_room import OutputRoom
+from refold.core.budget import OutputRoom
 from refold.gateway.additions import USAGE, with_fields
 from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.conversations import Made, TakenRequest

@@ -6,9 +6,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from refold.core.summary.ledger import EMPTY, Ledger
-from refold.core.summary.prompts import Passage
-from refold.core.summary.recipe import Recipe
+from refold.core.digest.ledger import EMPTY, Ledger
+from refold.core.prompts import Passage, Recipe
 from refold.model.message import Message
 from refold.model.summary import Scope, Summary
 from refold.model.window import Tool

@@ -18,8 +18,7 @@ from weakref import WeakValueDictionary
 from msgspec import Struct, structs
 
 from refold.core.cost import Prices, call_cost
-from refold.core.summary.prompts import Passage, transcript
-from refold.core.summary.recipe import Recipe
+from refold.core.prompts import Passage, Recipe, transcript
 from refold.model.errors import ContextOverflow, UpstreamError
 from refold.model.message import user
 from refold.model.summary import Summary

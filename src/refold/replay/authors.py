@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from refold.core.summary.recipe import Recipe, Strategy
+from refold.core.prompts import Recipe, Strategy
 from refold.model.errors import ConfigError, UpstreamError, UpstreamUnavailable
 from refold.ports.summariser import SummaryTask
 from refold.replay.author import Author, Purse, Unusable, Written

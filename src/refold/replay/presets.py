@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from refold.core import extractive
+from refold.core import extractive_summary
 from refold.core.cost import Prices
-from refold.core.fold import Folded
-from refold.core.frame import Frame
+from refold.core.folded import Folded
 from refold.core.plan import SummaryRequest
+from refold.core.plan_inputs import Frame
 from refold.core.presets import PRESETS
-from refold.core.stages.shown import HANDLE_PATTERN
-from refold.core.summary.recipe import Recipe
+from refold.core.prompts import Recipe
+from refold.core.shown import HANDLE_PATTERN
 from refold.engine import actions
 from refold.engine.state import Receipt, State
 from refold.engine.summary_source import task_of
@@ -76,7 +76,7 @@ class PresetCandidate:
         return made.reason
 
     def _summarise(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
-        return extractive.summarise(request, folded, frame)
+        return extractive_summary.summarise(request, folded, frame)
 
 
 class WrittenCandidate(PresetCandidate):

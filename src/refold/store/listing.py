@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import json
 
-from refold.core.words import Phrase, fragments, phrases
+from refold.core.search_terms import Phrase, fragments, phrases
 from refold.ports.store import Head, Hit, Listed
 from refold.store import rows
 from refold.store.reading import line

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from refold.core.words import Phrase, fragments, phrases, words
+from refold.core.search_terms import Phrase, fragments, phrases, words
 from refold.ports.store import Head, Hit
 from refold.store.words import weigh, worth
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refold.core.words import spaced
+from refold.core.search_terms import spaced
 from refold.store import purging
 from refold.store.transactions import Transaction
 from refold.store.words import said, scope

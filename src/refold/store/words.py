@@ -1,6 +1,6 @@
 """What a search asks a database for, and what it makes of the answer.
 
-One idea: a database's own rules for words differ from the next one's, so text is taken apart by `refold.core.words`, on both
+One idea: a database's own rules for words differ from the next one's, so text is taken apart by `refold.core.search_terms`, on both
 sides, and a database sees plain words with spaces between them. A query is never the syntax of a database. All of it must be in a
 message, and where no message has all, any part will do.
 
@@ -15,8 +15,8 @@ from functools import lru_cache
 from hashlib import sha256
 from math import log as ln
 
-from refold.core.summary.facts import text_of
-from refold.core.words import Phrase
+from refold.core.digest.facts import text_of
+from refold.core.search_terms import Phrase
 from refold.model.dialect import DIALECTS
 from refold.model.errors import WireError
 from refold.model.message import Reasoning

@@ -7,7 +7,7 @@ is carried out. `model` goes along the chain, `parts` reads what is too long for
 
 from __future__ import annotations
 
-from refold.core.summary.recipe import Recipe
+from refold.core.prompts import Recipe
 from refold.summarisers.cache import KeptInMemory
 from refold.summarisers.desk import Writer
 from refold.summarisers.model import ModelSummariser

@@ -12,11 +12,10 @@ from typing import TypeAlias, TypeVar
 
 from msgspec import Struct, structs
 
-from refold.core.content import count_breakpoints
-from refold.core.summary.accept import Accepted, Draft, Source, accept
-from refold.core.summary.prompts import Asked, Passage, fenced, instruction, question, said_by, transcript
-from refold.core.summary.recipe import Recipe
-from refold.core.summary.redact import redact
+from refold.core.prompts import Asked, Passage, Recipe, fenced, instruction, question, said_by, transcript
+from refold.core.secrets.redact import redact
+from refold.core.summary_checks.accept import Accepted, Draft, Source, accept
+from refold.core.verify import count_breakpoints
 from refold.model.errors import ContextOverflow
 from refold.model.message import Message, Reasoning, user
 from refold.model.overflow import Overflow

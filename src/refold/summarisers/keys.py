@@ -12,8 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from refold.core.summary.prompts import VERSION, Passage, transcript
-from refold.core.summary.recipe import Recipe
+from refold.core.prompts import VERSION, Passage, Recipe, transcript
 from refold.model.message import Message
 from refold.model.window import Tool
 from refold.ports.summariser import SummaryTask

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from refold.core.summary.headings import headings_once
-from refold.core.summary.must_keep import typed_by_user, with_facts
-from refold.core.summary.recipe import Recipe
+from refold.core.prompts import Recipe
+from refold.core.summary_checks.headings import headings_once
+from refold.core.summary_checks.must_keep import typed_by_user, with_facts
 from refold.core.user_requests import missing_lines
 from refold.model.summary import Summary
 from refold.model.tokens import Usage

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from refold.core.summary.chunks import chunks, grouped, parted
-from refold.core.summary.headings import apart, says_something
-from refold.core.summary.prompts import Asked, Passage, instruction, transcript
+from refold.core.prompts import Asked, Passage, instruction, transcript
+from refold.core.summary_checks.headings import apart, says_something
 from refold.core.tool_kinds import has_failed
+from refold.core.transcript_chunks import chunks, grouped, parted
 from refold.model.errors import ContextOverflow
 from refold.summarisers.desk import Answer, Desk, Question, Rejected
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 
-from refold.core.summary.accept import Draft, Source, accept
-from refold.core.summary.chunks import Count
-from refold.core.summary.must_keep import typed_by_user
-from refold.core.summary.prompts import said_by, transcript
-from refold.core.summary.redact import redact
+from refold.core.prompts import said_by, transcript
+from refold.core.secrets.redact import redact
+from refold.core.summary_checks.accept import Draft, Source, accept
+from refold.core.summary_checks.must_keep import typed_by_user
+from refold.core.transcript_chunks import Count
 from refold.core.user_requests import missing_lines
 from refold.model.summary import Summary
 from refold.ports.summariser import SummaryTask

@@ -13,12 +13,10 @@ from itertools import accumulate
 import msgspec
 from msgspec import Struct
 
-from refold.core.breakpoints import LOOKBACK
-from refold.core.content import breakpoint_in, breakpoints_of
 from refold.core.measure import count_fixed
-from refold.core.prompt_cache import CacheRules, Prompt, PromptCache
-from refold.model.compaction import after_compaction
-from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall
+from refold.core.prompt_cache import LOOKBACK, CacheRules, Prompt, PromptCache
+from refold.core.verify import breakpoint_in, breakpoints_of
+from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, after_compaction
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Fixed, Tool, Ttl
 from refold.testing.reply import Said

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from refold.model.compaction import after_compaction
 from refold.model.dialect import Dialect
-from refold.model.message import Message
+from refold.model.message import Message, after_compaction
 from refold.wire import Request
 
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from refold.core.content import count_breakpoints, count_fixed_breakpoints
-from refold.core.reconcile import chain_of
-from refold.core.verify import verify
+from refold.core.identity import chain_of
+from refold.core.verify import count_breakpoints, count_fixed_breakpoints, verify
 from refold.model.errors import WireError
 from refold.model.message import DialectName, Message, Reasoning
 from refold.model.window import Rule, Violation

@@ -13,8 +13,18 @@ from typing import ClassVar, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from refold.model.compaction import compaction_of
-from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from refold.model.message import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    compaction_of,
+)
 from refold.model.tokens import Source
 from refold.tokens.memo import Memo, digest
 

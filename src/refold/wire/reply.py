@@ -17,17 +17,7 @@ from refold.model.tokens import Usage
 from refold.wire.error import answer_error
 from refold.wire.message import decode_message, decode_messages
 from refold.wire.patch import write
-from refold.wire.reading import (
-    FIELDS,
-    MAX_BODY_BYTES,
-    NULL,
-    First,
-    check_body,
-    is_null,
-    read,
-    within,
-    word,
-)
+from refold.wire.reading import FIELDS, MAX_BODY_BYTES, NULL, First, check_body, is_null, read, within, word
 from refold.wire.usage import decode_usage
 
 _DECLINED, _BROKEN = "refusal", "error"

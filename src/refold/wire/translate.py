@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Raw, Struct, structs
 from msgspec.json import Decoder
 
-from refold.model.compaction import holds_compaction, in_words
 from refold.model.dialect import Dialect
 from refold.model.message import (
     DialectName,
@@ -30,6 +29,8 @@ from refold.model.message import (
     Text,
     ToolCall,
     ToolResult,
+    holds_compaction,
+    in_words,
 )
 from refold.model.window import Tool
 from refold.wire.patch import Fields, Json, verbatim, write

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.estimate import estimate_window
+from refold.core.measure import estimate_window
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import Image, Message, Text, assistant, user
 from refold.model.summary import Summary

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from refold.core.extractive import summarise
+from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.model.message import Image, Message, Reasoning, Text, ToolCall, assistant, tool, user
 from tests.engine.talking import agent_turn, memory, size_of

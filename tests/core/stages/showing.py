@@ -1,6 +1,6 @@
 """Short ways to show conversations to a stage."""
 
-from refold.core.stages.shown import Item, Room, Shown
+from refold.core.shown import Item, Room, Shown
 from refold.model.dialect import CHAT
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from tests.core.conversations import TextCounter

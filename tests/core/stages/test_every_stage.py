@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from refold.core.shown import HANDLE_PATTERN
 from refold.core.stages import AnyStage
 from refold.core.stages.drop import DropHalf
 from refold.core.stages.fade import Fade
@@ -17,7 +18,6 @@ from refold.core.stages.media import DescribeMedia
 from refold.core.stages.prune import Prune
 from refold.core.stages.reasoning import DropReasoning
 from refold.core.stages.select import Select
-from refold.core.stages.shown import HANDLE_PATTERN
 from refold.core.stages.squeeze import Squeeze
 from refold.core.stages.supersede import Supersede
 from refold.core.stages.trim import Trim

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from refold.core.estimate import CharacterEstimate
+from refold.core.measure import CharacterEstimate
 from refold.core.stages.fit import Fit
 from refold.core.stages.truncate import COUNT_MARK
 from refold.model.message import ToolCall, assistant, tool, user

@@ -2,9 +2,8 @@
 
 import json
 
-from refold.core.summary.facts import Facts, index_message
-from refold.core.summary.log import Log
-from refold.core.summary.weights import DEFAULT
+from refold.core.digest.facts import Facts, Log, index_message
+from refold.core.digest.terms import DEFAULT
 from refold.model.message import Message, ToolCall, assistant, tool, user
 
 WINDOW = 2_000

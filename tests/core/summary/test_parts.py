@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from refold.core.summary.checks import check_summary, passes
-from refold.core.summary.extract import Sight, digest
-from refold.core.summary.facts import Facts, index_message
-from refold.core.summary.ledger import ledger_of, merge
-from refold.core.summary.sections import mechanical, sections
-from refold.core.summary.shorten import shorten
+from refold.core.digest.extract import Sight, digest
+from refold.core.digest.facts import Facts, index_message
+from refold.core.digest.ledger import ledger_of, merge
+from refold.core.digest.sections import mechanical, sections
+from refold.core.digest.shorten import shorten
+from refold.core.summary_checks.accept import check_summary, passes
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.replay import ReferenceCounter
 from tests.engine.talking import agent_turn

@@ -9,13 +9,7 @@ import pytest
 from refold.model.errors import StoreError
 from refold.store.postgres import Patience
 from tests.contract.talks import ANNA, begin, read, say
-from tests.store.postgres.trouble import (
-    backends,
-    by_hand,
-    lock_branch,
-    opened,
-    waiting_backend,
-)
+from tests.store.postgres.trouble import backends, by_hand, lock_branch, opened, waiting_backend
 
 
 async def test_no_more_connections_are_made_than_allowed(url):

@@ -9,14 +9,7 @@ import pytest
 from refold.model.errors import Conflict, StoreError
 from refold.ports.store import Batch, Head, Store
 from tests.contract.talks import ANNA, begin, call, messages, read, say
-from tests.store.postgres.trouble import (
-    SHORT,
-    by_hand,
-    kill,
-    lock_branch,
-    opened,
-    waiting_backend,
-)
+from tests.store.postgres.trouble import SHORT, by_hand, kill, lock_branch, opened, waiting_backend
 
 
 async def settle(store: Store, head: Head, text: str) -> Head:

@@ -11,11 +11,7 @@ import pytest
 from refold.model.errors import ConfigError
 from refold.store.postgres import PostgresStore
 from tests.contract.talks import begin, read, say
-from tests.store.postgres.trouble import (
-    by_hand,
-    opened,
-    refused,
-)
+from tests.store.postgres.trouble import by_hand, opened, refused
 
 
 async def test_a_missing_server_is_named(tmp_path):

@@ -9,9 +9,7 @@ import psycopg
 from refold.model.errors import Conflict, NotFound
 from refold.store.postgres import PostgresStore
 from tests.contract.talks import ANNA, begin, first_session, new_head, read, say
-from tests.store.postgres.trouble import (
-    waiting_backend,
-)
+from tests.store.postgres.trouble import waiting_backend
 
 
 async def test_many_who_begin_the_same_conversation_get_the_same_branch(store):

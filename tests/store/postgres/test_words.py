@@ -5,9 +5,7 @@ from __future__ import annotations
 from refold.ports.store import Batch, Head
 from refold.store.postgres import PostgresStore
 from tests.contract.talks import ANNA, begin, messages, say
-from tests.store.postgres.trouble import (
-    by_hand,
-)
+from tests.store.postgres.trouble import by_hand
 
 
 async def found(store: PostgresStore, query: str) -> list[int]:

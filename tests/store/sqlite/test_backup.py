@@ -10,12 +10,7 @@ import pytest
 from refold.model.errors import StoreError
 from refold.store import sqlite_copy
 from refold.store.sqlite import SqliteStore
-from tests.contract.talks import (
-    ANNA,
-    begin,
-    read,
-    say,
-)
+from tests.contract.talks import ANNA, begin, read, say
 
 
 async def test_a_backup_is_whole_while_others_go_on_writing(store, tmp_path):

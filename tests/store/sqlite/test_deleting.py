@@ -16,17 +16,7 @@ from refold.model.errors import StoreError
 from refold.ports.store import Batch
 from refold.store import sqlite
 from refold.store.sqlite import WORDS_TOGETHER, SqliteStore
-from tests.contract.talks import (
-    ANNA,
-    BORIS,
-    begin,
-    embedding,
-    fold,
-    planned,
-    read,
-    say,
-    summary,
-)
+from tests.contract.talks import ANNA, BORIS, begin, embedding, fold, planned, read, say, summary
 from tests.store.sqlite.inside import writer_of
 
 

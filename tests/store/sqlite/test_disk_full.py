@@ -9,15 +9,7 @@ import pytest
 from refold.model.errors import StoreError
 from refold.ports.store import Batch
 from refold.store.sqlite import SqliteStore
-from tests.contract.talks import (
-    ANNA,
-    begin,
-    call,
-    fold,
-    messages,
-    read,
-    say,
-)
+from tests.contract.talks import ANNA, begin, call, fold, messages, read, say
 from tests.store.sqlite.inside import writer_of
 
 

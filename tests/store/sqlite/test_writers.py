@@ -14,13 +14,7 @@ from refold.model.errors import Conflict, StoreError
 from refold.ports.store import Batch
 from refold.store import sqlite_file
 from refold.store.sqlite import SqliteStore
-from tests.contract.talks import (
-    ANNA,
-    begin,
-    message,
-    read,
-    say,
-)
+from tests.contract.talks import ANNA, begin, message, read, say
 from tests.store.sqlite.inside import writer_of
 
 TALKER = """

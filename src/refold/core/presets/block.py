@@ -14,8 +14,8 @@ from msgspec import Meta, Struct, structs
 
 from refold.core.policy import Policy
 from refold.core.presets.librechat import LIBRECHAT, WITHOUT_SUMMARIES
+from refold.core.prompts import Recipe
 from refold.core.stages import Trim
-from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share
 from refold.model.errors import ConfigError
 from refold.model.trigger import AllOf, MessagesToRefine, RemainingTokens, TokenRatio, Trigger

@@ -10,10 +10,9 @@ from msgspec import structs
 
 from refold.core.policy import LastTurns, Policy, Texts
 from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
+from refold.core.prompts import Prompts, Recipe
 from refold.core.stages import Fade, Fit, Mask
 from refold.core.stages.truncate import COUNT_MARK
-from refold.core.summary.prompts import Prompts
-from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share
 from refold.model.trigger import MessagesToRefine, TokenRatio
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from refold.core.policy import ByMessage, Policy, Texts
 from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
+from refold.core.prompts import Prompts, Recipe
 from refold.core.stages import Prune
-from refold.core.summary.prompts import Prompts
-from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share, Tokens
 from refold.model.trigger import TokenRatio, ToolTokens
 

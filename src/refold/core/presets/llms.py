@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from refold.core.policy import LastMessages, Policy, Texts
 from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
-from refold.core.summary.prompts import Prompts
-from refold.core.summary.recipe import Recipe
+from refold.core.prompts import Prompts, Recipe
 from refold.model.budget import Share
 from refold.model.trigger import TokenRatio
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from refold.core.policy import Policy, Texts, TurnBoundaryBefore
 from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
+from refold.core.prompts import Recipe
 from refold.core.stages import DropHalf
-from refold.core.summary.recipe import Recipe
 from refold.model.budget import Share
 from refold.model.trigger import AnyOf, MessageCount, OverBudget
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from refold.core.stages.shown import Room, Shown, StageResult, removed
+from refold.core.shown import Room, Shown, StageResult, removed
 from refold.core.stages.units import may_drop, units
-from refold.core.turns import safe_boundary, turn_starts
+from refold.core.view import safe_boundary, turn_starts
 
 _TOO_MUCH = "what must stay takes more than there is room for"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from refold.core.budget import exact
+from refold.core.shown import Room, Shown, StageResult
 from refold.core.stages.fit import Fit
-from refold.core.stages.shown import Room, Shown, StageResult
 
 
 class Band(Struct, frozen=True, array_like=True):

@@ -9,10 +9,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from refold.core.budget import exact
+from refold.core.shown import Room, Shown, StageResult, changed
 from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt, text_of, unread_from
-from refold.core.stages.recency import weighted
-from refold.core.stages.shown import Room, Shown, StageResult, changed
-from refold.core.stages.truncate import HANDLE_MARK, Mark
+from refold.core.stages.truncate import HANDLE_MARK, Mark, weighted
 from refold.model.message import Part, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter
 

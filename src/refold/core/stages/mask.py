@@ -9,10 +9,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from refold.core.budget import exact
+from refold.core.shown import Room, Shown, StageResult, changed
 from refold.core.stages.parts import Result, cut_result, find_results, last_answer, rebuilt
-from refold.core.stages.recency import share
-from refold.core.stages.shown import Room, Shown, StageResult, changed
-from refold.core.stages.truncate import HANDLE_MARK, Mark
+from refold.core.stages.truncate import HANDLE_MARK, Mark, share
 
 
 class Mask(Struct, frozen=True, tag="mask"):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
+from refold.core.shown import Item, Room, Shown, StageResult, changed, handle_of, numbered_parts
 from refold.core.stages.parts import rebuilt
-from refold.core.stages.shown import Item, Room, Shown, StageResult, changed, handle_of, numbered_parts
 from refold.model.message import File, Image, Part, Text, ToolResult
 
 _LONGEST_URL = 200

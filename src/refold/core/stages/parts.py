@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from refold.core.stages.shown import Item, Shown, handle_of, numbered_parts
+from refold.core.shown import Item, Shown, handle_of, numbered_parts
 from refold.core.stages.truncate import Mark, truncate
 from refold.model.message import Message, Part, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter

@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.core.shown import Room, Shown, StageResult, changed
 from refold.core.stages.parts import Result, find_results, rebuilt, stub_result
-from refold.core.stages.shown import Room, Shown, StageResult, changed
 from refold.model.message import Text
 
 PrunePolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from refold.core.content import is_only_reasoning
-from refold.core.stages.shown import Room, Shown, StageResult, changed, removed
-from refold.core.turns import turn_starts
+from refold.core.shown import Room, Shown, StageResult, changed, removed
+from refold.core.verify import is_only_reasoning
+from refold.core.view import turn_starts
 from refold.model.message import Message, Reasoning
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])

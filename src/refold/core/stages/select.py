@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from refold.core.pairs import Removed, repair
-from refold.core.stages.shown import Edit, Item, Room, Shown, StageResult, handle_of, removed
+from refold.core.shown import Edit, Item, Room, Shown, StageResult, handle_of, removed
 from refold.core.stages.units import may_drop, turn_units, units
 from refold.model.message import Message, Part
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
+from refold.core.shown import Room, Shown, StageResult, changed
 from refold.core.stages.media import DescribeMedia
 from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt, text_of, unread_from
-from refold.core.stages.shown import Room, Shown, StageResult, changed
 from refold.core.stages.truncate import HANDLE_MARK, Mark
 from refold.model.message import Part
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
+from refold.core.shown import Room, Shown, StageResult, changed, is_stub
 from refold.core.stages.parts import Result, find_results, rebuilt, stub_result
-from refold.core.stages.shown import Room, Shown, StageResult, changed, is_stub
 from refold.core.tool_kinds import COMMON_TOOLS, FileAccess, ToolKinds, file_accesses, has_failed
 from refold.model.message import Part, ToolCall
 

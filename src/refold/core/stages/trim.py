@@ -9,8 +9,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from refold.core.budget import exact
+from refold.core.shown import Room, Shown, StageResult, changed
 from refold.core.stages.parts import Result, find_results, rebuilt, stub_result
-from refold.core.stages.shown import Room, Shown, StageResult, changed
 from refold.core.stages.truncate import HANDLE_MARK, Mark, excerpt
 from refold.model.message import Part
 

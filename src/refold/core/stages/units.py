@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from refold.core.stages.shown import Room, Shown
-from refold.core.turns import starts_turn
+from refold.core.shown import Room, Shown
+from refold.core.view import starts_turn
 from refold.model.dialect import Dialect
 from refold.model.message import Message
 

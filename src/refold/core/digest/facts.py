@@ -1,0 +1,480 @@
+"""The fact index: every message as pieces and terms, noted when it arrives.
+
+One idea: what makes a summary slow is reading the conversation again. So each message is split once, on arrival, and what is
+known about a term (when it was last said, how often the assistant used it, which pieces hold it) is kept up to date; choosing
+and finding pieces later only adds up numbers.
+
+A history that arrives at once would take as long as a whole conversation of arrivals, and many are never asked about. So its
+messages wait, in their order, and every message that arrives later has two of them read: by the time as many have arrived, all
+are. Short conversations are asked about even less, and there are many of them: the first messages of any wait as well. Whoever
+asks before has the rest read first. What is known then is the same either way.
+
+A Facts is a value: indexing gives a new one and leaves the old as it was. Facts of one line share their log, as views do;
+looking at an older value, or growing one, copies what it needs. Two threads must not use the same log at once.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
+from math import log as ln
+from math import sqrt
+from operator import attrgetter
+
+import msgspec
+from msgspec import Struct, field
+
+from refold.core.digest.line_markers import is_role
+from refold.core.digest.pieces import head, lines, tail
+from refold.core.digest.terms import DEFAULT, VALUES, Kind, Weights, distinct, terms
+from refold.core.shown import handle_of
+from refold.model.message import (
+    File,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    readable_text,
+)
+
+# The log behind the fact index: pieces and terms by number, and what is known about each of them.
+
+_LITERAL, _PHRASE = VALUES[Kind.LITERAL], VALUES[Kind.PHRASE]
+_LITERAL_KIND = Kind.LITERAL
+
+
+class Piece(Struct, frozen=True, gc=False):
+    """A quotable part of a message. `number` is its place in the whole conversation, `index` in its message."""
+
+    number: int
+    seq: int
+    part: int
+    index: int
+    text: str
+    terms: tuple[int, ...]
+    promise: int
+    """What it was worth per character when it was said: a first guess where there are too many pieces to weigh them all."""
+    line: int
+    """The line of its part that it stands on."""
+    is_spaced: bool
+    """Does a space part it from what stands before it on its line?"""
+    label: str
+    """Where it comes from: the handle of its original, and who speaks, a role or a tool."""
+
+
+label_of = attrgetter("label")
+_terms = attrgetter("terms")
+
+
+class Indexed(Struct, frozen=True, gc=False):
+    """One message of the index."""
+
+    seq: int
+    role: Role
+    stop: int
+    """The number after its last piece."""
+    position: int
+    """Characters of the conversation up to and including it."""
+
+
+class Log:
+    """What the facts of one line share; only ever appended to. Terms are numbered as they are first seen."""
+
+    __slots__ = (
+        "_held", "_holders", "_odds", "asked", "calls", "ids", "last", "messages", "pieces", "raised", "spread", "standing", "used",
+        "values", "waiting", "weights",
+    )  # fmt: skip
+
+    def __init__(self, weights: Weights = DEFAULT) -> None:
+        self.weights = weights
+        self.ids: dict[str, int] = {}
+        self.calls: dict[str, str] = {}
+        self.values: list[float] = []
+        self.last: list[int] = []
+        self.used: list[int] = []
+        self.spread: list[int] = []
+        self.asked: list[bool] = []
+        self.standing: list[float] = []
+        self.messages: list[Indexed] = []
+        self.pieces: list[Piece] = []
+        self.raised: list[tuple[int, int]] = []
+        self.waiting: deque[tuple[int, Message]] = deque()
+        """Messages that came after those that are read, with their numbers."""
+        self._holders: dict[int, array[int]] = {}
+        self._held = 0
+        self._odds: dict[tuple[int, bool, bool], float] = {}
+
+    def __len__(self) -> int:
+        return len(self.messages) + len(self.waiting)
+
+    @property
+    def newest(self) -> int:
+        """The number of the last message, read or not; -1 where there is none."""
+        if self.waiting:
+            return self.waiting[-1][0]
+        return self.messages[-1].seq if self.messages else -1
+
+    def read(self, text: str) -> tuple[int, ...]:
+        """The terms of a text, each once; those that are new get their number."""
+        ids, values, found = self.ids, self.values, list[int]()
+        for term, kind in terms(text):
+            number = ids.get(term)
+            if number is None:
+                number = len(values)
+                values.append(VALUES[kind])
+                ids[term] = number
+            elif kind is _LITERAL_KIND and values[number] != _LITERAL:
+                values[number] = _LITERAL
+                self.raised.append((number, len(self.messages)))
+            found.append(number)
+        return tuple(dict.fromkeys(found))
+
+    def note(self, message: Indexed, own: Sequence[Piece]) -> None:
+        """Take a message in, whose pieces have been made."""
+        self.pieces += own
+        self.messages.append(message)
+        known, position, found = len(self.last), message.position, set[int]().union(*map(_terms, own))
+        by_assistant, by_user = message.role == "assistant", message.role == "user"
+        last, spread, used, asked, values = self.last, self.spread, self.used, self.asked, self.values
+        standing, odds = self.standing, self._odds
+        self._begin(position, used=by_assistant, asked=by_user)
+        for term in found:
+            if term < known:
+                last[term] = position
+                spread[term] += 1
+                used[term] += by_assistant
+                asked[term] = asked[term] or by_user
+                case = used[term], spread[term] > 1, asked[term]
+                standing[term] = values[term] * (odds.get(case) or self._odds_of(*case))
+
+    def _begin(self, position: int, *, used: bool, asked: bool) -> None:
+        """Take the terms in that nobody has said before: they have the last numbers."""
+        new, odds = self.values[len(self.last) :], self._odds_of(int(used), False, asked)
+        self.last += [position] * len(new)
+        self.spread += [1] * len(new)
+        self.used += [int(used)] * len(new)
+        self.asked += [asked] * len(new)
+        self.standing += [value * odds for value in new]
+
+    def _odds_of(self, used: int, is_repeated: bool, is_asked: bool) -> float:
+        odds = self.weights.standing(used, is_repeated=is_repeated, is_asked=is_asked)
+        self._odds[used, is_repeated, is_asked] = odds
+        return odds
+
+    @property
+    def holders(self) -> dict[int, array[int]]:
+        """Which pieces hold which terms, phrases aside: whatever holds one holds its words. Noted when somebody asks."""
+        values, holders = self.values, self._holders
+        for piece in self.pieces[self._held :]:
+            for term in piece.terms:
+                if values[term] != _PHRASE:
+                    if term not in holders:
+                        holders[term] = array("I")
+                    holders[term].append(piece.number)
+        self._held = len(self.pieces)
+        return holders
+
+    def place(self, number: int) -> int:
+        """Which message a piece belongs to: its place among those that are indexed."""
+        return self.find(self.pieces[number].seq, len(self.messages))
+
+    def find(self, seq: int, size: int) -> int:
+        """Where among the first `size` messages the message `seq` is, or would be: mostly at its own number."""
+        if seq < size and self.messages[seq].seq == seq:
+            return seq
+        return bisect_left(self.messages, seq, hi=size, key=_seq)
+
+    def upto(self, size: int) -> Log:
+        """The log as it was after `size` messages; of these, those that wait here wait there."""
+        log, messages = Log(self.weights), self.messages[:size]
+        pieces = self.pieces[: messages[-1].stop if messages else 0]
+        log._number(self, 1 + max(chain.from_iterable(map(_terms, pieces)), default=-1))
+        log.calls, log.raised = dict(self.calls), [(term, at) for term, at in self.raised if at < size]
+        for term, at in self.raised:
+            if at >= size and term < len(log.values):
+                log.values[term] = VALUES[Kind.PART]
+        start = 0
+        for message in messages:
+            log.note(message, pieces[start : message.stop])
+            start = message.stop
+        log.waiting.extend(islice(self.waiting, max(0, size - len(self.messages))))
+        return log
+
+    def _number(self, other: Log, count: int) -> None:
+        """Begin with the first terms of another log, under the same numbers, none of which was said here yet."""
+        self.ids = {term: number for term, number in other.ids.items() if number < count}
+        self.values = other.values[:count]
+        self.last, self.used, self.spread = [0] * count, [0] * count, [0] * count
+        self.standing, self.asked = [0.0] * count, [False] * count
+
+
+def _seq(message: Indexed) -> int:
+    return message.seq
+
+
+MAX_CHARACTERS = 80_000
+"""How much of one message is indexed, three quarters from its beginning and one from its end. The rest stays in the branch
+and can be recalled by handle; indexing it all would stop the world for half a second when a log file is printed."""
+MAX_PIECES = 2_000
+"""How many pieces of one message are indexed: lines may be very short."""
+PORTION = 2
+"""How many messages are read when one arrives: itself, and one that waits. So what waits gets less, and arriving takes about
+twice as long until nothing does."""
+SHORT = 16
+"""How many messages a conversation has before any is read: of the memory of a short one, two thirds would go to this index."""
+_KNOWN = 0.25
+"""A term that was said before promises less: another piece may bring it."""
+_USED = 2.8
+"""What the assistant has used, it uses again about three times as often as what only a tool has said."""
+_CROWD = 100
+"""A piece among so many of one message promises a third less, among four times as many not half as much."""
+_PROMISES = 8
+"""Promises are whole numbers, so many for every factor of e: fine enough to sort by, and quick to count."""
+_TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
+_LONGEST_PIECE = 400
+"""A longer piece is a blob without a place to break it; a digest never quotes it."""
+
+
+class Facts(Struct, frozen=True, eq=False):
+    """What is known about the first `size` messages that were indexed."""
+
+    size: int = 0
+    shared: Log = field(default_factory=Log)
+
+    @property
+    def known(self) -> Log:
+        """The log that is shared, in which these messages are read; later ones may be in it too."""
+        catch_up(self.shared, self.size)
+        return self.shared
+
+    @property
+    def log(self) -> Log:
+        """The log of exactly these messages."""
+        log = self.known
+        return log if len(log.messages) == self.size else log.upto(self.size)
+
+    @property
+    def position(self) -> int:
+        return self.known.messages[self.size - 1].position if self.size else 0
+
+    def find(self, seq: int) -> int:
+        """Where in the index the message `seq` is, or would be."""
+        return self.known.find(seq, self.size)
+
+    def pieces(self, first: int, last: int) -> Sequence[Piece]:
+        """The pieces of the messages `first` up to, not including, `last`."""
+        log, size = self.known, self.size
+        start, stop = log.find(first, size), log.find(last, size)
+        begin = log.messages[start - 1].stop if start else 0
+        return log.pieces[begin : log.messages[stop - 1].stop] if stop > start else ()
+
+
+def index_message(facts: Facts, message: Message, seq: int, *, later: bool = False) -> Facts:
+    """The facts with one more message. The time is linear in what is read, and bounded by `MAX_CHARACTERS` for each message.
+
+    One of many that come at once is read `later`.
+
+    Raises:
+        ValueError: the message is older than one that is indexed already.
+    """
+    log = facts.shared if len(facts.shared) == facts.size else facts.shared.upto(facts.size)
+    if log.newest >= seq:
+        raise ValueError(f"message {seq} comes after {log.newest}: messages are indexed in order")
+    log.waiting.append((seq, message))
+    if not later and len(log) > SHORT:
+        catch_up(log, len(log.messages) + PORTION)
+    return Facts(facts.size + 1, log)
+
+
+def catch_up(log: Log, size: int) -> None:
+    """Read what waits until the first `size` messages are read."""
+    while len(log.messages) < size and log.waiting:
+        found = _understood(log, *log.waiting[0])
+        log.waiting.popleft()  # not before: whoever is interrupted while it is read finds it here again
+        log.note(*found)
+
+
+def _understood(log: Log, seq: int, message: Message) -> tuple[Indexed, Sequence[Piece]]:
+    """The next message of a log, and its pieces."""
+    parts = [part for part in message.parts if type(part) is not Reasoning]
+    for part in parts:
+        if type(part) is ToolCall:
+            log.calls[part.id] = part.name
+    said = [(_label(part, message, seq, place, log), text_of(part)) for place, part in enumerate(parts, 1)]
+    own = list(_pieces_of(said, seq, log, used=message.role == "assistant"))
+    before = log.messages[-1].position if log.messages else 0
+    position = before + sum(len(text) for _, text in said)
+    return Indexed(seq, message.role, len(log.pieces) + len(own), position), own
+
+
+def term_ids(log: Log, text: str) -> set[int]:
+    """Those terms of a text that the index knows."""
+    ids = log.ids
+    return {ids[term] for term in distinct(text) if term in ids}
+
+
+def text_of(part: Part) -> str:
+    """What a part says, as it can be quoted: the arguments of a call as `key: value` lines."""
+    match part:
+        case Text() | ToolResult() | File():
+            return part.text
+        case ToolCall():
+            return f"{part.name} {_arguments(part.arguments)}"
+        case Opaque():
+            return readable_text(part)
+        case _:
+            return ""
+
+
+def _pieces_of(said: Sequence[tuple[str, str]], seq: int, log: Log, *, used: bool) -> Iterator[Piece]:
+    """The pieces of a message, whose parts are given with their labels."""
+    parts = enumerate(said)
+    found = [(part, line, raw) for part, (_, text) in parts for line, raw in _bounded(text, len(said))]
+    factor = (_USED if used else 1.0) / sqrt(1 + len(found) / _CROWD)
+    number, values, known_share = len(log.pieces), log.values, 2 * _KNOWN if used else _KNOWN
+    before = ""
+    for index, (part, line, raw) in enumerate(found):
+        text, is_spaced, before = raw.strip(), raw.startswith(" ") or before.endswith(" "), raw
+        if len(text) <= _LONGEST_PIECE:
+            known, own = len(values), log.read(text)
+            worth = sum([values[term] if term >= known else known_share * values[term] for term in own])
+            promise = int(_PROMISES * ln(1e-9 + factor * worth / (len(text) + 10)))
+            yield Piece(number, seq, part, index, text, own, promise, line, is_spaced, said[part][0])
+            number += 1
+
+
+def _bounded(text: str, parts: int) -> list[tuple[int, str]]:
+    """The pieces of a text with the line of each, or of its beginning and end where it is very long."""
+    most = MAX_CHARACTERS // parts
+    if len(text) > most:
+        text = f"{head(text, most * 3 // 4)}\n{tail(text, most // 4)}"
+    found = [(number, piece) for number, line in enumerate(lines(text)) for piece in line]
+    count = max(1, MAX_PIECES // parts)
+    if len(found) <= count:
+        return found
+    return [*found[: count - count // 4], *found[len(found) - count // 4 :]]
+
+
+def _label(part: Part, message: Message, seq: int, place: int, log: Log) -> str:
+    """A reply and its calls are one thing; results stand for themselves, under the name of their tool, and so do documents: what is
+    written in one was not said by whoever attached it.
+    """
+    is_one = all(type(other) is Reasoning or other is part for other in message.parts)
+    handle = handle_of(seq, None if is_one else place)
+    match part:
+        case ToolResult():
+            return f"{handle} {_tool_name(log.calls.get(part.call_id, ''))}:"
+        case File():
+            return f"{handle} file:"
+        case _:
+            return f"{handle_of(seq)} {message.role}:"
+
+
+def _tool_name(name: str) -> str:
+    """The name of a tool, unless it would read as somebody else: whoever offers a tool names it."""
+    is_plain = _TOOL_NAME.fullmatch(name) is not None and not is_role(name)
+    return name if is_plain else "tool"
+
+
+def _arguments(arguments: str) -> str:
+    try:
+        value = msgspec.json.decode(arguments)
+        return "\n".join(_lines("", value))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+def _lines(key: str, value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _lines(str(name), inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _lines(key, inner)
+    else:
+        said = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        yield f"{key}: {said}" if key else said
+
+
+# Facts that outlive their messages: what the next digest may choose from, once the originals are no
+# longer held.
+
+
+class Carried(Struct, frozen=True, array_like=True):
+    """A piece without its terms, which are read from its text again."""
+
+    seq: int
+    role: Role
+    position: int
+    """Characters of the conversation up to and including its message."""
+    part: int
+    index: int
+    line: int
+    promise: int
+    is_spaced: bool
+    label: str
+    text: str
+
+
+def carry(facts: Facts, numbers: Iterable[int], upto: int) -> tuple[tuple[Carried, ...], dict[int, int]]:
+    """Pieces by number, in the order of the conversation, and where each of the numbers is found among them.
+
+    Only messages before `upto` are carried: the others are held anyway.
+    """
+    known = set(numbers)
+    if not known:
+        return (), {}  # and nothing that waits has to be read for it
+    pieces = facts.known.pieces
+    kept = sorted(number for number in known if number < len(pieces) and pieces[number].seq < upto)
+    places = {number: place for place, number in enumerate(kept)}
+    found = tuple(_carried(facts, pieces[number]) for number in kept)
+    return found, places
+
+
+def _carried(facts: Facts, piece: Piece) -> Carried:
+    message = facts.known.messages[facts.find(piece.seq)]
+    return Carried(
+        piece.seq,
+        message.role,
+        message.position,
+        piece.part,
+        piece.index,
+        piece.line,
+        piece.promise,
+        piece.is_spaced,
+        piece.label,
+        piece.text,
+    )
+
+
+def restore(carried: Sequence[Carried]) -> Facts:
+    """The index of what was carried; its pieces are numbered in their order."""
+    log = Log()
+    for seq, group in groupby(carried, key=lambda one: one.seq):
+        own = list(group)
+        pieces = [_piece(one, len(log.pieces) + place, log) for place, one in enumerate(own)]
+        log.note(Indexed(seq, own[0].role, len(log.pieces) + len(pieces), own[0].position), pieces)
+    return Facts(len(log.messages), log)
+
+
+def _piece(one: Carried, number: int, log: Log) -> Piece:
+    return Piece(
+        number,
+        one.seq,
+        one.part,
+        one.index,
+        one.text,
+        log.read(one.text),
+        one.promise,
+        one.line,
+        one.is_spaced,
+        one.label,
+    )

@@ -1,0 +1,167 @@
+"""The ledger: what is carried from summary to summary mechanically, never paraphrased and never dropped by chance.
+
+One idea: files, rules, errors, decisions and open tasks are found by their form, message by message, and only ever added up.
+A file that was read and later modified counts as modified; a rule stays as the user wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from msgspec import Struct
+
+from refold.core.digest.pieces import head
+from refold.core.digest.rules import rules
+from refold.core.digest.typed_text import typed
+from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, file_accesses, has_failed
+from refold.model.message import Message
+
+MAX_LINE = 240
+"""Characters of one entry: an error says what it is in its first lines."""
+MAX_ENTRIES = 12
+"""How many errors, decisions and tasks are carried: older ones are done with, or in the digest."""
+MAX_RULES = 100
+"""Nobody states so many. Of more, half are the oldest and half the newest: what a user said first is meant for everything after it, and
+nothing that is said later, however much, may take its place."""
+MAX_FILES = 1_000
+"""How many files of each kind are carried, far more than any summary has room for. Of more, half are the oldest and half the newest."""
+MAX_MESSAGE_RULES = 25
+"""How many one message may add: whatever it is, it does not fill more than a fourth of the list."""
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+")
+_DECISION = re.compile(
+    r"\b(?:decided|decision|going with|go with|will use|instead of|switch(?:ed|ing)? to|chose|settled on)\b",
+    re.IGNORECASE,
+)
+_OPEN = re.compile(r"\s*+(?:[-*]|\d+\.)?+\s*+(?:\[ \]|TODO:?|Next(?: steps?)?:|Remaining:)\s*+(?=\S)")
+_DONE = re.compile(r"\s*+(?:[-*]|\d+\.)?+\s*+\[[xX]\]\s*+(?=\S)")
+
+
+class Ledger(Struct, frozen=True):
+    """Every list is in the order of first mention, without repeats."""
+
+    read: tuple[str, ...] = ()
+    """Files that were read and never modified."""
+    modified: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    """Sentences of the user that state a rule, word for word."""
+    errors: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    """Tasks that were named and not ticked off."""
+    done: tuple[str, ...] = ()
+    """Tasks that were ticked off: they close those named before."""
+
+
+EMPTY = Ledger()
+
+
+def ledger_of(messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS) -> Ledger:
+    """What some messages add to the ledger."""
+    found = EMPTY
+    for message in messages:
+        found = merge(found, entries(message, tools))
+    return found
+
+
+def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool = False) -> Ledger:
+    """What one message adds to the ledger. Files count by the calls of the assistant, whatever the result says; rules, by what a
+    user typed into a message, also beside tool results and never inside of one.
+
+    What a user says before the assistant first replies `is_task`.
+    """
+    match message.role:
+        case "user":
+            return Ledger(rules=typed_rules(message, is_task=is_task))
+        case "assistant":
+            touched = [access for call in message.calls for access in file_accesses(call, tools)]
+            modified = _unique(access.path for access in touched if access.kind == "write")
+            read = _unique(access.path for access in touched if access.kind == "read")
+            lines = message.text.splitlines()
+            return Ledger(
+                read=_without(read, modified),
+                modified=modified,
+                decisions=_unique(_short(found) for found in _decisions(message.text)),
+                tasks=_unique(_short(line[mark.end() :]) for line in lines if (mark := _OPEN.match(line))),
+                done=_unique(_short(line[mark.end() :]) for line in lines if (mark := _DONE.match(line))),
+            )
+        case "tool":
+            errors = _unique(_short(r.text) for r in message.results if has_failed(r))
+            return Ledger(rules=typed_rules(message), errors=errors)
+        case _:
+            return EMPTY
+
+
+def typed_rules(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
+    """The rules that a user typed into a message, in their order."""
+    if next(rules(message.text), None) is None:
+        return ()  # mostly there is none, and nobody has to know what was typed
+    found = (rule for stretch in typed(message, is_task=is_task) for rule in rules(stretch))
+    return tuple(islice(dict.fromkeys(found), MAX_MESSAGE_RULES))
+
+
+def merge(earlier: Ledger, later: Ledger) -> Ledger:
+    """Both ledgers in one."""
+    if later == EMPTY:
+        return earlier
+    modified, read = _added(earlier.modified, later.modified), _added(earlier.read, later.read)
+    if read is not earlier.read or modified is not earlier.modified:
+        modified = _ends(modified, MAX_FILES)
+        read = _ends(_without(read, modified), MAX_FILES)
+    tasks = (*_without(earlier.tasks, later.done), *_without(later.tasks, later.done))
+    return Ledger(
+        read=read,
+        modified=modified,
+        rules=_ends(_added(earlier.rules, later.rules), MAX_RULES),
+        errors=_newest((*earlier.errors, *later.errors)),
+        decisions=_newest((*earlier.decisions, *later.decisions)),
+        tasks=_newest(tasks),
+        done=_newest((*earlier.done, *later.done)),
+    )
+
+
+def _added(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
+    """Both, without repeats. Mostly nothing is new: then it is the very same value."""
+    new = _without(later, earlier)
+    return earlier + new if new else earlier
+
+
+def _without(found: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that are not among the others."""
+    known = frozenset(others if found else ())
+    return tuple(entry for entry in found if entry not in known)
+
+
+def _ends(entries: tuple[str, ...], most: int) -> tuple[str, ...]:
+    """The oldest and the newest entries, as many of each."""
+    half = most // 2
+    return entries if len(entries) <= most else entries[: most - half] + entries[-half:]
+
+
+def from_both_ends(count: int) -> Iterator[int]:
+    """Places in a list of so many entries: the newest, the oldest, the newest but one, and so on."""
+    for at in range((count + 1) // 2):
+        yield count - 1 - at
+        if at < count - 1 - at:
+            yield at
+
+
+def _decisions(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if _DECISION.search(line):
+            yield from (sentence for sentence in _SENTENCE.split(line) if _DECISION.search(sentence))
+
+
+def _short(text: str) -> str:
+    return head(" ".join(head(text, 4 * MAX_LINE).split()), MAX_LINE)
+
+
+def _unique(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(entry for entry in found if entry))
+
+
+def _newest(found: Iterable[str]) -> tuple[str, ...]:
+    """The newest entries; one that is said again counts as new."""
+    last_first = tuple(dict.fromkeys(reversed(tuple(entry for entry in found if entry))))
+    return tuple(reversed(last_first[:MAX_ENTRIES]))

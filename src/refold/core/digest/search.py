@@ -1,0 +1,259 @@
+"""Find what was said: the passages of a conversation that answer a query.
+
+One idea: whoever asks lacks something, so what is in sight already is not worth showing again. Pieces are ranked by how well
+they and the message around them match the query, times what they would add; those that hold a term of the query are looked
+up in the index, so the time follows the matches and not the length of the conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from heapq import nlargest
+from itertools import chain, count, zip_longest
+from math import log as ln
+from math import sqrt
+
+from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Worth, choose, fitting
+from refold.core.digest.facts import Facts, Log, Piece, label_of, term_ids, text_of
+from refold.core.digest.pieces import lines
+from refold.core.digest.terms import distinct
+from refold.core.search_terms import Phrase, fragments, phrases, spaced
+from refold.core.shown import handle_of
+from refold.model.message import Message, Reasoning
+from refold.model.tokens import TokenCounter
+
+# Quote what was said in another spelling than it is asked for.
+
+_PORTION = 20_000
+"""Characters of a text that are taken apart to be quoted, where they hold most of what is asked for: a log may have millions."""
+_LONGEST_PIECE = 400
+"""Characters of a piece without a place to break it that are quoted: a blob says no more when it is longer."""
+_MOST_PIECES = 1_000_000
+"""More than a message has: pieces are numbered by their message, then by their place in it."""
+
+
+def knows(facts: Facts, query: str) -> set[int]:
+    """The messages that hold a term of a query as it is spelled there."""
+    log = facts.log
+    found = chain.from_iterable(log.holders.get(term, ()) for term in term_ids(log, query))
+    return {log.pieces[number].seq for number in found}
+
+
+def meant(query: str) -> str:
+    """The words of a query that say something; all of them where none does, such as `the` or `C++`."""
+    return " ".join(word for word in query.split() if distinct(word)) or query
+
+
+def holds(message: Message, query: str) -> bool:
+    """Does a message hold, in any spelling, a word of those that say something?"""
+    wanted = _Wanted(fragments(phrases(meant(query))))
+    return any(wanted.count(text_of(part)) for part in message.parts if type(part) is not Reasoning)
+
+
+def quote(pieces: Sequence[Piece], query: str, *, budget: int, counter: TokenCounter) -> str:
+    """Those of the pieces that hold most of a query, in at most `budget` tokens; empty where none holds any of it."""
+    found = _Wanted(phrases(meant(query))).held(pieces)
+    newest = sorted(found, key=lambda place: (found[place], place), reverse=True)[:budget]
+    return fitting(_with_neighbours(pieces, newest), budget, counter)[1]
+
+
+def excerpt(
+    facts: Facts, said: Sequence[tuple[int, Message]], query: str, *, budget: int, counter: TokenCounter
+) -> str:
+    """What messages say about a query, or else how they begin: as many as fit, the first before the others.
+
+    Empty only where they say nothing, or where there is no room for a handle.
+    """
+    told = [_telling(facts, message, seq, query)[:budget] for seq, message in said]
+    by_turns = chain.from_iterable(zip_longest(*told))  # so that one message does not take the room of all
+    chosen = [piece for piece in by_turns if piece is not None][:budget]
+    return fitting(chosen, budget, counter)[1] or (_cut(chosen[0], budget, counter) if chosen else "")
+
+
+class _Wanted:
+    """Phrases to look for."""
+
+    def __init__(self, wanted: Sequence[Phrase]) -> None:
+        self._spelt = [f" {' '.join(phrase)} " for phrase in wanted]
+        self._needed = {max(phrase, key=len) for phrase in wanted}
+
+    def count(self, text: str) -> int:
+        """How many of the phrases a text holds."""
+        # Most texts hold none, and to look for letters is far quicker than to take words apart.
+        if text.isascii() and not any(map(text.lower().__contains__, self._needed)):
+            return 0
+        words = f" {spaced(text)} "
+        return sum(phrase in words for phrase in self._spelt)
+
+    def held(self, pieces: Sequence[Piece]) -> dict[int, int]:
+        """The places of the pieces that hold any, and how many."""
+        counts = enumerate(self.count(piece.text) for piece in pieces)
+        return {place: held for place, held in counts if held}
+
+    def portion(self, text: str) -> str:
+        """The part of a long text that holds most of them; the first of several."""
+        return max(_portions(text), key=self.count) if len(text) > _PORTION else text
+
+
+def _portions(text: str) -> Iterator[str]:
+    """A long text in parts that end with a line where there is one."""
+    start = 0
+    while start < len(text):
+        line = text.rfind("\n", start, start + _PORTION)
+        stop = line + 1 if line > start else start + _PORTION
+        yield text[start:stop]
+        start = stop
+
+
+def _telling(facts: Facts, message: Message, seq: int, query: str) -> list[Piece]:
+    """The pieces of a message, those that tell most about a query first."""
+    own = list[Piece]()
+    for wanted in _readings(query):
+        own = list(_pieces_of(facts, message, seq, wanted))
+        if found := wanted.held(own):
+            return _with_neighbours(own, sorted(found, key=lambda place: -found[place]))
+    return own
+
+
+def _readings(query: str) -> Iterator[_Wanted]:
+    """What may be looked for to satisfy a query, from what says most to what says least."""
+    for words in dict.fromkeys((meant(query), query)):
+        yield _Wanted(phrases(words))
+        yield _Wanted(fragments(phrases(words)))
+
+
+def _with_neighbours(pieces: Sequence[Piece], found: Sequence[int]) -> list[Piece]:
+    """Pieces by their places, then what stands beside them in their message: that is often the answer."""
+    near = [(place, beside) for place in found for beside in (place - 1, place + 1)]
+    inside = [(place, beside) for place, beside in near if 0 <= beside < len(pieces)]
+    beside = [pieces[other] for place, other in inside if pieces[other].seq == pieces[place].seq]
+    known = {piece.number: piece for piece in [*(pieces[place] for place in found), *beside]}
+    return list(known.values())
+
+
+def _pieces_of(facts: Facts, message: Message, seq: int, wanted: _Wanted) -> Iterator[Piece]:
+    """The pieces of a message, also of what is too long to be indexed whole."""
+    labels = {piece.part: piece.label for piece in facts.pieces(seq, seq + 1)}
+    numbers, before = count(), ""
+    for place, part in enumerate(one for one in message.parts if type(one) is not Reasoning):
+        label = labels.get(place, f"{handle_of(seq)} {message.role}:")
+        for line, split in enumerate(lines(wanted.portion(text_of(part)))):
+            for raw in split:
+                index, is_spaced, before = next(numbers), raw.startswith(" ") or before.endswith(" "), raw
+                number = seq * _MOST_PIECES + index
+                yield Piece(number, seq, place, index, _quoted(raw), (), 0, line, is_spaced, label)
+
+
+def _quoted(raw: str) -> str:
+    text = raw.strip()
+    return text if len(text) <= _LONGEST_PIECE else f"{text[:_LONGEST_PIECE]}…"
+
+
+def _cut(piece: Piece, budget: int, counter: TokenCounter) -> str:
+    """As much of a piece as fits after its label."""
+    stop = len(piece.text)
+    while stop >= 0:
+        text = f"{piece.label} {piece.text[:stop]}…"
+        tokens = counter.text(text)
+        if tokens <= budget:
+            return text
+        stop = min(stop - 1, stop * budget // tokens)
+    return ""
+
+
+_SATURATION = 1.2
+_LENGTH = 0.75
+_AVERAGE = 12
+"""Terms in a piece, as they are mostly split."""
+_NEIGHBOUR = 0.5
+"""How much of a neighbour's score a piece gets: an answer often stands on the line after the words that were asked for."""
+_MESSAGE = 0.6
+"""How much of its message's score a piece gets: a list is named in its first line, and the answer stands in any other."""
+_LONG_MESSAGE = 20
+"""Pieces: the longer a message, the less it says about each of them that some match."""
+_MESSAGES = 50
+"""How many of the messages that match best lend to their pieces."""
+_CONSIDERED = 1_500
+"""How many of the best matches are looked at closely."""
+_MATCHES = 30_000
+"""How many places are looked up for a query, rare terms first: words that are everywhere tell nothing apart."""
+
+
+def find(
+    facts: Facts,
+    query: str,
+    *,
+    budget: int,
+    window: int,
+    counter: TokenCounter,
+    covered: AbstractSet[int] = frozenset(),
+    before: int | None = None,
+) -> str:
+    """The best answers to a query in at most `budget` tokens, each with its handle; empty where nothing matches.
+
+    Where nothing is spelled as in the query, another spelling will do. `covered` are terms that whoever asks can see already, and only what was said `before` a message is looked at.
+    """
+    log, pieces = facts.log, facts.known.pieces
+    scores = _scores(log, term_ids(log, query))
+    said = scores if before is None else [number for number in scores if pieces[number].seq < before]
+    if not said:
+        earlier = [piece for piece in log.pieces if before is None or piece.seq < before]
+        return quote(earlier, query, budget=budget, counter=counter)
+    best = nlargest(_CONSIDERED, said, key=lambda number: (scores[number], number))
+    found = choose(
+        [pieces[number] for number in best],
+        Worth(facts, window * CHARACTERS_PER_TOKEN),
+        covered,
+        budget * CHARACTERS_PER_TOKEN,
+        label=label_of,
+        factor=lambda piece: scores[piece.number],
+    )
+    return fitting(found.chosen, budget, counter)[1]
+
+
+def _scores(log: Log, query: set[int]) -> dict[int, float]:
+    """How well pieces match: they themselves, their neighbours, and the message they stand in."""
+    own, messages = _matches(log, query)
+    scores = {number: score / _damping(len(log.pieces[number].terms)) for number, score in own.items()}
+    spread = dict(scores)
+    for number, score in scores.items():
+        for near in (number - 1, number + 1):
+            if 0 <= near < len(log.pieces) and log.pieces[near].seq == log.pieces[number].seq:
+                spread[near] = spread.get(near, 0.0) + _NEIGHBOUR * score
+    for at in nlargest(_MESSAGES, messages, key=lambda at: (messages[at], at)):
+        start, stop = log.messages[at - 1].stop if at else 0, log.messages[at].stop
+        score = _MESSAGE * messages[at] / sqrt(1 + (stop - start) / _LONG_MESSAGE)
+        for number in range(start, stop):
+            spread[number] = spread.get(number, 0.0) + score
+    return spread
+
+
+def _matches(log: Log, query: set[int]) -> tuple[dict[int, float], dict[int, float]]:
+    """The pieces and the messages that hold terms of the query, with what these terms weigh together."""
+    own, messages, left = dict[int, float](), dict[int, float](), _MATCHES
+    holders = log.holders
+    for term in sorted(query & holders.keys(), key=lambda term: (len(holders[term]), term)):
+        held = holders[term]
+        left -= len(held)
+        if left < 0:
+            break
+        rarity = _rarity(log, term)
+        for number in held:
+            own[number] = own.get(number, 0.0) + rarity
+        for at in {log.place(number) for number in held}:
+            messages[at] = messages.get(at, 0.0) + rarity
+    phrases = {term: _rarity(log, term) for term in query - holders.keys()}
+    for number in own:
+        own[number] += sum([phrases[term] for term in log.pieces[number].terms if term in phrases])
+    return own, messages
+
+
+def _rarity(log: Log, term: int) -> float:
+    rest = len(log.messages) - log.spread[term]
+    return ln(1 + (rest + 0.5) / (log.spread[term] + 0.5))
+
+
+def _damping(terms: int) -> float:
+    length = 1 - _LENGTH + _LENGTH * terms / _AVERAGE
+    return (1 + _SATURATION * length) / (1 + _SATURATION)

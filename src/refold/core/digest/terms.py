@@ -1,0 +1,179 @@
+"""The terms of a text: what a later turn could ask for by name.
+
+One idea: a name, a path or a number is worth keeping for its own sake, a word only for the company it keeps. So every token
+has a kind, and two neighbours count as a phrase of their own: text in which phrases survive is text that people can read.
+
+Tokens are found by one regular expression whose parts cannot overlap, so the time is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import IntEnum
+from functools import lru_cache
+
+from msgspec import Struct
+
+_CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+_WORD = rf"[^\W{_CJK}]"
+_TOKEN = re.compile(rf"([~./]{{0,12}}{_WORD}+(?:[-./@+%]{{1,4}}{_WORD}+)*|[{_CJK}]+)")
+_ATOM = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
+_FAR_EAST = re.compile(f"[{_CJK}]")
+_LONGEST = 160
+"""A longer token is a blob, not a name: nobody writes it again by hand."""
+_SHORTEST = 3
+_REMEMBERED = 50_000
+"""Characters of a text whose terms are remembered."""
+_PHRASE_GAP = 6
+"""Tokens further apart than this are no phrase: there is an indentation or a rule between them."""
+_STOP_WORDS = """
+    the and for that this with from have has are was were you your not but can will would could should into its then than
+    there here what which who when where how all any more most some such only own same too very just also about after
+    before over under again once our their his her they them she does did been being
+"""
+_STOP = frozenset(_STOP_WORDS.split())
+
+
+class Kind(IntEnum):
+    """What a term is, which decides what it is worth."""
+
+    LITERAL = 0
+    """A path, a dotted, snake or camel name, an id: something that works only letter by letter."""
+    NUMBER = 1
+    NAME = 2
+    """An abbreviation or a hyphenated word: often a name, often not."""
+    PART = 3
+    """A name inside a longer one, such as the method of a dotted call."""
+    WORD = 4
+    SMALL = 5
+    """A number of one or two digits."""
+    PHRASE = 6
+
+
+VALUES = (1.0, 0.4, 0.3, 0.3, 0.05, 0.05, 0.03)
+"""What a term of each kind is worth, found by replaying transcripts. Numbers that nobody used yet come back a third as
+often as names. Words and phrases weigh little each, but a line of prose holds a dozen of them."""
+
+
+_LITERAL, _NUMBER, _NAME, _PART, _WORD_KIND, _SMALL, _PHRASE = Kind
+
+
+def terms(text: str) -> list[tuple[str, Kind]]:
+    """Every term of a text, in order, with repeats."""
+    # Every other one is a token: split so, a text takes half the time that looking at one match after the other does.
+    parts, found = _TOKEN.split(text), list[tuple[str, Kind]]()
+    previous, gap = "", 0
+    for raw, before in zip(parts[1::2], parts[::2], strict=False):
+        token, is_term, own = _read(raw)
+        found += own
+        gap += len(before)
+        if not is_term:
+            previous, gap = previous if token else "", gap + len(raw)
+            continue
+        if previous and gap <= _PHRASE_GAP:
+            found.append((f"{previous} {token}", _PHRASE))
+        previous, gap = token, 0
+    return found
+
+
+@lru_cache(maxsize=20_000)
+def _read(token: str) -> tuple[str, bool, tuple[tuple[str, Kind], ...]]:
+    """A token as it is told, whether it is a term, and that term with those inside it. One without a text ends a phrase.
+
+    Conversations repeat themselves, so what was read once is remembered, for as many tokens as a window may hold.
+    """
+    token = token if "/" in token[:12] else token.lstrip(".~")
+    if len(token) > _LONGEST:
+        return "", False, ()
+    if not token.isascii() and _FAR_EAST.match(token):
+        return "", False, tuple(_far_eastern(token))
+    kind = kind_of(token)
+    if kind is _WORD_KIND:
+        token = token.lower()
+        is_term = len(token) >= _SHORTEST and token not in _STOP
+        return token, is_term, ((token, kind),) if is_term else ()
+    is_long = kind is _LITERAL and not token.isalnum()
+    return token, True, ((token, kind), *_inside(token)) if is_long else ((token, kind),)
+
+
+def distinct(text: str) -> frozenset[str]:
+    """Every term of a text once, for texts that are asked for again and again: a system prompt, a task."""
+    return _distinct(text) if len(text) <= _REMEMBERED else frozenset(term for term, _ in terms(text))
+
+
+@lru_cache(maxsize=64)
+def _distinct(text: str) -> frozenset[str]:
+    return frozenset(term for term, _ in terms(text))
+
+
+def kind_of(token: str) -> Kind:
+    if token.isdigit():
+        return _NUMBER if len(token) > 2 else _SMALL
+    if token.isalpha():
+        return _kind_of_letters(token)
+    if len(token) <= _SHORTEST and "/" not in token:
+        return _NUMBER if "." in token else _SMALL
+    if token.replace(".", "").isdigit():
+        return _NUMBER
+    is_compound = "-" in token and token.islower() and token.replace("-", "").isalpha()
+    return _NAME if is_compound else _LITERAL
+
+
+def _kind_of_letters(token: str) -> Kind:
+    if token.islower() or token[1:].islower() or len(token) < _SHORTEST:
+        return _WORD_KIND
+    if token.isupper():
+        return _NAME if len(token) <= 12 else _WORD_KIND
+    is_cased = token.lower() != token.upper()
+    return _LITERAL if is_cased and len(token) > _SHORTEST else _WORD_KIND
+
+
+def _inside(token: str) -> Iterator[tuple[str, Kind]]:
+    for atom in _ATOM.findall(token):
+        if len(atom) > _SHORTEST and atom != token:
+            is_word = kind_of(atom) is _WORD_KIND
+            yield (atom.lower(), _WORD_KIND) if is_word else (atom, _PART)
+
+
+def _far_eastern(run: str) -> Iterator[tuple[str, Kind]]:
+    """Where no spaces part the words, every two characters stand for one."""
+    if len(run) == 1:
+        yield run, Kind.WORD
+    for at in range(min(len(run) - 1, _LONGEST)):
+        yield run[at : at + 2], Kind.WORD
+
+
+# What makes a term likely to be needed again.
+
+
+class Weights(Struct, frozen=True):
+    age: float = 0.55
+    """The odds of being used again fall with the age, in windows, to this power."""
+    youngest: float = 0.25
+    """Below this age, in windows, nothing is more likely for being younger: all of it is part of the work at hand."""
+    used: float = 4.0
+    """A term that the assistant has used once is (1 + this) to the power below as likely to be used again."""
+    habit: float = 0.65
+    asked: float = 1.5
+    """The user has said it."""
+    repeated: float = 1.4
+    """The assistant has not used it, but more than one message holds it."""
+    overhead: float = 10.0
+    """Characters added to the length of every piece, so that the shortest ones do not win by being short alone."""
+    crowd: float = 0.2
+    """When a message has taken this share of the room, its pieces are worth half: a list of a hundred ids would fill it."""
+    cut_off: float = 0.5
+    """Pieces of a message that is shown in part: some of it is in sight already."""
+
+    def standing(self, used: int, *, is_repeated: bool, is_asked: bool) -> float:
+        """How likely a term is to come back, its age aside, when the assistant has used it in so many messages."""
+        odds = float((1 + self.used * used) ** self.habit)
+        if is_asked:
+            odds *= self.asked
+        if is_repeated and not used:
+            odds *= self.repeated
+        return odds
+
+
+DEFAULT = Weights()

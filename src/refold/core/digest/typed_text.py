@@ -1,0 +1,707 @@
+"""What a user typed, apart from what they pasted, attached or were handed by a program.
+
+Rules of the user's are carried through a whole conversation, so only typed text may state one. Nothing in a message says which of its
+text was typed. Left out is everything that shows a sign of coming from elsewhere:
+
+- parts other than text;
+- marked blocks: code between fences, text between tags, quotation marks or delimiter lines, quoted lines, settings. A block ends at the
+  last mark of its kind, since what was pasted may hold the mark itself;
+- whatever stands above a last line that speaks of it ("Summarise the above");
+- whatever follows a line that announces it ("Summarise this page:"), to the end of the message, unless a marked block follows at once;
+- from the first sign of a document to the end: the head of a mail, lines of data, changes, terminals, logs and chats, a heading that does not
+  open a short message;
+- all but a short first paragraph of what is longer than people type.
+
+What is quoted within a line is left to `rules`. A pasted text without any such sign, and no longer than a typed one, is taken for typed.
+
+What is said before the assistant first replies is the task. People prepare tasks, so there headings, sections and more length are
+allowed, and a message of nothing but blocks between tags, as programs write them, is read from those that are named as instructions.
+
+The time is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, takewhile
+
+from msgspec import Struct
+
+from refold.core.digest.line_markers import visible
+from refold.model.message import Message, Text
+
+# Names of the blocks between tags that clients are known to add to what a user types. Nothing in a
+# request says who wrote a block, and people write tags too: `<context>`, `<output_format>`, a
+# component of their own. A name is listed only if a client in use writes such blocks itself, and if
+# people hardly give it to a text of their own: a block that is left out of the task by mistake is
+# lost to the model, one that is kept by mistake only takes room. So the wrappers around what the
+# user typed (`<user_query>`, `<userRequest>`, `<command-args>`) are not listed, nor common words
+# (`<context>`, `<env>`, `<user_info>`, `<file_content>`).
+
+_BY_CLIENT: dict[str, tuple[str, ...]] = {
+    "Claude Code: reminders, output of commands that run on the user's machine, hooks, the editor, other agents": (
+        "system-reminder",
+        "local-command-caveat",
+        "local-command-stdout",
+        "local-command-stderr",
+        "bash-stdout",
+        "bash-stderr",
+        "command-message",
+        "user-prompt-submit-hook",
+        "session-start-hook",
+        "ide_opened_file",
+        "ide_selection",
+        "ide_diagnostics",
+        "new-diagnostics",
+        "task-notification",
+        "teammate-message",
+        "available-deferred-tools",
+    ),
+    "Codex: its environment, the AGENTS.md of the project, and what became of a turn": (
+        "environment_context",
+        "user_instructions",
+        "turn_aborted",
+        "subagent_notification",
+        "recommended_plugins",
+    ),
+    "Cline, Roo Code and Kilo Code: open files, terminals and the time, at the end of every message": (
+        "environment_details",
+    ),
+    "Cursor: reminders, files that are open or attached, the tree of the project, rules from its settings": (
+        "system_reminder",
+        "open_and_recently_viewed_files",
+        "attached_files",
+        "project_layout",
+        "always_applied_workspace_rules",
+        "agent_requestable_workspace_rules",
+        "agent_transcripts",
+        "mcp_file_system",
+    ),
+    "Copilot: the machine, the workspace, the editor, and reminders of its own": (
+        "environment_info",
+        "workspace_info",
+        "editorcontext",
+        "reminderinstructions",
+    ),
+    "Gemini CLI: the workspace at the start of a session, and the output of hooks": (
+        "session_context",
+        "hook_context",
+    ),
+    "OpenHands: hosts, directories and the instructions of the repository": (
+        "runtime_information",
+        "repository_info",
+        "repository_instructions",
+    ),
+}
+
+PROGRAM_TAGS = frozenset(chain.from_iterable(_BY_CLIENT.values()))
+"""In lower case."""
+
+
+MAX_TYPED = 1_500
+"""Characters of a later message without marked blocks: nearly all that people type is shorter, and most of what they paste is longer."""
+MAX_TYPED_LINES = 25
+MAX_FIRST = 240
+"""Characters of a first paragraph above something longer: one or two sentences."""
+MAX_AFTER_QUESTION = 400
+"""Characters below a question that are still a second thought; what a question is about is longer."""
+MAX_LINES_AFTER_QUESTION = 6
+MAX_TASK = 16_000
+"""Characters of a task: prompts that people or programs prepare have up to ten thousand."""
+
+_CLOSING = frozenset("”“»」』")
+_MARKED = "\0"
+"""A line that stands for a marked block."""
+_FENCE = re.compile(r" {0,3}(```|~~~)")
+_TAG = re.compile(
+    r"[ \t]{0,200}+<(?!(?:b|i|u|em|strong)>)(!--|!doctype|!\[cdata|\?xml|[a-z][\w.:-]{0,40}+)(?![@\w])[^<>]{0,400}+>?",
+    re.IGNORECASE,
+)
+_OPENING_TAG = re.compile(
+    r"^[ \t]{0,20}+<([a-z][\w.:-]{0,40}+)(?:\s[^<>]{0,400}+)?>", re.IGNORECASE | re.MULTILINE
+)
+_CLOSING_TAG = re.compile(r"</([a-z][\w.:-]{0,40}+)[ \t]*+>", re.IGNORECASE)
+_RULER = re.compile(r"\s{0,200}+(?:-{3,}+|={3,}+|\*{3,}+|_{3,}+|\+{3,}+|\.{4,}+|[–—]{2,}+)\s{0,200}+")
+_BRACKET = re.compile(
+    r"\s{0,200}+(?:\"{3}|'{3}|<{3,}+|>{3,}+|~{4,}+)\s{0,200}+|[^\[<{(=*-]{0,80}+[\[<{(=*-]{1,40}+ ?(?:BEGIN|START|END)\b[ A-Z_]{0,40}+\W{0,40}+"
+    r"|\s{0,200}+(?:#\+(?:begin|end)_\w{1,20}+|\[/?(?:quote|code|spoiler)\b)[^\n]{0,200}+"
+)
+_QUOTED = re.compile(r"\s*+(?:>|&gt;)")
+_POINT = re.compile(r"\s*+(?:[-*•]|[0-9]{1,3}[.)])\s")
+_HEADING = re.compile(
+    r" {0,3}(?:#{1,6}\s|={1,6} \S|h[1-6]\. |bq\. |\.\. \w{1,30}::|\\(?:(?:sub){0,2}section|chapter|begin|documentclass|title|paragraph)\b)"
+)
+"""Of Markdown, wikis, Textile, reStructuredText and LaTeX."""
+_WRAPPED = 60
+"""Characters of a quoted line from which on the next one may be the rest of it."""
+_OPENING = {"“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
+_INSTRUCTIONS = frozenset(
+    (
+        "instructions",
+        "instruction",
+        "task",
+        "rules",
+        "requirements",
+        "constraints",
+        "guidelines",
+        "request",
+        "prompt",
+        "goal",
+    )
+)
+
+# --- Signs of a document ---
+
+_MAIL = re.compile(
+    r"\s*+(?:-{2,}+\s*+(?:original message|forwarded message|ursprüngliche nachricht|mensaje original)|begin forwarded message)",
+    re.IGNORECASE,
+)
+_WROTE = (
+    "wrote", "schrieb", "a écrit", "escribió", "ha scritto", "schreef", "escreveu", "skrev", "napisał", "написал", "пишет", "写道", "寫道",
+)  # fmt: skip
+_HEADER = re.compile(
+    r"\s*+(?:from|to|cc|sent|date|subject|author|title|by|reported by|reporter|assignee|status|labels|version|published|created|updated|source|url|von|an|gesendet|datum|betreff|de|à|objet|para|asunto|от|кому|тема|发件人|收件人|主题|差出人|宛先|件名)"
+    r"\s*+[:：]",
+    re.IGNORECASE,
+)
+_DATA = re.compile(
+    r"\s*+(?:[{}]|\"[^\"]{1,80}+\"\s*+:|diff --git |@@ -|\+\+\+ |--- |(?:index|commit) [0-9a-f]{7}|Traceback \(|(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER) [A-Z*])"
+    r"|[^\x1b]{0,400}+\x1b\["
+)
+_TERMINAL = re.compile(
+    r"\s*+(?:\$ [a-z./~]|PS(?: [A-Z]:[^>\n]{0,200}+)?> ?\S|[\w.-]{1,40}+@[\w.-]{1,40}+[: ][^\s#$%]{0,200}+[#$%](?:\s|$)|[A-Z]:\\[^>\n]{0,200}+>)"
+)
+"""The prompt of a shell, and a command behind it."""
+_JSON = re.compile(r"\s*+(?:\{.*\}|\[[\"{\[].*\])\s*+")
+_SECTION = re.compile(r"\s*+\[[\w. -]{1,40}+\]\s*+")
+_CHANGE = re.compile(r"([+-])(?:[^\s+-]| ?(?:#|//|/\*))")
+_STAMPED = re.compile(
+    r"\s*+\[?[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4},?\s[^:\n]{0,20}[0-9]{1,2}:[0-9]{2}[^\n:]{0,40}(?::[0-9]{2}[^\n:]{0,40})?:\s"
+    r"|[^\n—–]{1,40}[—–] (?:today|yesterday|[0-9./-]{6,10}) (?:at )?[0-9]{1,2}:[0-9]{2}",
+    re.IGNORECASE,
+)
+"""A line of a chat behind its time, or the name and time above one."""
+_NAME_AND_TIME = re.compile(r"\S[^.!?:\n]{0,40}\s[0-9]{1,2}:[0-9]{2}(?: ?[AaPp][Mm])?\s*+")
+_GREETING = re.compile(
+    r"\s*+(?:dear|hi|hello|hey|hallo|liebe[rs]?|sehr geehrte|bonjour|hola|estimad|ciao|olá)\b(?:[^.!?]{0,40},\s*+$| [A-Z]\w{1,20}(?: [A-Z]\w{1,20})?$)",
+    re.IGNORECASE,
+)
+_SETTING = re.compile(r"\s*+[\w.-]{1,40}+ ?= ?\S")
+_TABLE = re.compile(r"\s*+\|")
+_ROW = re.compile(r"\s*+\|(?:[^|\n]++\|){2,}+\s*+")
+_LOG = re.compile(
+    r"[\s\[(]{0,3}(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{1,2}:[0-9]{2}|[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:|[A-Z]{4,8}[]: ])"
+)
+_NUMBERED = re.compile(r"\s*+[0-9]{1,6}[\s:|]\s*+\S")
+_LABEL = re.compile(r"\s*+\[?([^\W\d_][\w .@'-]{0,30}?)\]?\s?[:：](?=\s)")
+_KEY = re.compile(r"\s*+(?:- )?[a-z_][\w.-]{0,40}+:(?=\s|$)")
+_COMMA = re.compile(r"[,;\t](?=\S)")
+_SPEAKERS = frozenset(
+    (
+        "user",
+        "human",
+        "assistant",
+        "system",
+        "developer",
+        "tool",
+        "ai",
+        "bot",
+        "agent",
+        "customer",
+        "support",
+        "you",
+        "me",
+    )
+)
+_NO_SPEAKERS = frozenset(
+    ("note", "important", "rule", "reminder", "warning", "also", "edit", "update", "must", "always", "never")
+)
+
+# --- Lines that announce a text ---
+
+_ORDER = re.compile(
+    r"(?:\b(?:rules|constraints|requirements|guidelines|conventions|restrictions|instructions|conditions|criteria|preferences|boundaries|steps|format|style|tone|length"
+    r"|you to|please|remember(?: this| that)?|note(?: that)?|important|also|make sure|be sure|must|should|in mind|things?|now on|in addition"
+    r"|do|do this|do the following|follow these|warning|reminder|(?:i|we) (?:want|need|expect)|plan|(?:it|this) should work|regeln|anforderungen|règles|reglas|правила|требования)"
+    r"|规则|規則|要求|注意|请|記住|记住|ルール)$",
+    re.IGNORECASE,
+)
+"""How a line ends, before its colon, that is about to say what the user wants."""
+_TEXTS = (
+    r"(?:web ?)?(?:page|site|article|document|documentation|docs|text|e-?mail|mail|letter|post|thread|chat|conversation|transcript|paper|report"
+    r"|story|readme|excerpt|passage|paragraph|quotation|wiki|terms|contract|agreement|licen[cs]e|policy|review|manual|handbook|brochure|advert"
+    r"|announcement|statement|press release|abstract|essay|poem|lyrics|recipe|tweet|newsletter|job|offer|proposal|draft)s?"
+)
+_OBJECTS = (
+    r"(?:file|log|output|trace(?:back)?|error|message|comment|reply|answer|note|snippet|section|content|issue|ticket|table|csv|json|html|yaml"
+    r"|data|code|diff|patch|prompt|example|result|input|context|source|list|record|dump)s?"
+)
+_THIS = r"(?:this|these|that|those|following|their|his|her|attached|pasted|copied|quoted|forwarded|enclosed)"
+_STRONG = re.compile(
+    rf"\b{_THIS}(?: [\w'’-]{{1,30}}){{0,2}} {_TEXTS}\b"
+    rf"|\b(?:{_TEXTS}|{_OBJECTS})(?: [\w'’-]{{1,30}}){{0,2}} (?:below|attached|following)\b|\b(?:attached|pasted|following) {_OBJECTS}\b"
+    r"|\b(?:summari[sz]e|translate|proofread|paraphrase|rephrase|shorten|transcribe|fact-?check|extract)\b|^tl;?dr$"
+    r"|\b(?:fix|check|correct) (?:the |my )?(?:grammar|spelling|punctuation)\b"
+    r"|\b(?:this|these|below|attached|the following|as follows)$"
+    r"|\b(?:says?|said|writes?|wrote|reads|answered|repl(?:ied|ies)|claims?|post(?:ed|s)|tweet(?:ed|s))$"
+    r"|\b(?:sent|forwarded|gave|mailed|emailed) (?:me|us)$|\b(?:reply|respond|answer)(?: to)? (?:this|these|him|her|them)\b"
+    r"|\b(?:fasse|übersetze|kürze|résume[rz]?|tradui[rst]\w{0,2}|resum[ea]|traduc[ei]|traduza|riassumi|перевед\w{1,3}|перескаж\w{1,3}|сократи\w{0,2})\b"
+    r"|\b(?:diese[nmrs]?|folgende[nmrs]?|cet|cette|ces|esta|este|estas|estos|questa|questo|эт[аиоу]\w{0,2}|следующ\w{2,3}) \w{3,20}$"
+    r"|以下|下面|下列|这篇|這篇|这段|這段|这个页面|翻译|翻譯|总结|總結|次の|要約|翻訳|この(?:ページ|文章|記事|メール)|هذا النص|هذه الصفحة|التالي|لخص|ترجم",
+    re.IGNORECASE,
+)
+"""Words about a text that is at hand: nobody says them and then goes on with rules of their own in the next paragraph."""
+_ABOVE = re.compile(
+    rf"\W*+(?:(?:please|can you|could you|now|and) ){{0,2}}(?:summari[sz]e|translate|proofread|paraphrase|rephrase|shorten)\b[^.!?]{{0,40}}\babove\b"
+    rf"|\^{{2,}}|\W*+tl;?dr\b|[^.!?]{{0,60}}\b(?:the )?above (?:{_TEXTS})\b|[^.!?]{{0,60}}\b(?:{_TEXTS}) above\b",
+    re.IGNORECASE,
+)
+"""A last line that speaks of a text above it."""
+_WEAK = re.compile(rf"\b{_THIS}(?: [\w'’-]{{1,30}}){{0,2}} {_OBJECTS}\b|https?://", re.IGNORECASE)
+"""Words that may be about something that follows, where much does."""
+_STUDIED = re.compile(
+    rf"\b(?:explain|review|read|look at|check|analy[sz]e|go through|compare|rate|comment on)\b[^.!?]{{0,40}} {_TEXTS}\b",
+    re.IGNORECASE,
+)
+_HERE = re.compile(r"\bhere(?:['’]s| is| are)\b", re.IGNORECASE)
+_TITLE = re.compile(
+    r"\W*+(?:[\w'’.-]{1,30} ){0,3}(?:page|site|article|document|e-?mail|letter|transcript|contents?|context|readme|attachment|excerpt)",
+    re.IGNORECASE,
+)
+"""A few words that name a text, before a colon."""
+_NAMED = re.compile(rf"\b(?:{_TEXTS}|{_OBJECTS})\b", re.IGNORECASE)
+_GIVEN = re.compile(
+    rf"\b(?:{_TEXTS}|(?:context|source|content|result|input|data|log|output)s?)\b", re.IGNORECASE
+)
+"""What a list can be taken from. One of files or errors to look at is the user's own."""
+_ASKS_ABOUT = re.compile(
+    r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|does|do|did|has|have|any|thoughts|opinions?|ideas?)\b",
+    re.IGNORECASE,
+)
+"""How a question begins that wants to know something. One that begins with `can you` wants something done."""
+_SENTENCE = re.compile(r"[.!?]\s++|[。！？]\s*+")
+_COLON = re.compile(r": |-> |→ ")
+_LABEL_WORDS = 3
+_MAX_COLONS = 8
+"""How many colons of a line are looked at: behind any of them a text may begin."""
+
+
+def said_by_user(message: Message) -> Message | None:
+    """What a user says in a message: a user message itself, or the text beside tool results as a message of its own; else None.
+
+    An Anthropic client sends what the user types during a turn in one message with the results of the calls. Text inside of a
+    result is never the user's.
+    """
+    if message.role != "tool":
+        return message if message.role == "user" else None
+    said = tuple(part for part in message.parts if isinstance(part, Text) and part.text.strip())
+    return Message("user", said) if said else None
+
+
+def typed(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
+    """The stretches of a message that its user typed, in their order."""
+    texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
+    if is_task and (found := _instructions(texts)):
+        return found
+    stretches: list[str] = []
+    is_announced = False
+    for at, text in enumerate(texts, 1):
+        reader = _Reader(text, is_task=is_task, is_announced=is_announced, is_last=at == len(texts))
+        stretches += reader.typed()
+        is_announced = reader.is_announced
+    return tuple(stretches)
+
+
+def is_typed(message: Message) -> bool:
+    """Does a message say anything outside of the blocks that programs are known to add?"""
+    return bool(request_text(message))
+
+
+def request_text(message: Message, mark: str = "") -> str:
+    """What a message asks for, word for word: its text without the blocks that programs are known to add to what a user types.
+
+    More than `typed` is kept: what a user pastes or writes between tags belongs to what they ask for. `mark` stands where a block was between other text.
+    """
+    texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
+    spans = [list(_program_blocks(text)) for text in texts]
+    if not any(spans):
+        whole = visible(message.text)
+        return whole if whole.strip() else ""
+    outside: list[str] = []
+    for text, blocks in zip(texts, spans, strict=True):
+        at = 0
+        for start, stop in (*blocks, (len(text), len(text))):
+            if said := text[at:start].strip():
+                outside.append(said)
+            if start < stop and outside and outside[-1] != mark:
+                outside.append(mark)
+            at = stop
+    while outside and outside[-1] == mark:
+        outside.pop()
+    return "\n".join(filter(None, outside))
+
+
+def _program_blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Where blocks of known programs begin and end: each at the first closing tag of its name."""
+    if "</" not in text:
+        return
+    closed: dict[str, list[int]] = {}
+    for found in _CLOSING_TAG.finditer(text):
+        closed.setdefault(found[1].lower(), []).append(found.end())
+    at = 0
+    for found in _OPENING_TAG.finditer(text):
+        name = found[1].lower()
+        stops = closed.get(name, []) if name in PROGRAM_TAGS else []
+        place = bisect_right(stops, found.end())
+        if found.start() >= at and place < len(stops):
+            at = stops[place]
+            yield found.start(), at
+
+
+def _instructions(texts: Sequence[str]) -> tuple[str, ...]:
+    """What stands between tags that call it instructions, in a message that has nothing outside of tags.
+
+    Whoever wrote such a message wrote the tags, so code in it has its own fences, each closed by the next.
+    """
+    inner: list[str] = []
+    for text in texts:
+        at = 0
+        for tag in _tags(text):
+            if text[at : tag.start].strip():
+                return ()
+            if tag.name in _INSTRUCTIONS and tag.stop - tag.opened <= MAX_TASK:
+                inner.append(text[tag.opened : tag.stop])
+            at = tag.stop
+        if text[at:].strip():
+            return ()
+    lines = [
+        _without_quotes(_without_tags(_without_fences(text.split("\n"), pairwise=True))) for text in inner
+    ]
+    return tuple(stretch for own in lines for stretch in _parted(own))
+
+
+class _Reader:
+    """Reads one text from its beginning until something is there that nobody typed."""
+
+    def __init__(self, text: str, *, is_task: bool, is_announced: bool, is_last: bool) -> None:
+        self.is_task, self.is_announced, self.is_last = is_task, is_announced, is_last
+        lines = _without_tags(_without_fences([line.removesuffix("\r") for line in text.split("\n")]))
+        lines = _without_quotes(_without_delimited(_without_quotations(lines), is_task=is_task))
+        lines = _below_text(_without_data(lines))
+        lines, self.is_whole = _beginning(
+            lines, *((MAX_TASK, MAX_TASK) if is_task else (MAX_TYPED, MAX_TYPED_LINES))
+        )
+        stop = _document_at(lines, is_task=is_task)
+        self.lines, self.is_whole = lines[:stop], self.is_whole or stop < len(lines)
+        self.heading = max((at for at, line in enumerate(self.lines) if _HEADING.match(line)), default=-1)
+
+    def typed(self) -> list[str]:
+        """The stretches that were typed: of more than people type, only a short first paragraph."""
+        kept: list[str] = []
+        for at, line in enumerate(self.lines):
+            if line == _MARKED:
+                self.is_announced = False
+            elif line:
+                if self.is_announced:
+                    self.is_whole = True
+                    break
+                colon = _announced_after(line)
+                line, self.is_announced = line[:colon], colon < len(line) or self._announces(at)
+            kept.append(line)
+        if not self.is_whole:
+            kept = _first_paragraph(kept)
+        return list(_parted(kept))
+
+    def _announces(self, at: int) -> bool:
+        """Is what follows a line a text that it speaks of?"""
+        if self.is_last and at == len(self.lines) - 1:
+            return False
+        line = self.lines[at].strip(" \t*_")
+        said = _SENTENCE.split(line.rstrip(":：.!?。！？ "))[-1].strip(" \t*_#")
+        after = self.lines[at + 1 : at + 2 + 2 * MAX_LINES_AFTER_QUESTION]
+        if line.endswith((":", "：")):
+            return self._is_about_text(said, next(filter(None, after), ""))
+        if after and after[0] and after[0] != _MARKED:  # it ends no paragraph
+            return False
+        if _STRONG.search(bare := line.rstrip(".!?。！？ ")) or _HERE.search(bare):
+            return True
+        if _STUDIED.search(line) and at < self.heading:
+            return True
+        return self._may_introduce(line, said) and (_is_much(after) or not self.is_whole)
+
+    def _is_about_text(self, said: str, following: str) -> bool:
+        """Is it a text that follows these words and a colon, and not what the user wants?"""
+        if _STRONG.search(said):
+            return True
+        if _ORDER.search(said):
+            return False
+        if _HERE.search(said):
+            return True
+        if _POINT.match(following):
+            return _GIVEN.search(said) is not None
+        is_label = len(said.split()) <= _LABEL_WORDS  # a task has sections, such as `Background:`
+        return not (self.is_task and is_label) or _NAMED.search(said) is not None
+
+    def _may_introduce(self, line: str, said: str) -> bool:
+        """Is it a line that stands above a text, if much follows it: a question about it, a word for it, or its title?"""
+        if _STUDIED.search(line) or (line.endswith(("?", "？")) and _ASKS_ABOUT.match(said)):
+            return True
+        is_title = line[-1:].isalnum() and not _POINT.match(line)
+        return not self.is_task and (line.endswith(("?", "？")) or is_title or _WEAK.search(line) is not None)
+
+
+def _beginning(lines: Sequence[str], most: int, most_lines: int) -> tuple[list[str], bool]:
+    """The lines that have at most so many characters and are at most so many, blank ones once and not counted; and whether these are all."""
+    found: list[str] = []
+    for line in lines:
+        if not line.strip():
+            found += [""] if found and found[-1] else []
+            continue
+        if line != _MARKED:
+            most, most_lines = most - len(line), most_lines - 1
+        if most < 0 or most_lines < 0:
+            return found, False
+        found.append(line)
+    return found, True
+
+
+def _first_paragraph(lines: Sequence[str]) -> list[str]:
+    """The lines up to the first blank one, if there is one, and if they are as few as people type above something else."""
+    first = list(takewhile(lambda line: line and line != _MARKED, lines))
+    return first if len(first) < len(lines) and sum(map(len, first)) <= MAX_FIRST else []
+
+
+def _announced_after(line: str) -> int:
+    """Where in a line a text begins that was announced before a colon or an arrow in it; its length where none does."""
+    start = 0
+    for colon in islice(_COLON.finditer(line), _MAX_COLONS):
+        at = colon.start()
+        for found in _SENTENCE.finditer(line, start, at):
+            start = found.end()
+        clause = line[start:at].rstrip()
+        if (
+            _STRONG.search(clause)
+            or _TITLE.fullmatch(clause)
+            or (_HERE.search(clause) and not _ORDER.search(clause))
+        ):
+            return at + (line[at] == ":")
+    return len(line)
+
+
+def _is_much(lines: Sequence[str]) -> bool:
+    said = [line for line in lines if line and line != _MARKED]
+    return sum(map(len, said)) > MAX_AFTER_QUESTION or len(said) > MAX_LINES_AFTER_QUESTION
+
+
+def _parted(lines: Sequence[str]) -> Iterator[str]:
+    """Lines as texts, parted where a marked block was."""
+    held: list[str] = []
+    for line in (*lines, _MARKED):
+        if line != _MARKED:
+            held.append(line)
+            continue
+        if any(map(str.strip, held)):
+            yield "\n".join(held)
+        held = []
+
+
+# --- Marked blocks ---
+
+
+def _without_fences(lines: Sequence[str], *, pairwise: bool = False) -> list[str]:
+    """The lines with a mark in place of code between fences: from the first fence to the last of its kind, or from each to the next. An
+    odd one opens code that goes on to the end.
+    """
+    found = list(lines)
+    for kind in ("```", "~~~"):
+        fences = [at for at, line in enumerate(found) if (mark := _FENCE.match(line)) and mark[1] == kind]
+        if pairwise:
+            fences += [len(found) - 1] if len(fences) % 2 else []
+            spans = list(zip(fences[::2], fences[1::2], strict=True))
+        else:
+            spans = [(fences[0], fences[-1] if len(fences) > 1 else len(found) - 1)] if fences else []
+        found = _marked(found, spans)
+    return found
+
+
+def _without_delimited(lines: list[str], *, is_task: bool) -> list[str]:
+    """Likewise for text between lines of dashes or quotation marks. In a task, dashes part its sections."""
+    for pattern in (_BRACKET,) if is_task else (_BRACKET, _RULER):
+        places = [at for at, line in enumerate(lines) if pattern.fullmatch(line)]
+        if places:
+            lines = _marked(lines, [(places[0], places[-1])]) if len(places) > 1 else lines[: places[0]]
+    return lines
+
+
+def _without_quotes(lines: Sequence[str]) -> list[str]:
+    """Likewise for quoted lines, and for those right after them: programs wrap what they quote."""
+    found: list[str] = []
+    is_wrapped = False
+    for line in lines:
+        is_quoted = line != _MARKED and bool(_QUOTED.match(line) or (is_wrapped and line.strip()))
+        is_wrapped = is_quoted and (is_wrapped or len(line) >= _WRAPPED)
+        found.append(_MARKED if is_quoted else line)
+    return found
+
+
+def _without_quotations(lines: Sequence[str]) -> list[str]:
+    """Likewise for lines from one with an opening quotation mark to the last that closes it. What is quoted within a line stays in it."""
+    last = {mark: at for at, line in enumerate(lines) for mark in set(line) & _CLOSING}
+    found, end = list[str](), -1
+    for at, line in enumerate(lines):
+        if at > end:
+            opened = [mark for mark in _OPENING if mark in line and not _is_closed(line, mark)]
+            end = max((last.get(close, -1) for mark in opened for close in _OPENING[mark]), default=-1)
+        found.append(_MARKED if at <= end else line)
+    return found
+
+
+def _is_closed(line: str, mark: str) -> bool:
+    return any(line.rfind(close) > line.rfind(mark) for close in _OPENING[mark])
+
+
+def _without_data(lines: Sequence[str]) -> list[str]:
+    """Likewise for settings and for values of JSON that have lines of their own: the next line may be typed again."""
+    is_set = [bool(_SETTING.match(line) or _SECTION.fullmatch(line)) for line in lines]
+    found: list[str] = []
+    for at, line in enumerate(lines):
+        is_run = is_set[at] and (is_set[at - 1 : at] == [True] or is_set[at + 1 : at + 2] == [True])
+        found.append(_MARKED if is_run or _JSON.fullmatch(line) else line)
+    return found
+
+
+def _below_text(lines: list[str]) -> list[str]:
+    """What stands below a text that the last line speaks of: that line."""
+    last = next((at for at in range(len(lines) - 1, -1, -1) if lines[at].strip()), -1)
+    return [_MARKED, lines[last]] if last > 0 and _ABOVE.match(lines[last]) else lines
+
+
+class _Tag(Struct, frozen=True):
+    """A block between tags: where it begins, where its opening tag ends, and where it ends itself."""
+
+    name: str
+    start: int
+    opened: int
+    stop: int
+
+
+def _without_tags(lines: Sequence[str]) -> list[str]:
+    """Likewise for blocks between tags that begin a line."""
+    text, parts, at = "\n".join(lines), list[str](), 0
+    for tag in _tags(text):
+        parts += [text[at : tag.start], f"\n{_MARKED}\n"]
+        at = tag.stop
+    return "".join((*parts, text[at:])).split("\n")
+
+
+def _tags(text: str) -> Iterator[_Tag]:
+    """Blocks from a tag at the beginning of a line to the last closing tag of its name. One that is not closed goes on to the end where its
+    tag stands alone, and else to the end of its line.
+    """
+    closed = {found[1].lower(): found.end() for found in _CLOSING_TAG.finditer(text)}
+    comment, at = text.rfind("-->") + 3, 0
+    while at < len(text):
+        line = text.find("\n", at)
+        end = len(text) if line < 0 else line
+        if found := _TAG.match(text, at):
+            name = found[1].lower()
+            stop = comment if name == "!--" else closed.get(name, 0)
+            if stop < found.end():
+                is_alone = name[0] in "!?" or not text[found.end() : end].strip()
+                stop = len(text) if is_alone else max(end, found.end())
+            yield _Tag(name, found.start(), found.end(), stop)
+            at = stop
+        else:
+            at = end + 1
+
+
+def _marked(lines: list[str], spans: Sequence[tuple[int, int]]) -> list[str]:
+    """The lines with one mark for each span, which includes its last line."""
+    found, at = list[str](), 0
+    for start, stop in spans:
+        found += [*lines[at:start], _MARKED]
+        at = stop + 1
+    return [*found, *lines[at:]]
+
+
+# --- Documents ---
+
+
+def _document_at(lines: Sequence[str], *, is_task: bool) -> int:
+    """The number of the first line that shows a document, which goes on to the end; as many as there are where none does."""
+    signs = [
+        *(
+            at
+            for at, line in enumerate(lines)
+            if _MAIL.match(line)
+            or _DATA.match(line)
+            or _TERMINAL.match(line)
+            or _STAMPED.match(line)
+            or _ROW.fullmatch(line)
+            or _is_attribution(line)
+        ),
+        *_change_at(lines),
+        *[at for at, line in enumerate(lines) if _NAME_AND_TIME.fullmatch(line)][:-1],
+        *_first_run(lines, _is_header, 2),
+        *_first_run(lines, _TABLE.match, 2),
+        *_first_run(lines, _LOG.match, 2),
+        *_first_run(lines, _is_row, 2),
+        *_first_run(lines, _KEY.match, 3),
+        *_first_run(lines, _NUMBERED.match, 3),
+        *(at for at, line in enumerate(lines) if at and _GREETING.match(line)),
+        *_chat_at(lines),
+    ]
+    if not is_task:
+        is_short = sum(map(len, lines)) <= MAX_AFTER_QUESTION  # then a heading that opens it is the user's
+        signs += [at for at, line in enumerate(lines) if (at or not is_short) and _HEADING.match(line)][:1]
+    return min(signs, default=len(lines))
+
+
+def _is_attribution(line: str) -> bool:
+    """`On Monday Bob wrote:`, in some languages."""
+    return line.rstrip().endswith((":", "：")) and len(line) < 400 and any(word in line for word in _WROTE)
+
+
+def _is_header(line: str) -> bool:
+    return _HEADER.match(line) is not None
+
+
+def _is_row(line: str) -> bool:
+    """A line of a table in text: values that are parted by commas without blanks."""
+    return len(_COMMA.findall(line[:400])) > 1
+
+
+def _first_run(lines: Sequence[str], is_one: Callable[[str], object], least: int) -> Iterator[int]:
+    """Where so many lines of a kind follow one another for the first time."""
+    count = 0
+    for at, line in enumerate(lines):
+        count = count + 1 if is_one(line) else 0
+        if count == least:
+            yield at + 1 - least
+            return
+
+
+def _change_at(lines: Sequence[str]) -> Iterator[int]:
+    """Where a line that was taken out follows one that was put in, or the other way round."""
+    marks = [found[1] if (found := _CHANGE.match(line)) else "" for line in lines]
+    for at in range(1, len(marks)):
+        if marks[at] and marks[at - 1] and marks[at] != marks[at - 1]:
+            yield at - 1
+            return
+
+
+def _chat_at(lines: Sequence[str]) -> Iterator[int]:
+    """Where the record of a conversation begins: two lines of the same name, or of those who talk to models."""
+    first: dict[str, int] = {}
+    for at, line in enumerate(lines):
+        found = _LABEL.match(line)
+        name = found[1].strip().lower() if found else ""
+        name = "speaker" if name in _SPEAKERS else name
+        if not name or name in _NO_SPEAKERS:
+            continue
+        if name in first:
+            yield first[name]
+            return
+        first[name] = at

@@ -1,0 +1,184 @@
+"""Fulfil a summary request without any model.
+
+One idea: what must not be lost is carried word for word, the task and the user's rules first; the rest of the room goes to a
+digest of what leaves, chosen against what stays in sight. Where even that is not to be had, a mechanical summary keeps the
+text of the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import structs
+
+from refold.core.assemble import lead_of, summary_handle
+from refold.core.budget import share_of
+from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Digest, digest
+from refold.core.digest.ledger import Ledger
+from refold.core.digest.line_markers import quoted_lines
+from refold.core.digest.pieces import head
+from refold.core.digest.sections import RULES_SHARE, mechanical, sections, without_lists
+from refold.core.digest.shorten import shorten
+from refold.core.folded import Asked, Folded
+from refold.core.plan import SummaryRequest, request_room
+from refold.core.plan_inputs import BEFORE_CALL, Frame, effective_for
+from refold.core.unread_cut import seen_of, system_texts
+from refold.core.user_requests import keep_ends, request_lines
+from refold.model.message import user
+from refold.model.summary import Summary, SummaryKind
+
+MAX_DIGEST = 16_000
+"""Tokens: what was said beyond so much is found by recall sooner than by reading, and choosing stays quick in any window."""
+PINNED_SHARE = 0.8
+"""Of the summary, for the task and the lists: something has to be left for what happened."""
+CARRIED_SHARE = 0.5
+"""Of the summary, for what a model wrote before: the other half tells what happened since."""
+_SHRINKING = (1.0, 0.5, 0.2, 0.0)
+"""How much of their room lists may take, tried in this order until the whole fits."""
+
+
+def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
+    """The task, the rules and a digest, within the room that the request gives."""
+    counter, is_own = folded.shown.counter, frame.policy.scope == "own"
+    room = request.max_tokens - _framing(folded, frame)
+    previous = request.previous[-1] if request.previous and not is_own else None
+    known = previous is not None and previous.kind == "extractive"
+    told = _told(previous, room, folded) if previous else ""
+    asked = _requests(request, folded, frame)
+    pins = _pins(asked, request, folded, frame, int((room - counter.text(told)) * PINNED_SHARE))
+    pins = "\n".join(part for part in (pins, told) if part)
+    start = max(previous.last if previous and known else request.first, request.since)
+    found = digest(
+        folded.facts,
+        first=start,
+        last=request.last,
+        budget=min(MAX_DIGEST, max(0, room - counter.text(f"{pins}\n"))),
+        window=frame.budget.window,
+        counter=counter,
+        sight=seen_of(folded, request.kept, (*system_texts(frame), pins)),
+        previous=Digest(
+            reserve=(*(previous.reserve if previous else ()), *_left_over(request, folded, start))
+        ),
+        turn_from=request.turn_from,
+        usual=min(
+            MAX_DIGEST, share_of(frame.policy.summary_share.fraction, effective_for(frame, BEFORE_CALL))
+        ),
+    )
+    text = "\n".join(part for part in (pins, found.text) if part)
+    first = request.first if is_own else 0
+    made = _summary(text, first, request, folded, frame, found.reserve)
+    opening = sum(len(line) + 1 for line in asked)
+    return structs.replace(made, carried=_carried(previous) if previous else "", requests=opening)
+
+
+def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[int]:
+    """Numbers of the pieces of messages before `start` that leave only now: those that were in sight when an earlier summary took the
+    messages around them, and what the user said before a provider's own compaction.
+    """
+    for item in request.leaving:
+        if item.seq < start and item.seq not in request.apart:
+            yield from (piece.number for piece in folded.facts.pieces(item.seq, item.seq + 1))
+
+
+def _carried(previous: Summary) -> str:
+    """What a model wrote last: it was paid for, and says what no digest can."""
+    return previous.own_text if previous.kind == "model" else previous.carried
+
+
+def _told(previous: Summary, room: int, folded: Folded) -> str:
+    """What a model wrote last, in its share of the room, with nothing in it that could be taken for our lists."""
+    text = quoted_lines(without_lists(_carried(previous)), "carried", begins_line=True)
+    most, counter = int(room * CARRIED_SHARE), folded.shown.counter
+    mark = f"[… {summary_handle(previous.number)} …]"
+    length = len(text)
+    while text and counter.text(text) > most:
+        length = length * 3 // 4
+        text = f"{head(text, length)}\n{mark}" if length > len(mark) else ""
+    return text
+
+
+def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
+    """What the user asked for, who said how much, which files, which rules, and the text of the summary before, within the request's
+    room.
+
+    Where there is no room for all of it, the lists of files go first, then the previous summary, cut at the end of a line, then the
+    rules. The task and the open question stay in any case.
+    """
+    counter, is_own = folded.shown.counter, frame.policy.scope == "own"
+    opening = "".join(f"{line}\n" for line in _requests(request, folded, frame))
+    room = max(0, request.max_tokens - _framing(folded, frame) - counter.text(opening))
+    fitting = (text for text in _mechanical(request, folded, room) if counter.text(text) <= room)
+    first = request.first if is_own else 0
+    text = f"{opening}{next(fitting, '')}"
+    made = _summary(text, first, request, folded, frame, kind="mechanical")
+    told = request.previous[-1].told_until if request.previous else 0
+    return structs.replace(made, requests=len(opening), told=told)
+
+
+def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:
+    """Ever shorter texts."""
+    messages = folded.originals(request.first, request.last)
+    before = request.previous[-1].own_text if request.previous else ""
+    number = request.previous[-1].number if request.previous else 0
+    for share in _SHRINKING[:-1]:
+        lists = int(room * share) * CHARACTERS_PER_TOKEN
+        yield mechanical(messages, folded.ledger, previous=before, room=lists)
+    left, lists = room * CHARACTERS_PER_TOKEN, int(room * RULES_SHARE) * CHARACTERS_PER_TOKEN
+    rules = Ledger(rules=folded.ledger.rules)
+    yield mechanical(messages, rules, previous=before, room=2 * lists)
+    mark = f"\n[… {summary_handle(number)} …]"
+    while before and left > len(mark):
+        left = left * 3 // 4
+        yield mechanical(messages, rules, previous=f"{head(before, left - len(mark))}{mark}", room=2 * lists)
+    yield mechanical(messages, rules, room=2 * lists)
+    yield mechanical(messages, folded.ledger, room=0)
+
+
+def _summary(
+    text: str,
+    first: int,
+    request: SummaryRequest,
+    folded: Folded,
+    frame: Frame,
+    reserve: tuple[int, ...] = (),
+    kind: SummaryKind = "extractive",
+) -> Summary:
+    tokens = folded.shown.counter.text(text) + _framing(folded, frame)
+    return Summary(text, first, request.last, tokens, kind, frame.policy.scope, reserve)
+
+
+def _framing(folded: Folded, frame: Frame) -> int:
+    """What the words around a summary take, and one token for where they meet it."""
+    view = folded.shown
+    empty = Summary("", 0, folded.size, 0)
+    return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, frame.fixed).tokens + 1
+
+
+def _pins(asked: tuple[str, ...], request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> str:
+    """What the user asked for and what the ledger holds, as far as it is not shown anyway, in at most `most` tokens.
+
+    Shares are of characters, and some texts take far more tokens for them than others: then the lists get less room.
+    """
+    room = request_room(frame, request.max_tokens)
+    said = [item.message.text for item in request.kept if item.message.role == "user"]
+    for share in _SHRINKING:
+        limit = int(room * share)
+        more = sections(folded.ledger, limit * CHARACTERS_PER_TOKEN, shown="\n".join((*asked, *said)))
+        text = "\n".join(part for part in (*asked, more) if part)
+        if folded.shown.counter.text(text) <= most:
+            return text
+    return "\n".join(asked)
+
+
+def _requests(request: SummaryRequest, folded: Folded, frame: Frame) -> tuple[str, ...]:
+    """The task and the open question, unless they are shown. Of longer ones what is new between beginning and end stays too."""
+    counter, window = folded.shown.counter, frame.budget.window
+
+    def short(asked: Asked, text: str, limit: int) -> str:
+        if len(asked.message.parts) > 1:
+            return keep_ends(asked.number, text, limit, counter)
+        said = shorten(folded.facts, user(text), asked.number, limit=limit, window=window, counter=counter)
+        return said.text
+
+    room = request_room(frame, request.max_tokens)
+    return request_lines(folded, request.kept, request.last, room, counter=counter, shorten=short)

@@ -1,0 +1,228 @@
+"""Keep secrets out of summaries, embeddings and logs.
+
+One idea: what must not be copied is replaced by a placeholder that says what it was and where the original is, so that whoever
+may see the conversation can open it there, and nobody else learns it from a copy. A secret is known by its own form
+(`secret_forms`), by its name before it (`secret_names`), or because it was found elsewhere already.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
+from typing import TypeAlias
+
+from refold.core.phrase_index import PhraseIndex
+from refold.core.secrets.forms import KINDS, Secret, formed
+from refold.core.secrets.names import named
+from refold.core.secrets.values import is_password, is_random
+from refold.core.shown import handle_of
+from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+
+Inner: TypeAlias = Text | Image | File | Opaque
+LEAST_KNOWN = 8
+"""Characters: what is shorter stands in too many places by chance to be taken out wherever it stands."""
+_MAX_PASSES = 16
+"""How often a text is looked through for what came to light by the last time. Texts that nobody made up for it need three at
+most; where this many are not enough, nothing of the text is told."""
+_FEW = 16
+"""Known values that are looked for one by one, which is quicker than all at once as long as there are not many."""
+_PLACEHOLDER = re.compile(rf"\[(?:(?:{'|'.join(sorted(KINDS))})(?: in #m\d{{1,9}})?|withheld: #m\d{{1,9}})\]")
+_ESCAPE = re.compile(r"\\{1,15}+u(?!00[01]|0022|005[cC]|[dD][89a-fA-F])([0-9a-fA-F]{4})")
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{32,}")
+
+
+def find_secrets(text: str, known: Collection[str] = ()) -> tuple[Secret, ...]:
+    """Every secret in a text, in order, none touching another; `known` are values that were found elsewhere."""
+    low = _lowered(text)
+    found = (*formed(text, low), *named(text, low), *_seen(text, known))
+    return tuple(_joined(found, text)) if found else ()
+
+
+def _lowered(text: str) -> str:
+    """The text in lower case, letter under letter: a few letters have two in their place, and stay."""
+    low = text.lower()
+    is_under = len(low) == len(text)
+    return low if is_under else "".join(one if len(one.lower()) > 1 else one.lower() for one in text)
+
+
+def _unescaped(text: str) -> str:
+    r"""JSON within a text with its characters as they are read: `\u043f` hides a name, and `\u003d` a sign.
+
+    It is the same JSON as before, at any depth: quotes, backslashes and control characters stay escaped.
+    """
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text) if "\\u" in text else text
+
+
+def redact(text: str, place: str = "", known: Collection[str] = ()) -> str:
+    """The text with a placeholder for every secret; `place` is the handle of the original, where there is one.
+
+    What is left may look like a secret only now, so it is looked at again until nothing is found: redacting twice changes nothing more.
+    """
+    where = f" in {place}" if place else ""
+    for _ in range(_MAX_PASSES):
+        plain = _unescaped(text)
+        found = find_secrets(plain, known) if plain != text else ()
+        if found:
+            text = plain
+        elif not (found := find_secrets(text, known)):
+            return text
+        parts, at = list[str](), 0
+        for secret in found:
+            parts += [text[at : secret.start], f"[{secret.kind}{where}]"]
+            at = secret.stop
+        text = "".join((*parts, text[at:]))
+    return f"[secret{where}]" if find_secrets(text, known) or find_secrets(_unescaped(text), known) else text
+
+
+def holds_secret(text: str, known: Collection[str] = ()) -> bool:
+    return redact(text, known=known) != text
+
+
+def texts_of(message: Message) -> Iterator[str]:
+    """All the texts in a message that could hold a secret."""
+    return (text for part in message.parts for text in _texts(part))
+
+
+def values_of(message: Message) -> frozenset[str]:
+    """The secrets of a message as they can be known again wherever else they stand, a private key line by line."""
+    texts = map(_unescaped, texts_of(message))
+    found = (text[one.start : one.stop] for text in texts for one in find_secrets(text))
+    lines = (line for value in found for line in (_KEY_LINE.findall(value) if "KEY" in value else (value,)))
+    return frozenset(one for one in lines if len(one) >= LEAST_KNOWN and (is_password(one) or is_random(one)))
+
+
+def redact_message(
+    message: Message, number: int, hidden: Collection[int] = (), known: Collection[str] = ()
+) -> Message:
+    """A message without its secrets; one that is `hidden` says nothing but where it is."""
+    handle = handle_of(number)
+    if number in hidden:
+        return Message(message.role, tuple(_hidden(part, handle) for part in message.parts))
+    parts = tuple(_clean(part, handle, known) for part in message.parts)
+    return message if parts == message.parts else Message(message.role, parts)
+
+
+def is_clean(message: Message, known: Collection[str] = ()) -> bool:
+    """Does nothing in it look like a secret, not even in fields of the provider's own?"""
+    raw = bytes(message.origin.raw).decode("utf-8", "replace") if message.origin else ""
+    for part in message.parts:
+        if isinstance(part, Reasoning):
+            raw = raw.replace(part.signature or "\0", "").replace(part.sealed or "\0", "")
+    return redact_message(message, 0, known=known) is message and not holds_secret(raw, known)
+
+
+def _clean(part: Part, handle: str, known: Collection[str]) -> Part:
+    match part:
+        case ToolCall():
+            name, arguments = redact(part.name, handle, known), redact(part.arguments, handle, known)
+            is_same = (name, arguments) == (part.name, part.arguments)
+            return part if is_same else ToolCall(part.id, name, arguments, part.kind)
+        case ToolResult():
+            inner = tuple(_inner(one, handle, known) for one in part.parts)
+            return part if inner == part.parts else ToolResult(part.call_id, inner, part.is_error, part.kind)
+        case Reasoning():
+            return Text(_note(handle)) if holds_secret(part.text, known) else part
+        case _:
+            return _inner(part, handle, known)
+
+
+def _inner(part: Inner, handle: str, known: Collection[str]) -> Inner:
+    """A text without its secrets. What cannot be rewritten, such as an address or a provider's block, goes whole."""
+    if isinstance(part, Text):
+        text = redact(part.text, handle, known)
+        return part if text == part.text else Text(text)
+    is_clean_inside = not any(holds_secret(text, known) for text in _texts(part))
+    if is_clean_inside or not isinstance(part, File) or not part.text:
+        return part if is_clean_inside else Text(_note(handle))
+    return File(name=redact(part.name, handle, known), text=redact(part.text, handle, known))
+
+
+def _texts(part: Part) -> Iterator[str]:
+    match part:
+        case Text() | Reasoning():
+            yield part.text
+        case ToolCall():
+            yield from (part.name, part.arguments)
+        case ToolResult():
+            for inner in part.parts:
+                yield from _texts(inner)
+        case File():
+            yield from (part.name, part.text, part.url, _decoded(part.data))
+        case Image():
+            yield part.url if not part.url.startswith("data:") else ""
+        case Opaque():
+            yield bytes(part.raw).decode("utf-8", "replace") if part.raw else ""
+
+
+def _decoded(data: str) -> str:
+    """The text of a file that came as base64; empty where it is none."""
+    try:
+        return b64decode(data).decode("utf-8")
+    except ValueError:
+        return ""
+
+
+def _hidden(part: Part, handle: str) -> Part:
+    """What is left of a part that somebody marked as sensitive: its place in the conversation."""
+    match part:
+        case ToolCall():
+            return ToolCall(part.id, redact(part.name, handle), "{}", part.kind)
+        case ToolResult():
+            return ToolResult(part.call_id, (Text(_note(handle)),), part.is_error, part.kind)
+        case _:
+            return Text(_note(handle))
+
+
+def _note(handle: str) -> str:
+    return f"[withheld: {handle}]"
+
+
+def _seen(text: str, known: Collection[str]) -> Iterator[Secret]:
+    """Where values stand that were found elsewhere."""
+    if len(known) > _FEW:
+        spans = _index(frozenset(known)).spans(text)
+        yield from (Secret("secret", start, stop) for start, stop in spans)
+        return
+    for value in known:
+        at = text.find(value)
+        while at >= 0:
+            yield Secret("secret", at, at + len(value))
+            at = text.find(value, at + len(value))
+
+
+@lru_cache(maxsize=8)
+def _index(known: frozenset[str]) -> PhraseIndex:
+    """The same values are looked for in every message of a conversation."""
+    return PhraseIndex(known)
+
+
+def _joined(found: Iterable[Secret], text: str) -> Iterator[Secret]:
+    """Secrets that overlap as one, under the name of the first. A placeholder is covered whole or not at all."""
+    last: Secret | None = None
+    for secret in sorted(_around_placeholders(found, text), key=lambda one: (one.start, -one.stop)):
+        if last is not None and secret.start < last.stop:
+            last = Secret(last.kind, last.start, max(last.stop, secret.stop))
+            continue
+        if last is not None:
+            yield last
+        last = secret
+    if last is not None:
+        yield last
+
+
+def _around_placeholders(found: Iterable[Secret], text: str) -> Iterator[Secret]:
+    spans = [match.span() for match in _PLACEHOLDER.finditer(text)]
+    starts = [start for start, _ in spans]
+    for secret in found:
+        first = (
+            spans[bisect_right(starts, secret.start) - 1] if starts and starts[0] <= secret.start else (0, 0)
+        )
+        last = (
+            spans[bisect_right(starts, secret.stop - 1) - 1] if starts and starts[0] < secret.stop else (0, 0)
+        )
+        if secret.stop > first[1] or secret.start < first[0]:
+            start = first[0] if secret.start < first[1] else secret.start
+            yield Secret(secret.kind, start, max(secret.stop, last[1]))

@@ -1,0 +1,1 @@
+"""Checks of the text that a model wrote as a summary, and repairs of it."""

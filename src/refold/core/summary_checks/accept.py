@@ -1,0 +1,225 @@
+"""May what a model wrote stand for a conversation?
+
+One idea: a model writes good prose and gets facts wrong, so nothing it writes is trusted. Each way in which summaries are
+known to fail has a check of its own. Some faults can be mended by machine: reasoning around the answer and sentences with a
+name that nobody ever said are taken out, facts that had to stay are added. The others send the text back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.core.digest.ledger import EMPTY, Ledger
+from refold.core.digest.line_markers import quoted_lines, visible
+from refold.core.digest.word_match import says
+from refold.core.prompts import defused
+from refold.core.summary_checks import headings
+from refold.core.summary_checks.declined import is_refusal, letters
+from refold.core.summary_checks.echoes import continues, ends_open, is_call, is_echo, without_thoughts
+from refold.core.summary_checks.headings import headings_once, says_something
+from refold.core.summary_checks.inventions import invented, known_of, without_inventions
+from refold.core.summary_checks.languages import speaks_otherwise
+from refold.core.summary_checks.must_keep import fact_lines, with_facts
+from refold.core.transcript_chunks import Count
+
+Fault: TypeAlias = Literal[
+    "empty",
+    "refusal",
+    "cut_off",
+    "reasoning_only",
+    "tool_call",
+    "not_smaller",
+    "too_long",
+    "other_language",
+    "invented",
+    "echo",
+    "continuation",
+]
+_CUT = frozenset(
+    {"length", "max_tokens", "max_output_tokens", "incomplete", "model_context_window_exceeded", "error"}
+)
+MAX_DRAFT = 64 * 1024
+"""Characters of a draft that is held against its source, half a second of work: eight times the usual summary. Where a policy asks for
+longer ones it may have"""
+_LONGEST_TOKEN = 16
+"""characters for each token that was asked for."""
+_LEAST_SAID = 12
+"""Letters: fewer are a word or two, such as "Understood."; the shortest summaries of use have a few more."""
+_MUCH_TOLD = 500
+"""Tokens: a word or two may stand for less, and for more they stand for nothing."""
+_DECLINED = frozenset({"refusal", "content_filter", "safety"})
+
+
+class Draft(Struct, frozen=True):
+    """What came back from a model."""
+
+    text: str
+    finish: str = ""
+    """Why the model stopped, in the provider's word."""
+    has_calls: bool = False
+    has_reasoning: bool = False
+
+
+class Source(Struct, frozen=True):
+    """What the draft is held against."""
+
+    told: str
+    """The transcript, which is to be summarised and not repeated."""
+    tokens: int
+    """What it takes, with the previous summary."""
+    previous: str = ""
+    beside: str = ""
+    """What else the model was shown: the rest of the window, the system prompt, the parts of a merge. It may be named."""
+    asked: str = ""
+    """Its instructions and the focus: they may be named too, but a handle in them is an example."""
+    spoken: str = ""
+    """What the user said."""
+    typed: str = ""
+    """What of it the user typed: only there can a rule come from."""
+    answered: str = ""
+    """What the assistant said. A summary is in a language of one of the two."""
+    ledger: Ledger | None = None
+    """What has to be carried; None where facts are added later, to more than this text."""
+
+
+class Accepted(Struct, frozen=True):
+    """A text that may be used if it has no fault; `mended` says what was done to it by machine."""
+
+    text: str
+    fault: Fault | None = None
+    reason: str = ""
+    """Why it may not be used, in words that a model understands and that quote nothing."""
+    mended: tuple[str, ...] = ()
+
+
+def accept(draft: Draft, source: Source, *, most: int, count: Count, is_last_try: bool = False) -> Accepted:
+    """Check a draft, and mend what can be mended, within `most` tokens.
+
+    On the last try, sentences with invented names are taken out; before, the model gets a chance to do better.
+    """
+    said = without_thoughts(draft.text)
+    if len(said) > max(MAX_DRAFT, most * _LONGEST_TOKEN):
+        return Accepted("", "too_long", "it is many times longer than it may be")
+    text = visible("\n".join(said.splitlines()))
+    for fault, reason in _faults(draft, text, source, count):
+        return Accepted(text, fault, reason)
+    notes = ("reasoning taken out",) if said != draft.text.strip() else ()
+    plain = quoted_lines(defused(text), "summary", begins_line=True)
+    found = _without_inventions(Accepted(plain, mended=notes), source, is_last_try=is_last_try)
+    return found if found.fault else _completed(found, source, most, count)
+
+
+def _faults(draft: Draft, text: str, source: Source, count: Count) -> Iterator[tuple[Fault, str]]:
+    """What cannot be mended, the plainest first."""
+    if draft.has_calls or is_call(text):
+        yield "tool_call", "it calls a tool instead of writing a checkpoint"
+    if not text and (draft.has_reasoning or draft.text.strip()):
+        yield "reasoning_only", "it is nothing but reasoning"
+    if not says_something(text):
+        yield "empty", "it is empty or has only headings"
+    if draft.finish.lower() in _CUT or ends_open(text, tuple(_carried(source))):
+        yield "cut_off", "it was cut off before its end; be briefer"
+    if draft.finish.lower() in _DECLINED or is_refusal(text):
+        yield "refusal", "it declines to write a checkpoint"
+    if letters(text) < _LEAST_SAID and source.tokens > _MUCH_TOLD:
+        yield "empty", "it is a word or two"
+    if count(text) >= source.tokens:
+        yield "not_smaller", "it is no shorter than the transcript"
+    yield from _strays(text, source)
+
+
+def _strays(text: str, source: Source) -> Iterator[tuple[Fault, str]]:
+    """What is no report of the conversation, or not in its language."""
+    if is_echo(text, source.told) or is_echo(text, source.asked):
+        yield "echo", "it repeats what it was given instead of summarising it"
+    if continues(text):
+        yield "continuation", "it goes on with the conversation instead of summarising it"
+    if speaks_otherwise(text, (source.spoken, source.answered)):
+        yield "other_language", "it is not in the language of the conversation"
+
+
+def _carried(source: Source) -> Iterator[str]:
+    for lines in fact_lines(source.ledger or EMPTY).values():
+        yield from lines
+
+
+def _without_inventions(found: Accepted, source: Source, *, is_last_try: bool) -> Accepted:
+    known = known_of(source.told, source.previous, source.beside, *_carried(source), asked=source.asked)
+    made_up = invented(found.text, known)
+    if not made_up:
+        return found
+    if not is_last_try:
+        what = "a name or number" if len(made_up) == 1 else f"{len(made_up)} names or numbers"
+        return Accepted(found.text, "invented", f"it holds {what} that the transcript does not")
+    text = without_inventions(found.text, known)
+    if not says_something(text):
+        return Accepted(text, "invented", "nothing is left of it without its inventions")
+    return Accepted(text, mended=(*found.mended, "lines with invented names taken out"))
+
+
+def _completed(found: Accepted, source: Source, most: int, count: Count) -> Accepted:
+    once, notes = headings_once(found.text), found.mended
+    if once != found.text:
+        notes = (*notes, "headings that stood twice joined")
+    if source.ledger is None:
+        return Accepted(once, mended=notes)
+    full = with_facts(once, source.ledger, most=most, count=count, said=source.typed)
+    return Accepted(full, mended=(*notes, "facts from the ledger added") if full != once else notes)
+
+
+# Is a summary good enough to stand for what it covers?
+
+CheckName: TypeAlias = Literal["says_something", "is_smaller", "headings_once", "keeps_facts"]
+
+
+class Verdict(Struct, frozen=True):
+    check: CheckName
+    passed: bool
+    reason: str = ""
+    """Why it failed, without quoting the summary."""
+
+
+def check_summary(
+    text: str, *, tokens: int, source_tokens: int, must_keep: Iterable[str] = ()
+) -> tuple[Verdict, ...]:
+    """Every check of a summary that takes `tokens` and stands for messages that took `source_tokens`."""
+    return (
+        check_says_something(text),
+        is_smaller(tokens, source_tokens),
+        check_headings_once(text),
+        keeps_facts(text, must_keep),
+    )
+
+
+def passes(verdicts: Iterable[Verdict]) -> bool:
+    return all(verdict.passed for verdict in verdicts)
+
+
+def check_says_something(text: str) -> Verdict:
+    """More than white space and headings."""
+    said = headings.says_something(text)
+    return Verdict("says_something", said, "" if said else "it is empty or has only headings")
+
+
+def is_smaller(tokens: int, source_tokens: int) -> Verdict:
+    """A summary as large as its source gains nothing and loses its words."""
+    smaller = tokens < source_tokens
+    reason = "" if smaller else f"it takes {tokens:,} tokens, its source {source_tokens:,}"
+    return Verdict("is_smaller", smaller, reason)
+
+
+def check_headings_once(text: str) -> Verdict:
+    """No heading twice: a sign that an earlier summary was copied into a later one."""
+    repeated = headings.repeated(text)
+    return Verdict(
+        "headings_once", not repeated, f"{repeated} headings stand there twice" if repeated else ""
+    )
+
+
+def keeps_facts(text: str, must_keep: Iterable[str]) -> Verdict:
+    """Everything that had to be carried is there word for word, and not as a part of a longer name."""
+    lost = sum(not says(text, fact) for fact in must_keep)
+    return Verdict("keeps_facts", not lost, f"{lost} facts that had to stay are missing" if lost else "")

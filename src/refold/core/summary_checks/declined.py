@@ -1,0 +1,173 @@
+"""Does a text decline to be written?
+
+One idea: whoever declines says so first, of themselves, and about the task: an apology and "I can't", or "I can't" and what
+was asked for. What somebody is quoted with, and what the conversation's own people cannot do, is a report. A text that names
+paths or numbers of its own, or goes on under headings, has something to say, however it began.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from refold.core.digest.terms import Kind, terms
+from refold.core.digest.word_match import CJK
+from refold.core.summary_checks.headings import is_heading, lines_of
+
+_OPENING = 240
+"""Characters in which a refusal says that it is one."""
+_SHORT = 30
+"""Letters: nothing but an apology."""
+_BRIEF = 260
+"""Letters: a refusal of this length may well repeat a name of what it declines."""
+_FEW = 60
+"""Letters: whoever cannot do "that", in no more than these, has said nothing else."""
+_EMPTY = 12
+"""Letters under another heading that do not make a checkpoint of a refusal: "none", "n/a"."""
+_CJK_WEIGHT = 3
+"""A Chinese character says about as much as three letters do."""
+_FAR_EAST = re.compile(f"[{CJK}]")
+_QUOTED = re.compile(
+    '"[^"\n]{0,300}"|“[^”\n]{0,300}”|«[^»\n]{0,300}»|„[^“”\n]{0,300}[“”]|「[^」\n]{0,300}」|`[^`\n]{0,300}`'
+)
+_LEAD = re.compile(r"(?:[\W_]|\d+[.)])*")
+
+_APOLOGIES = (
+    r"(?:i['’]m|i am|we['’]re|we are) (?:\w+ )?(?:sorry|afraid)(?! for)", r"(?:my )?apologies", r"(?:i )?apologi[sz]e", r"sorry\b",
+    r"as an? (?:ai|artificial|large|language)", r"(?:很|非常|十分)?(?:抱歉|对不起|對不起|不好意思)", "作为(?:一个|一名|一款)?(?:AI|人工智能|语言模型)",
+    "(?:大変|誠に)?(?:申し訳|すみません|すいません|ごめんなさい|恐れ入り)", "(?:정말 |대단히 )?(?:죄송|미안)", "AI로서",
+    "(?:извините|простите|прошу прощения|приношу извинения|сожалею|мне (?:очень )?жаль)", "как (?:ии|искусственный|языковая)",
+    r"(?:es )?tut mir (?:\w+ )?leid", r"entschuldigung", r"als (?:ki|sprachmodell)", r"(?:je suis (?:\w+ )?)?(?:désolée?|navrée?)\b",
+    r"en tant qu['’](?:ia|intelligence)", r"(?:lo siento|lo lamento|perdón|disculp[ae])", r"como (?:una? )?(?:ia|ai|modelo|inteligencia)",
+    r"(?:desculp[ae]|lamento|sinto muito|peço desculpas?)", r"(?:mi dispiace|sono spiacente|mi scuso|spiacente)", r"come (?:ia|modello)",
+)  # fmt: skip
+_HEDGES = (
+    "unfortunately", "regrettably", "很遗憾", "遗憾的是", "残念ながら", "안타깝게도", "к сожалению", "leider", "bedauerlicherweise",
+    "malheureusement", "lamentablemente", "desafortunadamente", "infelizmente", "purtroppo", "sfortunatamente", "i", "we",
+)  # fmt: skip
+_CANNOT = (
+    r"\b(?:i|we) (?:\w+ )?(?:can['’]?t|cannot|can not|could not|couldn['’]t|won['’]t|will not|must decline|have to decline|decline)\b",
+    r"\b(?:i['’]m|i am|we['’]re|we are) (?:\w+ )?(?:unable|not able|not allowed|not permitted|not comfortable)\b",
+    r"\bi (?:do not|don['’]t) (?:have|see|feel)\b", r"\b(?:unable|not able) to\b", "(?:无法|不能|没办法|没有办法|無法|不可以)",
+    "(?:できません|できかね|致しかね|いたしかね|出来ません)", "(?:수 없|수는 없|어렵습니다|못합니다)",
+    r"\b(?:не могу|не можем|не в состоянии|не способен|не имею возможности|не смогу)\b",
+    r"\b(?:kann ich|ich kann|können wir|wir können|darf ich|ich darf)\b[^.!?]{0,60}\b(?:nicht|keine?)", r"\bich bin nicht in der lage\b",
+    r"\bje ne (?:peux|puis|suis pas en mesure|suis pas autorisé)", r"\bne peux pas\b", r"\b(?:no puedo|no podemos|no me es posible|no podré)\b",
+    r"\bnão (?:posso|consigo|podemos|sou capaz|me é possível|poderei)\b", r"\bnon (?:posso|possiamo|sono in grado|riesco|mi è possibile)\b",
+)  # fmt: skip
+_TASKS = (
+    r"(?:help|assist|comply|engage|fulfil\w*) (?:you )?(?:with|in|by )?\s?(?:this|that|your|the|such|it\b)", r"\b(?:help|assist) you\b",
+    r"summar\w+", r"checkpoint", r"transcript", r"\b(?:the|this|your|any) (?:conversation|request|dialogue)\b",
+    "总结|摘要|概括|總結|对话|您的请求|你的请求|这个请求|该请求|请求|帮助您|帮助你|协助", "要約|お手伝い|お応え|お答え|ご依頼|ご要望|リクエスト|会話|対応",
+    "요약|도와|도움|요청|대화", r"помо(?:чь|гать)|подвести итог|резюм|пересказ|эт(?:у|от) (?:просьбу|запрос|разговор)|ваш\w* (?:просьб|запрос)",
+    r"helfen|zusammenfass\w*|diese[rnms]? (?:bitte|anfrage|unterhaltung|gespräch)|ihre[rn]? anfrage|dabei",
+    r"(?:vous|t['’])\s?aider|résum\w+|cette (?:demande|conversation)|votre demande", r"ayudar(?:te|le|lo)?\b|resum\w+|esta (?:solicitud|petición|conversación)|su solicitud",
+    r"ajudar|resum\w+|ess[ae] (?:pedido|conversa|solicitação)|est[ae] (?:pedido|conversa)|seu pedido", r"aiutar\w*|riassu\w+|quest[ao] (?:richiesta|conversazione)|sua richiesta",
+)  # fmt: skip
+_NOTHING = re.compile(
+    r"(?:(?:it (?:seems|looks like|appears)(?: that| as if)? )?(?:there(?: is|['’]s| was| are) )?no (?:\w{1,12} ){0,2}"
+    r"(?:conversation|transcript|history|messages?|text)(?: history)?(?: (?:to|provided|given|available|found|yet|here|so far)\b|[.!,;]|$)"
+    r"|(?:i (?:don['’]t|do not|cannot|can['’]t) see (?:any|a|the)|(?:it (?:seems|looks like|appears)(?: that)? )?you (?:haven['’]t|have not|didn['’]t)"
+    r"|please (?:provide|share|paste|send)|could you (?:please )?(?:provide|share|paste|send))"
+    r"[^.!?]{0,60}\b(?:conversation|transcript|history|messages?|text|checkpoint)\b)"
+    "|(?:请|請)(?:您)?(?:提供|发送|粘贴)[^。]{0,20}(?:对话|文本|内容|記錄|记录)|(?:会話|本文)を(?:ご提供|送って|共有)",
+    re.IGNORECASE,
+)
+"""Claims that there is nothing to summarise."""
+
+_THAT = re.compile(
+    r"[^.!?]{0,20}?\b(?:(?:do|perform|produce|provide|process|write|generate|create|give|answer|complete|fulfil\w*|handle|discuss|go|continue|proceed)"
+    r"(?: (?:to|with|on))?(?: (?:this|that|it|so|such|any of this|anything)\b.{0,30})?"
+    r"|(?:tun|machen|leisten|fortfahren|weitermachen)|(?:faire|continuer)(?: (?:cela|ça|ceci))?|hacer(?:lo)?(?: (?:eso|esto))?|continuar|fazer(?: (?:isso|isto))?"
+    r"|far(?:lo|e)(?: (?:questo|ciò))?|continuare|(?:это(?:го)? )?сделать(?: это(?:го)?)?|продолжать)[.!]?\s*"
+    "|(?:这样做|这么做|這樣做|做到?这[个件]?事?|继续|繼續|执行|完成|提供|回答)[。！]?\\s*|(?:습니다|어요|다)?[。！.]?\\s*",
+    re.IGNORECASE,
+)
+"""The end of a sentence about nothing but "that", after it was said that it cannot be done."""
+_WHO = re.compile(
+    r"(?:(?:unfortunately|regrettably|no(?=,)|leider|malheureusement|lamentablemente|purtroppo|infelizmente|к сожалению|很遗憾|残念ながら|안타깝게도)[,，、]?\s{0,2})?"
+    r"(?:das |dies |esto |eso |isso |я |это |yo |eu |我|这我|それは|これは|その?ような?ことは|그건 |그것은 |그렇게 (?:는 )?할 )?",
+    re.IGNORECASE,
+)
+_BARRED = re.compile(
+    r"(?:this|that|your|the|such an?) (?:request|content|conversation|prompt|message|input|query|task)\b[^.!?]{0,30}"
+    r"\b(?:violates?|is against|goes against|conflicts? with|breach\w*)\b (?:[\w'’]{1,16} ){0,4}(?:polic|guideline|terms\b)"
+    r"|(?:(?:this|your|the) )?(?:request|content|prompt|response) (?:is |was |has been )?(?:declined|denied|blocked|refused|rejected|filtered|flagged)\W*$"
+    r"|as an? (?:ai|artificial|large|language)[^.!?]{0,60}?\bi(?:['’]m| am| do|['’]ve)? ?(?:not|don['’]t|never|have no)\b"
+    "|作为(?:一个|一名|一款)?(?:AI|人工智能|语言模型)[^。]{0,20}不|als (?:ki|sprachmodell)\\b[^.!?]{0,60}\\b(?:nicht|keine?)\\b"
+    r"|en tant qu['’](?:ia|intelligence)[^.!?]{0,60}\bne\b",
+    re.IGNORECASE,
+)
+"""Claims that it is forbidden, or not done by the likes of the writer."""
+
+
+def _any(patterns: tuple[str, ...]) -> str:
+    return "(?:" + "|".join(patterns) + ")"
+
+
+_SORRY = re.compile(rf"{_any(_APOLOGIES)}", re.IGNORECASE)
+_CANNOT_AT_ALL = re.compile(
+    _any((*_CANNOT, r"\b(?:i|we) (?:(?:must|have to) )?(?:decline|refuse)(?: to)?")), re.IGNORECASE
+)
+_SORRY_CANNOT = re.compile(rf"{_any(_APOLOGIES)}.{{0,120}}?{_any(_CANNOT)}", re.IGNORECASE | re.DOTALL)
+_CANNOT_DO = re.compile(
+    rf"(?:{_any(_HEDGES)}[,，、]?\s{{0,2}})?.{{0,12}}?{_any(_CANNOT)}.{{0,80}}?{_any(_TASKS)}"
+    rf"|.{{0,24}}?{_any(_TASKS)}.{{0,40}}?{_any(_CANNOT)}",
+    re.IGNORECASE,
+)
+
+
+def is_refusal(text: str) -> bool:
+    """Does all that it says decline to say it?"""
+    bodies = [body for body in _bodies(text) if letters(body)]
+    refused = [_declines(body) for body in bodies]
+    return any(refused[:1]) and all(
+        refused[number] or letters(body) <= _EMPTY for number, body in enumerate(bodies)
+    )
+
+
+def _declines(body: str) -> bool:
+    said = _QUOTED.sub(" … ", body[: 2 * _OPENING])[:_OPENING]
+    said = said[_LEAD.match(said).end() :] if not said.startswith(" …") else ""  # type: ignore[union-attr]
+    size = letters(body)
+    if _SORRY.match(said) and size <= _SHORT:
+        return True
+    is_brief = size <= _BRIEF
+    if is_brief and (_NOTHING.match(said) or _BARRED.match(said)):
+        return True
+    if size <= _FEW and _cannot_do_that(said):
+        return True
+    return bool(_SORRY_CANNOT.match(said) or _speaks_of_itself(said)) and (is_brief or not _has_facts(body))
+
+
+def _speaks_of_itself(said: str) -> bool:
+    """Is it the writer who cannot, in the first sentence?"""
+    first = re.split(r"[.!?。！？\n]", said, maxsplit=1)[0]
+    return _CANNOT_DO.match(first) is not None
+
+
+def _cannot_do_that(said: str) -> bool:
+    """Is it the writer who cannot, and no more is said of what?"""
+    start = _WHO.match(said)
+    found = _CANNOT_AT_ALL.match(said, start.end() if start else 0)
+    return found is not None and _THAT.fullmatch(said, found.end()) is not None
+
+
+def _has_facts(text: str) -> bool:
+    return any(kind in (Kind.LITERAL, Kind.NUMBER) for _, kind in terms(text))
+
+
+def letters(text: str) -> int:
+    """How much a text says, in letters of an alphabet."""
+    return sum(map(str.isalnum, text)) + (_CJK_WEIGHT - 1) * len(_FAR_EAST.findall(text))
+
+
+def _bodies(text: str) -> Iterator[str]:
+    held: list[str] = []
+    for line, is_code in lines_of(text):
+        if not is_code and is_heading(line):
+            yield "\n".join(held)
+            held = []
+        else:
+            held.append(line)
+    yield "\n".join(held)

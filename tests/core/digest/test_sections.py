@@ -1,0 +1,83 @@
+import pytest
+
+from refold.core.digest.ledger import EMPTY, Ledger, ledger_of, merge
+from refold.core.digest.sections import MODIFIED, RULES, mechanical, sections
+from refold.core.summary_checks.accept import check_headings_once
+from refold.model.message import user
+from tests.core.conversations import talk
+from tests.core.summary.talking import work
+
+LEDGER = Ledger(
+    read=("a.py",),
+    modified=("b.py",),
+    rules=("Never reformat.",),
+    errors=("error: boom",),
+    decisions=("I go with msgspec.",),
+    tasks=("write docs",),
+)
+
+
+def test_each_section_has_its_heading_and_entries():
+    text = sections(LEDGER, 4_000)
+    assert text.startswith(f"{RULES}\n- Never reformat.\n{MODIFIED}\n- b.py\n")
+    assert all(entry in text for entry in ("- a.py", "- error: boom", "- I go with msgspec.", "- write docs"))
+
+
+def test_an_empty_ledger_says_nothing():
+    assert sections(EMPTY, 4_000) == ""
+
+
+def test_what_is_shown_already_is_not_repeated():
+    assert "Never reformat." not in sections(LEDGER, 4_000, shown="Please. Never reformat. Thanks.")
+
+
+def test_what_is_shown_only_as_a_part_of_something_longer_is_said():
+    text = sections(
+        Ledger(modified=("config.py", "tests/config.py")), 4_000, shown="Changed tests/config.py."
+    )
+    assert text == f"{MODIFIED}\n- config.py"
+
+
+def test_the_newest_files_stay_when_room_is_short():
+    many = Ledger(modified=tuple(f"src/module_{n}.py" for n in range(100)))
+    text = sections(many, 4_000)
+    assert "src/module_99.py" in text
+    assert "src/module_0.py" not in text
+    assert len(text) <= 4_000 * 0.04
+
+
+@pytest.mark.feature("O7")
+def test_a_mechanical_summary_counts_roles_lists_files_and_keeps_the_previous():
+    text = mechanical(talk("u a:x t:x u a"), LEDGER, previous="The user moved to Oslo.")
+    assert "2 user, 2 assistant, 1 tool" in text
+    assert "- b.py" in text
+    assert "- a.py" in text
+    assert "The user moved to Oslo." in text
+
+
+def test_a_long_rule_does_not_keep_shorter_ones_out():
+    ledger = Ledger(rules=("Never reformat.", f"Always {'run the whole suite ' * 15}first.", "Use tabs."))
+    assert sections(ledger, 600) == f"{RULES}\n- Never reformat.\n- Use tabs."
+
+
+@pytest.mark.feature("O7")
+def test_the_lists_of_a_mechanical_summary_can_be_bounded():
+    many = Ledger(modified=tuple(f"src/module_{n}.py" for n in range(100)), rules=("Never reformat.",))
+    text = mechanical(talk("u a"), many, previous="As before.", room=600)
+    assert len(text) < 700
+    assert all(said in text for said in ("- Never reformat.", "- src/module_99.py", "As before."))
+    assert mechanical(talk("u a"), many, room=0) == "[Compacted messages: 1 user, 1 assistant]"
+
+
+@pytest.mark.feature("O7")
+def test_fifty_mechanical_cycles_keep_rules_files_and_the_first_summary():
+    ledger, text = ledger_of([user("Never change the schema.")]), "What a model wrote at first."
+    for cycle in range(50):
+        messages = work(1, start=cycle)
+        ledger = merge(ledger, ledger_of(messages))
+        text = mechanical(messages, ledger, previous=text)
+        assert check_headings_once(text).passed
+    assert "What a model wrote at first." in text
+    assert "Never change the schema." in text
+    assert all(f"- src/billing/fix_{n}.py" in text for n in range(50))
+    assert len(text) < 5_000

@@ -1,0 +1,75 @@
+"""Texts and queries are taken apart alike, in any script."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.core.search_terms import fragments, phrases, spaced, words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Harbour is closed.", ["the", "harbour", "is", "closed"]),
+        (
+            "max_page_count in src/store/a.py:40",
+            ["max", "page", "count", "in", "src", "store", "a", "py", "40"],
+        ),
+        ("Café ÉCOLE naïve Straße", ["cafe", "ecole", "naive", "strasse"]),
+        ("ÅNGSTRÖM № ﬁne", ["angstrom", "no", "fine"]),
+        ("数据库 v2", ["数", "据", "库", "v2"]),
+        ("サーバー", ["サ", "ー", "バ", "ー"]),
+        ("서버를", ["서", "버", "를"]),
+        ("用abc完", ["用", "abc", "完"]),
+        ("สวัสดี", list("สวัสดี")),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("Привет, мир", ["привет", "мир"]),
+        ("שלום עולם", ["שלום", "עולם"]),
+        ("🌊 !!! \x00 …", []),
+        ("", []),
+    ],
+)
+def test_words_are_found_in_any_script(text, expected):
+    assert words(text) == expected
+    assert spaced(text) == " ".join(expected)
+
+
+def test_encoded_data_is_not_indexed():
+    assert words(f"see {'QUJD' * 40} here") == ["see", "here"]
+
+
+@given(st.text())
+def test_what_was_taken_apart_is_taken_apart_the_same_way_again(text):
+    assert words(spaced(text)) == words(text)
+
+
+@given(st.text(), st.text(), st.text())
+def test_a_piece_of_a_text_is_a_phrase_of_it(before, middle, after):
+    whole, piece = words(f"{before} {middle} {after}"), words(middle)
+
+    assert any(whole[at : at + len(piece)] == piece for at in range(len(whole) + 1))
+
+
+def test_what_is_written_together_is_asked_for_together():
+    assert phrases("max_page_count  Storm storm 数据库 !") == [
+        ("max", "page", "count"),
+        ("storm",),
+        ("数", "据", "库"),
+    ]
+    assert phrases(" \x00 ?! ") == []
+
+
+def test_a_whole_page_as_a_query_is_cut_short():
+    assert len(phrases(" ".join(f"w{number}" for number in range(1_000)))) <= 32
+
+
+def test_parts_of_a_query_are_words_and_pairs_of_characters():
+    assert fragments([("max", "page"), ("数", "据", "库"), ("用",), ("page",)]) == [
+        ("max",),
+        ("page",),
+        ("数", "据"),
+        ("据", "库"),
+        ("用",),
+    ]
