@@ -11,7 +11,7 @@ from refold.model.message import assistant, user
 from refold.sync import Conversation
 from tests.core.conversations import TextCounter
 from tests.formats import CALLS, KEYS, RESULTS, answer, chat_call, chat_result, question, turn, violations
-from tests.wire.test_plain import CHAT_REPLY, CLAUDE_REPLY
+from tests.wire.test_sdk import CHAT_REPLY, CLAUDE_REPLY
 
 every_format = pytest.mark.parametrize("name", DIALECTS)
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}

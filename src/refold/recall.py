@@ -44,7 +44,7 @@ from refold.model.message import (
 )
 from refold.model.tokens import TokenCounter
 from refold.text_work import run_text_work
-from refold.wire.plain import read_message, text_in
+from refold.wire.sdk import read_message, text_in
 
 NAME = RECALL
 MAX_TOKENS = 1_000

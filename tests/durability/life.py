@@ -14,7 +14,7 @@ from refold.engine.engine import Engine
 from refold.engine.summary_jobs import LEASE_S
 from refold.model.errors import RefoldError
 from refold.ports.store import Head, Store, Written
-from refold.wire.plain import plain_message
+from refold.wire.sdk import plain_message
 from tests.contract.talks import summaries_of
 from tests.durability.checking import Line, Log, faults_of
 from tests.durability.talking import Author, compacted, engine, names, summarised, turn

@@ -27,7 +27,7 @@ from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.model.errors import RefoldError
 from refold.ports.store import Store
-from refold.wire.plain import plain_message
+from refold.wire.sdk import plain_message
 from tests.contract.stores import StoreSet
 from tests.contract.talks import summaries_of
 from tests.durability.checking import name_of

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from refold.gateway import limits
 from refold.gateway.limits import MAX_BRACKETS, MAX_DEPTH, check_json, check_new, read_body
 from refold.model.errors import BodyEncoded, BodyTooLarge, BodyTooSlow, WireError
-from refold.wire.reading import FIELDS
+from refold.wire.json_codec import FIELDS
 
 
 def chunk(body: bytes, *, more: bool = True) -> dict[str, object]:

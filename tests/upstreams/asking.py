@@ -13,8 +13,8 @@ from refold.ports.upstream import Ask, StreamingUpstream
 from refold.testing import ScriptedUpstream
 from refold.upstreams import Provider, open_upstream
 from refold.upstreams.retry import Pace
-from refold.wire.delta import Delta
 from refold.wire.reply import Reply
+from refold.wire.sse import Delta
 
 FORMATS: tuple[DialectName, ...] = ("chat", "responses", "anthropic")
 QUESTION = Ask((user("What is new?"),), system="Be brief.", max_output=64)

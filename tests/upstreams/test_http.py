@@ -16,8 +16,8 @@ from refold.model.window import Tool
 from refold.ports.upstream import Ask
 from refold.testing import Body, Refuse, ScriptedUpstream, Slow, call, echo, say, think
 from refold.upstreams import Provider, Retries, Timeouts, connection, open_upstream
-from refold.wire.delta import CallDelta, ReasoningDelta, TextDelta
 from refold.wire.reply import Reply
+from refold.wire.sse import CallDelta, ReasoningDelta, TextDelta
 from tests.upstreams.asking import FORMATS, QUESTION, Waits, asking, bare, streamed
 
 ANSWERS = {

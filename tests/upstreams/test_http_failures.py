@@ -32,8 +32,8 @@ from refold.testing import (
     say,
 )
 from refold.upstreams import Retries
-from refold.wire.delta import TextDelta
 from refold.wire.reply import Reply
+from refold.wire.sse import TextDelta
 from tests.upstreams.asking import QUESTION, Waits, asking, streamed
 from tests.upstreams.test_http import ask, each_format, either_way
 

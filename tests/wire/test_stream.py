@@ -17,7 +17,7 @@ from refold.model.tokens import Usage
 from refold.testing import anthropic, chat, responses
 from refold.testing.reply import Spoken, sign
 from refold.wire import Reply, decode_error, decode_reply
-from refold.wire.delta import CallDelta, Delta, ReasoningDelta, TextDelta
+from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
 from refold.wire.stream import StreamReader
 
 ALL = [pytest.param(dialect, id=name) for name, dialect in DIALECTS.items()]

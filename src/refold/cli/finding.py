@@ -18,7 +18,7 @@ from refold.engine.engine import Engine, Found
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError
 from refold.ports.store import Session
-from refold.wire.plain import read_message
+from refold.wire.sdk import read_message
 
 ABOUT = 60
 """Characters of a summary that are shown in a list: what it was about, on one line."""

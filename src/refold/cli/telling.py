@@ -24,7 +24,7 @@ from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, NotFound
 from refold.model.message import Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, readable_text
 from refold.ports.store import Call, Head, Stored
-from refold.wire.plain import read_message
+from refold.wire.sdk import read_message
 
 PAGE = 500
 """Messages that are read at once: a long conversation is shown without being held."""

@@ -24,9 +24,8 @@ from refold.model.errors import ConfigError, StoreError
 from refold.model.message import Message
 from refold.ports.store import Head
 from refold.wire import Request
+from refold.wire.json_codec import FIELDS, read, read_list, write
 from refold.wire.message import decode_message, encode_item
-from refold.wire.patch import write
-from refold.wire.reading import FIELDS, read, read_list
 from refold.wire.request import fixed_of
 from refold.wire.translate import translate_messages, translate_tools
 

@@ -81,10 +81,10 @@ from refold.ports.store import Call, Compaction, Head, Session
 from refold.ports.summariser import Summariser
 from refold.ports.upstream import Ask, CountingUpstream, Upstream
 from refold.text_work import run_text_act, run_text_work
-from refold.wire.plain import plain_message, read_message, read_usage, text_in
-from refold.wire.reading import FIELDS, read
+from refold.wire.json_codec import FIELDS, read
 from refold.wire.reply import Reply
 from refold.wire.request import fixed_of
+from refold.wire.sdk import plain_message, read_message, read_usage, text_in
 from refold.wire.translate import translate_messages
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from refold.tokens.catalog import find_model
 from refold.tokens.counters import counter_for
 from refold.tokens.windows import WindowSize, window_for
 from refold.wire.anthropic import decode_system
-from refold.wire.plain import as_json, read_tools
+from refold.wire.sdk import as_json, read_tools
 
 if TYPE_CHECKING:
     from refold.upstreams.provider import Provider

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from refold.model.message import Message
 from refold.model.window import Window
-from refold.wire.breakpoints import write_breakpoints
-from refold.wire.plain import plain_message, plain_prompt, prompt_messages
+from refold.wire.cache_breakpoints import write_breakpoints
+from refold.wire.sdk import plain_message, plain_prompt, prompt_messages
 
 
 class Spelling:

@@ -42,7 +42,7 @@ from refold.ports.store import Batch, Call, Compaction, CompactionState, Session
 from refold.ports.summariser import Summariser, SummaryTask
 from refold.summarisers import checked
 from refold.text_work import run_text_work
-from refold.wire.plain import plain_message
+from refold.wire.sdk import plain_message
 
 T = TypeVar("T")
 Place = tuple[object, ...]

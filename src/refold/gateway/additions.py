@@ -13,8 +13,7 @@ from refold.config import Settings
 from refold.config.tree import EFFORTS
 from refold.gateway.incoming import Incoming
 from refold.model.errors import WireError
-from refold.wire.patch import write
-from refold.wire.reading import FIELDS, NULL, is_null, is_object, read
+from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, write
 from refold.wire.sse import parse_event
 
 USAGE, THINKING = "stream_options", "thinking"

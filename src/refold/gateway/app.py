@@ -47,7 +47,7 @@ from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError
 from refold.ports.embedder import Embedder
 from refold.ports.store import Store
 from refold.text_work import run_text_work
-from refold.wire.reading import FIELDS, NULL, word
+from refold.wire.json_codec import FIELDS, NULL, word
 
 _log = logging.getLogger("refold.gateway")
 MIB = 1024 * 1024

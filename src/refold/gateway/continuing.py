@@ -24,7 +24,7 @@ from refold.gateway.state_ids import StateId, is_id
 from refold.model.errors import WireError
 from refold.ports.store import Stored
 from refold.text_work import run_text_work
-from refold.wire.reading import NULL, read_list, word
+from refold.wire.json_codec import NULL, read_list, word
 
 PREVIOUS = "previous_response_id"
 

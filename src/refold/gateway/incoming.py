@@ -23,7 +23,7 @@ from msgspec.json import Decoder
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
 from refold.model.message import DialectName
-from refold.wire.reading import FIELDS, NULL, is_null, is_object, read, word
+from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, word
 from refold.wire.request import OUTPUT_FIELDS
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from refold.model.errors import BodyEncoded, BodyTooLarge, BodyTooSlow, WireError
-from refold.wire.reading import MAX_BODY_BYTES, check_body, too_many
+from refold.wire.json_codec import MAX_BODY_BYTES, check_body, too_many
 
 GRACE_S = 30.0
 """Before anything must have come: longer than a laptop takes to find its network again."""

@@ -35,7 +35,7 @@ from refold.gateway.targets import Target
 from refold.model.errors import NotFound, WireError
 from refold.ports.store import Store
 from refold.text_work import run_text_work
-from refold.wire.reading import NULL
+from refold.wire.json_codec import NULL
 
 MOST_ROWS = 16_384
 """Rows that are remembered: of the ids that are named again and again while a session goes on."""

@@ -21,9 +21,9 @@ from refold.core.identity import extend_chain, start_chain
 from refold.model.dialect import Dialect
 from refold.model.message import Message, holds_compaction
 from refold.ports.store import Place
-from refold.wire.history import History, Reading, read_history, same_items
+from refold.wire.json_codec import too_many
 from refold.wire.message import decode_message
-from refold.wire.reading import too_many
+from refold.wire.request import History, Reading, read_history, same_items
 
 if TYPE_CHECKING:
     from refold.gateway.conversations import LiveBranch

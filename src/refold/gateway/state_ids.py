@@ -18,7 +18,7 @@ from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
 from refold.model.errors import BodyTooLarge, WireError
-from refold.wire.reading import NULL
+from refold.wire.json_codec import NULL
 from refold.wire.sse import SseParser
 
 Kind: TypeAlias = Literal[

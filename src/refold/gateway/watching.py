@@ -17,10 +17,9 @@ from refold.engine.provider_compactions import keys_of
 from refold.model.dialect import Dialect
 from refold.model.errors import RefoldError, WireError
 from refold.model.tokens import Usage
-from refold.wire.delta import TextDelta
 from refold.wire.message import encode_item
 from refold.wire.reply import Reply, decode_reply
-from refold.wire.sse import EventSplitter
+from refold.wire.sse import EventSplitter, TextDelta
 from refold.wire.stream import StreamReader
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024

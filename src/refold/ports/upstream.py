@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from refold.model.message import Message
 from refold.model.window import Tool
-from refold.wire.delta import Delta
 from refold.wire.reply import Reply
+from refold.wire.sse import Delta
 
 
 class Ask(Struct, frozen=True):

@@ -14,7 +14,7 @@ from refold.model.dialect import Dialect
 from refold.model.message import Message, system, user
 from refold.ports.upstream import Ask
 from refold.upstreams.provider import Provider
-from refold.wire.patch import write
+from refold.wire.json_codec import write
 from refold.wire.request import Request, encode_request
 from refold.wire.translate import translate_messages, translate_tools
 

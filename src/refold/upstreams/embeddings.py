@@ -20,7 +20,7 @@ from refold.upstreams.connection import Connection
 from refold.upstreams.provider import Provider
 from refold.upstreams.refusal import MAX_ERROR_BYTES, Answer, Setback, refused, unread
 from refold.upstreams.retry import Pace, repeat
-from refold.wire.reading import MAX_BODY_BYTES
+from refold.wire.json_codec import MAX_BODY_BYTES
 
 MAX_CHARACTERS = 6_000
 """Of a text: some 1,500 tokens. What it is about stands at its beginning, and some servers refuse more than they read."""

@@ -24,10 +24,10 @@ from refold.upstreams.connection import Connection
 from refold.upstreams.provider import Provider
 from refold.upstreams.refusal import MAX_ERROR_BYTES, Answer, Setback, refused, unread
 from refold.upstreams.retry import Pace, repeat
-from refold.wire.delta import Delta
 from refold.wire.error import answer_error
-from refold.wire.reading import MAX_BODY_BYTES
+from refold.wire.json_codec import MAX_BODY_BYTES
 from refold.wire.reply import Reply, decode_reply
+from refold.wire.sse import Delta
 from refold.wire.stream import StreamReader
 
 _EVENTS = "text/event-stream"

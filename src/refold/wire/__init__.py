@@ -24,13 +24,11 @@ from __future__ import annotations
 
 from refold.wire.detect import detect_dialect
 from refold.wire.error import ErrorBody, decode_error
+from refold.wire.json_codec import MAX_BODY_BYTES, MAX_MESSAGES, MAX_OBJECTS
 from refold.wire.message import decode_message, decode_messages, encode_message
-from refold.wire.reading import MAX_BODY_BYTES, MAX_MESSAGES, MAX_OBJECTS
-from refold.wire.reply import Reply, decode_reply
-from refold.wire.request import Request, decode_request, encode_request, encode_window
-from refold.wire.tools import decode_tools
+from refold.wire.reply import Reply, decode_reply, decode_usage
+from refold.wire.request import Request, decode_request, decode_tools, encode_request, encode_window
 from refold.wire.transcript import decode_transcript, encode_transcript
-from refold.wire.usage import decode_usage
 
 __all__ = [
     "MAX_BODY_BYTES",

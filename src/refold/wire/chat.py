@@ -9,15 +9,293 @@ cannot be taken for a block of the content and goes back to where it was.
 
 from __future__ import annotations
 
-from msgspec import Raw
+from typing import TypeAlias
+
+import msgspec
+from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
 from refold.model.errors import WireError
-from refold.model.message import Message, Opaque, Origin, Part, Reasoning, Role, Text, ToolCall, ToolResult
-from refold.wire.chat_content import decode_block, decode_call, encode_block, encode_call
-from refold.wire.chat_reasoning import Thoughts, spell_thoughts
-from refold.wire.patch import Fields, write, write_content
-from refold.wire.reading import FIELDS, NULL, each, is_null, read, read_said
+from refold.model.message import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    Origin,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from refold.wire.error import answer_error
+from refold.wire.json_codec import (
+    FIELDS,
+    NULL,
+    Fields,
+    Json,
+    each,
+    is_null,
+    kind_of,
+    misplaced,
+    read,
+    read_block,
+    read_said,
+    text_of,
+    too_many,
+    word,
+    write,
+    write_block,
+    write_content,
+)
+from refold.wire.media import join_url, split_url
+from refold.wire.sse import CallDelta, Delta, Event, Pieces, ReasoningDelta, TextDelta
+
+# What Chat messages hold: the blocks of a content, and tool calls.
+
+_NAME = "Chat Completions"
+
+
+class _Text(Struct, gc=False, tag_field="type", tag="text"):
+    text: str
+
+    def part(self, raw: Raw) -> Part:
+        return Text(self.text, raw=raw)
+
+
+class _Refusal(Struct, gc=False, tag_field="type", tag="refusal"):
+    refusal: str
+
+    def part(self, raw: Raw) -> Part:
+        return Text(self.refusal, raw=raw)
+
+
+class _Url(Struct, gc=False):
+    url: str
+
+
+class _Image(Struct, gc=False, tag_field="type", tag="image_url"):
+    image_url: _Url | str
+    """Mistral takes the address alone."""
+
+    def part(self, raw: Raw) -> Part:
+        place = self.image_url
+        return Image(raw=raw, **split_url(place if isinstance(place, str) else place.url))
+
+
+class _Sound(Struct, gc=False):
+    data: str
+    format: str = ""
+
+
+class _Audio(Struct, gc=False, tag_field="type", tag="input_audio"):
+    input_audio: _Sound
+
+    def part(self, raw: Raw) -> Part:
+        return File(media_type=f"audio/{self.input_audio.format}", data=self.input_audio.data, raw=raw)
+
+
+class _Document(Struct, gc=False):
+    file_data: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+
+
+class _File(Struct, gc=False, tag_field="type", tag="file"):
+    file: _Document
+
+    def part(self, raw: Raw) -> Part:
+        name = self.file.filename or ""
+        if self.file.file_id:
+            return File(file_id=self.file.file_id, name=name, raw=raw)
+        place = split_url(self.file.file_data or "")
+        return File(
+            media_type=place.get("media_type", ""),
+            data=place.get("data") or place.get("url", ""),
+            name=name,
+            raw=raw,
+        )
+
+
+class _Function(Struct, gc=False):
+    name: str
+    arguments: str | dict[str, Raw] | None = ""
+    """Some servers send the object itself, or null for none."""
+
+
+class _Custom(Struct, gc=False):
+    name: str
+    input: str = ""
+
+
+class _Call(Struct, gc=False):
+    id: str
+    function: _Function | None = None
+    custom: _Custom | None = None
+
+
+_Block: TypeAlias = _Text | _Refusal | _Image | _Audio | _File
+_BLOCK: Decoder[_Block] = Decoder(_Block)
+_BLOCKS = frozenset({"text", "refusal", "image_url", "input_audio", "file"})
+_CALL = Decoder(_Call)
+
+
+def decode_block(raw: Raw) -> Part:
+    block = read_block(_BLOCK, _BLOCKS, raw)
+    return Opaque(block, raw=raw) if isinstance(block, str) else block.part(raw)
+
+
+def decode_call(raw: Raw) -> ToolCall:
+    call = read(_CALL, raw)
+    if call.function is not None:
+        return ToolCall(call.id, call.function.name, _text(call.function.arguments), raw=raw)
+    if call.custom is not None:
+        return ToolCall(call.id, call.custom.name, call.custom.input, "custom", raw=raw)
+    raise WireError("is missing", place="function", hint="a call has a `function` or a `custom` object")
+
+
+def _text(arguments: str | dict[str, Raw] | None) -> str:
+    if isinstance(arguments, dict):
+        return text_of(write(arguments))
+    return arguments or ""
+
+
+def encode_block(part: Part) -> Raw:
+    return write_block(part, decode_block, _spell_block)
+
+
+def encode_call(part: Part) -> Raw:
+    return write_block(part, decode_call, _spell_call)
+
+
+def _spell_block(part: Part) -> Fields:
+    if isinstance(part, Text):
+        key = "refusal" if part.raw is not None and kind_of(part.raw) == "refusal" else "text"
+        return {"type": key, key: part.text}
+    if isinstance(part, Image) and not part.file_id:
+        return {"type": "image_url", "image_url": _spell_url(part)}
+    if isinstance(part, File) and not (part.url or part.text):
+        return _spell_file(part)
+    raise misplaced(part, _NAME)
+
+
+def _spell_url(image: Image) -> Json:
+    """An address in an object, or alone where it came alone."""
+    came = read(_BLOCK, image.raw) if image.raw is not None else None
+    url = join_url(image)
+    return url if isinstance(came, _Image) and isinstance(came.image_url, str) else {"url": url}
+
+
+def _spell_call(call: Part) -> Fields:
+    if not isinstance(call, ToolCall) or call.kind not in ("function", "custom"):
+        raise misplaced(call, _NAME)
+    if call.kind == "custom":
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _spell_file(file: File) -> Fields:
+    if file.media_type.startswith("audio/"):
+        sound: Json = {"data": file.data, "format": file.media_type.removeprefix("audio/")}
+        return {"type": "input_audio", "input_audio": sound}
+    document: Fields = {"file_id": file.file_id} if file.file_id else {"file_data": join_url(file)}
+    if file.name:
+        document["filename"] = file.name
+    return {"type": "file", "file": document}
+
+
+# Reasoning in Chat messages, which OpenAI's own format has no field for.
+
+_PLAIN = ("reasoning_content", "reasoning")
+_SIGNED = ("reasoning_details", "thinking_blocks")
+
+
+class Thoughts(Struct, gc=False):
+    """The fields that hold reasoning."""
+
+    reasoning_content: Raw = NULL
+    reasoning: Raw = NULL
+    reasoning_details: Raw = NULL
+    thinking_blocks: Raw = NULL
+
+    def fields(self) -> dict[str, Raw]:
+        """Those that are there, in the order in which they are believed."""
+        all_fields = {name: getattr(self, name) for name in (*_PLAIN, *_SIGNED)}
+        return {name: raw for name, raw in all_fields.items() if raw is not NULL}
+
+    def thoughts(self) -> tuple[Reasoning, ...]:
+        """What the fields say: one part, or none."""
+        if self.reasoning_content is self.reasoning is self.reasoning_details is self.thinking_blocks is NULL:
+            return ()
+        fields = self.fields()
+        texts = [text for name in _PLAIN if (text := _string(fields.get(name, NULL)))]
+        pieces = [_pieces(fields.get(name, NULL)) for name in _SIGNED]
+        texts += ["\n".join(filter(None, (piece.said for piece in listed))) for listed in pieces]
+        flat = [piece for listed in pieces for piece in listed]
+        text = next(filter(None, texts), "")
+        signature = next((piece.signature for piece in flat if piece.signature), "")
+        sealed = next((piece.data for piece in flat if piece.data), "")
+        return (Reasoning(text, signature, sealed),) if text or flat else ()
+
+
+class _Piece(Struct, gc=False):
+    """One element of a signed list, in the words of either server."""
+
+    text: str | None = None
+    summary: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+
+    @property
+    def said(self) -> str:
+        return self.text or self.summary or self.thinking or ""
+
+
+_FIELDS = Decoder(Thoughts)
+_STRING = Decoder(str)
+_PIECES: Decoder[list[_Piece] | None] = Decoder(list[_Piece] | None)
+
+
+def _string(raw: Raw) -> str:
+    try:
+        return _STRING.decode(raw)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def _pieces(raw: Raw) -> list[_Piece]:
+    """What cannot be read is a piece that says nothing, so that it can still be left out."""
+    try:
+        return _PIECES.decode(raw) or []
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return [_Piece()]
+
+
+def spell_thoughts(message: Message) -> Fields:
+    """The fields of a message's reasoning: as they came, or without it none of them."""
+    thoughts = tuple(part for part in message.parts if isinstance(part, Reasoning))
+    came = read(_FIELDS, message.origin.raw) if message.origin else Thoughts()
+    fields, known = came.fields(), came.thoughts()
+    if thoughts == known:
+        return {**fields}
+    if not thoughts:
+        return {}
+    if any(thought.sealed or thought.signature for thought in thoughts):
+        raise misplaced(thoughts[0], "Chat Completions")
+    if any(not is_null(fields.get(name, NULL)) for name in _SIGNED):
+        raise WireError("this reasoning cannot be changed", hint="send it as it came, or leave it out")
+    text = "\n".join(thought.text for thought in thoughts)
+    return {**fields, **dict.fromkeys(_names(fields, known), text)}
+
+
+def _names(fields: dict[str, Raw], known: tuple[Reasoning, ...]) -> list[str]:
+    """The fields that say what was read: another thought under the other name stays."""
+    said = {name: _string(raw) for name, raw in fields.items() if name in _PLAIN}
+    read_from = [name for name, text in said.items() if known and text == known[0].text]
+    return read_from or [*said][:1] or [*_PLAIN[:1]]
+
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user"}
 
@@ -142,3 +420,182 @@ def _is_beside(part: Part) -> bool:
 
 def _fields_of(part: Part) -> dict[str, Raw]:
     return read(FIELDS, part.raw) if part.raw is not None else {}
+
+
+# Streams of Chat Completions: every chunk holds what is new of one message.
+
+_DONE = b"[DONE]"
+_WHOLE = frozenset({"id", "type", "role", "name", "format", "signature"})
+"""Texts that come in one piece; some servers repeat them in every chunk."""
+_LISTS = ("reasoning_details", "thinking_blocks")
+_THOUGHTS = ("reasoning_content", "reasoning")
+_SAID = ("text", "summary", "thinking")
+_MAX_DEPTH = 6
+"""Deeper than anything that grows: `tool_calls[0].function.arguments`."""
+
+MAX_ELEMENTS = 512
+"""Calls of one reply, or pieces of its thinking: several times what any tool loop asks for at once."""
+
+Growing = dict[str, object]
+
+
+class _Choice(Struct, gc=False):
+    index: int | None = None
+    delta: dict[str, object] | None = None
+    finish_reason: Raw = NULL
+    error: Raw = NULL
+
+
+class _Chunk(Struct, gc=False):
+    id: Raw = NULL
+    model: Raw = NULL
+    usage: Raw = NULL
+    error: Raw = NULL
+    choices: list[_Choice] | None = None
+
+
+_CHUNK = Decoder(_Chunk)
+
+
+class ChatFold:
+    def __init__(self) -> None:
+        self.is_whole = self.is_over = self.is_failed = False
+        self._head: Fields = {}
+        self._message: Growing = {"role": "assistant"}
+        self._calls: list[Growing] = []
+        self._finish = ""
+
+    def take(self, event: Event) -> list[Delta]:
+        if event.data.strip() == _DONE:
+            self.is_whole = self.is_over = True
+            return []
+        chunk = read(_CHUNK, event.data)
+        choice = next((choice for choice in chunk.choices or () if not choice.index), None)
+        if not is_null(chunk.error) or (choice is not None and not is_null(choice.error)):
+            self.is_failed = True
+        elif choice is None and is_null(chunk.usage):
+            self.is_failed = answer_error(event.data).is_error
+        if self.is_failed:
+            return []
+        self._note(chunk)
+        return self._hear(choice) if choice is not None else []
+
+    def _note(self, chunk: _Chunk) -> None:
+        """What is said of the whole reply; of several usage reports the last is complete."""
+        for key, raw in (("id", chunk.id), ("model", chunk.model), ("usage", chunk.usage)):
+            if not is_null(raw):
+                self._head[key] = raw.copy()
+
+    def _hear(self, choice: _Choice) -> list[Delta]:
+        finish = word(choice.finish_reason)
+        if finish:
+            self._finish, self.is_whole = finish, True
+        delta = choice.delta or {}
+        deltas = [*_thoughts(delta), *_said_deltas(delta)]
+        calls = delta.pop("tool_calls", None)
+        calls = calls if isinstance(calls, list) else []
+        deltas += [self._call(call) for call in calls if isinstance(call, dict)]
+        _lay_over(self._message, {key: value for key, value in delta.items() if key != "role"})
+        return deltas
+
+    def _call(self, call: Growing) -> CallDelta:
+        slot = _slot(self._calls, call)
+        _lay_over(slot, call)
+        spoken = call.get("function") or call.get("custom")
+        spoken = spoken if isinstance(spoken, dict) else {}
+        written = spoken.get("arguments", spoken.get("input"))
+        if isinstance(written, dict):  # some servers send the object itself
+            written = msgspec.json.encode(written).decode()
+        at = next(index for index, known in enumerate(self._calls) if known is slot)
+        return CallDelta(
+            at, _text_or_empty(call.get("id")), _text_or_empty(spoken.get("name")), _text_or_empty(written)
+        )
+
+    def body(self) -> bytes:
+        calls = [{key: call[key] for key in call if key != "index"} for call in self._calls]
+        message = {**self._message, "tool_calls": calls} if calls else self._message
+        choice = {"index": 0, "message": message, "finish_reason": self._finish or None}
+        return msgspec.json.encode({**self._head, "choices": [choice]}, enc_hook=str)
+
+
+def _text_or_empty(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _thoughts(delta: Growing) -> list[Delta]:
+    """What is new of the reasoning; servers send one thought under several names at once."""
+    texts = [_text_or_empty(delta.get(name)) for name in _THOUGHTS]
+    for name in _LISTS:
+        listed = delta.get(name)
+        pieces = [piece for piece in listed if isinstance(piece, dict)] if isinstance(listed, list) else []
+        texts.append("".join(_text_or_empty(piece.get(key)) for piece in pieces for key in _SAID))
+    text = next(filter(None, texts), "")
+    return [ReasoningDelta(text)] if text else []
+
+
+def _said_deltas(delta: Growing) -> list[Delta]:
+    content = delta.get("content")
+    if isinstance(content, list):  # blocks: what they say counts
+        blocks = [block for block in content if isinstance(block, dict)]
+        content = delta["content"] = "".join(_text_or_empty(block.get("text")) for block in blocks)
+        refused = "".join(_text_or_empty(block.get("refusal")) for block in blocks)
+        delta |= {"refusal": refused} if refused else {}
+    texts = (_text_or_empty(content), _text_or_empty(delta.get("refusal")))
+    return [TextDelta(text) for text in texts if text]
+
+
+def _lay_over(held: Growing, delta: Growing, depth: int = _MAX_DEPTH) -> None:
+    for key, value in delta.items():
+        known = held.get(key)
+        if value is None:
+            held.setdefault(key, None)
+        elif isinstance(value, str):
+            _lay_text(held, key, value)
+        elif isinstance(value, list) and key in _LISTS:
+            held[key] = _laid_list(known if isinstance(known, list) else [], value, depth)
+        elif isinstance(value, list) and isinstance(known, list):
+            known.extend(value)
+        elif isinstance(value, dict) and depth:
+            held[key] = known = known if isinstance(known, dict) else {}
+            _lay_over(known, value, depth - 1)
+        else:
+            held[key] = value
+
+
+def _lay_text(held: Growing, key: str, value: str) -> None:
+    known = held.get(key)
+    if key in _WHOLE:
+        held[key] = known or value if key != "signature" else value or known
+    elif isinstance(known, Pieces):
+        known.add(value)
+    else:
+        held[key] = Pieces(value)
+
+
+def _laid_list(held: list[Growing], delta: list[object], depth: int) -> list[Growing]:
+    for item in delta:
+        if isinstance(item, dict):
+            _lay_over(_slot(held, item), item, depth - 1)
+    return held
+
+
+def _slot(held: list[Growing], item: Growing) -> Growing:
+    """The element that an item goes on with, or a new one."""
+    index = item.get("index")
+    for known in reversed(held):
+        if known.get("index") == index and _goes_on(known, item):
+            return known
+        if index is None and not item.get("id"):
+            break  # without a number only the last can be meant
+    if len(held) >= MAX_ELEMENTS:
+        raise too_many("calls or thoughts", MAX_ELEMENTS)
+    new: Growing = {}
+    held.append(new)
+    return new
+
+
+def _goes_on(known: Growing, item: Growing) -> bool:
+    """Is it the same element? A signature closes a thought that has no number."""
+    if item.get("index") is None and known.get("signature"):
+        return False
+    return all(not item.get(key) or known.get(key) in (None, "", item[key]) for key in ("id", "type"))

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.errors import WireError
-from refold.wire.reading import FIELDS, NULL, check_body, is_null, read, read_list
+from refold.wire.json_codec import FIELDS, NULL, check_body, is_null, read, read_list
 from refold.wire.responses import ITEM_TYPES
 
 _ANTHROPIC_BLOCKS = frozenset(

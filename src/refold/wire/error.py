@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import DecodeError, Raw, Struct, field, structs
 from msgspec.json import Decoder
 
-from refold.wire.reading import NULL, First, is_null, word
+from refold.wire.json_codec import NULL, First, is_null, word
 
 _MAX_ENVELOPES = 4
 """A list of objects with an error that is a list: the deepest seen, and one more."""

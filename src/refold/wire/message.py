@@ -17,8 +17,18 @@ from refold.model.dialect import Dialect
 from refold.model.errors import WireError
 from refold.model.message import DialectName, Message, Origin, Text
 from refold.wire import anthropic, chat, responses
-from refold.wire.patch import Fields, Json, misplaced, patch, write
-from refold.wire.reading import MAX_MESSAGES, is_object, read_list, strip, too_many
+from refold.wire.json_codec import (
+    MAX_MESSAGES,
+    Fields,
+    Json,
+    is_object,
+    misplaced,
+    patch,
+    read_list,
+    strip,
+    too_many,
+    write,
+)
 
 
 class Codec(Protocol):

@@ -12,6 +12,7 @@ A Responses request may continue what the provider keeps; then it need not bring
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -23,21 +24,65 @@ from refold.model.errors import WireError
 from refold.model.message import Message, Opaque
 from refold.model.window import Fixed, Tool, Ttl, Window
 from refold.wire import anthropic, responses
-from refold.wire.breakpoints import write_breakpoints
-from refold.wire.message import decode_messages, encode_item, encode_message, encode_prompt
-from refold.wire.patch import Fields, Json, write
-from refold.wire.reading import (
+from refold.wire.cache_breakpoints import write_breakpoints
+from refold.wire.json_codec import (
     FIELDS,
     MAX_BODY_BYTES,
     NULL,
+    Fields,
+    Json,
     check_body,
     each,
     is_null,
     is_object,
     read,
+    read_list,
+    text_of,
     within,
+    write,
 )
-from refold.wire.tools import decode_tools
+from refold.wire.message import decode_messages, encode_item, encode_message, encode_prompt
+
+# Tool definitions of the three formats.
+
+_NONE = Raw(b"")
+
+
+class _Inner(Struct, gc=False):
+    name: str
+    description: str | None = None
+    parameters: Raw = _NONE
+
+
+class _Definition(Struct, gc=False):
+    type: str | None = None
+    name: str | None = None
+    description: str | None = None
+    parameters: Raw = _NONE
+    input_schema: Raw = _NONE
+    function: _Inner | None = None
+    custom: _Inner | None = None
+
+
+_DEFINITION = Decoder(_Definition)
+
+
+def decode_tools(array: Raw) -> tuple[Tool, ...]:
+    """The value of a request's `tools`; places are relative to it."""
+    return () if is_null(array) else each(_tool, read_list(array))
+
+
+def _tool(raw: Raw) -> Tool:
+    tool = read(_DEFINITION, raw)
+    inner = tool.function or tool.custom
+    if inner is not None:
+        return Tool(inner.name, inner.description or "", text_of(inner.parameters), raw)
+    name = tool.name or tool.type
+    if not name:
+        raise WireError("is missing", place="name", hint="a tool has a name, or the type of a provider's own")
+    schema = text_of(tool.input_schema) or text_of(tool.parameters)
+    return Tool(name, tool.description or "", schema, raw)
+
 
 T = TypeVar("T")
 
@@ -297,3 +342,86 @@ def _write_items(messages: Sequence[Message], dialect: Dialect) -> Json:
     if only and only.origin and not is_object(only.origin.raw):
         return encode_message(only, dialect)
     return each(lambda message: encode_item(message, dialect), messages, dialect.messages_key)
+
+
+# A history that a client sends anew with every request, read so that only what is new is looked at.
+
+_BETWEEN = b" \t\r\n,["
+
+
+class History(Struct, frozen=True):
+    """The list of messages of one request: its bytes, and where each of its items ends in them."""
+
+    array: bytes
+    ends: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def item(self, index: int) -> Raw:
+        """The bytes of one item."""
+        start = self.ends[index - 1] if index else 0
+        return Raw(self.array[_begin(self.array, start) : self.ends[index]])
+
+
+class Reading(Struct, frozen=True):
+    """A history and what was read of it: the items from `known` on."""
+
+    history: History
+    known: int
+    messages: tuple[Message, ...]
+
+
+def read_history(array: bytes, dialect: Dialect, before: History | None = None) -> Reading:
+    """Read a list of messages, of which `before` is an earlier version.
+
+    Raises:
+        WireError: something in it is no message of this format; the place is relative to what was read.
+    """
+    known = same_items(before, array) if before else 0
+    start = before.ends[known - 1] if before and known else 0
+    rest = array[start:] if known else array
+    tail = _as_list(rest) if known else rest
+    messages = decode_messages(tail, dialect)
+    ends = [*before.ends[:known]] if before else []
+    ends += _ends(array, read_list(tail), start)
+    return Reading(History(array, tuple(ends)), known, messages)
+
+
+def same_items(before: History, array: bytes) -> int:
+    """How many items at the beginning of a list have the very bytes that they had before."""
+    return bisect_right(before.ends, _same_bytes(before.array, array))
+
+
+def _same_bytes(one: bytes, other: bytes) -> int:
+    """How many bytes are the same at the beginning, by halves, so that each is compared about once."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _as_list(rest: bytes) -> bytes:
+    """What follows an item of a list, as a list of its own."""
+    text = rest.lstrip(b" \t\r\n")
+    if text.startswith(b","):
+        return b"[" + text[1:]
+    return b"[" + text if text.startswith(b"]") else text
+
+
+def _ends(array: bytes, raws: Sequence[Raw], start: int) -> list[int]:
+    ends = []
+    for raw in raws:
+        start = _begin(array, start) + len(raw)
+        ends.append(start)
+    return ends
+
+
+def _begin(array: bytes, start: int) -> int:
+    while array[start] in _BETWEEN:
+        start += 1
+    return start

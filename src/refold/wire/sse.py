@@ -8,10 +8,12 @@ is an error.
 
 from __future__ import annotations
 
+from typing import Protocol, TypeAlias
+
 from msgspec import Struct
 
 from refold.model.errors import BodyTooLarge
-from refold.wire.reading import MAX_BODY_BYTES
+from refold.wire.json_codec import MAX_BODY_BYTES
 
 MAX_EVENT_BYTES = MAX_BODY_BYTES
 """The last event of a Responses stream holds the whole reply once more."""
@@ -144,3 +146,56 @@ class SseParser:
             return event
         self._is_first = False
         return event.removeprefix(_BOM)
+
+
+# What is new in a streamed reply, and what puts it together.
+
+
+class TextDelta(Struct, frozen=True, gc=False):
+    text: str
+
+
+class ReasoningDelta(Struct, frozen=True, gc=False):
+    text: str
+
+
+class CallDelta(Struct, frozen=True, gc=False):
+    """A piece of a tool call. The first piece of each has its id and name; `index` counts the calls of the reply."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta
+
+
+class Fold(Protocol):
+    """What a format knows about its streams."""
+
+    is_whole: bool
+    """The stream has said that the reply is complete."""
+    is_over: bool
+    """The stream has said its last word; Chat reports usage after the reply is complete."""
+    is_failed: bool
+    """The event that was taken in last says that something went wrong."""
+
+    def take(self, event: Event) -> list[Delta]: ...
+
+    def body(self) -> bytes: ...
+
+
+class Pieces:
+    """A text that is still being written: joining once at the end keeps long replies cheap."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self, *pieces: str) -> None:
+        self._all = [*pieces]
+
+    def add(self, piece: str) -> None:
+        self._all.append(piece)
+
+    def __str__(self) -> str:
+        return "".join(self._all)

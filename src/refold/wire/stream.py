@@ -16,13 +16,12 @@ from collections.abc import Callable
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
 from refold.model.message import DialectName
-from refold.wire.delta import Delta, Fold
-from refold.wire.reading import within
+from refold.wire.anthropic import AnthropicFold
+from refold.wire.chat import ChatFold
+from refold.wire.json_codec import within
 from refold.wire.reply import Reply, decode_reply
-from refold.wire.sse import MAX_STREAM_BYTES, Event, SseParser
-from refold.wire.stream_anthropic import AnthropicFold
-from refold.wire.stream_chat import ChatFold
-from refold.wire.stream_responses import ResponsesFold
+from refold.wire.responses import ResponsesFold
+from refold.wire.sse import MAX_STREAM_BYTES, Delta, Event, Fold, SseParser
 
 _FOLDS: dict[DialectName, Callable[[], Fold]] = {
     "chat": ChatFold,

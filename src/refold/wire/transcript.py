@@ -17,9 +17,7 @@ from refold.model.dialect import Dialect
 from refold.model.errors import WireError
 from refold.model.window import Window
 from refold.wire.detect import dialect_of, list_of
-from refold.wire.logs import Log, fields_of, numbered_lines, read_export, read_lines
-from refold.wire.patch import write
-from refold.wire.reading import (
+from refold.wire.json_codec import (
     FIELDS,
     MAX_BODY_BYTES,
     MAX_MESSAGES,
@@ -28,7 +26,9 @@ from refold.wire.reading import (
     read_list,
     too_many,
     within,
+    write,
 )
+from refold.wire.logs import Log, fields_of, numbered_lines, read_export, read_lines
 from refold.wire.request import Request, encode_request, request_of
 
 _BOM = b"\xef\xbb\xbf"

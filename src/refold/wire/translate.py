@@ -33,8 +33,7 @@ from refold.model.message import (
     in_words,
 )
 from refold.model.window import Tool
-from refold.wire.patch import Fields, Json, verbatim, write
-from refold.wire.reading import FIELDS, NULL, is_null, is_object, read
+from refold.wire.json_codec import FIELDS, NULL, Fields, Json, is_null, is_object, read, verbatim, write
 
 _NO_SCHEMA = '{"type":"object","properties":{}}'
 

@@ -20,9 +20,9 @@ from typing import TypeAlias
 
 from msgspec import DecodeError, Raw
 
+from refold.wire.json_codec import FIELDS
 from refold.wire.logs import claude_code, codex, opencode, pi
 from refold.wire.logs.log import Log, fields_of, numbered_lines
-from refold.wire.reading import FIELDS
 
 __all__ = ["Log", "fields_of", "numbered_lines", "read_export", "read_lines"]
 

@@ -17,10 +17,9 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from refold.model.dialect import ANTHROPIC
+from refold.wire.json_codec import NULL, kind_of, read, read_content, write
 from refold.wire.logs.log import Entry, Log, read_records
-from refold.wire.patch import write
-from refold.wire.reading import NULL, kind_of, read, read_content
-from refold.wire.usage import decode_usage
+from refold.wire.reply import decode_usage
 
 AGENT = "claude-code"
 _UNLINKED = frozenset({b'"summary"', b'"file-history-snapshot"', b'"file-history-delta"'})

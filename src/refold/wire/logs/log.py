@@ -17,8 +17,7 @@ from msgspec.json import Decoder
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
 from refold.model.tokens import Usage
-from refold.wire.patch import Fields, Json, write
-from refold.wire.reading import read
+from refold.wire.json_codec import Fields, Json, read, write
 
 T = TypeVar("T")
 

@@ -15,9 +15,8 @@ from msgspec.json import Decoder
 
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
+from refold.wire.json_codec import NULL, Fields, Json, is_null, read, read_list, text_of, word
 from refold.wire.logs.log import Entry, Log
-from refold.wire.patch import Fields, Json
-from refold.wire.reading import NULL, is_null, read, read_list, text_of, word
 
 AGENT = "opencode"
 _BROKEN_OFF = "MessageAbortedError"

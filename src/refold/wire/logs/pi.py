@@ -14,9 +14,8 @@ from msgspec.json import Decoder
 
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
+from refold.wire.json_codec import NULL, Fields, Json, is_null, read, read_content, text_of
 from refold.wire.logs.log import Entry, Log, read_records
-from refold.wire.patch import Fields, Json
-from refold.wire.reading import NULL, is_null, read, read_content, text_of
 
 AGENT = "pi"
 _UNSENT = ("aborted", "error")

@@ -11,9 +11,8 @@ from msgspec import structs
 from refold.model.errors import WireError
 from refold.model.message import Message, Part
 from refold.model.window import Breakpoint, Ttl, Window
-from refold.wire.anthropic_content import decode_block, encode_block
-from refold.wire.patch import Fields, write
-from refold.wire.reading import FIELDS, read, within
+from refold.wire.anthropic import decode_block, encode_block
+from refold.wire.json_codec import FIELDS, Fields, read, within, write
 
 
 def write_breakpoints(window: Window) -> Window:

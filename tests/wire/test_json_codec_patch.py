@@ -5,7 +5,7 @@ from msgspec import Raw
 
 from refold.model.errors import WireError
 from refold.model.message import Text
-from refold.wire.patch import patch, verbatim, write, write_content
+from refold.wire.json_codec import patch, verbatim, write, write_content
 
 ORIGINAL = Raw(b'{ "b" : 1.50, "x": {"n": 1e2, "url" : "u"}, "a":"old" }')
 

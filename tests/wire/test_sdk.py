@@ -11,14 +11,7 @@ from refold.model.errors import WireError
 from refold.model.message import Text, ToolCall, assistant, system, user
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
-from refold.wire.plain import (
-    plain_message,
-    plain_prompt,
-    prompt_messages,
-    read_message,
-    read_tools,
-    read_usage,
-)
+from refold.wire.sdk import plain_message, plain_prompt, prompt_messages, read_message, read_tools, read_usage
 from tests.formats import CALLS, RESULTS, turn
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)

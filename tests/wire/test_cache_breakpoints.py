@@ -13,7 +13,7 @@ from refold.model.errors import WireError
 from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult, user
 from refold.model.window import Breakpoint, Window
 from refold.wire import decode_request, encode_window
-from refold.wire.breakpoints import write_breakpoints
+from refold.wire.cache_breakpoints import write_breakpoints
 from tests.core.conversations import TextCounter
 from tests.wire.samples import ANTHROPIC_MESSAGES
 

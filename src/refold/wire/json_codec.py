@@ -10,14 +10,108 @@ Below the limits nothing takes long: a list becomes values only when it is known
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeAlias, TypeVar
 
+import msgspec
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from refold.model.errors import BodyTooLarge, WireError
-from refold.wire.faults import NOT_UTF8, explain
+from refold.model.message import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+
+# What is wrong with bytes that are no JSON, and where.
+
+NOT_UTF8 = "is not valid UTF-8"
+_TOO_DEEP = "is nested too deeply"
+_KNOWN = frozenset(
+    {"messages", "input", "system", "tools", "content", "output", "tool_calls", "choices", "message"}
+)
+_MAX_STEPS = 6
+"""`messages[0].content[0].content[0]`: deeper there is nothing that a conversation has by name."""
+_MAX_DEPTH = 1_000
+"""The deepest nesting any parser of Python's follows."""
+_MAX_TOKENS = 300_000
+"""What a place may cost: a third of a second, or some 20,000 messages. Beyond them there is none."""
+
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>")?(?P<key>\s*+:)?|[\[\]{},]', re.DOTALL)
+"""Strings, also one that has no end, and what stands between them. A key is a string before a colon."""
+_HALF_PAIR = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|\\(?:[^u]|u(?![dD])|u[dD](?![89a-fA-F])))*+\\u[dD][89a-fA-F]",
+)
+_STOPPED_AT = re.compile(r"\(byte (\d+)\)$")
+
+Path = list[str | int]
+
+
+def explain(error: Exception, data: bytes) -> WireError:
+    """From the parser's error to one that says what happened, and where."""
+    if isinstance(error, RecursionError):
+        return WireError(_TOO_DEEP, place=_deepest(data), hint="100 levels are always fine")
+    if isinstance(error, UnicodeDecodeError):
+        return WireError(NOT_UTF8)
+    stopped = _STOPPED_AT.search(str(error))
+    end = int(stopped[1]) if stopped else len(data)
+    half = _HALF_PAIR.match(data, 0, end + len(rb"\ud83d\ude00"))
+    at = half.end() - len(rb"\ud8") if half else end + 1
+    if at > end or (not stopped and b'"' not in data[at:]):  # behind the fault, or itself cut off
+        return WireError(str(error) if stopped else f"{error} (byte {end})")
+    hint = "a text was cut inside of a character: send both halves, or neither"
+    return WireError(f"holds half of a surrogate pair (byte {at})", place=_place_at(data, at), hint=hint)
+
+
+def _deepest(data: bytes) -> str:
+    deepest: Path = []
+    depth = 0
+    for _, path in _walk(data):
+        if len(path) > depth:
+            depth, deepest = len(path), path[:_MAX_STEPS]
+        if depth > _MAX_DEPTH:
+            break
+    return _spell(deepest)
+
+
+def _place_at(data: bytes, offset: int) -> str:
+    place: Path = []
+    for end, path in _walk(data):
+        if end > offset:
+            return _spell(place)
+        place = path[:_MAX_STEPS]
+    return _spell(place)
+
+
+def _walk(data: bytes) -> Iterator[tuple[int, Path]]:
+    """Every token that opens, closes or names something: where it ends, and the path after it."""
+    path: Path = []
+    for token in islice(_TOKEN.finditer(data), _MAX_TOKENS):
+        sign = data[token.start() : token.start() + 1]
+        if sign == b'"':
+            if not token["end"]:
+                return  # what follows the beginning of a string is not structure
+            if token["key"] and path:
+                path[-1] = token[0][1:40].partition(b'"')[0].decode("ascii", "replace")
+        elif sign in b"[{":
+            path.append(0 if sign == b"[" else "")
+        elif sign in b"]}":
+            del path[-1:]
+        elif path and isinstance(path[-1], int):
+            path[-1] += 1
+        yield token.end(), path
+
+
+def _spell(path: Path) -> str:
+    place = ""
+    for step in path:
+        if isinstance(step, int):
+            place += f"[{step}]"
+        elif step in _KNOWN:
+            place += f".{step}" if place else step
+        else:
+            break
+    return place
+
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -205,3 +299,86 @@ def _mismatch(text: str) -> WireError:
     if message.startswith(_SAFE):
         return WireError(message[0].lower() + message[1:], place=place)
     return WireError("holds a value that is not allowed here", place=place)
+
+
+# Writing JSON: from fields to bytes, and changes into JSON that stays otherwise as it was.
+
+Json: TypeAlias = "Raw | str | bool | int | Sequence[Json] | Mapping[str, Json] | None"
+Fields: TypeAlias = dict[str, Json]
+
+
+def write(value: Json) -> Raw:
+    """One JSON value as bytes."""
+    try:
+        return Raw(msgspec.json.encode(value))
+    except UnicodeEncodeError:
+        raise WireError(_HALF) from None
+
+
+def verbatim(text: str) -> Raw:
+    """Text that is JSON already."""
+    try:
+        return Raw(text.encode())
+    except UnicodeEncodeError:
+        raise WireError(_HALF) from None
+
+
+_HALF = "the text holds half of a surrogate pair, which UTF-8 cannot carry"
+
+
+def patch(raw: Raw, before: Fields, after: Fields) -> Raw:
+    """`raw` with the fields in which the two spellings differ."""
+    if before == after:
+        return raw
+    current = read(FIELDS, raw)
+    fields: Fields = {**current}
+    for key in {**before, **after}:
+        if key not in after:
+            fields.pop(key, None)
+        elif key not in before or before[key] != after[key]:
+            fields[key] = _changed(fields.get(key), before.get(key), after[key])
+    return write(fields)
+
+
+def _changed(raw: Json, before: Json, after: Json) -> Json:
+    if isinstance(raw, Raw) and isinstance(before, dict) and isinstance(after, dict):
+        return patch(raw, before, after)
+    return after
+
+
+def write_block(part: Part, decode: Callable[[Raw], Part], spell: Callable[[Part], Fields]) -> Raw:
+    """A part as a JSON block: the one it came from, changed where it must be, or a new one."""
+    if part.raw is None:
+        return write(spell(part))
+    original = decode(part.raw)
+    if original == part:
+        return part.raw
+    if isinstance(original, Reasoning | Opaque) or type(original) is not type(part):
+        raise WireError("this block cannot be changed", hint="send it as it came, or leave it out")
+    return patch(part.raw, spell(original), spell(part))
+
+
+def write_content(
+    parts: Sequence[Part], block: Callable[[Part], Raw], place: str = "content", empty: Json = ""
+) -> Json:
+    """The value of the field at `place`: a string where one says it all, otherwise a list of blocks."""
+    if not parts:
+        return empty
+    if len(parts) == 1 and isinstance(parts[0], Text) and parts[0].raw is None:
+        return parts[0].text
+    return each(block, parts, place)
+
+
+def misplaced(part: Part, where: str) -> WireError:
+    return WireError(f"{where} has no place for {_NAMES[type(part)]}", hint="build the message without it")
+
+
+_NAMES: dict[type[Part], str] = {
+    Text: "this text",
+    Reasoning: "this reasoning",
+    ToolCall: "a tool call",
+    ToolResult: "a tool result",
+    Image: "this image",
+    File: "this file",
+    Opaque: "a block of another provider",
+}

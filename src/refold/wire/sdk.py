@@ -19,9 +19,8 @@ from refold.model.message import Message, user
 from refold.model.tokens import Usage
 from refold.model.window import Tool, Window
 from refold.wire.message import decode_message, encode_item, encode_prompt
-from refold.wire.request import leading_prompt
-from refold.wire.tools import decode_tools
-from refold.wire.usage import decode_usage
+from refold.wire.reply import decode_usage
+from refold.wire.request import decode_tools, leading_prompt
 
 Plain: TypeAlias = Mapping[str, object]
 _KINDS = "a dictionary, a message of an SDK, a refold Message or a string"

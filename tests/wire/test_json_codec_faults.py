@@ -5,7 +5,7 @@ import pytest
 from refold.model.dialect import CHAT
 from refold.model.errors import WireError
 from refold.wire import decode_request, decode_transcript
-from refold.wire.reading import FIELDS, ITEMS, read
+from refold.wire.json_codec import FIELDS, ITEMS, read
 
 HI = b'{"role":"user","content":"hi \\ud83d\\ude00 \\\\ud800"}'
 

@@ -5,7 +5,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from refold.model.errors import BodyTooLarge, WireError
-from refold.wire.reading import (
+from refold.wire.json_codec import (
     FIELDS,
     ITEMS,
     MAX_OBJECTS,
