@@ -51,7 +51,7 @@ def from_scratch() -> dict[str, float]:
 
 
 def _uncached():
-    from refold.tokens.exact import ExactCounter
+    from refold.tokens.counters import ExactCounter
 
     return ExactCounter("o200k_base")
 

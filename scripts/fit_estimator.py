@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from refold.tokens.fitted import ASCII_CLASSES, CLASSES, FittedCounter, class_pairs, pair_code  # noqa: E402
+from refold.tokens.counters import ASCII_CLASSES, CLASSES, FittedCounter, class_pairs, pair_code  # noqa: E402
 from scripts.estimator_corpus import PACKAGES, Sample, installed_packages, standard_library, tree, word_salad  # noqa: E402
 
 TARGET = ROOT / "src/refold/tokens/data/estimator.json"

@@ -18,8 +18,7 @@ from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore
 from refold.testing import ScriptedUpstream
 from refold.text_work import MAX_LOOP_BYTES
-from refold.tokens.counters import counter_for
-from refold.tokens.message_cost import MessageCounter
+from refold.tokens.counters import MessageCounter, counter_for
 from tests.formats import turn
 from tests.gateway.conftest import served
 

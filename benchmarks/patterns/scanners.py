@@ -47,8 +47,7 @@ from refold.model.message import Message, Text, ToolCall, ToolResult, assistant,
 from refold.replay import literals
 from refold.replay.rules import rules as replayed_rules
 from refold.tokens import counter_for
-from refold.tokens.names import spellings
-from refold.tokens.windows import window_for
+from refold.tokens.catalog import spellings, window_for
 from refold.wire import decode_error, decode_request, decode_transcript
 from refold.wire.sse import SseParser
 

@@ -30,8 +30,8 @@ RUNTIME = {
     "gateway/events.py": "an escaped constant",
     "replay/literals.py": "built from constants when the module is loaded, and found there as a value",
     "replay/score.py": "how a candidate of an evaluation writes its handles: its author is at hand",
-    "tokens/exact.py": "built from constants when the module is loaded, and found there as a value",
-    "tokens/windows.py": "likewise",
+    "tokens/counters.py": "built from constants when the module is loaded, and found there as a value",
+    "tokens/catalog.py": "likewise",
 }
 """Files with a pattern that is only known when it runs, and why it is safe."""
 BOUNDED = {"refold.core.summary_checks.declined._CANNOT_DO": "reads the first 240 characters of a reply"}

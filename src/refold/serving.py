@@ -25,7 +25,7 @@ from refold.config import Layer, Resolved, completed, environment_layer, file_la
 from refold.config.store_url import with_current_url
 from refold.config.tree import Upstream as Wanted
 from refold.local import serve_local, weights_path
-from refold.local.serving import WINDOW
+from refold.local.server import WINDOW
 from refold.model.errors import ConfigError, MissingExtra, RefoldError
 from refold.model.mask import mask_model, mask_url, mask_variable
 from refold.model.message import DialectName

@@ -45,7 +45,7 @@ from refold.ports.summariser import Summariser, SummaryCache
 from refold.ports.upstream import CountingUpstream, Upstream
 from refold.recall import MAX_TOKENS
 from refold.recall import answer_recall as answer_recall_async
-from refold.tokens.windows import WindowSize
+from refold.tokens.catalog import WindowSize
 from refold.wire.reply import Reply
 
 __all__ = ["Conversation", "Engine", "answer_recall"]

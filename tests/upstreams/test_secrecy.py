@@ -14,7 +14,7 @@ from refold.ports.upstream import Ask
 from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, Slow, rate_limited, say
 from refold.upstreams import Retries, Timeouts
 from refold.upstreams.http import HttpUpstream
-from refold.upstreams.key import Key
+from refold.upstreams.provider import Key
 from tests.upstreams.asking import FORMATS, Waits, asking, streamed
 
 SECRETS = ("canaryword", "sk-canary", "header-canary", "reply-canary", "quoted-canary", "proxy-canary")

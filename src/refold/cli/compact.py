@@ -29,7 +29,7 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount
 from refold.model.window import Window
-from refold.tokens.windows import WindowSize
+from refold.tokens.catalog import WindowSize
 from refold.wire import Request, encode_transcript
 from refold.wire.request import with_output
 

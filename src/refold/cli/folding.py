@@ -105,7 +105,7 @@ async def opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[Conv
         summariser = None
         if order.summarizer and not order.dry_run:
             from refold.engine.model_summariser import open_summariser
-            from refold.upstreams.spec import provider_of
+            from refold.upstreams.provider import provider_of
 
             settings = Settings(model=model, window=order.wish.window, preset=order.preset)
             writer = open_summariser(settings, provider_of(order.summarizer, key_env=order.key_env))

@@ -16,8 +16,7 @@ from msgspec import structs
 from refold.config.tree import Settings, Upstream
 from refold.model.errors import ConfigError, SettingError
 from refold.model.message import DialectName
-from refold.upstreams.provider import KNOWN, Provider, complete
-from refold.upstreams.spec import provider_of
+from refold.upstreams.provider import KNOWN, Provider, complete, provider_of
 
 FORMATS: dict[str, tuple[DialectName, ...]] = {"openai": ("chat", "responses")}
 """Of well-known names that speak more than one."""
@@ -45,7 +44,7 @@ def completed(name: str, upstream: Upstream, environ: Mapping[str, str]) -> Upst
 
 
 def summarisers_of(settings: Settings) -> tuple[Provider, ...]:
-    """The models that write summaries, in their order: `NAME:MODEL` of an upstream of yours, or as `upstreams.spec` reads them.
+    """The models that write summaries, in their order: `NAME:MODEL` of an upstream of yours, or as `upstreams.provider` reads them.
 
     Raises:
         SettingError: one of them names no model.

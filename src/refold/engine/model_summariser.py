@@ -25,12 +25,10 @@ from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryCache, SummaryTask
 from refold.ports.upstream import Upstream
 from refold.summarisers import ModelSummariser, Writer
+from refold.tokens.catalog import window_for
 from refold.tokens.counters import counter_for
-from refold.tokens.windows import window_for
 from refold.upstreams import Provider, open_upstream
-from refold.upstreams.key import Key
-from refold.upstreams.provider import complete
-from refold.upstreams.spec import provider_of
+from refold.upstreams.provider import Key, complete, provider_of
 
 
 @asynccontextmanager

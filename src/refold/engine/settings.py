@@ -24,9 +24,8 @@ from refold.model.message import Message, system
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Fixed
 from refold.ports.summariser import Summariser
-from refold.tokens.catalog import find_model
+from refold.tokens.catalog import WindowSize, find_model, window_for
 from refold.tokens.counters import counter_for
-from refold.tokens.windows import WindowSize, window_for
 from refold.wire.anthropic import decode_system
 from refold.wire.sdk import as_json, read_tools
 

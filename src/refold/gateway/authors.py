@@ -30,9 +30,8 @@ from refold.ports.upstream import Upstream
 from refold.summarisers import ModelSummariser, Writer
 from refold.upstreams.connection import Connection
 from refold.upstreams.http import HttpUpstream
-from refold.upstreams.key import Key
-from refold.upstreams.provider import Provider, complete
-from refold.upstreams.retry import Pace
+from refold.upstreams.provider import Key, Provider, complete
+from refold.upstreams.response_errors import Pace
 
 MOST = 512
 """Authors that are kept: one for each model and key in use lately."""

@@ -55,7 +55,7 @@ from refold.model.window import Fixed, Window
 from refold.ports.store import Head, Place, Session
 from refold.ports.summariser import Summariser
 from refold.text_work import run_text_act, run_text_work
-from refold.tokens.windows import window_for
+from refold.tokens.catalog import window_for
 from refold.wire.request import fixed_of
 
 TRIES = 5

@@ -16,7 +16,7 @@ from refold.core.budget import OutputRoom
 from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.incoming import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit
-from refold.tokens.windows import window_for
+from refold.tokens.catalog import window_for
 from refold.wire.json_codec import FIELDS, NULL, is_object, word, write
 from refold.wire.request import OUTPUT_FIELDS
 

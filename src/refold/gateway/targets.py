@@ -17,8 +17,7 @@ from yarl import URL
 from refold.config import Upstream, completed
 from refold.model.errors import ConfigError
 from refold.model.message import DialectName
-from refold.upstreams.key import Key
-from refold.upstreams.provider import Auth, Provider
+from refold.upstreams.provider import Auth, Key, Provider
 
 USUAL = {"openai": Upstream(), "anthropic": Upstream()}
 """Where nobody names any: the client's own key goes to the provider that it was made for, by the format that it speaks."""

@@ -11,7 +11,7 @@ of their own behind an address and a key that nobody else knows, and whatever sp
 
 from __future__ import annotations
 
-from refold.local.serving import Served, serve_local
+from refold.local.server import Served, serve_local
 from refold.local.weights import install_weights, weights_path
 
 __all__ = ["Served", "install_weights", "serve_local", "weights_path"]

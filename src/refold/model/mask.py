@@ -66,7 +66,7 @@ def mask_command(command: str) -> str:
 
 
 def mask_model(spec: str) -> str:
-    """A model as `upstreams.spec` reads it, PROVIDER:MODEL or MODEL@URL, without what is secret in the URL."""
+    """A model as `upstreams.provider` reads it, PROVIDER:MODEL or MODEL@URL, without what is secret in the URL."""
     model, at, rest = spec.partition("@http")
     if not _MODEL.fullmatch(model) or "://" in model:
         return HIDDEN

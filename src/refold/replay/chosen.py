@@ -21,7 +21,7 @@ from refold.core.cost import Prices
 from refold.model.errors import ConfigError
 from refold.model.mask import mask_model
 from refold.tokens import find_model
-from refold.tokens.windows import window_for
+from refold.tokens.catalog import window_for
 from refold.upstreams import KNOWN, Provider
 
 DIGEST = "digest"

@@ -16,10 +16,9 @@ from refold.core.user_requests import missing_lines
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryCache, SummaryTask
-from refold.summarisers.cache import KeptInMemory, Shelf
-from refold.summarisers.desk import Account, Answer, Desk, Rejected, Writer
-from refold.summarisers.keys import key_of
-from refold.summarisers.parts import Reader
+from refold.summarisers.attempt import Account, Answer, Desk, Rejected, Writer
+from refold.summarisers.cache import KeptInMemory, Shelf, key_of
+from refold.summarisers.chunked import Reader
 
 _log = logging.getLogger("refold.summarisers")
 

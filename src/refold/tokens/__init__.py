@@ -9,11 +9,8 @@ Importing this package loads neither a tokenizer nor a data file: each is read a
 
 from __future__ import annotations
 
-from refold.tokens.catalog import Model, find_model, search_models
-from refold.tokens.counters import counter_for
-from refold.tokens.exact import ExactCounter
-from refold.tokens.fitted import FittedCounter
-from refold.tokens.windows import WindowSize, window_for
+from refold.tokens.catalog import Model, WindowSize, find_model, search_models, window_for
+from refold.tokens.counters import ExactCounter, FittedCounter, counter_for
 
 __all__ = [
     "ExactCounter",

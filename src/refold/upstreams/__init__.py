@@ -14,7 +14,7 @@ again, `refusal` and `reach` say what went wrong. `embeddings` asks for vectors 
 from __future__ import annotations
 
 from refold.ports.upstream import Ask, StreamingUpstream, Upstream
-from refold.upstreams.opening import open_embedder, open_upstream
+from refold.upstreams.factory import open_embedder, open_upstream
 from refold.upstreams.provider import KNOWN, Provider, Retries, Timeouts
 
 __all__ = [

@@ -18,8 +18,7 @@ from refold.model.errors import WireError
 from refold.ports.upstream import Ask
 from refold.upstreams.connection import Connection
 from refold.upstreams.provider import Provider
-from refold.upstreams.refusal import MAX_ERROR_BYTES, Answer, Setback, refused, unread
-from refold.upstreams.retry import Pace, repeat
+from refold.upstreams.response_errors import MAX_ERROR_BYTES, Answer, Pace, Setback, refused, repeat, unread
 from refold.wire.json_codec import MAX_BODY_BYTES
 
 MAX_CHARACTERS = 6_000

@@ -12,23 +12,99 @@ from contextlib import aclosing
 from functools import partial
 
 import aiohttp
-from msgspec import DecodeError, Struct
+from msgspec import DecodeError, Raw, Struct
 from msgspec.json import decode
 
+from refold.core.assemble import BRIDGE, needs_bridge
+from refold.core.pairs import repair
 from refold.model.dialect import Dialect
 from refold.model.errors import UpstreamError, WireError
+from refold.model.message import Message, system, user
 from refold.ports.upstream import Ask
 from refold.text_work import run_text_act, run_text_work
-from refold.upstreams.body import count_body, request_body
 from refold.upstreams.connection import Connection
 from refold.upstreams.provider import Provider
-from refold.upstreams.refusal import MAX_ERROR_BYTES, Answer, Setback, refused, unread
-from refold.upstreams.retry import Pace, repeat
+from refold.upstreams.response_errors import MAX_ERROR_BYTES, Answer, Pace, Setback, refused, repeat, unread
 from refold.wire.error import answer_error
-from refold.wire.json_codec import MAX_BODY_BYTES
+from refold.wire.json_codec import MAX_BODY_BYTES, write
 from refold.wire.reply import Reply, decode_reply
+from refold.wire.request import Request, encode_request
 from refold.wire.sse import Delta
 from refold.wire.stream import StreamReader
+from refold.wire.translate import translate_messages, translate_tools
+
+# From a question to the body of a request, in the format of a provider.
+
+
+def request_body(
+    ask: Ask, provider: Provider, dialect: Dialect, *, stream: bool, without: frozenset[str] = frozenset()
+) -> bytes:
+    """The body that asks. `without` names parameters that the model has refused.
+
+    Raises:
+        WireError: a message cannot be written in this format.
+    """
+    fields = {**_fields(ask, provider, dialect, stream=stream), **provider.parameters}
+    raws = {key: _raw(value) for key, value in fields.items() if value is not None and key not in without}
+    request = Request(dialect, (), fields=raws)
+    return encode_request(request, _messages(ask, dialect), system=_system(ask, dialect))
+
+
+def count_body(ask: Ask, provider: Provider, dialect: Dialect) -> bytes:
+    """The body that has a request counted: what would be read, and nothing about the answer.
+
+    Raises:
+        WireError: a message cannot be written in this format.
+    """
+    tools = translate_tools(ask.tools, dialect) if ask.tools else None
+    fields = {"model": _raw(provider.model), **({"tools": _raw(tools)} if tools else {})}
+    return encode_request(
+        Request(dialect, (), fields=fields), _messages(ask, dialect), system=_system(ask, dialect)
+    )
+
+
+def _fields(ask: Ask, provider: Provider, dialect: Dialect, *, stream: bool) -> dict[str, object]:
+    fields: dict[str, object] = {"model": provider.model, _limit_field(provider, dialect): ask.max_output}
+    if ask.temperature is not None:
+        fields["temperature"] = ask.temperature
+    if ask.tools:
+        fields["tools"] = translate_tools(ask.tools, dialect) or None
+    if ask.is_cached and dialect.max_breakpoints:
+        fields["cache_control"] = {"type": "ephemeral"}  # the others look without being told
+    if dialect.name == "responses":
+        fields["store"] = False  # a provider is not asked to keep what it is sent
+    if stream:
+        fields["stream"] = True
+        if dialect.name == "chat":
+            fields["stream_options"] = {"include_usage": True}
+    return fields
+
+
+def _limit_field(provider: Provider, dialect: Dialect) -> str:
+    if dialect.name == "chat":
+        return provider.output_field
+    return "max_tokens" if dialect.name == "anthropic" else "max_output_tokens"
+
+
+def _raw(value: object) -> Raw:
+    return write(value)  # type: ignore[arg-type]  # parameters are JSON: they come from a configuration
+
+
+def _messages(ask: Ask, dialect: Dialect) -> tuple[Message, ...]:
+    translated = translate_messages(ask.messages, dialect)
+    sound = repair(translated, dialect, as_request=True).messages
+    is_bridged = dialect.starts_with_user and sound and needs_bridge(sound[0], dialect)
+    return (user(BRIDGE), *sound) if is_bridged else sound
+
+
+def _system(ask: Ask, dialect: Dialect) -> tuple[Message, ...]:
+    if isinstance(ask.system, str):
+        return (system(ask.system),) if ask.system else ()
+    prompts = translate_messages(ask.system, dialect)
+    if dialect.name != "anthropic" or len(prompts) < 2:
+        return prompts
+    return (Message("system", tuple(part for prompt in prompts for part in prompt.bare().parts)),)
+
 
 _EVENTS = "text/event-stream"
 _JSON = "application/json"

@@ -9,12 +9,17 @@ Printing a provider shows its name and its model. Headers, proxies and parameter
 
 from __future__ import annotations
 
+import asyncio
+import shlex
+import subprocess
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
 from refold.model.errors import ConfigError
+from refold.model.mask import mask_model, mask_variable
 from refold.model.message import DialectName
 
 Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key"]
@@ -163,3 +168,109 @@ def _check_url(url: str, what: str, *, secret: bool) -> None:
 
 def _is_plain(text: str) -> bool:
     return text.isprintable()
+
+
+# The key of a provider: from the environment, or from a command that prints it.
+
+COMMAND_TIMEOUT_S = 30.0
+"""A vault may ask its owner for a finger."""
+
+
+class Key:
+    def __init__(self, provider: Provider, environ: Mapping[str, str]) -> None:
+        """
+        Raises:
+            ConfigError: the environment does not hold the key.
+        """
+        self._name, self._command, self._auth = provider.name, provider.key_command, provider.auth or "bearer"
+        self._lock = asyncio.Lock()
+        self._value = ""
+        if provider.key_env and not provider.key_command:
+            self._value = _checked(
+                environ.get(provider.key_env, ""), f"the variable {mask_variable(provider.key_env)}"
+            )
+
+    def __repr__(self) -> str:
+        return "<key ***>"
+
+    async def headers(self) -> dict[str, str]:
+        """The header that carries the key; none where the provider wants no key."""
+        async with self._lock:
+            if self._command and not self._value:
+                self._value = await asyncio.to_thread(self._run)
+        if not self._value:
+            return {}
+        return (
+            {"authorization": f"Bearer {self._value}"}
+            if self._auth == "bearer"
+            else {self._auth: self._value}
+        )
+
+    async def renew(self, refused: Mapping[str, str]) -> bool:
+        """Ask the command again, unless somebody else has. Is there another key than these headers carried?"""
+        if not self._command:
+            return False
+        if await self.headers() == refused:
+            self._value = ""
+        return await self.headers() != refused
+
+    def _run(self) -> str:
+        try:
+            done = subprocess.run(  # noqa: S603  # the operator's own command, without a shell
+                shlex.split(self._command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=COMMAND_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            problem = f"did not finish within {COMMAND_TIMEOUT_S:g} s"
+        except (OSError, ValueError):
+            problem = "cannot be run"
+        else:
+            if done.returncode == 0:
+                return _checked(done.stdout.decode("utf-8", "replace"), "the output of the key command")
+            problem = f"ended with code {done.returncode}"
+        raise ConfigError(f"the key command of {self._name!r} {problem}", hint="run it by hand to see why")
+
+
+def _checked(text: str, what: str) -> str:
+    key = text.strip()
+    if not key:
+        raise ConfigError(f"{what} holds no key", hint="set it, or name another with key_env or key_command")
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise ConfigError(f"{what} holds something that is no key", hint="a key is one word of plain letters")
+    return key
+
+
+# A model in one word, as it is named on a command line. openai:gpt-4o-mini a provider that is known
+# by its name, and one of its models ollama:qwen3:8b likewise on this machine my-
+# model@https://host/v1 any server that speaks OpenAI Chat Completions anthropic:my-
+# model@https://host a server that speaks another provider's format
+
+SERVER = "the server"
+"""The name of a provider that has an address and no other name."""
+
+
+def provider_of(spec: str, *, key_env: str = "") -> Provider:
+    """The provider and the model that a word stands for; `key_env` names the variable that holds the key for an address.
+
+    Raises:
+        ConfigError: it stands for nothing.
+    """
+    told, at, rest = spec.partition("@http")
+    name, colon, model = told.partition(":")
+    is_known = bool(colon) and name in KNOWN
+    if colon and not at and not is_known:
+        hint = f"choose from: {', '.join(KNOWN)}; any other server is MODEL@URL"
+        raise ConfigError(f"there is no provider {mask_model(name[:80])!r}", hint=hint)
+    if not (model if is_known else at and told):
+        hint = "such as openai:gpt-4o-mini, or my-model@http://localhost:8000/v1"
+        raise ConfigError(
+            f"{mask_model(spec[:80])!r} does not say which model is meant, and whose", hint=hint
+        )
+    if not at:
+        return Provider(name, model)
+    name, model = (name, model) if is_known else (SERVER, told)
+    return Provider(name, model, base_url=f"http{rest}", key_env=key_env)

@@ -23,8 +23,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryTask
 from refold.ports.upstream import Ask, Upstream
-from refold.summarisers.cache import Shelf
-from refold.summarisers.keys import question_key
+from refold.summarisers.cache import Shelf, question_key
 from refold.text_work import run_text_work
 from refold.wire.reply import Reply
 

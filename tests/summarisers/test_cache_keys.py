@@ -9,7 +9,7 @@ from refold.model.window import Tool
 from refold.ports.summariser import SummaryTask
 from refold.ports.upstream import Ask
 from refold.summarisers import ModelSummariser, Recipe
-from refold.summarisers.keys import key_of, question_key
+from refold.summarisers.cache import key_of, question_key
 from tests.summarisers.scripted import GOOD, Scripted, task, writer
 
 HALF = "half \ud800"

@@ -4,8 +4,7 @@ import pytest
 
 from refold.model.errors import RateLimited, UpstreamError
 from refold.upstreams import Provider, Retries
-from refold.upstreams.refusal import Setback
-from refold.upstreams.retry import repeat
+from refold.upstreams.response_errors import Setback, repeat
 from tests.upstreams.asking import Waits
 
 

@@ -90,7 +90,7 @@ def run() -> None:
 def _started() -> subprocess.Popen[bytes]:
     # -P: what lies in the current directory is not the program that is meant. A session of its own: whoever stops a reply
     # with Ctrl-C goes on with the same server.
-    command = [sys.executable, "-P", "-c", "from refold.local.serving import run; run()"]
+    command = [sys.executable, "-P", "-c", "from refold.local.server import run; run()"]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(command, 0, stdin=pipe, stdout=pipe, stderr=nowhere, start_new_session=True)  # noqa: S603
 

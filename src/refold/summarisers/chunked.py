@@ -18,7 +18,7 @@ from refold.core.summary_checks.headings import apart, says_something
 from refold.core.tool_kinds import has_failed
 from refold.core.transcript_chunks import chunks, grouped, parted
 from refold.model.errors import ContextOverflow
-from refold.summarisers.desk import Answer, Desk, Question, Rejected
+from refold.summarisers.attempt import Answer, Desk, Question, Rejected
 
 T = TypeVar("T")
 

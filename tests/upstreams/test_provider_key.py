@@ -8,8 +8,9 @@ import pytest
 
 from refold.model.errors import ConfigError, UpstreamError
 from refold.testing import ScriptedUpstream
-from refold.upstreams import Provider, key
-from refold.upstreams.key import Key
+from refold.upstreams import Provider
+from refold.upstreams import provider as key
+from refold.upstreams.provider import Key
 from tests.upstreams.asking import QUESTION, asking
 
 COUNT = """

@@ -2,7 +2,7 @@ import pytest
 
 from refold.model.errors import ConfigError
 from refold.tokens import WindowSize, window_for
-from refold.tokens.windows import is_local, window_by_pattern
+from refold.tokens.catalog import is_local, window_by_pattern
 
 
 @pytest.mark.feature("O15", "X8")

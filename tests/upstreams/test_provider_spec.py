@@ -6,7 +6,7 @@ import pytest
 
 from refold.model.errors import ConfigError
 from refold.upstreams import Provider
-from refold.upstreams.spec import SERVER, provider_of
+from refold.upstreams.provider import SERVER, provider_of
 
 
 @pytest.mark.parametrize(

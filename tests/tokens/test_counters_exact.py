@@ -3,12 +3,12 @@ import builtins
 import pytest
 
 from refold.model.errors import MissingExtra
-from refold.tokens import ExactCounter, counter_for, exact
-from refold.tokens.exact import vocabulary_for
+from refold.tokens import ExactCounter, counter_for, counters
+from refold.tokens.counters import vocabulary_for
 
 splintr = pytest.importorskip("splintr")
 
-VOCABULARIES = sorted({vocabulary for _, vocabulary in exact._VOCABULARIES})
+VOCABULARIES = sorted({vocabulary for _, vocabulary in counters._VOCABULARIES})
 TEXTS = [
     "",
     "ok",
@@ -81,7 +81,7 @@ def test_without_splintr_exact_counting_names_the_extra(monkeypatch):
             raise ImportError(name)
         return real(name, *args, **kwargs)
 
-    exact._load.cache_clear()
+    counters._load.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without_splintr)
     with pytest.raises(MissingExtra, match="exact token counting") as raised:
         ExactCounter("o200k_base")

@@ -1,4 +1,4 @@
-from refold.tokens.memo import Memo, digest
+from refold.tokens.counters import Memo, digest
 
 
 def test_a_memo_never_holds_more_than_two_generations():

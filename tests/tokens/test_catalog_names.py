@@ -1,6 +1,6 @@
 import pytest
 
-from refold.tokens.names import spellings
+from refold.tokens.catalog import spellings
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from refold.model.errors import UpstreamUnavailable
 from refold.upstreams import Provider, Timeouts, open_upstream
-from refold.upstreams.reach import lost
+from refold.upstreams.connection import lost
 from tests.upstreams.asking import QUESTION, Waits
 
 

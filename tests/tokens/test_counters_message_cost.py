@@ -18,7 +18,7 @@ from refold.model.message import (
     user,
 )
 from refold.tokens import ExactCounter, FittedCounter
-from refold.tokens.message_cost import CHAT_FRAMING, IMAGE_TOKENS, PAGE_TOKENS
+from refold.tokens.counters import CHAT_FRAMING, IMAGE_TOKENS, PAGE_TOKENS
 
 FRAME = CHAT_FRAMING.message
 counter = FittedCounter()

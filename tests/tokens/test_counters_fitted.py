@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.tokens import ExactCounter, FittedCounter, fitted
-from refold.tokens.fitted import SAMPLE_FROM
+from refold.tokens import ExactCounter, FittedCounter
+from refold.tokens import counters as fitted
+from refold.tokens.counters import SAMPLE_FROM
 from scripts.estimator_corpus import file_samples, is_held_back
 from tests.corpus import TRANSCRIPTS, transcripts
 

@@ -19,9 +19,8 @@ from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, MissingExtra
 from refold.ports.embedder import Embedder
 from refold.ports.upstream import StreamingUpstream
-from refold.upstreams.key import Key
-from refold.upstreams.provider import Provider, complete
-from refold.upstreams.retry import Pace
+from refold.upstreams.provider import Key, Provider, complete
+from refold.upstreams.response_errors import Pace
 
 if TYPE_CHECKING:
     from refold.upstreams.connection import Connection
