@@ -22,7 +22,7 @@ CALLS = ("compile", "search", "match", "fullmatch", "split", "findall", "findite
 ONCE = ("match", "fullmatch")
 """Methods that try one place of a text; the others try every place."""
 RUNTIME = {
-    "config/checks.py": "a pattern of the user's own, refused where it is ambiguous",
+    "config/resolution.py": "a pattern of the user's own, refused where it is ambiguous",
     "core/assemble.py": "an escaped constant",
     "core/digest/line_markers.py": "built from constants when the module is loaded, and found there as a value",
     "core/secrets/forms.py": "likewise",

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
+from refold.config.formats import commented
 from refold.config.keys import KEYS
-from refold.config.writing import commented
 from tests.cli.test_app import options_in, sections
 
 

@@ -16,8 +16,8 @@ from refold.config.keys import (
     nearest,
     parts_of,
 )
-from refold.config.masks import Mask, takes_text
-from refold.config.spans import expected
+from refold.config.parse import expected
+from refold.config.tree import Mask, takes_text
 from tests.config.samples import ALL, SAMPLES
 
 

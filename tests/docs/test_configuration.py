@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from refold.config.formats import with_reference
 from refold.config.keys import all_keys
 from refold.config.layers import STORE_VARIABLE, UPSTREAM_FLAG, UPSTREAM_LIST, Layer, environment_layer, flat
-from refold.config.reference import with_reference
-from refold.config.resolving import resolve
+from refold.config.resolution import resolve
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.feature("L14")
 def test_the_table_is_the_tree():
-    assert with_reference(PAGE) == PAGE, "run: python -m refold.config.reference docs/configuration.md"
+    assert with_reference(PAGE) == PAGE, "run: python -m refold.config.formats docs/configuration.md"
 
 
 @pytest.mark.feature("L14")

@@ -21,10 +21,10 @@ import pytest
 
 from refold.cli.app import run
 from refold.client_keys import mint
-from refold.config.files import file_layer
+from refold.config.formats import toml
 from refold.config.keys import Key, all_keys
-from refold.config.masks import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, VARIABLE, Mask
-from refold.config.writing import toml
+from refold.config.layers import file_layer
+from refold.config.tree import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, VARIABLE, Mask
 from refold.gateway.logs import Lines, Objects
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database

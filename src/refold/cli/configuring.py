@@ -14,12 +14,20 @@ from msgspec import structs
 
 from refold.cli import output
 from refold.cli.output import plain, plural
-from refold.config.files import PROJECT_FILE, file_layer, file_layers, replace_file, user_file
-from refold.config.layers import RANKS, Layer, environment_layer
-from refold.config.resolving import faults, resolve
-from refold.config.schema import schema as schema_of
-from refold.config.store_url import with_current_url
-from refold.config.writing import commented, told, tree_of
+from refold.config.formats import commented, told, tree_of
+from refold.config.formats import schema as schema_of
+from refold.config.layers import (
+    PROJECT_FILE,
+    RANKS,
+    Layer,
+    environment_layer,
+    file_layer,
+    file_layers,
+    replace_file,
+    user_file,
+    with_current_url,
+)
+from refold.config.resolution import faults, resolve
 from refold.model.errors import ConfigError
 
 

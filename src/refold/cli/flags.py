@@ -18,9 +18,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from refold.config.formats import plain_default
 from refold.config.keys import UPSTREAMS, Key, all_keys
 from refold.config.layers import UPSTREAM_FLAG, flag_layer
-from refold.config.writing import plain_default
 
 FLAGS = "flags"
 UPSTREAM_HELP = "Where models are: a well-known NAME, NAME=URL, or a URL alone. May be given several times."

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from refold.config.files import file_layers
-from refold.config.layers import Layer, Origin, environment_layer, flag_layer, runtime_layer
-from refold.config.resolving import Resolved, resolve, update
+from refold.config.layers import Layer, Origin, environment_layer, file_layers, flag_layer, runtime_layer
+from refold.config.resolution import Resolved, resolve, update
 from refold.config.tree import Settings, Upstream
 
 if TYPE_CHECKING:

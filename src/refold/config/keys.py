@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get
 
 from msgspec import NODEFAULT, Meta, Struct, structs
 
-from refold.config.masks import PLAIN, Mask, takes_text
 from refold.config.sizes import Counted
-from refold.config.tree import UPSTREAM_NAME, Settings, Upstream
+from refold.config.tree import PLAIN, UPSTREAM_NAME, Mask, Settings, Upstream, takes_text
 from refold.model.budget import Share, Tokens
 
 Kind: TypeAlias = Literal["switch", "tokens", "share", "size", "list", "table", "plain"]
@@ -113,7 +112,7 @@ def _mask(name: str, annotated: Any) -> Mask:
     """
     marks = [mark for mark in get_args(annotated) if isinstance(mark, Mask)]
     if not marks and takes_text(annotated):
-        raise TypeError(f"{name} takes text: give it a mark from refold.config.masks")
+        raise TypeError(f"{name} takes text: give it a mark from refold.config.tree")
     return marks[0] if marks else PLAIN
 
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from refold.config import update
-from refold.config.writing import hidden_names, tree_of, values_of
+from refold.config.formats import hidden_names, tree_of, values_of
 from refold.engine.conversation import Conversation
 from refold.gateway.access import send_answer
 from refold.gateway.app import RUNTIME, Gateway, where

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from refold.config.keys import KEYS, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, Key
+import msgspec
+
+from refold.config.keys import KEYS, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, Key, all_keys
 from refold.config.layers import DEFAULT, Origin
-from refold.config.reading import ELSEWHERE
-from refold.config.resolving import Resolved
-from refold.config.sizes import shown
-from refold.config.spans import expected
+from refold.config.parse import ELSEWHERE, expected
+from refold.config.resolution import Resolved
+from refold.config.sizes import MAX_TOKENS, shown
+from refold.config.tree import UPSTREAM_NAME, Upstream
 from refold.model.budget import Share, Tokens
 
 HEAD = """\
@@ -145,3 +149,113 @@ def _name(name: str) -> str:
 
 def _first_line(kind: type) -> str:
     return (kind.__doc__ or "").partition("\n")[0]
+
+
+# The JSON schema of the file, for editors.
+
+Form: TypeAlias = dict[str, Any]
+
+TOKENS_TEXT = r"^(\d[\d_]*|\d+(\.\d+)? ?[kKmM])$"
+SHARE_TEXT = r"^(\d+(\.\d+)? ?%|[01]\.\d+)$"
+_TOKENS: list[Form] = [
+    {"type": "integer", "minimum": 0, "maximum": MAX_TOKENS},
+    {"type": "string", "pattern": TOKENS_TEXT},
+]
+_SHARE: list[Form] = [
+    {"type": "number", "minimum": 0, "maximum": 1},
+    {"type": "string", "pattern": SHARE_TEXT},
+]
+
+
+def schema() -> Form:
+    """The schema of refold.toml."""
+    sections = {
+        name: _table([key for key in KEYS.values() if key.section == name], kind.__doc__)
+        for name, kind in SECTIONS.items()
+    }
+    upstream = _table([*UPSTREAM_KEYS.values()], "A provider, or a server of your own.")
+    sections[UPSTREAMS] = {
+        "type": "object",
+        "propertyNames": {"pattern": UPSTREAM_NAME},
+        "additionalProperties": upstream,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of Refold",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": sections,
+    }
+
+
+def _table(keys: list[Key], what: str | None) -> Form:
+    return {
+        "type": "object",
+        "description": what or "",
+        "additionalProperties": False,
+        "properties": {key.field: _property(key) for key in keys},
+    }
+
+
+def _property(key: Key) -> Form:
+    choices = _choices(key)
+    if key.is_optional:
+        choices = [*(one for one in choices if one != {"type": "null"}), {"const": ELSEWHERE}]
+    form = choices[0] if len(choices) == 1 else {"anyOf": choices}
+    return {"description": key.what, **form, "default": plain_default(key)}
+
+
+def _choices(key: Key) -> list[Form]:
+    match key.kind:
+        case "tokens":
+            words: list[Form] = [{"enum": [*key.words]}] if key.words else []
+            return [*words, *_TOKENS]
+        case "share":
+            return _SHARE
+        case "size":
+            return [*_TOKENS, *_SHARE]
+        case _:
+            found = msgspec.json.schema(key.type)
+            found.pop("description", None)
+            parts: list[Form] = found.get("anyOf", [found])
+            return parts
+
+
+# The table of all settings for docs/configuration.md.
+
+BEGIN, END = "<!-- settings: written by `python -m refold.config.formats` -->", "<!-- /settings -->"
+_HEAD = (
+    "| key | variable | flag | default | takes | what it does | over HTTP |\n|---|---|---|---|---|---|---|\n"
+)
+
+
+def reference() -> str:
+    """One table for each section, as Markdown."""
+    kinds = {**SECTIONS, UPSTREAMS: Upstream}
+    return "\n".join(
+        f"### {section}\n\n{kind.__doc__}\n\n{_HEAD}{''.join(_row(key) for key in all_keys() if key.section == section)}"
+        for section, kind in kinds.items()
+    )
+
+
+def with_reference(page: str) -> str:
+    """The page with the table as it is now."""
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+
+
+def _row(key: Key) -> str:
+    default = key.unset or f"`{toml(plain_default(key))}`"
+    flags = " ".join(f"`{flag}`" for flag in key.flags)
+    cells = (f"`{key.name}`", f"`{key.variable}`", flags, default, expected(key), _escaped(key.what))
+    return f"| {' | '.join(cells)} | {'yes' if key.is_tunable else ''} |\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(with_reference(target.read_text(encoding="utf-8")), encoding="utf-8")

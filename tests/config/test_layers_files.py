@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.config.files import file_layer, file_layers, line_of, project_file, user_file
-from refold.config.resolving import resolve
+from refold.config.layers import file_layer, file_layers, line_of, project_file, user_file
+from refold.config.resolution import resolve
 from refold.model.errors import ConfigError, SettingError
 
 HOME = Path("/home/me")

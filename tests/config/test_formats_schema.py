@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from refold.config.formats import SHARE_TEXT, TOKENS_TEXT, schema
 from refold.config.keys import KEYS, UPSTREAM_KEYS
-from refold.config.schema import SHARE_TEXT, TOKENS_TEXT, schema
 
 PROPERTIES = schema()["properties"]
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refold.config.formats import SAMPLE, commented, told, toml, tree_of
 from refold.config.keys import KEYS, UPSTREAM_KEYS
 from refold.config.layers import Layer, environment_layer, flat
-from refold.config.resolving import resolve
+from refold.config.resolution import resolve
 from refold.config.tree import Settings, Upstream
-from refold.config.writing import SAMPLE, commented, told, toml, tree_of
 from tests.config.samples import ALL, SAMPLES, base_for, layer_for
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from refold.config.layers import Layer
-from refold.config.resolving import resolve
+from refold.config.resolution import resolve
 from refold.model.errors import SettingError
 
 BOX = {"upstreams.box.url": "http://box/v1"}
