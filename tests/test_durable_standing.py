@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.engine.notes import read_notes
+from refold.engine.journal import read_notes
 from refold.engine.settings import Settings, state_for
 from refold.store.memory import MemoryStore
 from tests.test_durable import answer, engine, stated

@@ -10,7 +10,7 @@ import pytest
 from refold import Conversation, Engine
 from refold.core.digest.shorten import DIGEST, MAX_LEDGER, MAX_SOURCE, MAX_TEXT
 from refold.core.presets import PRESETS
-from refold.engine.notices import notice
+from refold.engine.events import notice
 from refold.store.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served

@@ -5,8 +5,7 @@ from msgspec import structs
 
 from refold.core.presets import PRESETS
 from refold.core.prompts import Recipe
-from refold.engine.model_summariser import open_summariser, providers_for, summariser_for, with_block
-from refold.engine.settings import Settings
+from refold.engine.settings import Settings, open_summariser, providers_for, summariser_for, with_block
 from refold.model.errors import ConfigError
 from refold.upstreams import Provider
 from tests.summarisers.scripted import GOOD, Scripted, task

@@ -26,7 +26,7 @@ RUNTIME = {
     "core/assemble.py": "an escaped constant",
     "core/digest/line_markers.py": "built from constants when the module is loaded, and found there as a value",
     "core/secrets/forms.py": "likewise",
-    "engine/secrecy.py": "a pattern of the user's own, refused where it is ambiguous",
+    "engine/state.py": "a pattern of the user's own, refused where it is ambiguous",
     "gateway/events.py": "an escaped constant",
     "replay/literals.py": "built from constants when the module is loaded, and found there as a value",
     "replay/score.py": "how a candidate of an evaluation writes its handles: its author is at hand",

@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs
 
 from refold.core import cut
-from refold.engine import engine, snapshot
+from refold.engine import engine, journal
 from refold.engine.conversation import Conversation
 from refold.engine.state import State
 from refold.engine.status import Status, status_of
@@ -100,7 +100,7 @@ def switch_in_two_commits(patch: pytest.MonkeyPatch, store: SqliteStore) -> None
 
 def tail_from_a_snapshot(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     """What was said since the last change is not read again."""
-    patch.setattr(snapshot, "grown", lambda folded, originals: folded)
+    patch.setattr(journal, "grown", lambda folded, originals: folded)
 
 
 async def _trusting(self: Conversation, **_: object) -> State:

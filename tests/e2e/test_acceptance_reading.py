@@ -12,8 +12,7 @@ from msgspec import structs
 
 from refold import Conversation
 from refold.core.presets import PRESETS
-from refold.engine.model_summariser import open_summariser
-from refold.engine.settings import Settings
+from refold.engine.settings import Settings, open_summariser
 from refold.model.message import user
 from refold.summarisers import Recipe
 from refold.testing import Body, Say, ScriptedUpstream

@@ -10,8 +10,7 @@ from openai import APIError, AsyncOpenAI, BadRequestError
 
 from refold import Conversation
 from refold.core.presets import PRESETS
-from refold.engine.model_summariser import open_summariser, with_block
-from refold.engine.settings import Settings
+from refold.engine.settings import Settings, open_summariser, with_block
 from refold.model.budget import Share
 from refold.model.dialect import DIALECTS
 from refold.model.errors import RecoverySpent

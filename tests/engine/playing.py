@@ -13,8 +13,7 @@ from refold.engine import actions
 from refold.engine.actions import Outcome
 from refold.engine.events import Event, Undone, sized
 from refold.engine.recall import look_up
-from refold.engine.secrecy import Secrecy
-from refold.engine.state import Change, State
+from refold.engine.state import Change, Secrecy, State
 from refold.model.budget import Budget
 from refold.model.message import Message
 from refold.model.summary import Summary

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from refold.engine.archive import pack, unpack
-from refold.engine.notes import read_notes, write_notes
+from refold.engine.journal import read_notes, write_notes
 from refold.ports.store import Batch
 from refold.store.memory import MemoryStore
 from tests.test_durable import engine

@@ -5,7 +5,7 @@ import openai
 import pytest
 
 from refold.core.overflow import classify
-from refold.engine.sdk_errors import read_refusal
+from refold.engine.sdk import read_refusal
 from refold.model.errors import ContextOverflow, RateLimited, UpstreamError
 from refold.model.overflow import Overflow
 

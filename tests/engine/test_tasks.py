@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw, structs
 
 from refold.core.presets import PRESETS
-from refold.engine.secrecy import Secrecy
+from refold.engine.state import Secrecy
 from refold.engine.summary_source import task_of
 from refold.model.budget import Budget
 from refold.model.dialect import CHAT

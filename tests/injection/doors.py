@@ -20,8 +20,7 @@ from msgspec import Struct
 
 import refold
 from refold.cli.app import run
-from refold.engine.model_summariser import open_summariser
-from refold.engine.settings import Settings
+from refold.engine.settings import Settings, open_summariser
 from refold.testing import Received, ScriptedUpstream
 from refold.upstreams import Provider, Retries
 from tests.gateway.conftest import Served, served

@@ -104,7 +104,7 @@ async def opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[Conv
     async with AsyncExitStack() as stack:
         summariser = None
         if order.summarizer and not order.dry_run:
-            from refold.engine.model_summariser import open_summariser
+            from refold.engine.settings import open_summariser
             from refold.upstreams.provider import provider_of
 
             settings = Settings(model=model, window=order.wish.window, preset=order.preset)

@@ -17,8 +17,7 @@ from refold.cli.stored import Place
 from refold.cli.telling import PAGE
 from refold.core.pairs import repair
 from refold.engine.engine import Engine
-from refold.engine.journal import read_stored
-from refold.engine.notes import fields_of
+from refold.engine.journal import fields_of, read_stored
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, StoreError
 from refold.model.message import Message

@@ -55,11 +55,10 @@ from refold.engine.history import (
 from refold.engine.journal import Journal
 from refold.engine.provider_compactions import Compactions, Maker, compactions_since
 from refold.engine.recall import is_handle
-from refold.engine.sdk_errors import read_refusal
+from refold.engine.sdk import Spelling, read_refusal
 from refold.engine.session_summaries import SessionSummaries
 from refold.engine.sessions import Opened
 from refold.engine.settings import USUAL_OUTPUT, Prompt, Settings, dollars_for, state_for
-from refold.engine.spelling import Spelling
 from refold.engine.state import Bill, Receipt, Sent, State
 from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.engine.summary_jobs import SummaryFunction, SummaryJobs, settled, summariser_of
@@ -88,7 +87,7 @@ from refold.wire.sdk import plain_message, read_message, read_usage, text_in
 from refold.wire.translate import translate_messages
 
 if TYPE_CHECKING:
-    from refold.engine.model_summariser import NamedSummariser
+    from refold.engine.settings import NamedSummariser
 
 T = TypeVar("T")
 Action = Callable[[State], Outcome]
@@ -216,7 +215,7 @@ class Conversation:
         given, state = settings.summariser, self._state
         self._own_author: NamedSummariser | None = None
         if isinstance(given, str):
-            from refold.engine.model_summariser import NamedSummariser
+            from refold.engine.settings import NamedSummariser
 
             self._own_author = NamedSummariser(given, settings)
             return self._own_author

@@ -12,9 +12,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from refold.engine.journal import read_stored
-from refold.engine.notes import read_notes
-from refold.engine.snapshot import summaries_in
+from refold.engine.journal import read_notes, read_stored, summaries_in
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message

@@ -30,10 +30,7 @@ from refold.core.shown import handle_of
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import Finding, examine
 from refold.engine.events import Listener
-from refold.engine.finding import checked, find_sessions
-from refold.engine.journal import Journal
-from refold.engine.meaning import Meaning
-from refold.engine.notes import inherited
+from refold.engine.journal import Journal, inherited
 from refold.engine.recall import passage
 from refold.engine.retention import (
     MAX_SHARE,
@@ -44,6 +41,7 @@ from refold.engine.retention import (
     checked_share,
     held_back,
 )
+from refold.engine.session_search import Meaning, checked, find_sessions
 from refold.engine.settings import Prompt, Settings, state_for
 from refold.engine.state import FillLevel
 from refold.engine.status import stored_fill_level
@@ -57,7 +55,7 @@ from refold.ports.summariser import Summariser, SummaryCache
 from refold.text_work import run_text_work
 
 if TYPE_CHECKING:
-    from refold.engine.model_summariser import NamedSummariser
+    from refold.engine.settings import NamedSummariser
 
 OWNER = "local"
 """Whose conversations these are where nobody says: one person on one machine."""
@@ -165,7 +163,7 @@ class Engine:
         )
         self._own_author: NamedSummariser | None = None
         if isinstance(summariser, str):
-            from refold.engine.model_summariser import NamedSummariser
+            from refold.engine.settings import NamedSummariser
 
             self._own_author = NamedSummariser(summariser, self.settings)
             self.settings = structs.replace(self.settings, summariser=self._own_author)
@@ -309,7 +307,7 @@ class Engine:
         """
         state_for(settings)
         if isinstance(settings.summariser, str):
-            from refold.engine.model_summariser import NamedSummariser
+            from refold.engine.settings import NamedSummariser
 
             NamedSummariser(settings.summariser, settings)
 

@@ -21,9 +21,9 @@ from refold.core.measure import Calibration, Meter, backfill
 from refold.core.plan import Decision
 from refold.core.plan_inputs import Frame
 from refold.core.shown import Edit
-from refold.engine import actions, snapshot
-from refold.engine.journal import Journal, encoder
-from refold.engine.notes import write_notes
+from refold.engine import actions
+from refold.engine import journal as snapshot
+from refold.engine.journal import Journal, encoder, write_notes
 from refold.engine.state import Limits, Receipt, Sent, State
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.tokens import Usage

@@ -6,31 +6,392 @@ refused as a whole (Conflict) where the branch has moved since; the journal's po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.folded import Folded
-from refold.core.measure import Calibration, forget_sums
+from refold.core.assemble import Lead
+from refold.core.digest.facts import Carried, Facts, carry, index_message, restore
+from refold.core.digest.ledger import Ledger
+from refold.core.digest.typed_text import is_typed
+from refold.core.folded import Asked, Folded
+from refold.core.measure import Calibration, Meter, forget_sums
 from refold.core.secrets.redact import redact
 from refold.core.view import View
-from refold.engine import snapshot
 from refold.engine.actions import Outcome
-from refold.engine.meaning import NOTHING, Meaning
-from refold.engine.notes import Instructions, Notes, notes_of, read_notes, write_notes
-from refold.engine.snapshot import Original
-from refold.engine.state import MOST_SINCE, Change, FillLevel, State
+from refold.engine.session_search import NOTHING, Meaning
+from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, State
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, NotFound, StoreError, WireError
-from refold.model.message import Message
+from refold.model.message import Message, Role, Text
 from refold.model.summary import Summary
+from refold.model.window import Fixed
 from refold.ports import store as records
 from refold.ports.store import Batch, Call, Compaction, Head, Session, Store, Stored, Written
 from refold.text_work import run_text_work
 from refold.wire.message import decode_message, encode_item
+from refold.wire.request import encode_fixed
+
+# What is stored of a branch beside its messages and what is shown of them: notes, and the
+# instructions it came in with. Notes are small, belong to the branch and not to a change, and the
+# newest count. Instructions (system prompt, tools, and the other fields of a request) are long and
+# hardly ever change: they are stored once, under their hash, and the notes hold the hash.
+
+
+class Notes(Struct, frozen=True):
+    """What a state knows beside what is shown."""
+
+    settled: int = -1
+    declined: int = -1
+    in_vain: int = 0
+    flag: str = ""
+    limit: int | None = None
+    meter: Meter = Meter()
+    calibration: Calibration = Calibration()
+    bill: Bill = Bill()
+    sensitive: tuple[int, ...] = ()
+    secret: tuple[int, ...] = ()
+    """Messages in which secrets were found, so that they are known wherever they are repeated."""
+    fields: bytes = b""
+    """As `instructions`, in full: earlier versions wrote it here."""
+    instructions: bytes = b""
+    """The hash of the request that the conversation came in with, without its messages."""
+    is_given: bool = False
+    """Were they given by a program, or said in the conversation? Then the next ones take their place."""
+    standing: FillLevel = FillLevel()
+    """How full the conversation was, as the program that wrote this saw it."""
+
+    @property
+    def lasting(self) -> Notes:
+        """What is worth a commit of its own: the fill level follows from the rest, and from the window of the program that looks."""
+        return structs.replace(self, standing=FillLevel())
+
+
+def read_notes(notes: bytes) -> Notes:
+    """
+    Raises:
+        Damaged: these are no notes.
+    """
+    try:
+        return msgspec.msgpack.decode(notes, type=Notes) if notes else Notes()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Damaged("what was noted about a conversation cannot be read") from None
+
+
+def read_fill_level(notes: bytes) -> FillLevel:
+    """How full a conversation was; empty where the notes are damaged: opening the conversation raises then, and a list must not."""
+    try:
+        return read_notes(notes).standing
+    except Damaged:
+        return FillLevel()
+
+
+def write_notes(notes: Notes) -> bytes:
+    return msgspec.msgpack.encode(notes)
+
+
+def notes_of(state: State) -> Notes:
+    folded = state.folded
+    return Notes(
+        folded.settled,
+        folded.declined,
+        state.in_vain,
+        state.flag,
+        state.limits.stated,
+        state.meter,
+        state.calibration,
+        state.bill,
+        tuple(sorted(state.secrecy.numbers)),
+        tuple(sorted(state.secrecy.holders)),
+        standing=state.fill_level,
+    )
+
+
+def inherited(notes: bytes, size: int) -> bytes:
+    """What a fork of the first `size` messages takes over: which are sensitive, and the request that they came in with."""
+    known = read_notes(notes)
+    found = Notes(
+        sensitive=tuple(number for number in known.sensitive if number < size),
+        secret=tuple(number for number in known.secret if number < size),
+        fields=known.fields,
+        instructions=known.instructions,
+        is_given=known.is_given,
+    )
+    return write_notes(found) if found != Notes() else b""
+
+
+class Instructions(Struct, frozen=True):
+    """The request that a branch came in with, without its messages.
+
+    What a program gives takes the place of what a program gave before. Imported instructions stay: they are what was sent.
+    """
+
+    fields: bytes = b""
+    """As JSON."""
+    digest: bytes = b""
+    is_given: bool = False
+    """Were they given by a program?"""
+    stored: bytes = b""
+    """The hash of what the store has."""
+    fixed: Fixed | None = None
+    """The instructions of the program that were taken in last."""
+
+    @property
+    def unstored(self) -> tuple[bytes, ...]:
+        """What the store does not have yet."""
+        return (self.fields,) if self.digest not in (b"", self.stored) else ()
+
+    def as_stored(self) -> Instructions:
+        return structs.replace(self, stored=self.digest)
+
+    def imported(self, fields: bytes) -> Instructions:
+        """With a request that was made elsewhere."""
+        return self.with_fields(fields, is_given=False)
+
+    def given(self, fixed: Fixed) -> Instructions:
+        """With what goes out with every request from now on."""
+        if fixed is self.fixed:
+            return self
+        known = structs.replace(self, fixed=fixed)
+        if (fixed.system or fixed.tools) and (self.is_given or not self.fields):
+            return known.with_fields(encode_fixed(fixed), is_given=True)
+        return known
+
+    async def loaded(self, store: Store, head: Head) -> Instructions:
+        """As the store has them."""
+        notes, known = read_notes(head.notes), self
+        if not notes.instructions or notes.instructions != self.digest:
+            known = self.with_fields(await _stored_fields(store, head, notes), is_given=notes.is_given)
+        return structs.replace(known, stored=notes.instructions, is_given=notes.is_given)
+
+    def noted(self, notes: Notes) -> Notes:
+        """Notes that say what these are."""
+        return structs.replace(notes, instructions=self.digest, is_given=self.is_given)
+
+    def with_fields(self, fields: bytes, *, is_given: bool) -> Instructions:
+        digest = sha256(fields).digest() if fields else b""
+        return structs.replace(self, fields=fields, is_given=is_given, digest=digest)
+
+
+async def fields_of(store: Store, head: Head) -> bytes:
+    """The request that the conversation of a branch came in with, without its messages, as JSON."""
+    return await _stored_fields(store, head, read_notes(head.notes))
+
+
+async def inlined(store: Store, head: Head) -> Head:
+    """A branch whose notes hold the instructions themselves, for an archive that has no store behind it."""
+    notes = read_notes(head.notes)
+    if not notes.instructions:
+        return head
+    whole = structs.replace(notes, fields=await _stored_fields(store, head, notes), instructions=b"")
+    return structs.replace(head, notes=write_notes(whole))
+
+
+async def _stored_fields(store: Store, head: Head, notes: Notes) -> bytes:
+    # Earlier versions wrote them into the notes themselves.
+    return await store.blob(head, notes.instructions) or b"" if notes.instructions else notes.fields
+
+
+# What is shown of a branch, as a store keeps it.
+
+VERSION = 1
+
+Encode = Callable[[Message], bytes]
+Decode = Callable[[bytes], Message]
+
+
+class Original(Struct, frozen=True):
+    """A message of the branch, and how it was shown when it arrived. Of a secret one nothing is noted."""
+
+    number: int
+    message: Message
+    shown: Message
+    is_secret: bool = False
+
+
+class _Lead(Struct, frozen=True):
+    """The summaries as they are sent: who says it, and what."""
+
+    messages: tuple[tuple[Role, str], ...]
+    block: str
+    tokens: int
+
+
+class _State(Struct, frozen=True):
+    version: int
+    size: int
+    origin: int
+    told: int
+    replies: int
+    edited: tuple[int, ...]
+    replaced: dict[int, bytes]
+    """Those of the edited that are not shown as they came, or not held any more, by their place."""
+    summaries: tuple[Summary, ...]
+    numbered: int
+    lead: _Lead
+    settled: int
+    declined: int
+    pinned: tuple[int, ...]
+    ledger: Ledger
+    carried: tuple[Carried, ...]
+    task: tuple[int, bytes] | None
+    more: tuple[tuple[int, bytes], ...] = ()
+    """The messages of the task after its first."""
+    task_replies: int = -1
+    """How many replies came before the task; -1 where that is not known."""
+    asked: tuple[int, bytes] | None = None
+
+
+def write(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
+    """A branch as it is shown now. Compactions that are shown in words for another provider are written as they were made, unless
+    what was sent is to be known, `in_words`.
+    """
+    origin = max(folded.origin, folded.summaries[-1].last if folded.summaries else 0)
+    carried, summaries = _carried(folded, origin)
+    task, asked = [(one.number, encode(one.message)) for one in folded.task], folded.question_before(origin)
+    state = _State(
+        version=VERSION,
+        size=folded.size,
+        origin=origin,
+        told=folded.told + folded.branch.tokens_before(origin - folded.origin),
+        replies=folded.replies,
+        edited=folded.edited
+        + tuple(range(folded.base, folded.base + len(folded.shown) - len(folded.edited))),
+        replaced=_replaced(folded, origin, encode, {} if in_words else folded.made),
+        summaries=summaries,
+        numbered=folded.numbered + len(folded.past),
+        lead=_lead(folded.lead),
+        settled=folded.settled,
+        declined=folded.declined,
+        pinned=tuple(folded.pinned),
+        ledger=folded.ledger,
+        carried=carried,
+        task=task[0] if task else None,
+        more=tuple(task[1:]),
+        task_replies=folded.task[0].replies if task else -1,
+        asked=(asked.number, encode(asked.message)) if asked else None,
+    )
+    return msgspec.msgpack.encode(state)
+
+
+def origin_of(snapshot: bytes) -> int:
+    """The number of the first original that has to be read with it."""
+    return _read(snapshot).origin
+
+
+def summaries_in(snapshot: bytes) -> tuple[Summary, ...]:
+    """The summaries that stood before what was shown."""
+    return _read(snapshot).summaries
+
+
+def read(
+    snapshot: bytes, originals: Iterable[Original], empty: View, decode: Decode, pinned: frozenset[int]
+) -> Folded:
+    """The branch as it was shown, with the originals from `origin_of` on, those that came since included."""
+    state, held = _read(snapshot), list(originals)
+    if held and held[0].number != state.origin:
+        raise StoreError(f"messages from {state.origin} on are needed, and {held[0].number} came first")
+    known = held[: state.size - state.origin]
+    folded = structs.replace(
+        Folded.of(empty.extend(one.message for one in known)),
+        shown=empty.extend(_shown(state, known, decode)),
+        edited=state.edited,
+        base=state.size,
+        summaries=state.summaries,
+        numbered=state.numbered,
+        lead=_led(state.lead),
+        settled=state.settled,
+        declined=state.declined,
+        pinned=pinned,
+        facts=_facts(state, known),
+        ledger=state.ledger,
+        replies=state.replies,
+        origin=state.origin,
+        told=state.told,
+        task=tuple(_task(state, decode)),
+        asked=Asked(state.asked[0], decode(state.asked[1])) if state.asked else None,
+        held=frozenset(one.number for one in known if one.is_secret),
+    )
+    return grown(folded, held[len(known) :])
+
+
+def _task(state: _State, decode: Decode) -> Iterator[Asked]:
+    for number, body in (*([state.task] if state.task else []), *state.more):
+        message = decode(body)
+        yield Asked(number, message, state.task_replies, is_typed(message))
+
+
+def _shown(state: _State, known: Sequence[Original], decode: Decode) -> Iterator[Message]:
+    """What stood in the window, the originals among it being those that are held."""
+    messages = {one.number: one.message for one in known}
+    for place, number in enumerate(state.edited):
+        if place not in state.replaced and number not in messages:
+            raise StoreError(f"message {number} is missing", hint="run `refold doctor`")
+        yield decode(state.replaced[place]) if place in state.replaced else messages[number]
+
+
+def grown(folded: Folded, originals: Iterable[Original]) -> Folded:
+    """A branch with more originals, each shown as it was when it arrived."""
+    for one in originals:
+        taken = folded.hold(one.message) if one.is_secret else folded.take(one.message, later=True)
+        folded = taken.display(one.shown)
+    return folded
+
+
+def _read(snapshot: bytes) -> _State:
+    try:
+        state = msgspec.msgpack.decode(snapshot, type=_State)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Damaged("what was shown of the conversation cannot be read") from None
+    if state.version != VERSION:
+        raise StoreError(f"it was written by another version ({state.version})", hint="update Refold")
+    return state
+
+
+def _replaced(folded: Folded, origin: int, encode: Encode, made: Mapping[int, Message]) -> dict[int, bytes]:
+    """What is shown otherwise than it came, or came before what will be held."""
+    found = dict[int, bytes]()
+    for place, entry in enumerate(folded.shown):
+        number = folded.number(place)
+        message = made.get(number, entry.message)
+        if number < origin or not folded.is_original(message, number):
+            found[place] = encode(message)
+    return found
+
+
+def _carried(folded: Folded, origin: int) -> tuple[tuple[Carried, ...], tuple[Summary, ...]]:
+    """What the next summary may be made of although its originals are not held, and the summaries, which then name what they
+    had to choose from by its place: what the newest one kept for later, and all of what is shown of an earlier session.
+    """
+    reserve = folded.summaries[-1].reserve if folded.summaries else ()
+    shown = [number for number in map(folded.number, range(len(folded.shown))) if number < origin]
+    own = (piece.number for number in shown for piece in folded.facts.pieces(number, number + 1))
+    carried, places = carry(folded.facts, (*reserve, *own), origin)
+    summaries = [structs.replace(one, reserve=()) for one in folded.summaries]
+    if summaries:
+        known = tuple(places[number] for number in reserve if number in places)
+        summaries[-1] = structs.replace(summaries[-1], reserve=known)
+    return carried, tuple(summaries)
+
+
+def _lead(lead: Lead) -> _Lead:
+    return _Lead(tuple((message.role, message.text) for message in lead.messages), lead.block, lead.tokens)
+
+
+def _led(lead: _Lead) -> Lead:
+    messages = tuple(Message(role, (Text(text),)) for role, text in lead.messages)
+    return Lead(messages, lead.block, lead.tokens)
+
+
+def _facts(state: _State, known: Sequence[Original]) -> Facts:
+    facts = restore(state.carried)
+    for one in known:
+        facts = facts if one.is_secret else index_message(facts, one.message, one.number, later=True)
+    return facts
+
 
 Clock: TypeAlias = Callable[[], float]
 NewId: TypeAlias = Callable[[], str]
@@ -311,15 +672,15 @@ class Journal:
         if latest and not latest.shown:
             raise not_kept()
         shown = latest.shown if latest else b""
-        origin = await run_text_work(len(shown), snapshot.origin_of, shown) if latest else 0
+        origin = await run_text_work(len(shown), origin_of, shown) if latest else 0
         originals = await self.originals(state, origin, max(size, latest.size if latest else 0), raw)
         pinned = frozenset(await self.store.pins(self.head))
         empty = emptied_view(state.folded.shown)
 
         def fold() -> Folded:
             if latest:
-                return snapshot.read(shown, originals, empty, decoder(state), pinned)
-            return snapshot.grown(structs.replace(Folded.of(empty), pinned=pinned), originals)
+                return read(shown, originals, empty, decoder(state), pinned)
+            return grown(structs.replace(Folded.of(empty), pinned=pinned), originals)
 
         return await run_text_work(len(shown) + sum(one.message.characters for one in originals), fold)
 
@@ -402,7 +763,7 @@ class Journal:
             before=change.receipt.before,
             after=change.receipt.after,
             edits=msgspec.json.encode(change.receipt.edits),
-            shown=b"" if change.raw else snapshot.write(change.after, encoder(state)),
+            shown=b"" if change.raw else write(change.after, encoder(state)),
             at=now,
         )
         written = Written(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
@@ -492,7 +853,7 @@ def _new_summary(change: Change) -> Summary | None:
     return after[-1] if after and (not before or after[-1] is not before[-1]) else None
 
 
-def _original(one: Stored, decode: snapshot.Decode, *, is_raw: bool) -> Original:
+def _original(one: Stored, decode: Decode, *, is_raw: bool) -> Original:
     if not one.body:
         raise not_kept()
     message = decode(one.body)
@@ -500,12 +861,12 @@ def _original(one: Stored, decode: snapshot.Decode, *, is_raw: bool) -> Original
     return Original(one.seq, message, shown)
 
 
-def encoder(state: State) -> snapshot.Encode:
+def encoder(state: State) -> Encode:
     dialect = state.frame.fixed.dialect
     return lambda message: bytes(encode_item(message, dialect))
 
 
-def decoder(state: State) -> snapshot.Decode:
+def decoder(state: State) -> Decode:
     dialect = state.frame.fixed.dialect
     return lambda body: decode_message(body, dialect)
 

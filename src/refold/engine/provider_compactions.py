@@ -24,8 +24,7 @@ from refold.core.folded import Folded
 from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
 from refold.core.view import View
-from refold.engine.journal import read_stored
-from refold.engine.notes import read_notes
+from refold.engine.journal import read_notes, read_stored
 from refold.engine.state import State
 from refold.model.errors import StoreError
 from refold.model.message import Message, compaction_of, holds_sealed, in_words, readable_text

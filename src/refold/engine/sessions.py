@@ -21,9 +21,8 @@ from refold.core.folded import Folded
 from refold.core.plan import SummaryRequest, request_room
 from refold.core.shown import Item
 from refold.core.user_requests import request_lines, with_requests
-from refold.engine import snapshot
-from refold.engine.journal import Journal, conversation_gone, emptied_view, encoder
-from refold.engine.notes import write_notes
+from refold.engine import journal as snapshot
+from refold.engine.journal import Journal, conversation_gone, emptied_view, encoder, write_notes
 from refold.engine.state import State
 from refold.engine.summary_source import Source
 from refold.model.errors import NotFound

@@ -7,8 +7,7 @@ from msgspec import Struct
 from refold.core.assemble import assemble
 from refold.core.plan_inputs import Frame
 from refold.engine.history import Difference, rehearse
-from refold.engine.journal import Journal
-from refold.engine.notes import read_fill_level
+from refold.engine.journal import Journal, read_fill_level
 from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State
 from refold.engine.summary_jobs import Breaker
 from refold.model.message import Message

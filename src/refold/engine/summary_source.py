@@ -20,7 +20,7 @@ from refold.core.plan_inputs import Frame
 from refold.core.prompts import Passage
 from refold.core.secrets.redact import holds_secret, is_clean, redact, redact_message
 from refold.core.shown import handle_of
-from refold.engine.secrecy import Secrecy
+from refold.engine.state import Secrecy
 from refold.model.message import Message
 from refold.model.window import Tool, Window
 from refold.ports.summariser import SummaryTask

@@ -19,8 +19,7 @@ import aiohttp
 from msgspec import structs
 
 from refold.config import Resolved, summarisers_of
-from refold.engine.model_summariser import writer_for, writes_with_model
-from refold.engine.settings import Settings
+from refold.engine.settings import Settings, writer_for, writes_with_model
 from refold.gateway.conversations import Conversations
 from refold.gateway.credentials import KEYS, Credentials
 from refold.gateway.forwarding import Forwarder

@@ -26,10 +26,9 @@ from refold.engine.actions import Outcome as ActionOutcome
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.history import sent_once
-from refold.engine.notes import inherited
+from refold.engine.journal import inherited, summaries_in
 from refold.engine.provider_compactions import Compactions, Maker
 from refold.engine.settings import Settings, budget_for, policy_for
-from refold.engine.snapshot import summaries_in
 from refold.engine.state import Receipt, Sent, State
 from refold.gateway.incoming import Incoming, Wishes
 from refold.gateway.recognition import (

@@ -19,8 +19,15 @@ import msgspec
 from msgspec import Struct
 
 from refold.config.tree import Notify
-from refold.engine.events import CompactionEnd, CompactionStart, Event, Pruned, SummaryFailed, SummaryWritten
-from refold.engine.notices import notice
+from refold.engine.events import (
+    CompactionEnd,
+    CompactionStart,
+    Event,
+    Pruned,
+    SummaryFailed,
+    SummaryWritten,
+    notice,
+)
 from refold.gateway.logs import EVENTS, facts
 
 _log = logging.getLogger(EVENTS)

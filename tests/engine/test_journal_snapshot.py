@@ -6,8 +6,8 @@ import pytest
 from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.core.view import View
-from refold.engine import snapshot
-from refold.engine.snapshot import Original
+from refold.engine import journal
+from refold.engine.journal import Original
 from refold.model.errors import StoreError
 from refold.model.message import user
 from refold.wire.message import decode_message, encode_message
@@ -25,16 +25,16 @@ def talk_of(preset, turns):
 
 def written(talk):
     dialect = talk.frame.fixed.dialect
-    return snapshot.write(talk.folded, lambda message: bytes(encode_message(message, dialect)))
+    return journal.write(talk.folded, lambda message: bytes(encode_message(message, dialect)))
 
 
 def read(talk, kept, first=None, pinned=frozenset()):
     folded, dialect = talk.folded, talk.frame.fixed.dialect
-    first = snapshot.origin_of(kept) if first is None else first
+    first = journal.origin_of(kept) if first is None else first
     messages = [folded.original(number).message for number in range(first, folded.size)]
     held = [Original(number, message, message) for number, message in enumerate(messages, first)]
     empty = View(dialect, folded.shown.counter)
-    return snapshot.read(kept, held, empty, lambda raw: decode_message(raw, dialect), pinned)
+    return journal.read(kept, held, empty, lambda raw: decode_message(raw, dialect), pinned)
 
 
 @pytest.mark.parametrize("turns", [1, 6, 25])
@@ -58,7 +58,7 @@ def test_what_was_shown_is_shown_again(preset, turns):
 
 def test_only_what_came_after_the_last_summary_is_needed():
     talk = talk_of("opal", 40)
-    origin = snapshot.origin_of(written(talk))
+    origin = journal.origin_of(written(talk))
     assert origin == talk.folded.summaries[-1].last
     assert len(read(talk, written(talk)).branch) == talk.folded.size - origin
 
@@ -72,13 +72,13 @@ def test_messages_that_do_not_follow_it_are_refused():
 @pytest.mark.parametrize("kept", [b"", b"\xff", msgspec.msgpack.encode({"version": 1})])
 def test_what_cannot_be_read_is_said_clearly(kept):
     with pytest.raises(StoreError, match="cannot be read"):
-        snapshot.origin_of(kept)
+        journal.origin_of(kept)
 
 
 def test_what_a_later_version_wrote_is_not_guessed_at():
     state = msgspec.msgpack.decode(written(talk_of("opal", 1)))
     with pytest.raises(StoreError, match="another version"):
-        snapshot.origin_of(msgspec.msgpack.encode({**state, "version": 99}))
+        journal.origin_of(msgspec.msgpack.encode({**state, "version": 99}))
 
 
 def history(preset, *, at_once):

@@ -16,8 +16,11 @@ from refold.engine.events import (
     SummaryFailed,
     SummaryWritten,
     Undone,
+    compaction,
+    pruning,
+    short,
+    text_of,
 )
-from refold.engine.notices import compaction, pruning, short, text_of
 
 
 def size(tokens: int, limit: int = 150_000, **regions: int) -> Size:

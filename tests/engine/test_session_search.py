@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.engine.finding import merged
+from refold.engine.session_search import merged
 from refold.model.errors import ConfigError
 from refold.ports.store import Session
 from refold.store.memory import MemoryStore

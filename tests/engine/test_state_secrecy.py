@@ -6,7 +6,7 @@ import pytest
 
 from refold import Conversation, sync
 from refold.core.digest.ledger import EMPTY
-from refold.engine.secrecy import Secrecy
+from refold.engine.state import Secrecy
 from refold.model.errors import ConfigError
 from refold.model.message import File, Message, Text, ToolCall, ToolResult, assistant, user
 from tests.engine.talking import agent_turn, memory

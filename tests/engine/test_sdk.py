@@ -1,7 +1,7 @@
 import pytest
 from msgspec import structs
 
-from refold.engine.spelling import Spelling
+from refold.engine.sdk import Spelling
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES
 from refold.model.message import assistant, system, user
 from refold.model.window import Breakpoint, Fixed, Window
