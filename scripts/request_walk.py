@@ -23,7 +23,7 @@ import aiohttp
 
 import refold
 from refold.config import flag_layer, resolve
-from refold.gateway import serving
+from refold.gateway import server
 
 ROOT = f"{Path(refold.__file__).parent}/"
 
@@ -65,7 +65,7 @@ async def main(walk: Walk, folder: str) -> None:
         }
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         served = asyncio.create_task(
-            serving.serve(resolve([flag_layer(flags)]), lambda url, _: address.set_result(url))
+            server.serve(resolve([flag_layer(flags)]), lambda url, _: address.set_result(url))
         )
         url = f"{await address}/v1/chat/completions".replace("//v1", "/v1")
         said: list[dict[str, str]] = []

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import refold.client_keys
-import refold.gateway.access
+import refold.gateway.auth
 from refold.client_keys import digest_of, mint
 from refold.model.errors import ConfigError
 
 SECRET = re.compile("key|token(?!s)|secret|digest|credential|password", re.IGNORECASE)
-GATEWAY = Path(refold.gateway.access.__file__).parent
+GATEWAY = Path(refold.gateway.auth.__file__).parent
 GUARDED = [*sorted(GATEWAY.rglob("*.py")), Path(refold.client_keys.__file__)]
 
 

@@ -3,7 +3,7 @@
 import sys
 
 from refold.config import flag_layer, resolve
-from refold.gateway.serving import run
+from refold.gateway.server import run
 
 
 def main(upstream: str, store: str) -> None:

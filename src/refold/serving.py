@@ -34,7 +34,7 @@ from refold.text_work import is_text_worked_on
 
 if TYPE_CHECKING:
     from refold.gateway.app import Gateway
-    from refold.gateway.targets import Target
+    from refold.gateway.upstreams import Target
     from refold.testing import Received
 
 _log = logging.getLogger("refold.gateway")
@@ -64,8 +64,8 @@ def serve(flags: Layer) -> int:
         StoreError: the store cannot be opened.
     """
     check_installed("The gateway")
-    from refold.gateway.logs import set_up
-    from refold.gateway.serving import run
+    from refold.gateway.log import set_up
+    from refold.gateway.server import run
 
     rewritten: list[str] = []
     files = [with_current_url(layer, rewritten.append) for layer in file_layers(os.environ, Path.cwd())]
@@ -108,7 +108,7 @@ def _embedded(resolved: Resolved) -> Iterator[Embedded | None]:
 
 
 def _model(stack: ExitStack) -> Embedded:
-    from refold.gateway.targets import local_target
+    from refold.gateway.upstreams import local_target
 
     served = stack.enter_context(serve_local(window=WINDOW))
     target = structs.replace(local_target(served.base_url, served.key), window=served.window, formats=ALL)
@@ -116,7 +116,7 @@ def _model(stack: ExitStack) -> Embedded:
 
 
 def _script(stack: ExitStack) -> Embedded:
-    from refold.gateway.targets import local_target
+    from refold.gateway.upstreams import local_target
     from refold.testing import ScriptedUpstream
 
     def answer(received: Received) -> str:
@@ -149,7 +149,7 @@ class _Teller:
             needs_key = True
         notice = self.notice(address, gateway, needs_key=needs_key)
         if self._resolved.settings.server.log == "json":
-            from refold.gateway.logs import facts
+            from refold.gateway.log import facts
 
             _log.info("ready", extra=facts(**msgspec.to_builtins(notice)))
         else:

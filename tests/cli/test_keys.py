@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from refold.gateway.access import KeyRing
+from refold.gateway.auth import KeyRing
 from refold.model.errors import KeyRefused
 from refold.store.place import open_store
 

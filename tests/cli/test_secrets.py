@@ -45,7 +45,7 @@ def with_serve(monkeypatch):
     def refuse(*_: object) -> None:
         raise ConfigError("it would have started")
 
-    monkeypatch.setattr("refold.gateway.serving._listening", refuse)
+    monkeypatch.setattr("refold.gateway.server._listening", refuse)
 
 
 def seen(*results) -> str:

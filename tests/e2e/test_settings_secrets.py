@@ -25,7 +25,7 @@ from refold.config.formats import toml
 from refold.config.keys import Key, all_keys
 from refold.config.layers import file_layer
 from refold.config.tree import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, VARIABLE, Mask
-from refold.gateway.logs import Lines, Objects
+from refold.gateway.log import Lines, Objects
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
 from tests.gateway.conftest import served

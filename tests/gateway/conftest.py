@@ -14,11 +14,11 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from refold.config import Layer, flag_layer, resolve
-from refold.gateway.access import Rules
 from refold.gateway.admin import Admin
 from refold.gateway.app import Gateway
-from refold.gateway.routes import build
-from refold.gateway.targets import Target, Targets
+from refold.gateway.auth import Rules
+from refold.gateway.server import build
+from refold.gateway.upstreams import Target, Targets
 from refold.ports.store import Store
 from refold.store.memory import MemoryStore
 from refold.testing import ScriptedUpstream

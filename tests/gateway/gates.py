@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import PlainTextResponse
 
 from refold.client_keys import mint
-from refold.gateway.access import Access, Rules
+from refold.gateway.auth import Access, Rules
 from refold.store.memory import MemoryStore
 
 NAMED = Rules(names=("Gateway.lan", "203.0.113.9"))

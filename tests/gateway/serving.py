@@ -11,7 +11,7 @@ from typing import NamedTuple
 import uvicorn
 from starlette.types import ASGIApp, Message, Scope
 
-from refold.gateway.protocol import OriginForm
+from refold.gateway.server import OriginForm
 
 
 class Told(NamedTuple):

@@ -256,7 +256,7 @@ async def test_the_end_of_a_long_answer_waits_until_the_reply_is_stored():
 
 
 async def test_a_store_that_does_not_answer_holds_the_end_of_an_answer_for_a_moment_only(monkeypatch):
-    monkeypatch.setattr("refold.gateway.ticket.KEEP_S", 0.05)
+    monkeypatch.setattr("refold.gateway.exchange.KEEP_S", 0.05)
     store = Failing()
     async with (
         ScriptedUpstream(otherwise="Fine.") as upstream,

@@ -14,7 +14,7 @@ from refold.client_keys import mint
 from refold.store.sqlite import SqliteStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
-from tests.gateway.test_authors import SUMMARY, is_question, told
+from tests.gateway.test_summarisers import SUMMARY, is_question, told
 
 PERSON = "3b241101-e2bb-4255-8caf-4136c566a962"
 SESSION = "0198c2a4-55d1-7c3e-9a57-3f1d2b9e8a10"

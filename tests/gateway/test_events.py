@@ -17,18 +17,16 @@ import uvicorn
 from refold.client_keys import id_of
 from refold.config.tree import Notify
 from refold.engine.events import Pruned, Reduction, Size
-from refold.gateway.access import Rules
-from refold.gateway.admin import Admin
+from refold.gateway.admin import BEAT, Admin, EventStream
+from refold.gateway.auth import Rules
 from refold.gateway.events import KEPT, Channel, Events
-from refold.gateway.listening import BEAT, EventStream
-from refold.gateway.protocol import OriginForm, Server
-from refold.gateway.routes import build
+from refold.gateway.server import OriginForm, Server, build
 from refold.store.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.gates import make_key
 from tests.gateway.serving import scope_of
-from tests.gateway.test_logs import log  # noqa: F401  # a fixture
+from tests.gateway.test_log import log  # noqa: F401  # a fixture
 
 PATIENCE_S = 30
 """For what should be there at once: a test that fails should end."""

@@ -14,9 +14,9 @@ from msgspec import structs
 from refold import text_work
 from refold.engine import actions
 from refold.gateway import recognition
-from refold.gateway.incoming import read_incoming
 from refold.gateway.recognition import read_line
-from refold.gateway.watching import Outcome
+from refold.gateway.request import read_incoming
+from refold.gateway.response_tap import Outcome
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream

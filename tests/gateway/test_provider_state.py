@@ -15,7 +15,7 @@ from openai import AsyncOpenAI, NotFoundError
 from yarl import URL
 
 from refold.config import Upstream
-from refold.gateway.targets import open_targets
+from refold.gateway.upstreams import open_targets
 from refold.model.errors import StoreError
 from refold.store.memory import MemoryStore
 from tests.gateway.conftest import ALL, Served, served

@@ -14,7 +14,7 @@ import pytest
 
 from refold.client_keys import mint
 from refold.engine.engine import Engine
-from refold.gateway.logs import Lines
+from refold.gateway.log import Lines
 from refold.store.postgres import Patience, PostgresStore
 from refold.store.sqlite import SqliteStore
 from tests.contract.postgres import get_server, make_database

@@ -22,27 +22,36 @@ from starlette.types import Message, Receive, Scope, Send
 from refold.config import Resolved, resolve, runtime_layer
 from refold.engine.engine import Engine
 from refold.engine.events import Event
-from refold.gateway import continuing, errors, models
-from refold.gateway.access import send_answer
-from refold.gateway.additions import additions_of
-from refold.gateway.authors import Authors
+from refold.gateway import errors, models, previous_response
+from refold.gateway.auth import send_answer
 from refold.gateway.backlog import Backlog, Exchange
-from refold.gateway.continuing import previous_in
 from refold.gateway.conversations import Conversations
-from refold.gateway.credentials import Credentials
 from refold.gateway.errors import Shape, shape_of
 from refold.gateway.events import Events
-from refold.gateway.forwarding import Forwarder
-from refold.gateway.incoming import DIALECT_OF, Incoming, Wishes, read_incoming
-from refold.gateway.limits import check_json, check_new, read_body
-from refold.gateway.logs import facts
-from refold.gateway.output_size import check_fits, thinking_budget
-from refold.gateway.provider_state import ProviderState, StateHandout, StateRequest, StateRow, read_call
+from refold.gateway.exchange import Relay, Ticket
+from refold.gateway.log import facts
+from refold.gateway.previous_response import previous_in
+from refold.gateway.provider_state import (
+    ProviderState,
+    StateHandout,
+    StateId,
+    StateRequest,
+    StateRow,
+    read_call,
+)
 from refold.gateway.recognition import Seen, before, known_bytes
-from refold.gateway.relay import Relay
-from refold.gateway.state_ids import StateId
-from refold.gateway.targets import Targets
-from refold.gateway.ticket import Ticket
+from refold.gateway.request import (
+    DIALECT_OF,
+    Incoming,
+    Wishes,
+    check_json,
+    check_new,
+    read_body,
+    read_incoming,
+)
+from refold.gateway.request_edits import additions_of, check_fits, thinking_budget
+from refold.gateway.summarisers import Authors
+from refold.gateway.upstreams import Credentials, Forwarder, Targets
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
 from refold.ports.embedder import Embedder
 from refold.ports.store import Store
@@ -264,10 +273,10 @@ class Gateway:
             return
         is_gap = False
         if incoming.continues:
-            known = await continuing.whole(host.engine, self._state, self.backlog, incoming)
+            known = await previous_response.whole(host.engine, self._state, self.backlog, incoming)
             if is_gap := known is None:
                 # Some of it never came by here: the provider alone can go on from it.
-                known = await continuing.after_gap(self._state, host.engine.owner, incoming)
+                known = await previous_response.after_gap(self._state, host.engine.owner, incoming)
             if known is None:
                 return
             incoming, seen = known, None

@@ -22,10 +22,9 @@ from msgspec import Struct, structs
 from refold.engine.settings import Settings
 from refold.engine.state import Sent
 from refold.gateway.conversations import Conversations
-from refold.gateway.incoming import Incoming
-from refold.gateway.provider_state import StateHandout, StateRow
-from refold.gateway.state_ids import StateId
-from refold.gateway.watching import Outcome
+from refold.gateway.provider_state import StateHandout, StateId, StateRow
+from refold.gateway.request import Incoming
+from refold.gateway.response_tap import Outcome
 from refold.model.errors import Damaged, NotFound, RefoldError, StoreError
 
 MAX_BYTES = 64 * 1024 * 1024

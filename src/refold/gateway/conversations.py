@@ -30,7 +30,6 @@ from refold.engine.journal import inherited, summaries_in
 from refold.engine.provider_compactions import Compactions, Maker
 from refold.engine.settings import Settings, budget_for, policy_for
 from refold.engine.state import Receipt, Sent, State
-from refold.gateway.incoming import Incoming, Wishes
 from refold.gateway.recognition import (
     Found,
     Line,
@@ -44,7 +43,8 @@ from refold.gateway.recognition import (
     is_own_way,
     read_line,
 )
-from refold.gateway.watching import Outcome
+from refold.gateway.request import Incoming, Wishes
+from refold.gateway.response_tap import Outcome
 from refold.model.budget import Budget
 from refold.model.errors import Conflict, HeldElsewhere, InvalidWindow, NotFound, RefoldError, StoreError
 from refold.model.message import Message

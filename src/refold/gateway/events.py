@@ -28,7 +28,7 @@ from refold.engine.events import (
     SummaryWritten,
     notice,
 )
-from refold.gateway.logs import EVENTS, facts
+from refold.gateway.log import EVENTS, facts
 
 _log = logging.getLogger(EVENTS)
 

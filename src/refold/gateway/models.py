@@ -13,9 +13,7 @@ import aiohttp
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.gateway.credentials import Credentials
-from refold.gateway.forwarding import Forwarder, request_headers
-from refold.gateway.targets import Target
+from refold.gateway.upstreams import Credentials, Forwarder, Target, request_headers
 from refold.model.errors import ConfigError, UpstreamUnavailable
 
 PATIENCE_S = 10.0

@@ -27,7 +27,7 @@ from refold.wire.request import History, Reading, read_history, same_items
 
 if TYPE_CHECKING:
     from refold.gateway.conversations import LiveBranch
-    from refold.gateway.incoming import Incoming
+    from refold.gateway.request import Incoming
 
 Look: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Place]]]
 FIRST_LOOK, LOOK_GROWS = 8, 8

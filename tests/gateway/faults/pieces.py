@@ -13,8 +13,8 @@ from starlette.types import Message
 
 from refold.config import resolve
 from refold.gateway.app import Gateway
-from refold.gateway.relay import Relay
-from refold.gateway.targets import Target, Targets
+from refold.gateway.exchange import Relay
+from refold.gateway.upstreams import Target, Targets
 from refold.store.memory import MemoryStore
 from tests.gateway.serving import scope_of
 

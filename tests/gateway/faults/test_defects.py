@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from refold.core import assemble
-from refold.gateway import access, forwarding
+from refold.gateway import auth, upstreams
 from refold.gateway.app import Gateway
-from refold.gateway.protocol import OriginForm
-from refold.gateway.ticket import Ticket
-from refold.gateway.watching import Watcher, WholeEvents
+from refold.gateway.exchange import Ticket
+from refold.gateway.response_tap import Watcher, WholeEvents
+from refold.gateway.server import OriginForm
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.faults import test_injection, test_requests
@@ -75,9 +75,9 @@ def all_are_one_owner(patch):
 
 
 def redirects_are_followed(patch):
-    request = forwarding.aiohttp.ClientSession.request
+    request = upstreams.aiohttp.ClientSession.request
     follow = lambda self, *args, **more: request(self, *args, **{**more, "allow_redirects": True})  # noqa: E731
-    patch.setattr(forwarding.aiohttp.ClientSession, "request", follow)
+    patch.setattr(upstreams.aiohttp.ClientSession, "request", follow)
 
 
 def trailers_are_headers(patch):
@@ -85,7 +85,7 @@ def trailers_are_headers(patch):
 
 
 def paths_may_lead_up(patch):
-    patch.setattr(access, "_climbs", lambda _: False)
+    patch.setattr(auth, "_climbs", lambda _: False)
 
 
 def our_end_stands_in_a_summary(patch):

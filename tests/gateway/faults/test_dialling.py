@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from yarl import URL
 
-from refold.gateway.forwarding import Guard
+from refold.gateway.upstreams import Guard
 from refold.testing import Body, Received, ScriptedUpstream
 from tests.gateway.conftest import served, target_for
 from tests.gateway.faults.dials import dials

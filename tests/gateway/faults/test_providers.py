@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.gateway import relay
+from refold.gateway import exchange
 from refold.gateway.conversations import LiveBranch
-from refold.gateway.watching import MAX_HELD_BYTES, Watcher, WholeEvents
+from refold.gateway.response_tap import MAX_HELD_BYTES, Watcher, WholeEvents
 from refold.model.dialect import DIALECTS
 from tests.gateway.conftest import served
 from tests.gateway.faults.bodies import is_own_shape
@@ -191,7 +191,7 @@ async def test_a_stream_of_a_kind_that_is_not_known_is_handed_on_as_it_comes(rud
 
 
 async def test_a_provider_that_says_nothing_after_its_head_lets_the_client_go(rude, monkeypatch):
-    monkeypatch.setattr(relay, "HOLD_S", 0.01)
+    monkeypatch.setattr(exchange, "HOLD_S", 0.01)
     gate, upstream = rude
     left = asyncio.Event()
 

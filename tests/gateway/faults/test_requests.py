@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from refold.gateway import protocol
+from refold.gateway import server
 from tests.gateway.faults.bodies import HI, around, is_own_shape
 from tests.gateway.faults.wires import connected, split_answer
 
@@ -200,7 +200,7 @@ async def test_headers_without_an_end_are_not_waited_for(gate, header):
 
 @pytest.mark.parametrize("begun", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: loc"])
 async def test_headers_that_do_not_come_are_not_waited_for(gate, begun, monkeypatch):
-    monkeypatch.setattr(protocol, "HEAD_S", 0.01)
+    monkeypatch.setattr(server, "HEAD_S", 0.01)
     async with asyncio.timeout(10), connected(gate.url) as client:
         client.writer.write(begun)
 

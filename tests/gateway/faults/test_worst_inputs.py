@@ -18,7 +18,7 @@ import pytest
 from refold.config import Layer, resolve
 from refold.config.layers import flat
 from refold.engine import actions
-from refold.gateway import serving
+from refold.gateway import server
 from refold.store.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from refold.text_work import MAX_LOOP_BYTES
@@ -169,11 +169,11 @@ async def test_what_a_thread_is_at_work_on_when_it_ends_is_not_waited_for_nor_st
         return store
 
     monkeypatch.setattr(actions, "take_request", wait)
-    monkeypatch.setattr(serving, "GRACE_S", 1)
-    monkeypatch.setattr(serving, "open_store", open_store)
+    monkeypatch.setattr(server, "GRACE_S", 1)
+    monkeypatch.setattr(server, "open_store", open_store)
     monkeypatch.setattr(store, "close", lambda: asyncio.sleep(0))
     settings = {"server": {"port": 0}, "upstreams": {"stub": {"url": f"{provider.url}/v1"}}}
-    serve = serving.serve(resolve([Layer("project", flat(settings))]), lambda url, _: address.set_result(url))
+    serve = server.serve(resolve([Layer("project", flat(settings))]), lambda url, _: address.set_result(url))
     running, said = asyncio.create_task(serve), [{"role": "user", "content": "word " * MAX_LOOP_BYTES}]
     try:
         async with asyncio.timeout(GUARD_S), aiohttp.ClientSession() as session:

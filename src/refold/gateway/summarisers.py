@@ -21,9 +21,7 @@ from msgspec import structs
 from refold.config import Resolved, summarisers_of
 from refold.engine.settings import Settings, writer_for, writes_with_model
 from refold.gateway.conversations import Conversations
-from refold.gateway.credentials import KEYS, Credentials
-from refold.gateway.forwarding import Forwarder
-from refold.gateway.targets import Target
+from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
 from refold.ports.upstream import Upstream
 from refold.summarisers import ModelSummariser, Writer

@@ -9,7 +9,7 @@ import logging
 
 import pytest
 
-from refold.gateway.logs import QUIET, facts, set_up
+from refold.gateway.log import QUIET, facts, set_up
 
 SECRET = "sk-canary-0451"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refold.config import Upstream
-from refold.gateway.targets import Target, Targets, local_target, open_targets, target_of, with_local
+from refold.gateway.upstreams import Target, Targets, local_target, open_targets, target_of, with_local
 from refold.model.errors import ConfigError
 
 OPENAI = Target("openai", "https://api.openai.com/v1", ("chat", "responses"), models=("gpt-*", "o?"))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from refold.config import Upstream
-from refold.gateway.targets import target_of
+from refold.gateway.upstreams import target_of
 from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, Slow, overflow, say
 from tests.gateway.conftest import served, target_for
 

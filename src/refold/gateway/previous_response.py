@@ -18,9 +18,8 @@ from msgspec import DecodeError, Raw, Struct, structs
 
 from refold.engine.engine import Engine
 from refold.gateway.backlog import Backlog
-from refold.gateway.incoming import Incoming
-from refold.gateway.provider_state import ProviderState, StateRow
-from refold.gateway.state_ids import StateId, is_id
+from refold.gateway.provider_state import ProviderState, StateId, StateRow, is_id
+from refold.gateway.request import Incoming
 from refold.model.errors import WireError
 from refold.ports.store import Stored
 from refold.text_work import run_text_work

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 import refold.client_keys
 from refold.client_keys import mint
-from refold.gateway.access import MAX_REMEMBERED, PUBLIC, REMEMBER_S, Access, KeyRing, Rules
+from refold.gateway.auth import MAX_REMEMBERED, PUBLIC, REMEMBER_S, Access, KeyRing, Rules
 from refold.model.errors import KeyRefused
 from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from refold.gateway.incoming import MAX_NAME, Wishes, name_of, read_incoming, wishes_of
+from refold.gateway.request import MAX_NAME, Wishes, name_of, read_incoming, wishes_of
 from refold.model.errors import ConfigError, WireError
 
 SESSION = "0198c2a4-55d1-7c3e-9a57-3f1d2b9e8a10"

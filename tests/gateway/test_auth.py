@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from refold.client_keys import mint
-from refold.gateway import access
-from refold.gateway.access import Access, Rules, check_binding
+from refold.gateway import auth
+from refold.gateway.auth import Access, Rules, check_binding
 from refold.model.errors import ConfigError, StoreError
 from refold.store.memory import MemoryStore
 from tests.gateway.gates import HOME, NAMED, gate
@@ -97,7 +97,7 @@ async def test_what_is_said_twice_or_not_at_all_is_refused(headers):
     ],
 )
 def test_numbers_are_ours_where_we_listen(bound, host, is_ours):
-    assert access.is_own_host(Rules(bound=bound), host) is is_ours
+    assert auth.is_own_host(Rules(bound=bound), host) is is_ours
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from yarl import URL
 
 from refold.config import Upstream
-from refold.gateway.targets import open_targets
+from refold.gateway.upstreams import open_targets
 from refold.model.message import DialectName
 from refold.testing import Received, Refuse, ScriptedUpstream
 from refold.upstreams import provider
@@ -18,7 +18,7 @@ from refold.upstreams.provider import Known
 from tests.gateway.conftest import served, target_for
 from tests.gateway.gates import make_key
 from tests.gateway.keeping_provider import keeping
-from tests.gateway.test_authors import SUMMARY, WINDOW, is_question, play
+from tests.gateway.test_summarisers import SUMMARY, WINDOW, is_question, play
 
 SETTINGS, CLIENT, ENVIRON, SECOND = "sk-settings", "sk-client", "sk-environ", "sk-second"
 SECRETS = (SETTINGS, CLIENT, ENVIRON, SECOND)

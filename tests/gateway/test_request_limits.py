@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
-from refold.gateway import limits
-from refold.gateway.limits import MAX_BRACKETS, MAX_DEPTH, check_json, check_new, read_body
+from refold.gateway import request as limits
+from refold.gateway.request import MAX_BRACKETS, MAX_DEPTH, check_json, check_new, read_body
 from refold.model.errors import BodyEncoded, BodyTooLarge, BodyTooSlow, WireError
 from refold.wire.json_codec import FIELDS
 

@@ -9,27 +9,84 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
+from types import FrameType
 
+import httptools
+import uvicorn
 from msgspec import Struct
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from refold.config import Resolved
 from refold.embeddings import installed
-from refold.gateway.access import Rules, check_binding
 from refold.gateway.admin import Admin
 from refold.gateway.app import Gateway
-from refold.gateway.routes import build
-from refold.gateway.targets import Target, Targets, open_targets, with_local
-from refold.gateway.ticket import KEEP_S
-from refold.model.errors import ConfigError, MissingExtra, StoreError
+from refold.gateway.auth import Access, Rules, check_binding
+from refold.gateway.errors import answer, shape_of
+from refold.gateway.exchange import KEEP_S
+from refold.gateway.upstreams import Target, Targets, open_targets, with_local
+from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError, StoreError
 from refold.store.place import open_store
 from refold.text_work import abandon_text_work
+
+# The web application: health, administration, and the calls of the providers, all behind `Access`.
+# Every path below `/v1/` belongs to the gateway, which passes on what it does not answer itself. Of
+# the other paths those that are declared here exist, and no more.
+
+
+def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | Mount] = ()) -> ASGIApp:
+    """The application, behind the door."""
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(_: Request) -> Response:
+        try:
+            await asyncio.wait_for(gateway.store.owners(), 5.0)
+        except (RefoldError, TimeoutError):
+            return JSONResponse({"status": "the store cannot be reached"}, status_code=503)
+        if waiting := len(gateway.backlog):
+            return JSONResponse({"status": "not kept", "waiting": waiting}, status_code=503)
+        return JSONResponse({"status": "ready"})
+
+    routes = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        *admin.routes(),
+        *more,
+    ]
+    app = Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing})
+    return Access(_Shortcut(gateway, app), gateway.store, rules)
+
+
+class _Shortcut:
+    """Calls go to the gateway at once: they are nearly all of the traffic, and need no routing."""
+
+    def __init__(self, calls: ASGIApp, others: ASGIApp) -> None:
+        self._calls, self._others = calls, others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_call = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        await (self._calls if is_call else self._others)(scope, receive, send)
+
+
+async def _missing(request: Request, _: Exception) -> Response:
+    told = answer(
+        NotFound("There is nothing at this path.", hint="see /refold/status"), shape_of(request.url.path)
+    )
+    return Response(told.body, told.status, dict(told.headers))
+
 
 UNREAD_BYTES = 256 * 1024
 """Of an answer that the system keeps for a client that does not read: it would keep 4 MB, and all that it takes is read along and
@@ -99,7 +156,6 @@ async def serve(
     try:
         import uvicorn
 
-        from refold.gateway.protocol import OriginForm, Server
     except ImportError:
         raise MissingExtra("server", "the gateway") from None
     server = resolved.settings.server
@@ -158,3 +214,88 @@ def run(resolved: Resolved, tell: Callable[[str, Gateway], None], *, local: Targ
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(resolved, tell, local=local))
+
+
+# The server that the gateway runs in, as far as it is not uvicorn's own: what it takes, and how it
+# ends.
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Of a request's line and headers: eight times what providers take."""
+HEAD_S = 30.0
+"""Until they are there: as long as a body may take to begin."""
+
+
+class OriginForm(HttpToolsProtocol):
+    """For `uvicorn.Config(http=OriginForm)`. What is refused gets a 400, as does everything that is not HTTP."""
+
+    _head: int | None = 0
+    """Bytes of the head so far; None once it is there."""
+    _has_begun = False
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._waiting = self.loop.call_later(HEAD_S, self._refuse, "The headers took too long.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._has_begun = False
+        super().data_received(data)
+        if self._head is not None and not self._has_begun:  # else the head began somewhere in these bytes
+            self._head += len(data)
+            if self._head > MAX_HEAD_BYTES:
+                self._refuse("The headers are too long.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head, self._has_begun = 0, True
+        self._waiting = self._waiting or self.loop.call_later(
+            HEAD_S, self._refuse, "The headers took too long."
+        )
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head is not None:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._wait_no_more()
+        self._head = None
+        if not self.url.startswith(b"/"):
+            raise httptools.HttpParserInvalidURLError
+        super().on_headers_complete()
+
+    def _wait_no_more(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _refuse(self, why: str) -> None:
+        self._wait_no_more()
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            self.transport.abort()  # an answer is on its way: nothing can be said in the middle of it
+        elif not self.transport.is_closing():
+            self.send_400_response(why)
+
+
+class Server(uvicorn.Server):
+    """Ends when it is told to, and that is all: uvicorn raises the signal again, before the store behind it is closed.
+
+    `ending` is called first: streams that go on for as long as somebody listens would keep it waiting.
+    """
+
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None] = lambda: None) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        del frame
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True

@@ -1,0 +1,214 @@
+"""The body that leaves in place of a client's: the same fields, and of the messages what the window shows.
+
+One idea: where nothing was changed the client's own bytes leave. Where something was, every message that is shown as it came
+leaves as the client wrote it down this time, with its thinking and its cache marks, and only what was changed is written anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import DecodeError, Raw, structs
+from msgspec.json import Decoder
+
+from refold.config import Settings
+from refold.config.tree import EFFORTS
+from refold.core.budget import OutputRoom
+from refold.core.prompt_cache import unmarked
+from refold.gateway.conversations import Made, TakenRequest
+from refold.gateway.request import Incoming, output_in
+from refold.model.errors import BudgetError, DoesNotFit, WireError
+from refold.model.message import Message
+from refold.model.window import Breakpoint, Window
+from refold.tokens.catalog import window_for
+from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, word, write
+from refold.wire.message import decode_message
+from refold.wire.request import OUTPUT_FIELDS, Request, encode_window
+from refold.wire.sse import parse_event
+
+MARK = b'"cache_control"'
+
+
+def body_of(incoming: Incoming, hosted: TakenRequest, made: Made) -> bytes:
+    """What to send for a request.
+
+    Raises:
+        WireError: a message cannot be written in this format.
+    """
+    window = made.window
+    if made.is_as_sent or window is None:
+        return incoming.body
+    if MARK in incoming.body:
+        window = made.bare  # a client that marks its own prefixes knows best
+        if window is None or made.is_plain:
+            return incoming.body
+    window = _as_sent(incoming, hosted, made, window)
+    return encode_window(_request(incoming, window), window)
+
+
+def _as_sent(incoming: Incoming, hosted: TakenRequest, made: Made, window: Window) -> Window:
+    """The window with the client's own writing of every message that is shown as it came. What is shown otherwise has the cache
+    marks of this request, and not those that it had when it was new.
+    """
+    messages, marks = list[Message](), list(window.breakpoints)
+    for index, message in enumerate(window.messages):
+        number = made.sent.number(index)
+        raw = hosted.line.history.item(number + hosted.line.offset)
+        if made.sent.shown[index].message is message and made.sent.is_original(message, number):
+            messages.append(_own(incoming, message, raw))
+            continue
+        messages.append(unmarked(message))
+        if MARK in bytes(raw):
+            marks.append(Breakpoint(window.place(index), len(message.parts) - 1, "5m", "the client's own"))
+    return structs.replace(window, messages=tuple(messages), breakpoints=tuple(marks))
+
+
+def _own(incoming: Incoming, message: Message, raw: Raw) -> Message:
+    """A message as the client wrote it down this time."""
+    if message.origin is not None and message.origin.raw == raw:
+        return message
+    return decode_message(raw, incoming.dialect)
+
+
+def _request(incoming: Incoming, window: Window) -> Request:
+    """The client's request as far as it is needed to write another one."""
+    return Request(
+        incoming.dialect,
+        (),
+        window.fixed.system,
+        window.fixed.tools,
+        fields=incoming.fields,
+        body=incoming.body,
+    )
+
+
+# Fields that the operator's settings add to a request: usage in streams, and how much a model
+# thinks. A field that the client sends itself is never changed. Every addition is named in a header
+# of the answer, and an event that was streamed only because of it does not reach the client.
+
+USAGE, THINKING = "stream_options", "thinking"
+_THINKS = ("thinking", "reasoning", "reasoning_effort")
+"""How clients say it themselves, in any of the formats."""
+
+
+def additions_of(incoming: Incoming, settings: Settings) -> dict[str, Raw]:
+    """The fields to add to a request, by their names."""
+    wanted, found = settings.compaction, dict[str, Raw]()
+    if wanted.include_usage and incoming.is_stream and incoming.dialect.name == "chat":
+        found |= _with_usage(incoming)
+    says = any(not is_null(incoming.fields.get(name, NULL)) for name in _THINKS)
+    if wanted.thinking is not None and not says:
+        found |= _thinking(incoming, wanted.thinking)
+    return found
+
+
+def _with_usage(incoming: Incoming) -> dict[str, Raw]:
+    raw = incoming.fields.get(USAGE, NULL)
+    options = read(FIELDS, raw) if is_object(raw) else {}
+    if "include_usage" in options or not (is_null(raw) or is_object(raw)):
+        return {}
+    return {USAGE: write({**options, "include_usage": True})}
+
+
+def _thinking(incoming: Incoming, tokens: int) -> dict[str, Raw]:
+    """Where a format has words instead of numbers, the nearest one."""
+    if incoming.dialect.name == "anthropic":
+        room = incoming.max_output or 0
+        if tokens >= room:
+            return {}  # the reply would have no room, and the provider refuses it
+        return {THINKING: write({"type": "enabled", "budget_tokens": tokens})}
+    effort = min(EFFORTS, key=lambda name: abs(EFFORTS[name] - tokens))
+    if incoming.dialect.name == "responses":
+        return {"reasoning": write({"effort": effort})}
+    return {"reasoning_effort": write(effort)}
+
+
+def with_fields(body: bytes, added: dict[str, Raw]) -> bytes:
+    """A body with more fields."""
+    return msgspec.json.encode({**FIELDS.decode(body), **added}) if added else body
+
+
+def is_only_usage(event: bytes) -> bool:
+    """Does the event of a Chat stream tell the usage and nothing else? A client that did not ask for one may fail on it."""
+    if b'"usage"' not in event:
+        return False
+    told = parse_event(event)
+    if told is None:
+        return False
+    try:
+        fields = read(FIELDS, told.data)
+    except WireError:
+        return False
+    is_empty = bytes(fields.get("choices", NULL)).replace(b" ", b"") == b"[]"
+    return is_empty and not is_null(fields.get("usage", NULL))
+
+
+# The output size in a request: how a client states it, and how a lower one is written in its place.
+# A lower size is written into the fields that the client used itself, whatever they are called. A
+# client that states no size gets no field.
+
+_log = logging.getLogger("refold.gateway")
+_NUMBER = Decoder(int)
+
+
+def thinking_budget(fields: Mapping[str, Raw]) -> int:
+    """Tokens that a request lets the model think with, as Anthropic's format says it; 0 where it says nothing of it,
+    or that it shall not think.
+    """
+    raw = fields.get("thinking", NULL)
+    if not is_object(raw):
+        return 0
+    try:
+        thinking = FIELDS.decode(raw)
+        is_off = word(thinking.get("type", NULL)) == "disabled"
+        return 0 if is_off else max(0, _NUMBER.decode(thinking.get("budget_tokens", NULL)))
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return 0
+
+
+def lowered_fields(incoming: Incoming, made: Made) -> dict[str, Raw]:
+    """The fields of a request that ask for more output than its window allows, with the output that it does."""
+    output = made.window.output if made.window else None
+    if output is None:
+        return {}
+    stated = {name: output_in(incoming.fields, name) for name in OUTPUT_FIELDS}
+    return {name: write(output) for name, count in stated.items() if count is not None and count > output}
+
+
+def told_output(incoming: Incoming, made: Made) -> str:
+    """How far the output was lowered, for a header."""
+    output = made.window.output if made.window else None
+    return f"{incoming.max_output}->{output}"
+
+
+def room_to_warn_of(hosted: TakenRequest) -> OutputRoom | None:
+    """What the first request of a branch leaves for messages, where that is little; the operator is warned of it, too."""
+    room = hosted.live.conversation.state.tight_room if hosted.is_first else None
+    if room is not None:
+        _log.warning("%s", room.warning)
+    return room
+
+
+def told_room(room: OutputRoom) -> str:
+    """The room for messages as a sum, for a header."""
+    return f"window {room.window} - instructions {room.instructions} - output {room.asked} = {room.left} for messages"
+
+
+def check_fits(hosted: TakenRequest, *, model: str, window: int | None) -> None:
+    """Refuse a request that can neither be made to fit nor be sent as it came. A window that is only assumed refuses nothing, and
+    neither do a limit of the settings below the model's window and a provider's own compaction, of which nobody else knows how much it
+    takes: then the provider decides.
+
+    Raises:
+        DoesNotFit: its hint shows how the window is divided.
+    """
+    problem, state = hosted.made.problem, hosted.live.conversation.state
+    if not isinstance(problem, DoesNotFit | BudgetError) or hosted.compactions:
+        return
+    room, messages = state.room, hosted.made.sent.whole
+    fits = room.instructions + messages + room.asked <= room.window
+    if fits or window_for(model, override=window).source == "default":
+        return
+    raise DoesNotFit(problem.message, hint=problem.hint)
