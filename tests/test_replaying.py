@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from refold.replay.authors import Order
-from refold.replay.chosen import choose
+from refold.replay.summarisers import Order, choose
 from refold.replaying import Summaries, Wanted, measure, order_for
 from refold.testing import ScriptedUpstream
 from tests.corpus import _ROOT

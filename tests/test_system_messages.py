@@ -8,8 +8,8 @@ import pytest
 
 from refold.model.dialect import DIALECTS
 from refold.sync import Conversation
-from refold.testing.received import Received
 from refold.testing.rules import Asked, Limits, malformed
+from refold.testing.script import Received
 from refold.wire import decode_request
 
 CLAUDE_CODE = "usauauausauauausauauausauauaus"

@@ -44,8 +44,8 @@ from refold.engine.journal import title_of
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.errors import DoesNotFit, RefoldError
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, user
-from refold.replay import literals
-from refold.replay.rules import rules as replayed_rules
+from refold.replay import facts as literals
+from refold.replay.facts import rules as replayed_rules
 from refold.tokens import counter_for
 from refold.tokens.catalog import spellings, window_for
 from refold.wire import decode_error, decode_request, decode_transcript

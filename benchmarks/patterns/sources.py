@@ -28,7 +28,7 @@ RUNTIME = {
     "core/secrets/forms.py": "likewise",
     "engine/state.py": "a pattern of the user's own, refused where it is ambiguous",
     "gateway/events.py": "an escaped constant",
-    "replay/literals.py": "built from constants when the module is loaded, and found there as a value",
+    "replay/facts.py": "built from constants when the module is loaded, and found there as a value",
     "replay/score.py": "how a candidate of an evaluation writes its handles: its author is at hand",
     "tokens/counters.py": "built from constants when the module is loaded, and found there as a value",
     "tokens/catalog.py": "likewise",

@@ -180,8 +180,8 @@ def demo(
     from refold.serving import check_installed
 
     check_installed("The demo")
-    from refold.demo.playing import Order
-    from refold.demo.showing import run
+    from refold.demo.player import Order
+    from refold.demo.screen import run
 
     return run(Order(window, preset, 1 / speed if speed else 0.0), as_json=as_json)
 

@@ -31,10 +31,9 @@ from refold.replay import (
     run,
     tabulate,
 )
-from refold.replay.authors import Opened, Order, open_summarisers
-from refold.replay.chosen import choose
 from refold.replay.presets import candidates
 from refold.replay.report import page
+from refold.replay.summarisers import Opened, Order, choose, open_summarisers
 
 STRATEGIES = tuple(name for name in get_args(Strategy) if name != "extractive")
 """That one is the digest, which is asked for as such."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from refold.demo.playing import Call
+from refold.demo.player import Call
+from refold.demo.screen import Painter
 from refold.demo.session import DETAIL, session
-from refold.demo.showing import Painter
 
 PATIENCE_S = 120
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from refold.replay import REFERENCE, run, tabulate
-from refold.replay.authors import Order, open_summarisers
 from refold.replay.baselines import DropOldest
-from refold.replay.chosen import choose
 from refold.replay.presets import candidates
 from refold.replay.report import page
+from refold.replay.summarisers import Order, choose, open_summarisers
 from refold.testing import ScriptedUpstream
 from tests.replay.recordings import recordings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from refold.model.dialect import ANTHROPIC, CHAT
 from refold.model.message import Message, Reasoning
-from refold.replay.transcripts import Recording, read_recordings
+from refold.replay.recordings import Recording, read_recordings
 from refold.wire import decode_transcript, encode_message
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

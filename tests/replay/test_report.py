@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 
 from refold.replay import REFERENCE, run, tabulate
 from refold.replay.baselines import DropOldest, NoLimit
-from refold.replay.billing import Bill
 from refold.replay.candidate import Change
+from refold.replay.cost import Bill
 from refold.replay.presets import candidates
+from refold.replay.recordings import read_recordings
 from refold.replay.report import page
-from refold.replay.report.data import MAX_CALLS, columns
-from refold.replay.report.front import Point, front, front_chart
-from refold.replay.report.scale import fit, fit_wide
+from refold.replay.report.chart import Point, fit, fit_wide, front, front_chart
+from refold.replay.report.page import MAX_CALLS, packed_columns
 from refold.replay.score import Score, Sent, Share
 from refold.replay.table import Cell
-from refold.replay.transcripts import read_recordings
 from tests.replay.recordings import recordings
 
 pytestmark = pytest.mark.feature("N6")
@@ -219,8 +218,8 @@ def test_a_row_of_the_table_is_what_the_replay_measured(cells, shown):
 def test_two_recordings_of_one_name_are_two():
     twice = [Cell(name, 4_000, (made_up(), made_up())) for name in ("a", "b")]
 
-    assert columns(twice, "anthropic")["recording"] == [0, 1, 0, 1]
-    assert columns(twice, "anthropic")["recordings"] == [("r", "made up"), ("r (2)", "made up")]
+    assert packed_columns(twice, "anthropic")["recording"] == [0, 1, 0, 1]
+    assert packed_columns(twice, "anthropic")["recordings"] == [("r", "made up"), ("r (2)", "made up")]
 
 
 def test_the_report_of_a_whole_corpus_can_be_sent_by_mail():
@@ -243,7 +242,7 @@ def test_a_larger_corpus_is_drawn_for_its_longest_recordings_only():
     score = made_up(calls=MAX_CALLS // 2)
     cells = [Cell("c", 4_000, (score, made_up("short", 40), made_up("long", MAX_CALLS // 2)))]
 
-    found = columns(cells, "anthropic")
+    found = packed_columns(cells, "anthropic")
 
     assert [one is None for one in found["series"]] == [False, True, False]
     assert len(found["calls"]) == 3

@@ -7,10 +7,10 @@ from msgspec import structs
 
 from refold.model.errors import ConfigError
 from refold.replay.baselines import DropOldest, DropToHalf
-from refold.replay.billing import tariff_for
 from refold.replay.candidate import Stopped
-from refold.replay.counting import Counting
+from refold.replay.cost import tariff_for
 from refold.replay.run import run
+from refold.replay.token_counts import Counting
 from tests.replay.candidates import Breaks, Diary
 from tests.replay.recordings import recordings
 

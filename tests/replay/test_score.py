@@ -7,10 +7,9 @@ import pytest
 from refold.model.dialect import CHAT
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
 from refold.replay.baselines import DropOldest, NoLimit
-from refold.replay.counting import ReferenceCounter
+from refold.replay.recordings import Recording, Script
 from refold.replay.score import Share, score
-from refold.replay.script import Script
-from refold.replay.transcripts import Recording
+from refold.replay.token_counts import ReferenceCounter
 from tests.replay.candidates import Diary, Refuses, Talkative
 
 WINDOW = 450

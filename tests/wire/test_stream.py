@@ -15,7 +15,7 @@ from refold.model.errors import BodyTooLarge, WireError
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing import anthropic, chat, responses
-from refold.testing.reply import Spoken, sign
+from refold.testing.script import Spoken, sign
 from refold.wire import Reply, decode_error, decode_reply
 from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
 from refold.wire.stream import StreamReader

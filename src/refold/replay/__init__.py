@@ -17,15 +17,13 @@ wait for it, and `kept` keeps what was paid for.
 from __future__ import annotations
 
 from refold.replay.baselines import BASELINES
-from refold.replay.billing import REFERENCE_TARIFFS, Tariff, tariff_for
 from refold.replay.candidate import CallsModels, Candidate, HasHandles, Maker, Recalls
-from refold.replay.counting import REFERENCE, Counting, ReferenceCounter
-from refold.replay.render import render
+from refold.replay.cost import REFERENCE_TARIFFS, Tariff, tariff_for
+from refold.replay.recordings import Progress, Recording, Script, read_recordings
 from refold.replay.run import WINDOWS, run
 from refold.replay.score import Score, score
-from refold.replay.script import Script
-from refold.replay.table import Cell, Row, Table, document, tabulate
-from refold.replay.transcripts import Progress, Recording, read_recordings
+from refold.replay.table import Cell, Row, Table, document, render, tabulate
+from refold.replay.token_counts import REFERENCE, Counting, ReferenceCounter
 
 __all__ = [
     "BASELINES",

@@ -17,7 +17,7 @@ from refold.model.message import Message, Part, Text, ToolResult, user
 from refold.model.tokens import TokenCounter
 from refold.model.window import Tool
 from refold.replay.candidate import Maker
-from refold.replay.counting import said
+from refold.replay.token_counts import said
 
 Unit: TypeAlias = tuple[Message, ...]
 """Messages that a provider takes only together: a reply and the results of its calls."""

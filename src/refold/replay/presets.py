@@ -27,9 +27,9 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool
-from refold.replay.authors import Clerk, Opened, Order
-from refold.replay.billing import ANTHROPIC
 from refold.replay.candidate import Change, Maker, Writing
+from refold.replay.cost import ANTHROPIC
+from refold.replay.summarisers import Clerk, Opened, Order
 
 _PRICES = Prices(ANTHROPIC.input, ANTHROPIC.output, ANTHROPIC.cache_read, ANTHROPIC.cache_write)
 """What the replay bills by."""

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 
 from refold.model.errors import ConfigError
-from refold.replay.billing import REFERENCE_TARIFFS, Tariff
 from refold.replay.candidate import Maker, Stopped
-from refold.replay.counting import REFERENCE, Counting
+from refold.replay.cost import REFERENCE_TARIFFS, Tariff
+from refold.replay.recordings import Progress, Recording, Script
 from refold.replay.score import Clock, Score, score
-from refold.replay.script import Script
 from refold.replay.table import Cell
-from refold.replay.transcripts import Progress, Recording
+from refold.replay.token_counts import REFERENCE, Counting
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
+from refold.model.dialect import Dialect
 from refold.model.errors import WindowError
-from refold.replay.billing import REFERENCE_TARIFFS, Account, Bill, Prompts, Tariff
 from refold.replay.candidate import (
     CallsModels,
     Candidate,
@@ -26,12 +26,158 @@ from refold.replay.candidate import (
     Recalls,
     Writing,
 )
-from refold.replay.demand import Band, Demand, Mentions, band, is_bound
-from refold.replay.facts import Context, Facts, argument_names
-from refold.replay.literals import literals
-from refold.replay.script import Script
-from refold.replay.transcripts import Recording
-from refold.replay.validity import Problem, problems
+from refold.replay.cost import REFERENCE_TARIFFS, Account, Bill, Prompts, Tariff
+from refold.replay.facts import Context, Facts, argument_names, holds, literals, surroundings
+from refold.replay.recordings import Recording, Script
+
+# Demands: what the real reply shows that the model needed.
+
+Band: TypeAlias = Literal["near", "mid", "far"]
+Extract: TypeAlias = Callable[[Facts], Collection[str]]
+
+NEAR = 4
+"""Near is less than this part of the window: the newest messages, which everybody keeps."""
+SOURCE_REACH, CONTEXT_REACH = 80, 160
+"""Characters around a literal that belong to it, where it came from and where it is now: a digest may spread them out."""
+SOURCE_MENTIONS, CONTEXT_MENTIONS = 4, 6
+LATEST = 3
+"""Messages that mentioned it last: older ones may have meant something else."""
+BOUND_WORDS = 2
+"""One word in common happens by chance."""
+
+
+class Demand(Struct, frozen=True, gc=False):
+    """A literal that a reply needed, and what became of it."""
+
+    literal: str
+    band: Band
+    kept: bool
+    bound: bool = False
+    """It is there with words of its original surroundings: a fact, and not an entry of a list."""
+
+    @property
+    def is_old(self) -> bool:
+        return self.band != "near"
+
+
+class Mentions:
+    """Where each literal has been mentioned so far."""
+
+    def __init__(self, extract: Extract, fixed: Collection[str]) -> None:
+        self._extract, self._fixed = extract, fixed
+        self._places: dict[str, list[int]] = {}
+
+    def note(self, facts: Facts, index: int) -> None:
+        for literal in self._extract(facts):
+            self._places.setdefault(literal, []).append(index)
+
+    def __contains__(self, literal: str) -> bool:
+        return literal in self._places or literal in self._fixed
+
+    def demanded_by(self, reply: Iterable[Facts]) -> list[str]:
+        """The literals of a reply that it must have had in front of it."""
+        used = {literal for facts in reply for literal in self._extract(facts)}
+        return sorted(literal for literal in used if literal in self._places and literal not in self._fixed)
+
+    def latest(self, literal: str) -> Sequence[int]:
+        return self._places[literal][-LATEST:]
+
+    def is_in(self, literal: str, context: Context) -> bool:
+        return any(literal in self._extract(facts) for facts in context.facts) or holds(context.text, literal)
+
+
+def band(distance: int, window: int) -> Band:
+    if distance * NEAR < window:
+        return "near"
+    return "mid" if distance < window else "far"
+
+
+def is_bound(literal: str, sources: Iterable[Facts], context: Context) -> bool:
+    """Does the literal stand in the context among words that it stood among before?"""
+    words: set[str] = set()
+    for facts in sources:
+        words.update(*surroundings(facts.text, literal, reach=SOURCE_REACH, most=SOURCE_MENTIONS))
+    words.discard(literal.lower())
+    if len(words) < BOUND_WORDS:
+        return True
+    found = surroundings(context.text, literal, reach=CONTEXT_REACH, most=CONTEXT_MENTIONS)
+    return any(len(words & around) >= BOUND_WORDS for around in found)
+
+
+# Would a provider take this context? A second opinion, made without the code that built it.
+
+Problem: TypeAlias = Literal[
+    "bad_arguments",
+    "duplicate_call_id",
+    "empty_message",
+    "ends_with_assistant",
+    "no_messages",
+    "orphan_result",
+    "refused",
+    "split_results",
+    "starts_without_user",
+    "system_in_middle",
+    "unanswered_call",
+]
+
+
+def problems(context: Context, dialect: Dialect) -> frozenset[Problem]:
+    """Everything that is wrong with a context that is about to be sent."""
+    body = context.facts[context.system_size :]
+    if not body:
+        return frozenset({"no_messages"})
+    found = set(_of_pairs(body, dialect))
+    found.update(_of_order(body))
+    for known in context.facts:
+        if known.is_empty or (known.is_only_thought and not dialect.spreads_calls):
+            found.add("empty_message")
+        if known.has_bad_arguments:
+            found.add("bad_arguments")
+    return frozenset(found)
+
+
+def _of_order(body: Sequence[Facts]) -> Iterator[Problem]:
+    if body[0].role != "user":
+        yield "starts_without_user"
+    if body[-1].role == "assistant":
+        yield "ends_with_assistant"
+    if any(known.role in ("system", "developer") for known in body):
+        yield "system_in_middle"
+
+
+def _of_pairs(body: Sequence[Facts], dialect: Dialect) -> Iterator[Problem]:
+    waiting: list[str] = []
+    seen: set[str] = set()
+    last = ""
+    for known in body:
+        if known.role == "tool":
+            if dialect.joint_results and last == "tool":
+                yield "split_results"
+            yield from _answered(known, waiting)
+        elif waiting and dialect.results_at_once:
+            yield "unanswered_call"
+            waiting.clear()
+        yield from _called(known, waiting, seen)
+        last = known.role
+    if waiting:
+        yield "unanswered_call"
+
+
+def _answered(known: Facts, waiting: list[str]) -> Iterator[Problem]:
+    for call_id in known.result_ids:
+        if call_id in waiting:
+            waiting.remove(call_id)
+        else:
+            yield "orphan_result"
+
+
+def _called(known: Facts, waiting: list[str], seen: set[str]) -> Iterator[Problem]:
+    for call_id in known.call_ids:
+        if call_id in seen:
+            yield "duplicate_call_id"
+        seen.add(call_id)
+        waiting.append(call_id)
+
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds that only ever grow, such as `time.perf_counter`."""

@@ -18,11 +18,24 @@ try:
 except ImportError:
     raise MissingExtra("testing", "a scripted upstream") from None
 
-from refold.testing.faults import Body, Broken, Refuse, Reset, Slow, garbage, rate_limited
 from refold.testing.overflows import SILENT, WORDINGS, overflow
-from refold.testing.received import Received
-from refold.testing.reply import Say, call, say, sign, think
-from refold.testing.script import echo, overloaded
+from refold.testing.script import (
+    Body,
+    Broken,
+    Received,
+    Refuse,
+    Reset,
+    Say,
+    Slow,
+    call,
+    echo,
+    garbage,
+    overloaded,
+    rate_limited,
+    say,
+    sign,
+    think,
+)
 from refold.testing.server import ScriptedUpstream
 
 __all__ = [

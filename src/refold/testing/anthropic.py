@@ -13,8 +13,7 @@ import msgspec
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing.events import Event, Json, pieces
-from refold.testing.faults import Refuse
-from refold.testing.reply import Finish, Said, Spoken
+from refold.testing.script import Finish, Refuse, Said, Spoken
 
 OPENING = 1
 """Events before the first that says something."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing.events import Event, Json, pieces
-from refold.testing.faults import Refuse
-from refold.testing.reply import Finish, Said, Spoken
+from refold.testing.script import Finish, Refuse, Said, Spoken
 
 CREATED = 1_750_000_000
 """When everything happens: a server that tells the time is not deterministic."""

@@ -12,8 +12,7 @@ from msgspec import Struct
 from refold.model.errors import ConfigError
 from refold.model.message import DialectName
 from refold.model.tokens import Usage
-from refold.testing.faults import Body
-from refold.testing.reply import Finish, Say
+from refold.testing.script import Body, Finish, Say
 
 
 class Wording(Struct, frozen=True):

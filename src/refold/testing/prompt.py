@@ -19,7 +19,7 @@ from refold.core.verify import breakpoint_in, breakpoints_of
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, after_compaction
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Fixed, Tool, Ttl
-from refold.testing.reply import Said
+from refold.testing.script import Said
 from refold.wire import Request
 
 HOUR_S = 3_600.0

@@ -7,22 +7,25 @@ and the same requests give the same bytes.
 
 from __future__ import annotations
 
+from array import array
+from base64 import b64encode
 from collections.abc import Mapping
 from itertools import count
+from math import sqrt
+from zlib import crc32
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import MsgspecError, Raw, Struct, json, structs
 
 from refold.model.dialect import ANTHROPIC, RESPONSES, Dialect
 from refold.model.errors import WireError
 from refold.model.message import Message, Reasoning, ToolCall
 from refold.testing import responses
-from refold.testing.faults import Answer, Refuse
+from refold.testing.chat import CREATED
+from refold.testing.events import Json
 from refold.testing.prompt import Biller
-from refold.testing.received import Received
-from refold.testing.reply import Said, Say, Spoken, sign
 from refold.testing.rules import Asked, Limits, chains_of, malformed, refuse, refuse_unread
-from refold.testing.script import Script
+from refold.testing.script import Answer, Received, Refuse, Said, Say, Script, Spoken, sign
 from refold.wire import Request, decode_messages, decode_request
 
 
@@ -114,3 +117,81 @@ def _read(body: bytes, dialect: Dialect) -> tuple[Request | None, WireError | No
 
 def _field(request: Request, name: str) -> object:
     return msgspec.json.decode(request.fields.get(name, Raw(b"null")))
+
+
+# What a provider says about its models, and how long it says a prompt is.
+
+_SINCE = "2025-06-15T15:06:40Z"
+
+
+def listing(name: str, limits: Limits, *, is_anthropic: bool) -> Json:
+    found = [model(name, limits, is_anthropic=is_anthropic)]
+    if is_anthropic:
+        return {"data": found, "has_more": False, "first_id": name, "last_id": name}
+    return {"object": "list", "data": found}
+
+
+def model(name: str, limits: Limits, *, is_anthropic: bool) -> Json:
+    if not is_anthropic:
+        window = {"max_model_len": limits.window} if limits.window else {}
+        return {"id": name, "object": "model", "created": CREATED, "owned_by": "refold", **window}
+    sizes = {"max_input_tokens": limits.window, "max_tokens": limits.max_output}
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": _SINCE,
+        "lifecycle": "active",
+        **sizes,
+    }
+
+
+def count_of(dialect: Dialect, size: int) -> Json:
+    kind = {} if dialect.name == "anthropic" else {"object": "response.input_tokens"}
+    return {**kind, "input_tokens": size}
+
+
+# What the scripted provider answers where it is asked for vectors.
+
+SIZE = 64
+"""Numbers of a vector: enough to keep the words of a test apart."""
+
+
+class _Wanted(Struct, frozen=True):
+    input: str | list[str]
+    model: str = ""
+    encoding_format: str = "float"
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.input] if isinstance(self.input, str) else self.input
+
+
+def answer(body: bytes) -> Json | None:
+    """The answer to a request for vectors; None where it is none, or where one of the texts is empty."""
+    try:
+        wanted = json.decode(body, type=_Wanted)
+    except (MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if not wanted.texts or not all(wanted.texts):
+        return None
+    data = [
+        {"object": "embedding", "index": index, "embedding": _spelt(vector(text), wanted.encoding_format)}
+        for index, text in enumerate(wanted.texts)
+    ]
+    read = sum(len(text.split()) for text in wanted.texts)
+    usage = {"prompt_tokens": read, "total_tokens": read}
+    return {"object": "list", "data": data, "model": wanted.model, "usage": usage}
+
+
+def vector(text: str) -> list[float]:
+    """Of length one."""
+    counts = [0.0] * SIZE
+    for word in text.casefold().split():
+        counts[crc32(word.encode("utf-8", "surrogatepass")) % SIZE] += 1.0
+    length = sqrt(sum(count * count for count in counts)) or 1.0
+    return [count / length for count in counts]
+
+
+def _spelt(numbers: list[float], encoding: str) -> object:
+    return b64encode(array("f", numbers).tobytes()).decode() if encoding == "base64" else numbers

@@ -13,8 +13,7 @@ from refold.model.message import Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing import chat
 from refold.testing.events import Event, Json, pieces
-from refold.testing.faults import Refuse
-from refold.testing.reply import Finish, Said, Spoken
+from refold.testing.script import Finish, Refuse, Said, Spoken
 
 OPENING = 2
 """Events before the first that says something."""

@@ -15,10 +15,8 @@ from refold.core.verify import count_breakpoints, count_fixed_breakpoints, verif
 from refold.model.errors import WireError
 from refold.model.message import DialectName, Message, Reasoning
 from refold.model.window import Rule, Violation
-from refold.testing.faults import Answer, Refuse
 from refold.testing.overflows import USUAL, overflow
-from refold.testing.received import Received
-from refold.testing.reply import sign
+from refold.testing.script import Answer, Received, Refuse, sign
 from refold.wire import Request
 
 

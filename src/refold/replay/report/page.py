@@ -8,16 +8,274 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Sequence
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
+from typing import TypeAlias
 from xml.etree.ElementTree import Element
 
-from refold.replay.render import spending
-from refold.replay.report.columns import Column, columns
-from refold.replay.report.data import packed
-from refold.replay.report.elements import node, written
-from refold.replay.report.front import front, front_chart, points
-from refold.replay.table import Cell, Row, Table
+import msgspec
+from msgspec import Struct
+
+from refold.replay.candidate import Writing
+from refold.replay.report.chart import front, front_chart, node, points, written
+from refold.replay.score import Score, Sent, Share
+from refold.replay.table import MIN_DEMANDS, Cell, Row, Table, milliseconds, percent, spending
+
+# The columns of the page's own table: a head, what it means, and what a row says there.
+
+Column: TypeAlias = tuple[str, str, Callable[[Row], str]]
+
+_RECALL: tuple[Column, ...] = (
+    (
+        "recall",
+        "the share of old facts, names and numbers that a reply needed and its context held, %",
+        lambda row: percent(row.fur_old),
+    ),
+    (
+        "bound",
+        "the share of them held with at least two of the words around them, %",
+        lambda row: percent(row.bound),
+    ),
+    (
+        "+ search",
+        "the share of all facts, old and new, held or found by one search, %",
+        lambda row: percent(row.with_recall),
+    ),
+    ("rules", "rules of the user, kept letter for letter, %", lambda row: percent(row.rules)),
+    ("made up", "literals that nobody ever said, %", lambda row: percent(row.made_up)),
+)
+_BY_MODEL: tuple[Column, ...] = (
+    (
+        "summaries $",
+        "part of $: what a model was paid for writing summaries; ? where its price is not known",
+        lambda row: _paid(row.summaries),
+    ),
+    (
+        "failed",
+        "summaries that the model could not write well enough, of those asked for; a digest served instead",
+        lambda row: f"{row.summaries.failed:,} of {row.summaries.asked:,}" if row.summaries else "–",
+    ),
+)
+_CHANGES: tuple[Column, ...] = (
+    (
+        "rewrites",
+        "calls per 100 that do not extend the one before",
+        lambda row: percent(row.rewrites_per_100),
+    ),
+    ("compactions", "rewrites that made the context smaller", lambda row: f"{row.compactions:,}"),
+    (
+        "p95 ms",
+        "milliseconds to prepare a context, of 95 in 100 at most; without the wait for a model",
+        lambda row: milliseconds(row.latency_ms["p95"]),
+    ),
+    ("valid", "contexts that a provider would take, %", lambda row: percent(row.valid)),
+    ("fits", "contexts within the window, %", lambda row: percent(row.fits)),
+)
+
+
+def columns(tariff: str, *, by_model: bool) -> tuple[Column, ...]:
+    """All of them, with those about a model's summaries where one wrote any."""
+    money: Column = (
+        "$",
+        "what all calls together would have cost",
+        lambda row: _money(row.dollars.get(tariff)),
+    )
+    cache: Column = (
+        "cache hits",
+        "tokens read from the prompt cache, %",
+        lambda row: percent(row.cache_hit.get(tariff)),
+    )
+    return (*_RECALL, money, *(_BY_MODEL if by_model else ()), cache, *_CHANGES)
+
+
+def _money(dollars: float | None) -> str:
+    return "-" if dollars is None else f"{dollars:,.2f}"
+
+
+def _paid(writing: Writing | None) -> str:
+    if writing is None:
+        return "–"
+    return "?" if writing.dollars is None else f"{writing.dollars:,.4f}"
+
+
+# Every context of a recording in a few bytes.
+
+_NUMBER = re.compile(r"\d[\d,]*")
+
+
+class Kind(Struct, frozen=True, array_like=True):
+    """What was done, and the reason around the first number in it; there is no `tail` where it has no number."""
+
+    decision: str
+    head: str
+    tail: str | None = None
+
+
+class Series(Struct, frozen=True, array_like=True):
+    sizes: list[int]
+    """Tokens of each context, less those expected."""
+    rewritten: list[int]
+    """Which contexts do not extend the one before, each counted from the last of them."""
+    cached: list[int]
+    """How many percent were read from the cache, less those expected."""
+    changes: list[int]
+    """For each change: calls since the last one, its kind, and its number less the tokens expected."""
+
+
+class Kinds:
+    """Kinds of changes with their numbers, in the order in which they came up."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Kind, int] = {}
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._numbers)
+
+    def number(self, kind: Kind) -> int:
+        return self._numbers.setdefault(kind, len(self._numbers))
+
+
+def series(sent: Sequence[Sent], kinds: Kinds) -> Series:
+    rewritten = [call for call, one in enumerate(sent) if one.is_rewritten]
+    return Series(
+        [one.tokens - expected for one, expected in zip(sent, _expected(sent), strict=True)],
+        [call - last for call, last in zip(rewritten, [0, *rewritten], strict=False)],
+        list(_cached(sent)),
+        list(_changes(sent, kinds)),
+    )
+
+
+def frame_tokens(sent: Sequence[Sent]) -> int:
+    """What stands before every message: the tool definitions."""
+    return next((one.bill.prompt_tokens - one.tokens for one in sent if one.bill.prompt_tokens), 0)
+
+
+def _expected(sent: Sequence[Sent]) -> Iterator[int]:
+    before = 0
+    for one in sent:
+        yield before + one.added
+        before = one.tokens
+
+
+def _cached(sent: Sequence[Sent]) -> Iterator[int]:
+    frame, before = frame_tokens(sent), 0
+    for one in sent:
+        whole = frame + one.tokens
+        expected = 0 if one.is_rewritten else min(before, whole)
+        yield _percent_of(one.bill.cached_tokens, one.bill.prompt_tokens) - _percent_of(expected, whole)
+        before = whole
+
+
+def _percent_of(part: int, whole: int) -> int:
+    """Rounded as the script does it."""
+    return int(100 * part / whole + 0.5) if whole else 0
+
+
+def _changes(sent: Sequence[Sent], kinds: Kinds) -> Iterator[int]:
+    last = 0
+    for call, (one, expected) in enumerate(zip(sent, _expected(sent), strict=True)):
+        for change in one.changes:
+            found = _NUMBER.search(change.reason)
+            start, end = found.span() if found else (len(change.reason), 0)
+            tail = change.reason[end:] if found else None
+            yield from (call - last, kinds.number(Kind(change.decision, change.reason[:start], tail)))
+            if found:
+                yield int(found[0].replace(",", "")) - expected
+            last = call
+
+
+# The numbers behind the pictures, packed into the page.
+
+MAX_CALLS = 90_000
+"""Calls that are drawn over time, those of the longest recordings first: at two bytes each the page stays below 300 KB."""
+
+
+def packed(cells: Sequence[Cell], tariff: str) -> str:
+    """Everything that the script of the page draws, as text."""
+    plain = msgspec.json.encode(packed_columns(cells, tariff))
+    return base64.b64encode(zlib.compress(plain, 9)).decode()
+
+
+def packed_columns(cells: Sequence[Cell], tariff: str) -> dict[str, object]:
+    rows = [(cell, score) for cell in cells for score in cell.scores]
+    scores = [score for _, score in rows]
+    names = [name for cell in cells for name in _names(cell.scores)]
+    recordings = dict(zip(names, scores, strict=True))
+    windows = list(dict.fromkeys(cell.window for cell in cells))
+    candidates = list(dict.fromkeys(cell.candidate for cell in cells))
+    shown, kinds = _longest(scores), Kinds()
+    places = {name: at for at, name in enumerate(recordings)}
+    return {
+        "tariff": tariff,
+        "windows": windows,
+        "candidates": candidates,
+        "recordings": list(recordings),
+        "added": [[one.added for one in score.sent] for score in recordings.values()],
+        "frame": [frame_tokens(score.sent) for score in recordings.values()],
+        "recording": [places[name] for name in names],
+        "window": [windows.index(cell.window) for cell, _ in rows],
+        "candidate": [candidates.index(cell.candidate) for cell, _ in rows],
+        **_numbers(scores, tariff),
+        "series": [series(score.sent, kinds) if at in shown else None for at, score in enumerate(scores)],
+        "kinds": list(kinds),
+    }
+
+
+def _names(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
+    """A name for each recording, and where it comes from; of two with one name the second is numbered."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for score in scores:
+        name = score.recording, score.source
+        seen[name] += 1
+        yield (f"{score.recording} ({seen[name]})", score.source) if seen[name] > 1 else name
+
+
+def _numbers(scores: Sequence[Score], tariff: str) -> dict[str, object]:
+    """One column for each thing that is known of a recording under a candidate."""
+    bills = [score.bills.get(tariff) for score in scores]
+    caches = [Share(bill.cached_tokens, bill.prompt_tokens) if bill else Share() for bill in bills]
+    return {
+        "calls": [score.calls for score in scores],
+        "demands": [score.old.whole for score in scores],
+        "old": [_percent(score.old) for score in scores],
+        "bound": [_percent(score.bound) for score in scores],
+        "dollars": [round(bill.dollars, 4) if bill else None for bill in bills],
+        "cache": [_percent(cache, 1) for cache in caches],
+        "rewrites": [score.rewrites for score in scores],
+        "compactions": [score.compactions for score in scores],
+        "unsound": [score.calls - min(score.valid, score.fits) for score in scores],
+        **_written(scores),
+    }
+
+
+def _written(scores: Sequence[Score]) -> dict[str, object]:
+    """What a model's summaries cost, and how many it failed at; nothing where no model wrote any."""
+    found = [score.writing for score in scores]
+    if not any(found):
+        return {}
+    paid = [one.dollars if one else None for one in found]
+    return {
+        "paid": [None if dollars is None else round(dollars, 6) for dollars in paid],
+        "failed": [one.failed if one else None for one in found],
+    }
+
+
+def _percent(share: Share, least: int = MIN_DEMANDS) -> float | None:
+    """A share of next to nothing says nothing."""
+    return round(100 * share.part / share.whole, 1) if share.whole >= least else None
+
+
+def _longest(scores: Sequence[Score]) -> frozenset[int]:
+    """The places of the scores that are drawn over time."""
+    left, shown = MAX_CALLS, []
+    for at in sorted(range(len(scores)), key=lambda at: -scores[at].calls):
+        if scores[at].calls <= left:
+            left -= scores[at].calls
+            shown.append(at)
+    return frozenset(shown)
 
 
 def page(table: Table, cells: Sequence[Cell]) -> str:

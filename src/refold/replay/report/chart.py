@@ -7,14 +7,114 @@ remember anything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
-from refold.replay.report.elements import node
-from refold.replay.report.scale import Scale, fit, fit_wide
 from refold.replay.table import Row
+
+# From values to places on paper.
+
+_ROUND = (1.0, 2.0, 5.0, 10.0)
+_WIDE, _WIDEST = 6, 1_000
+"""A range whose end is so many times its beginning is told by factors: else one far point hides the others. Beyond that the
+beginning is next to nothing, and may as well be nothing."""
+
+
+_LEAST = 1e-9
+"""A smaller range is drawn as if it were this large: nothing here is told as finely."""
+
+
+class Scale(Struct, frozen=True):
+    """Values from the first tick to the last one, between two places."""
+
+    ticks: tuple[float, ...]
+    start: float
+    end: float
+    is_logarithmic: bool = False
+
+    def at(self, value: float) -> float:
+        low, high = self._level(self.ticks[0]), self._level(self.ticks[-1])
+        share = (self._level(value) - low) / (high - low)
+        return self.start + share * (self.end - self.start)
+
+    def _level(self, value: float) -> float:
+        return math.log(value) if self.is_logarithmic else value
+
+
+def fit(values: Sequence[float], start: float, end: float, *, most: float = math.inf) -> Scale:
+    """A scale of steps that shows all the values, and nothing above the most that there can be."""
+    return Scale(_by_steps(min(values), max(values), most), start, end)
+
+
+def fit_wide(values: Sequence[float], start: float, end: float) -> Scale:
+    """A scale that shows all the values, by factors where they are far apart."""
+    low, high = min(values), max(values)
+    if low > 0 and _WIDE * low < high < _WIDEST * low:
+        return Scale(_by_factors(low, high), start, end, is_logarithmic=True)
+    return fit(values, start, end)
+
+
+def _by_steps(low: float, high: float, most: float) -> tuple[float, ...]:
+    """From a bit below the lowest, but not below nothing, to a bit above the highest."""
+    margin = max(high - low or high or 1, _LEAST) * 0.08
+    low, high = max(low - margin, 0.0), min(high + margin, most)
+    step = _round_up((high - low) / 5)
+    first, last = math.floor(low / step), math.ceil(high / step - 1e-9)
+    return tuple(number * step for number in range(first, last + 1))
+
+
+def _by_factors(low: float, high: float) -> tuple[float, ...]:
+    """1, 2, 5, 10, 20, … from below the lowest to above the highest."""
+    power = 10.0 ** (math.floor(math.log10(low)) - 1)
+    ticks = [factor * power * 10**more for more in range(8) for factor in _ROUND[:-1]]
+    first = max(at for at, tick in enumerate(ticks) if tick < low)
+    last = next(at for at, tick in enumerate(ticks) if tick > high)
+    return tuple(ticks[first : last + 1])
+
+
+def _round_up(step: float) -> float:
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor for factor in _ROUND if factor * power >= step - 1e-12) * power
+
+
+# HTML and SVG as trees of elements.
+
+Child: TypeAlias = "ET.Element | str | int | float"
+
+
+def node(tag: str, *children: Child, **attributes: str | float | None) -> ET.Element:
+    """An element. `class_` is `class`, and `stroke_width` is `stroke-width`; an attribute of None is left out."""
+    given = {_spelled(name): _shown(value) for name, value in attributes.items() if value is not None}
+    element = ET.Element(tag, given)
+    last: ET.Element | None = None
+    for child in children:
+        if isinstance(child, ET.Element):
+            element.append(child)
+            last = child
+        elif last is None:
+            element.text = (element.text or "") + _shown(child)
+        else:
+            last.tail = (last.tail or "") + _shown(child)
+    return element
+
+
+def written(element: ET.Element) -> str:
+    return ET.tostring(element, encoding="unicode", method="html")
+
+
+def _spelled(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
+
+
+def _shown(value: str | float) -> str:
+    """Coordinates need no more than a tenth of a pixel."""
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
 
 WIDTH, HEIGHT = 440, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 22, 16, 44

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.replay.rules import rules
+from refold.replay.facts import rules
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 
 from refold.replay.baselines import BASELINES, DropOldest
-from refold.replay.counting import REFERENCE
-from refold.replay.render import WIDTH, percent, render
 from refold.replay.run import run
-from refold.replay.table import tabulate
+from refold.replay.table import WIDTH, percent, render, tabulate
+from refold.replay.token_counts import REFERENCE
 from tests.replay.recordings import recordings
 
 

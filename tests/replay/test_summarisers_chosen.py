@@ -4,7 +4,7 @@ import pytest
 
 from refold.core.cost import Prices
 from refold.model.errors import ConfigError
-from refold.replay.chosen import choose
+from refold.replay.summarisers import choose
 
 
 @pytest.mark.feature("N6")

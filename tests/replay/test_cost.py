@@ -4,9 +4,9 @@ import pytest
 
 from refold.model.errors import ConfigError
 from refold.model.message import system, user
-from refold.replay.billing import ANTHROPIC, OPENAI, Account, Prompts, Tariff, tariff_for
-from refold.replay.counting import ReferenceCounter
+from refold.replay.cost import ANTHROPIC, OPENAI, Account, Prompts, Tariff, tariff_for
 from refold.replay.facts import Context, FactBook
+from refold.replay.token_counts import ReferenceCounter
 
 TARIFF = Tariff("test", input=10.0, output=20.0, cache_read=1.0, cache_write=12.0, ttl_s=300, minimum=100)
 

@@ -7,7 +7,7 @@ import pytest
 from refold.model.errors import ConfigError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.replay.kept import KeptInFiles, summary_folder
+from refold.replay.summarisers import KeptInFiles, summary_folder
 
 SUMMARY = Summary("What was said.", 0, 12, 40, "model", usage=Usage(900, output=30), checks=("mended",))
 

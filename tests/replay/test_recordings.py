@@ -7,7 +7,7 @@ import pytest
 
 from refold.model.errors import ConfigError, WireError
 from refold.model.tokens import Usage
-from refold.replay.transcripts import read_recordings
+from refold.replay.recordings import read_recordings
 from tests.replay.recordings import EXAMPLES, corpus
 
 HELLO = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "what can I do?"}]

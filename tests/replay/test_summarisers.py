@@ -10,15 +10,13 @@ from msgspec import structs
 
 from refold.model.errors import ConfigError, UpstreamError
 from refold.model.tokens import Usage
-from refold.replay.authors import Order, Stopwatch, open_summarisers
-from refold.replay.chosen import choose
-from refold.replay.counting import REFERENCE
 from refold.replay.presets import candidates
-from refold.replay.render import render
 from refold.replay.run import run
-from refold.replay.table import document, tabulate
+from refold.replay.summarisers import Order, Stopwatch, choose, open_summarisers
+from refold.replay.table import document, render, tabulate
+from refold.replay.token_counts import REFERENCE
 from refold.testing import Received, Refuse, ScriptedUpstream, Slow, say
-from refold.testing.reply import Say
+from refold.testing.script import Say
 from tests.replay.recordings import recordings
 
 pytestmark = pytest.mark.feature("N6")

@@ -4,9 +4,9 @@ import pytest
 
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import ToolCall, assistant, system, tool, user
-from refold.replay.counting import ReferenceCounter
 from refold.replay.facts import Context, FactBook
-from refold.replay.validity import problems
+from refold.replay.score import problems
+from refold.replay.token_counts import ReferenceCounter
 
 HI, YES = user("hi"), assistant("yes")
 ONE, TWO = assistant("", ToolCall("c1", "go")), assistant("", ToolCall("c2", "go"))

@@ -15,7 +15,7 @@ import msgspec
 from rich.text import Text
 
 from refold.cli.output import note, plain, screen_width, show, write_json
-from refold.demo.playing import Call, Order, Played, play
+from refold.demo.player import Call, Order, Played, play
 
 CELLS, DOES, WIDTH = 16, 20, 80
 """Of the bar, and of what the agent does, on a screen of this width; a wider one gives more room to both."""

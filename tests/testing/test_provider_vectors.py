@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from refold.testing import ScriptedUpstream, rate_limited
-from refold.testing.vectors import SIZE
+from refold.testing.provider import SIZE
 
 
 def likeness(one: list[float], two: list[float]) -> float:

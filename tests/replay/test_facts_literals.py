@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.replay.literals import holds, literals, rare_words, surroundings
+from refold.replay.facts import holds, literals, rare_words, surroundings
 
 
 @pytest.mark.parametrize(
