@@ -21,10 +21,10 @@ from refold.engine.events import (
 from refold.model.errors import InvalidWindow
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from tests.engine.hearing import Heard
+from tests.engine.listener import Heard
+from tests.engine.test_summary_jobs import Paid
 from tests.formats import question, turn
 from tests.test_conversation import Writer, fill, open_talk
-from tests.test_durable_work import Paid
 
 
 @pytest.mark.feature("O3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from refold import Engine
-from tests.test_provider_compactions import ITEM, compactions, user
+from tests.engine.test_provider_compactions import ITEM, compactions, user
 
 
 def test_in_a_copy_of_a_store_one_is_still_that_of_the_conversations_model(refold, tmp_path):

@@ -16,8 +16,8 @@ from refold.engine.doctor import examine
 from refold.ports.store import Batch, Inherited, Outline, Store
 from refold.store.memory import MemoryStore
 from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, new_head, reduce, say
-from tests.durability.talking import compacted
-from tests.test_durable import answer, engine
+from tests.durability.conversations import compacted
+from tests.engine.test_stored_conversation import answer, engine
 
 ROUNDS = 2
 

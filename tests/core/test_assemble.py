@@ -98,7 +98,7 @@ def test_nothing_but_the_assembler_builds_windows_and_budget_functions_build_no_
     core = Path(refold.core.__file__).parent
     builders = {path.stem for path in core.rglob("*.py") if "Window" in _called(path)}
     assert builders == {"assemble"}
-    for module in ("budget", "measure", "estimate", "calibrate", "triggers", "cut", "turns"):
+    for module in ("budget", "measure", "triggers", "cut"):
         assert not _called(core / f"{module}.py") & {
             "Message",
             "user",

@@ -10,7 +10,7 @@ from refold.core.view import View
 from refold.model.dialect import CHAT
 from refold.model.message import assistant, user
 from refold.model.summary import Summary
-from tests.engine.talking import COUNTER, agent_turn
+from tests.engine.conversations import COUNTER, agent_turn
 
 POLICY = Policy(
     name="mine", triggers={}, cut=LastMessages(2), texts=Texts("Before: "), emergency=(DropHalf(),)

@@ -18,9 +18,9 @@ from refold.model.message import Message, ToolCall, assistant, system, tool, use
 from refold.model.summary import Summary
 from refold.model.window import Fixed
 from refold.replay import ReferenceCounter
-from tests.core.summary.talking import WordCounter
-from tests.engine.playing import Played
-from tests.engine.talking import agent_turn
+from tests.core.digest.conversations import WordCounter
+from tests.engine.conversations import agent_turn
+from tests.engine.played import Played
 from tests.work import calls_made
 
 TASK = "Port the billing service to PostgreSQL. Never touch the public API of billing/api.py."

@@ -5,7 +5,7 @@ from refold.core.shown import Item
 from refold.core.view import View
 from refold.model.dialect import CHAT
 from refold.model.message import assistant, user
-from tests.engine.talking import COUNTER, agent_turn
+from tests.engine.conversations import COUNTER, agent_turn
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from refold.core.verify import verify
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS
 from refold.model.message import Message, ToolCall, assistant, tool, user
-from tests.engine.talking import COUNTER
+from tests.engine.conversations import COUNTER
 
 
 def folded(*messages: Message, dialect=CHAT) -> Folded:

@@ -6,7 +6,7 @@ from msgspec import structs
 from refold.core.shown import HANDLE_PATTERN, handle_of, is_stub, numbered_parts, part_of, removed
 from refold.model.message import Message, Reasoning, Text, ToolCall, user
 from tests.core.conversations import talk
-from tests.core.stages.showing import room_for, show_all
+from tests.core.stages.shown_messages import room_for, show_all
 
 
 @pytest.mark.parametrize("handle", [handle_of(12), handle_of(12, 2)])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from refold.core.prompts import Passage, transcript
 from refold.core.transcript_chunks import chunks, parted, units
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant
-from tests.engine.talking import agent_turn
+from tests.engine.conversations import agent_turn
 
 
 def told(turns: int, size: int = 200) -> list[Passage]:

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 import refold.store
 from refold.engine.engine import Engine
-from tests.durability.checking import RECALLED, Log, faults_of, read_ledger
+from tests.durability.checks import RECALLED, Log, faults_of, read_ledger
 from tests.durability.notes import CONVERSATIONS, OWNER, SETTINGS, clock_of, name_of
 from tests.embedder import Subjects
 

@@ -16,8 +16,8 @@ from refold.model.errors import RefoldError
 from refold.ports.store import Head, Store, Written
 from refold.wire.sdk import plain_message
 from tests.contract.talks import summaries_of
-from tests.durability.checking import Line, Log, faults_of
-from tests.durability.talking import Author, compacted, engine, names, summarised, turn
+from tests.durability.checks import Line, Log, faults_of
+from tests.durability.conversations import Author, compacted, engine, names, summarised, turn
 
 NAMES = ("talk", "other")
 

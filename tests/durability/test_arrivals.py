@@ -10,8 +10,8 @@ import pytest
 
 from refold.core.presets import PRESETS
 from refold.store.memory import MemoryStore
+from tests.durability.conversations import Author, compacted, engine, live_sessions, names, turn
 from tests.durability.notes import OWNER
-from tests.durability.talking import Author, compacted, engine, live_sessions, names, turn
 
 SEEDS = 6
 WAITS = (0, 1, 2, 5, 40)

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from refold.engine.summary_jobs import LEASE_S
-from tests.durability.checking import Line, Log, faults_of
-from tests.durability.talking import Author, compacted, engine, live_sessions, names, summarised, turn
+from tests.durability.checks import Line, Log, faults_of
+from tests.durability.conversations import Author, compacted, engine, live_sessions, names, summarised, turn
 
 HOUR, YEAR = 3_600.0, 365 * 86_400.0
 JUMPS = {"an hour back": -HOUR, "an hour on": HOUR, "ten years back": -10 * YEAR}

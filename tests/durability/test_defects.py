@@ -32,7 +32,6 @@ from refold.store.sqlite import SqliteStore
 from refold.store.sqlite_commit import Job
 from refold.store.sqlstore import SqlStore
 from refold.store.transactions import Transaction
-from tests import test_durable_work
 from tests.contract import (
     test_store_commit,
     test_store_compactions,
@@ -43,6 +42,7 @@ from tests.contract import (
 from tests.contract.talks import summaries_of
 from tests.durability import test_arrivals, test_stale, test_unknown_outcome
 from tests.durability.life import Life, PowerFailure
+from tests.engine import test_summary_jobs as test_durable_work
 from tests.store.sqlite import test_together
 
 Inject = Callable[[pytest.MonkeyPatch, SqliteStore], None]

@@ -11,8 +11,8 @@ import pytest
 
 from refold.model.errors import StoreError
 from refold.store.sqlite import SqliteStore
+from tests.durability.conversations import compacted, engine, names, turn
 from tests.durability.notes import OWNER
-from tests.durability.talking import compacted, engine, names, turn
 
 
 @contextmanager

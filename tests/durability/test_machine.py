@@ -30,9 +30,9 @@ from refold.ports.store import Store
 from refold.wire.sdk import plain_message
 from tests.contract.stores import StoreSet
 from tests.contract.talks import summaries_of
-from tests.durability.checking import name_of
+from tests.durability.checks import name_of
+from tests.durability.conversations import Author, compacted, names
 from tests.durability.notes import OWNER
-from tests.durability.talking import Author, compacted, names
 
 NAME = "talk"
 SIZES = st.sampled_from([10, 10, 60, 300, 4_000])

@@ -14,10 +14,10 @@ import pytest
 from msgspec import Struct
 
 from refold.store.sqlite import SqliteStore
-from tests.durability.checking import Line, Log, faults_of
+from tests.durability.checks import Line, Log, faults_of
+from tests.durability.conversations import Author, compacted, engine, names, turn
 from tests.durability.notes import clock_of
 from tests.durability.power import Power, powered
-from tests.durability.talking import Author, compacted, engine, names, turn
 
 PAGES = 40
 """The log is brought into the file after so many pages instead of a thousand, so that this is cut off too."""

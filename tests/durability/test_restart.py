@@ -12,8 +12,8 @@ from refold.store.postgres import PostgresDriver, PostgresStore, _Lost
 from refold.store.postgres_append import append
 from refold.store.postgres_errors import unknown_outcome
 from tests.contract.postgres import get_server, make_database
+from tests.durability.conversations import Author, compacted, engine, names, turn
 from tests.durability.notes import OWNER
-from tests.durability.talking import Author, compacted, engine, names, turn
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from refold.engine.engine import Engine
 from tests.contract.postgres import get_server, make_database
-from tests.durability.checking import Log, faults_of, read_ledger
+from tests.durability.checks import Log, faults_of, read_ledger
 from tests.durability.harness import ROOT
 from tests.durability.notes import OWNER, SETTINGS, clock_of
 

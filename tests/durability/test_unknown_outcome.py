@@ -12,8 +12,8 @@ import pytest
 from refold.engine.conversation import Conversation
 from refold.model.errors import StoreError
 from refold.ports.store import Batch, Head, Store
+from tests.durability.conversations import engine, names, turn
 from tests.durability.notes import OWNER
-from tests.durability.talking import engine, names, turn
 
 WIDE = {"window": 100_000}
 LAST = {"role": "user", "content": "<last> and now?"}

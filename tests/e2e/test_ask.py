@@ -5,7 +5,7 @@ import pytest
 from refold import Conversation
 from refold.model.errors import RecoverySpent, UpstreamError
 from refold.testing import Refuse, ScriptedUpstream, overflow
-from tests.upstreams.asking import FORMATS, asking
+from tests.upstreams.questions import FORMATS, asking
 
 WITHOUT_NUMBERS = {"chat": "groq", "responses": "openai responses", "anthropic": "anthropic no numbers"}
 

@@ -13,7 +13,7 @@ from refold.model.errors import StoreError
 from refold.store.memory import MemoryStore
 from refold.store.place import open_store
 from tests.embedder import Subjects
-from tests.test_durable import answer, engine, long
+from tests.engine.test_stored_conversation import answer, engine, long
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 50, "total_tokens": 950}
 

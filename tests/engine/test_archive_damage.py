@@ -13,7 +13,7 @@ from refold.model.errors import Damaged, StoreError
 from refold.store.memory import MemoryStore
 from refold.store.place import open_store
 from tests.engine.test_archive import lived, moved, packed
-from tests.test_durable import answer, engine, long
+from tests.engine.test_stored_conversation import answer, engine, long
 
 
 async def test_an_archive_without_its_end_is_said_to_be_cut_short():

@@ -9,7 +9,7 @@ from refold.engine.doctor import RULES
 from refold.model.errors import Damaged, StoreError
 from refold.store.memory import MemoryStore
 from refold.store.shelf import Shelf
-from tests.test_durable import engine, long
+from tests.engine.test_stored_conversation import engine, long
 
 
 async def lived(store: MemoryStore) -> Shelf:

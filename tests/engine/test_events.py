@@ -23,9 +23,9 @@ from refold.engine.events import (
 from refold.model.errors import DoesNotFit, RecoverySpent
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.model.summary import Summary
-from tests.core.presets.playing import ask, changed, chat, estimated, work
-from tests.engine.hearing import Heard, heard_from
-from tests.engine.talking import agent_turn, give_up
+from tests.core.presets.played_presets import ask, changed, chat, estimated, work
+from tests.engine.conversations import agent_turn, give_up
+from tests.engine.listener import Heard, heard_from
 from tests.policies import ARRIVING
 
 TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}

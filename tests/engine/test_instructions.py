@@ -11,7 +11,7 @@ from refold.engine.archive import pack, unpack
 from refold.engine.journal import read_notes, write_notes
 from refold.ports.store import Batch
 from refold.store.memory import MemoryStore
-from tests.test_durable import engine
+from tests.engine.test_stored_conversation import engine
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 OTHERS = [{"type": "function", "function": {"name": "fetch", "parameters": {"type": "object"}}}]

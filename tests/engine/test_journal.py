@@ -17,8 +17,8 @@ from refold.ports.store import Compaction, Head, Session, Written
 from refold.replay import ReferenceCounter
 from refold.store.memory import MemoryStore
 from refold.wire.message import encode_message
-from tests.engine.playing import Played
-from tests.engine.talking import agent_turn
+from tests.engine.conversations import agent_turn
+from tests.engine.played import Played
 
 COUNTER = ReferenceCounter()
 

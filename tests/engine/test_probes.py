@@ -18,7 +18,7 @@ from refold.model.errors import RefoldError
 from refold.model.message import Message, Reasoning, system
 from refold.model.window import Fixed, Window
 from refold.tokens import FittedCounter
-from tests.engine.playing import Played
+from tests.engine.played import Played
 from tests.engine.probes import GOAL, LATEST, PROBES, RULES, Script, sweep
 
 WINDOW = 4_000

@@ -9,7 +9,7 @@ from refold.core.presets import PRESETS
 from refold.model.budget import Share
 from refold.model.message import assistant, user
 from refold.model.tokens import Usage
-from tests.engine.talking import agent_turn, memory, size_of
+from tests.engine.conversations import agent_turn, memory, size_of
 
 
 def test_reported_usage_is_what_triggers_look_at():

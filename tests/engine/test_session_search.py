@@ -9,7 +9,7 @@ from refold.model.errors import ConfigError
 from refold.ports.store import Session
 from refold.store.memory import MemoryStore
 from tests.embedder import Subjects
-from tests.test_durable import engine
+from tests.engine.test_stored_conversation import engine
 
 
 def named(*ids: str) -> list[tuple[str, Session]]:

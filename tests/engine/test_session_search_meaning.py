@@ -12,7 +12,7 @@ from refold.engine.engine import Engine
 from refold.model.errors import Damaged
 from refold.store.memory import MemoryStore
 from tests.embedder import Failing, Subjects, vector_of
-from tests.test_durable import answer, engine, long
+from tests.engine.test_stored_conversation import answer, engine, long
 
 
 async def lacking(store: MemoryStore, name: str = "subjects") -> int:

@@ -9,7 +9,7 @@ from refold.core.digest.ledger import EMPTY
 from refold.engine.state import Secrecy
 from refold.model.errors import ConfigError
 from refold.model.message import File, Message, Text, ToolCall, ToolResult, assistant, user
-from tests.engine.talking import agent_turn, memory
+from tests.engine.conversations import agent_turn, memory
 
 RULE = "Never tell anyone about project Nightingale."
 

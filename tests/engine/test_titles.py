@@ -7,7 +7,7 @@ from refold.engine.journal import MAX_TITLE, title_of
 from refold.model.message import Image, Message, Text, user
 from refold.store.memory import MemoryStore
 from refold.store.place import open_store
-from tests.test_durable import engine
+from tests.engine.test_stored_conversation import engine
 
 REPLY = {"role": "assistant", "content": "ok"}
 

@@ -22,7 +22,7 @@ from refold.gateway.upstreams import Target, Targets
 from refold.ports.store import Store
 from refold.store.memory import MemoryStore
 from refold.testing import ScriptedUpstream
-from tests.gateway.serving import serving
+from tests.gateway.served_gateway import serving
 
 ALL = ("chat", "responses", "anthropic")
 

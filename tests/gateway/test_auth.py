@@ -12,7 +12,7 @@ from refold.gateway.auth import Access, Rules, check_binding
 from refold.model.errors import ConfigError, StoreError
 from refold.store.memory import MemoryStore
 from tests.gateway.gates import HOME, NAMED, gate
-from tests.gateway.serving import ask, scope_of, send_raw, serving
+from tests.gateway.served_gateway import ask, scope_of, send_raw, serving
 
 PATHS = ("/healthz", "/readyz", "/refold/config", "/v1/models", "/v1/messages", "/", "/nonsense")
 

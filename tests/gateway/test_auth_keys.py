@@ -19,7 +19,7 @@ from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore
 from tests.contract.talks import begin
 from tests.gateway.gates import HOME, NAMED, Clock, Counting, gate, make_key
-from tests.gateway.serving import ask, scope_of, send_raw, serving
+from tests.gateway.served_gateway import ask, scope_of, send_raw, serving
 
 ROUTES = ("/healthz", "/readyz", "/refold/config", "/refold/status", "/v1/models", "/v1/chat/completions")
 TRICKS = ("//healthz", "/healthz/", "/HEALTHZ", "/healthz/../refold/config", "/readyz;x", "/v1/healthz", "")

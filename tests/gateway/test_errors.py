@@ -17,7 +17,7 @@ from refold.gateway.errors import STATUSES, answer, event, shape_of, status_of
 from refold.model import errors
 from refold.wire.error import decode_error
 from refold.wire.sse import SseParser
-from tests.gateway.serving import serving
+from tests.gateway.served_gateway import serving
 
 SHAPES = ("chat", "responses", "anthropic", "refold")
 CALLERS = (errors.ConfigError, errors.WireError, errors.AccessError, errors.WindowError)

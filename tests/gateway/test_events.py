@@ -25,7 +25,7 @@ from refold.store.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.gates import make_key
-from tests.gateway.serving import scope_of
+from tests.gateway.served_gateway import scope_of
 from tests.gateway.test_log import log  # noqa: F401  # a fixture
 
 PATIENCE_S = 30

@@ -12,8 +12,8 @@ from refold.model.message import SUMMARY, UNREADABLE
 from refold.model.tokens import Usage
 from refold.store.memory import MemoryStore
 from refold.testing import Body, Refuse, Say, ScriptedUpstream, say
+from tests.engine.test_provider_compactions import BLOCK, ITEM, TEXT, called, user, words
 from tests.gateway.conftest import served, target_for
-from tests.test_provider_compactions import BLOCK, ITEM, TEXT, called, user, words
 
 NAMED = {"session_id": "0190a7c2-7b0e-4d62-9d55-0a7c5c0b9a11"}
 PATHS = {"responses": "/v1/responses", "anthropic": "/v1/messages"}

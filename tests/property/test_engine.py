@@ -9,7 +9,7 @@ from refold.core.verify import verify_window
 from refold.model.dialect import DIALECTS
 from refold.model.errors import BudgetError, DoesNotFit
 from refold.model.message import Message, Text, ToolResult
-from tests.engine.talking import memory, size_of
+from tests.engine.conversations import memory, size_of
 from tests.property.conversations import sound
 
 

@@ -10,7 +10,7 @@ from refold.model.tokens import Usage
 from refold.model.window import Tool
 from refold.ports.summariser import SummaryTask
 from refold.summarisers import ModelSummariser, Recipe
-from tests.summarisers.scripted import GOOD, Scripted, said, task, writer
+from tests.summarisers.scripted_upstream import GOOD, Scripted, said, task, writer
 
 
 @pytest.mark.feature("O9")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from refold.summarisers import KeptInMemory, ModelSummariser
-from tests.summarisers.scripted import GOOD, Scripted, said, task, writer
+from tests.summarisers.scripted_upstream import GOOD, Scripted, said, task, writer
 
 
 class Full(KeptInMemory):

@@ -10,7 +10,7 @@ from refold.ports.summariser import SummaryTask
 from refold.ports.upstream import Ask
 from refold.summarisers import ModelSummariser, Recipe
 from refold.summarisers.cache import key_of, question_key
-from tests.summarisers.scripted import GOOD, Scripted, task, writer
+from tests.summarisers.scripted_upstream import GOOD, Scripted, task, writer
 
 HALF = "half \ud800"
 

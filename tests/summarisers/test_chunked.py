@@ -14,8 +14,8 @@ from refold.model.window import Tool
 from refold.ports.summariser import SummaryTask
 from refold.ports.upstream import Ask
 from refold.summarisers import KeptInMemory, ModelSummariser, Recipe
-from tests.engine.talking import agent_turn
-from tests.summarisers.scripted import GOOD, Scripted, task, writer
+from tests.engine.conversations import agent_turn
+from tests.summarisers.scripted_upstream import GOOD, Scripted, task, writer
 
 
 @pytest.mark.feature("X10")

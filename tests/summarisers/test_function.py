@@ -8,7 +8,7 @@ from refold import Conversation
 from refold.core.digest.ledger import Ledger
 from refold.summarisers import checked
 from tests.e2e.test_model_summaries import AHEAD, RULES, turn
-from tests.summarisers.scripted import GOOD, task
+from tests.summarisers.scripted_upstream import GOOD, task
 
 LEDGER = Ledger(rules=("Never touch main.py.",), modified=("src/f2.py",))
 

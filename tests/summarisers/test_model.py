@@ -13,7 +13,7 @@ from refold.model.errors import ConfigError, UpstreamUnavailable
 from refold.model.message import Reasoning, ToolCall
 from refold.model.tokens import Usage
 from refold.summarisers import KeptInMemory, ModelSummariser, Recipe
-from tests.summarisers.scripted import GOOD, Scripted, said, task, writer
+from tests.summarisers.scripted_upstream import GOOD, Scripted, said, task, writer
 
 
 @pytest.mark.feature("L10", "X6")

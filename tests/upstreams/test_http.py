@@ -18,7 +18,7 @@ from refold.testing import Body, Refuse, ScriptedUpstream, Slow, call, echo, say
 from refold.upstreams import Provider, Retries, Timeouts, connection, open_upstream
 from refold.wire.reply import Reply
 from refold.wire.sse import CallDelta, ReasoningDelta, TextDelta
-from tests.upstreams.asking import FORMATS, QUESTION, Waits, asking, bare, streamed
+from tests.upstreams.questions import FORMATS, QUESTION, Waits, asking, bare, streamed
 
 ANSWERS = {
     "text": "Grüße 😀 and more than one chunk of them, so that the pieces are put together.",

@@ -34,7 +34,7 @@ from refold.testing import (
 from refold.upstreams import Retries
 from refold.wire.reply import Reply
 from refold.wire.sse import TextDelta
-from tests.upstreams.asking import QUESTION, Waits, asking, streamed
+from tests.upstreams.questions import QUESTION, Waits, asking, streamed
 from tests.upstreams.test_http import ask, each_format, either_way
 
 

@@ -11,7 +11,7 @@ from refold.testing import ScriptedUpstream
 from refold.upstreams import Provider
 from refold.upstreams import provider as key
 from refold.upstreams.provider import Key
-from tests.upstreams.asking import QUESTION, asking
+from tests.upstreams.questions import QUESTION, asking
 
 COUNT = """
 import pathlib, sys

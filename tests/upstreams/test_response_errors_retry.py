@@ -5,7 +5,7 @@ import pytest
 from refold.model.errors import RateLimited, UpstreamError
 from refold.upstreams import Provider, Retries
 from refold.upstreams.response_errors import Setback, repeat
-from tests.upstreams.asking import Waits
+from tests.upstreams.questions import Waits
 
 
 class Tries:

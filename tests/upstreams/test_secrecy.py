@@ -15,7 +15,7 @@ from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, Slow, 
 from refold.upstreams import Retries, Timeouts
 from refold.upstreams.http import HttpUpstream
 from refold.upstreams.provider import Key
-from tests.upstreams.asking import FORMATS, Waits, asking, streamed
+from tests.upstreams.questions import FORMATS, Waits, asking, streamed
 
 SECRETS = ("canaryword", "sk-canary", "header-canary", "reply-canary", "quoted-canary", "proxy-canary")
 ASK = Ask((user("Say canaryword."),), system="Never say canaryword.")

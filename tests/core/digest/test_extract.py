@@ -9,7 +9,7 @@ from refold.core.digest.facts import Facts, index_message, text_of
 from refold.core.digest.terms import Kind, terms
 from refold.core.shown import HANDLE_PATTERN
 from refold.model.message import assistant, tool, user
-from tests.core.summary.talking import COUNTER, WINDOW, WordCounter, call, facts_of, work
+from tests.core.digest.conversations import COUNTER, WINDOW, WordCounter, call, facts_of, work
 
 WORDS = st.sampled_from(
     [

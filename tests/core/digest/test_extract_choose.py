@@ -2,7 +2,7 @@ from refold.core.digest.extract import Sight, Worth, choose, in_sight
 from refold.core.digest.facts import label_of
 from refold.core.digest.terms import Weights
 from refold.model.message import assistant, tool, user
-from tests.core.summary.talking import facts_of
+from tests.core.digest.conversations import facts_of
 
 FAR = 10_000
 

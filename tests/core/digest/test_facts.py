@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from refold.core.digest.facts import MAX_PIECES, PORTION, SHORT, Facts, index_message, term_ids, text_of
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
-from tests.core.summary.talking import call, facts_of, work
+from tests.core.digest.conversations import call, facts_of, work
 
 
 def known(facts: Facts) -> list[object]:

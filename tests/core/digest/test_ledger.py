@@ -3,7 +3,7 @@ import pytest
 from refold.core.digest.ledger import EMPTY, MAX_ENTRIES, MAX_RULES, Ledger, entries, ledger_of, merge
 from refold.core.tool_kinds import ToolKinds
 from refold.model.message import Message, Text, assistant, system, tool, user
-from tests.core.summary.talking import call, work
+from tests.core.digest.conversations import call, work
 
 
 @pytest.mark.feature("O11")

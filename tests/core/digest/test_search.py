@@ -4,7 +4,7 @@ from refold.core.digest.extract import Sight, in_sight
 from refold.core.digest.facts import Facts, index_message
 from refold.core.digest.search import find
 from refold.model.message import tool, user
-from tests.core.summary.talking import COUNTER, WINDOW, facts_of, work
+from tests.core.digest.conversations import COUNTER, WINDOW, facts_of, work
 from tests.work import calls_made
 
 

@@ -5,7 +5,7 @@ import pytest
 from refold.core.digest.facts import MAX_CHARACTERS, Facts
 from refold.core.digest.search import excerpt, holds, knows, meant, quote
 from refold.model.message import Message, ToolCall, assistant, tool, user
-from tests.core.summary.talking import COUNTER, WordCounter, facts_of, work
+from tests.core.digest.conversations import COUNTER, WordCounter, facts_of, work
 
 
 def told(message, query, budget=80, counter=COUNTER):

@@ -5,7 +5,7 @@ from refold.core.digest.sections import MODIFIED, RULES, mechanical, sections
 from refold.core.summary_checks.accept import check_headings_once
 from refold.model.message import user
 from tests.core.conversations import talk
-from tests.core.summary.talking import work
+from tests.core.digest.conversations import work
 
 LEDGER = Ledger(
     read=("a.py",),

@@ -10,7 +10,7 @@ from refold.core.digest.shorten import fair_share, shorten
 from refold.core.digest.terms import Kind, terms
 from refold.core.shown import HANDLE_PATTERN
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
-from tests.core.summary.talking import COUNTER, WINDOW, call, facts_of
+from tests.core.digest.conversations import COUNTER, WINDOW, call, facts_of
 
 LOG = "\n".join(f"12:00:{n % 60:02} worker_{n % 3} handled request {n}" for n in range(400))
 

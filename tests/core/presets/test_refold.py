@@ -9,7 +9,7 @@ import pytest
 from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.model.message import Image, Message, Reasoning, Text, ToolCall, assistant, tool, user
-from tests.engine.talking import agent_turn, memory, size_of
+from tests.engine.conversations import agent_turn, memory, size_of
 
 
 def talk(window=12_000):

@@ -2,7 +2,7 @@ import pytest
 
 from refold.core.stages.drop import DropHalf
 from tests.core.conversations import FlatCounter, show, talk
-from tests.core.stages.showing import room_for, show_all
+from tests.core.stages.shown_messages import room_for, show_all
 
 
 def halved(script, tokens, *, protected=None, pinned=()):

@@ -27,7 +27,7 @@ from refold.model.dialect import DIALECTS
 from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult
 from refold.wire.message import decode_message, encode_message
 from tests.core.conversations import TextCounter
-from tests.core.stages.showing import room_for, show_all
+from tests.core.stages.shown_messages import room_for, show_all
 from tests.property.conversations import sound
 
 STAGES = {

@@ -8,7 +8,7 @@ from refold.core.stages.fit import Fit
 from refold.core.stages.truncate import COUNT_MARK
 from refold.model.message import ToolCall, assistant, tool, user
 from tests.core.conversations import FlatCounter
-from tests.core.stages.showing import results_of, room_for, show_all, work
+from tests.core.stages.shown_messages import results_of, room_for, show_all, work
 
 FADE = Fade(fit=Fit(mark=COUNT_MARK))
 

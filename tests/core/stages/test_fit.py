@@ -7,7 +7,7 @@ from refold.core.stages.fit import Fit
 from refold.core.stages.truncate import COUNT_MARK
 from refold.model.message import ToolCall, assistant, tool, user
 from tests.core.conversations import TextCounter
-from tests.core.stages.showing import lines, results_of, room_for, show_all, work
+from tests.core.stages.shown_messages import lines, results_of, room_for, show_all, work
 
 
 def sizes(result):

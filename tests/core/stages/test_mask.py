@@ -4,7 +4,7 @@ from refold.core.stages.mask import Mask
 from refold.core.stages.truncate import COUNT_MARK
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, tool, user
 from tests.core.conversations import FlatCounter
-from tests.core.stages.showing import lines, results_of, room_for, show_all, work
+from tests.core.stages.shown_messages import lines, results_of, room_for, show_all, work
 
 BIG = lines(1_000)
 

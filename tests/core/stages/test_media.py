@@ -4,7 +4,7 @@ from refold.core.stages.media import DescribeMedia, describe
 from refold.model.dialect import ANTHROPIC
 from refold.model.message import File, Image, Message, Text, ToolCall, ToolResult, assistant, user
 from tests.core.conversations import talk
-from tests.core.stages.showing import room_for, show_all
+from tests.core.stages.shown_messages import room_for, show_all
 
 PICTURE = Image(media_type="image/png", data="AAAA")
 ROOM = room_for(100, dialect=ANTHROPIC)

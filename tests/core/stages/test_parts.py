@@ -6,7 +6,7 @@ import pytest
 from refold.core.stages.parts import cut_call, cut_result, find_results, stub_result
 from refold.core.stages.truncate import COUNT_MARK, HANDLE_MARK
 from refold.model.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool, user
-from tests.core.stages.showing import lines, show_all
+from tests.core.stages.shown_messages import lines, show_all
 
 
 def test_a_result_answers_the_latest_call_with_its_id():

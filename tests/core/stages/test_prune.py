@@ -5,7 +5,7 @@ from refold.core.stages.prune import Prune
 from refold.model.dialect import ANTHROPIC, CHAT
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, tool, user
 from refold.wire.message import decode_messages, encode_message
-from tests.core.stages.showing import results_of, room_for, show_all, work
+from tests.core.stages.shown_messages import results_of, room_for, show_all, work
 
 ROOM = room_for(1_000_000)
 

@@ -7,7 +7,7 @@ from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import Message, Reasoning, Text, ToolCall, tool, user
 from refold.wire.message import decode_messages
 from tests.core.conversations import show, talk
-from tests.core.stages.showing import room_for, show_all
+from tests.core.stages.shown_messages import room_for, show_all
 
 THOUGHT = Reasoning("hm", "signed")
 

@@ -5,7 +5,7 @@ from refold.core.verify import verify
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, tool, user
 from tests.core.conversations import FlatCounter, show, talk
-from tests.core.stages.showing import room_for, show_all
+from tests.core.stages.shown_messages import room_for, show_all
 
 
 def chosen(script, tokens, *, protected=None, pinned=(), dialect=CHAT, **settings):

@@ -4,7 +4,7 @@ from refold.core.stages.squeeze import Squeeze
 from refold.core.stages.truncate import COUNT_MARK
 from refold.model.message import Image, Message, Reasoning, Text, assistant, user
 from tests.core.conversations import TextCounter
-from tests.core.stages.showing import lines, results_of, room_for, show_all, work
+from tests.core.stages.shown_messages import lines, results_of, room_for, show_all, work
 
 
 class Quarter(TextCounter):

@@ -5,7 +5,7 @@ import pytest
 from refold.core.stages.supersede import Supersede, SupersedeTexts
 from refold.core.tool_kinds import ToolKinds
 from refold.model.message import ToolCall, assistant, tool, user
-from tests.core.stages.showing import lines, results_of, room_for, show_all
+from tests.core.stages.shown_messages import lines, results_of, room_for, show_all
 
 ROOM = room_for(100)
 TEXT, OTHER, MORE = lines(10), lines(20), lines(30)

@@ -3,7 +3,7 @@ import pytest
 from refold.core.stages.trim import Trim
 from refold.core.stages.truncate import Mark
 from tests.core.conversations import talk
-from tests.core.stages.showing import lines, results_of, room_for, show_all, work
+from tests.core.stages.shown_messages import lines, results_of, room_for, show_all, work
 
 ROOM = room_for(1_000_000)
 SEED = Trim(

@@ -1,7 +1,7 @@
 import pytest
 
 from refold.core.stages.truncate import COUNT_MARK, HANDLE_MARK, Mark, excerpt, truncate
-from tests.core.stages.showing import lines
+from tests.core.stages.shown_messages import lines
 
 
 @pytest.mark.parametrize(

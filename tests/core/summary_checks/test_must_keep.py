@@ -3,7 +3,7 @@ import pytest
 from refold.core.digest.ledger import EMPTY, Ledger
 from refold.core.digest.sections import MODIFIED, READ, RULES
 from refold.core.summary_checks.must_keep import with_facts
-from tests.core.summary.drafts import count
+from tests.core.summary_checks.drafts import count
 
 MANY = tuple(
     f"Never change the behaviour of function number {number} of the public interface." for number in range(30)

@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from refold.testing import Received, Say, call, say
-from tests.gateway.faults.talking import is_summary
+from tests.gateway.faults.clients import is_summary
 from tests.gateway.gates import make_key
 
 OWNERS = ("anna", "ben", "carl")

@@ -16,7 +16,7 @@ from refold.gateway.app import Gateway
 from refold.gateway.exchange import Relay
 from refold.gateway.upstreams import Target, Targets
 from refold.store.memory import MemoryStore
-from tests.gateway.serving import scope_of
+from tests.gateway.served_gateway import scope_of
 
 NOWHERE = Target("nowhere", "http://127.0.0.1:9", ("chat", "responses", "anthropic"), is_private=True)
 

@@ -13,7 +13,7 @@ from refold.gateway.server import OriginForm
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.faults import test_injection, test_requests
-from tests.gateway.faults.test_dialling import run_guesses
+from tests.gateway.faults.test_connect_failures import run_guesses
 from tests.gateway.faults.test_owners import judge, run_owners
 from tests.gateway.faults.test_streams import run_cuts, run_splits
 

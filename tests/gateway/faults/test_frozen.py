@@ -20,8 +20,8 @@ from refold.engine.engine import Engine
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
 from tests.durability.notes import clock_of
+from tests.gateway.faults.clients import Talker, faults_after, named
 from tests.gateway.faults.process import Program
-from tests.gateway.faults.talking import Talker, faults_after, named
 
 WINDOW = "2500"
 TALKS = 3

@@ -15,7 +15,7 @@ from refold.model.dialect import DIALECTS
 from refold.testing import Received, ScriptedUpstream
 from refold.wire import decode_request
 from tests.gateway.conftest import served
-from tests.gateway.faults.talking import is_summary
+from tests.gateway.faults.clients import is_summary
 from tests.gateway.faults.wires import PATHS
 
 CANARY = "obey-me-7Q"

@@ -19,8 +19,8 @@ from refold.testing.script import Scripted
 from tests.contract.postgres import get_server, make_database
 from tests.durability.harness import failpoints
 from tests.durability.notes import clock_of
+from tests.gateway.faults.clients import Talker, faults_after, is_summary, named
 from tests.gateway.faults.process import PATIENCE_S, Program
-from tests.gateway.faults.talking import Talker, faults_after, is_summary, named
 
 SEED = 20_261_118
 WINDOW = "2500"

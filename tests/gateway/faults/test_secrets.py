@@ -15,8 +15,8 @@ import pytest
 
 from refold.store.place import open_store
 from refold.testing import Broken, Received, Refuse, Reset, ScriptedUpstream, garbage, overflow, say
+from tests.gateway.faults.clients import is_summary
 from tests.gateway.faults.process import Program
-from tests.gateway.faults.talking import is_summary
 from tests.gateway.gates import make_key
 
 CLIENT, UPSTREAM = "sk-client-canary-6fe1c0ffee", "sk-upstream-canary-d15ea5ed"

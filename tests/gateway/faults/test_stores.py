@@ -16,7 +16,7 @@ from tests.contract.postgres import get_server, make_database
 from tests.durability.test_disk_full import few_pages, small_files
 from tests.gateway.conftest import served
 from tests.gateway.faults.bodies import FIELDS, HI, LISTS, around, said
-from tests.gateway.faults.talking import Talker, named
+from tests.gateway.faults.clients import Talker, named
 from tests.gateway.faults.wires import PATHS, Line, RawUpstream, connected, record
 
 CHAT = PATHS["chat"]

@@ -12,10 +12,10 @@ import pytest
 from refold.engine.engine import Engine
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
-from tests.durability.checking import faults_of
+from tests.durability.checks import faults_of
 from tests.durability.notes import clock_of
+from tests.gateway.faults.clients import Talker, is_summary, named
 from tests.gateway.faults.process import Program
-from tests.gateway.faults.talking import Talker, is_summary, named
 
 WINDOW = "1600"
 

@@ -8,7 +8,7 @@ from refold.core.prompts import Recipe
 from refold.engine.settings import Settings, open_summariser, providers_for, summariser_for, with_block
 from refold.model.errors import ConfigError
 from refold.upstreams import Provider
-from tests.summarisers.scripted import GOOD, Scripted, task
+from tests.summarisers.scripted_upstream import GOOD, Scripted, task
 
 OWN = Provider("mine", base_url="http://localhost:1/v1", key_env="KEY", parameters={"top_p": 0.9})
 SETTINGS = Settings(model="gpt-4o", window=9_000)

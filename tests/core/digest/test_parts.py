@@ -12,7 +12,7 @@ from refold.core.digest.shorten import shorten
 from refold.core.summary_checks.accept import check_summary, passes
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.replay import ReferenceCounter
-from tests.engine.talking import agent_turn
+from tests.engine.conversations import agent_turn
 
 COUNTER = ReferenceCounter()
 

@@ -10,7 +10,7 @@ from refold.model.dialect import DIALECTS
 from refold.model.errors import BudgetError, DoesNotFit, InvalidWindow, NotFound
 from refold.model.message import Message, Text, ToolResult, assistant, tool, user
 from refold.model.summary import Summary
-from tests.engine.talking import agent_turn, give_up, memory, size_of
+from tests.engine.conversations import agent_turn, give_up, memory, size_of
 
 every_preset = pytest.mark.parametrize("preset", PRESETS)
 

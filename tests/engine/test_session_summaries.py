@@ -8,8 +8,8 @@ from refold.engine.sessions import digest_id
 from refold.model.errors import StoreError
 from refold.store.memory import MemoryStore
 from tests.embedder import Subjects, vector_of
-from tests.test_durable import answer, engine
-from tests.test_durable_work import Paid, filled, rows, told, until_asked
+from tests.engine.test_stored_conversation import answer, engine
+from tests.engine.test_summary_jobs import Paid, filled, rows, told, until_asked
 
 SMALL = {"window": 3_000}
 

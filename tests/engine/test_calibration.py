@@ -6,7 +6,7 @@ import pytest
 
 from refold.engine.engine import Engine
 from refold.store.memory import MemoryStore
-from tests.test_durable import answer
+from tests.engine.test_stored_conversation import answer
 
 LONG = "word " * 2_000
 

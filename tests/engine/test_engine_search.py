@@ -16,7 +16,7 @@ from refold.store.sqlite import SqliteStore
 from refold.testing import Refuse, ScriptedUpstream
 from refold.upstreams import Provider, Retries, open_embedder
 from tests.embedder import Subjects, vector_of
-from tests.test_durable import engine, long
+from tests.engine.test_stored_conversation import engine, long
 
 WORK = {
     "flat": (

@@ -6,7 +6,7 @@ import pytest
 
 from refold.model.errors import NotFound, StoreError
 from refold.store.memory import MemoryStore
-from tests.test_durable import answer, engine, long
+from tests.engine.test_stored_conversation import answer, engine, long
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from refold.model.errors import InvalidWindow, NotFound
 from refold.store.memory import MemoryStore
+from tests.engine.test_stored_conversation import answer, engine, long
 from tests.policies import ARRIVING
-from tests.test_durable import answer, engine, long
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 50, "total_tokens": 950}
 FIELDS = {"messages": [{"role": "system", "content": "You fix bugs."}], "tools": []}

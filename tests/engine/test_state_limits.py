@@ -9,7 +9,7 @@ from refold.model.errors import InvalidWindow, RecoverySpent
 from refold.model.message import assistant, tool, user
 from refold.model.overflow import Overflow
 from refold.model.tokens import Usage
-from tests.engine.talking import agent_turn, memory, size_of
+from tests.engine.conversations import agent_turn, memory, size_of
 
 TOO_LONG = {"error": {"message": "prompt is too long: 2500 tokens > 2000 maximum"}}
 

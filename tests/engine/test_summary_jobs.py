@@ -12,8 +12,8 @@ from refold.model.tokens import Usage
 from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore
 from refold.summarisers import ModelSummariser
-from tests.summarisers.scripted import GOOD, Scripted, writer
-from tests.test_durable import answer, engine, stated
+from tests.engine.test_stored_conversation import answer, engine, stated
+from tests.summarisers.scripted_upstream import GOOD, Scripted, writer
 
 WIDE = {"window": 100_000}
 TOO_LONG = {

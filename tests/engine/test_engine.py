@@ -15,7 +15,7 @@ from refold.model.summary import Summary
 from refold.ports.store import Batch, Compaction
 from refold.store.memory import MemoryStore
 from refold.store.place import open_store
-from tests.test_durable import answer, engine, long
+from tests.engine.test_stored_conversation import answer, engine, long
 
 
 def reply(text: str) -> dict[str, str]:

@@ -9,9 +9,9 @@ from refold.model.tokens import Usage
 from refold.ports.store import Batch, Call
 from refold.store.memory import MemoryStore
 from refold.summarisers import ModelSummariser
-from tests.summarisers.scripted import GOOD, Scripted, writer
-from tests.test_durable import answer, engine
-from tests.test_durable_work import WIDE, Paid, filled, told
+from tests.engine.test_stored_conversation import answer, engine
+from tests.engine.test_summary_jobs import WIDE, Paid, filled, told
+from tests.summarisers.scripted_upstream import GOOD, Scripted, writer
 
 
 async def test_what_failed_is_tried_again_when_somebody_asks_for_it():

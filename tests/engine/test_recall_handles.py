@@ -4,7 +4,7 @@ from refold.engine.recall import is_handle, look_up, retrieve
 from refold.model.errors import NotFound
 from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult, assistant, tool, user
 from refold.model.summary import Summary
-from tests.engine.talking import agent_turn, memory
+from tests.engine.conversations import agent_turn, memory
 
 CALL = ToolCall("c", "look", "{}")
 SPOKEN = Message("assistant", (Reasoning("hm"), Text("Let me look."), CALL))

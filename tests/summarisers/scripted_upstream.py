@@ -10,7 +10,7 @@ from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryTask
 from refold.summarisers import Writer
 from refold.wire.reply import Reply
-from tests.engine.talking import agent_turn
+from tests.engine.conversations import agent_turn
 
 GOOD = "## Goal\nAnswer question 0 and the others.\n## Progress\n### Done\nRead src/f0.py and answered."
 

@@ -10,9 +10,9 @@ from refold.engine.archive import pack, unpack
 from refold.model.errors import StoreError, SummaryError
 from refold.store.memory import MemoryStore
 from refold.store.sqlite import SqliteStore
+from tests.engine.test_stored_conversation import answer, engine
+from tests.engine.test_summary_jobs import WIDE, Paid, filled, told
 from tests.policies import ARRIVING
-from tests.test_durable import answer, engine
-from tests.test_durable_work import WIDE, Paid, filled, told
 
 PLACES = ["memory", "sqlite"]
 

@@ -14,7 +14,7 @@ import msgspec
 
 from refold.engine.engine import Engine
 from refold.testing import Received, Say, say
-from tests.durability.checking import Line, Log, faults_of
+from tests.durability.checks import Line, Log, faults_of
 
 WORDS = ("alpha", "beta", "gamma", "delta", "src/main.py", "4711")
 FAILED = (aiohttp.ClientError, ConnectionError, TimeoutError)

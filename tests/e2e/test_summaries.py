@@ -21,7 +21,7 @@ from refold.upstreams import Provider, Retries, open_upstream
 from tests.e2e.test_model_summaries import sent
 from tests.e2e.test_model_summaries import turn as chat_turn
 from tests.formats import turn
-from tests.summarisers.scripted import task
+from tests.summarisers.scripted_upstream import task
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}
 SAID = "Some files were read and their values told."

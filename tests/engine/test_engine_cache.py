@@ -5,7 +5,7 @@ import pytest
 from refold.engine.engine import Engine
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from tests.test_durable import engine, store
+from tests.engine.test_stored_conversation import engine, store
 
 __all__ = ["store"]
 

@@ -7,7 +7,7 @@ from refold.core.presets import PRESETS
 from refold.engine.journal import read_notes
 from refold.engine.settings import Settings, state_for
 from refold.store.memory import MemoryStore
-from tests.test_durable import answer, engine, stated
+from tests.engine.test_stored_conversation import answer, engine, stated
 
 
 async def report(talk) -> None:

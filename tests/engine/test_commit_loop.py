@@ -9,7 +9,7 @@ import pytest
 from refold.model.errors import StoreError
 from refold.ports.store import Batch
 from refold.store.memory import MemoryStore
-from tests.test_durable import answer, engine
+from tests.engine.test_stored_conversation import answer, engine
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 50, "total_tokens": 950}
 

@@ -12,10 +12,10 @@ from refold.engine.sessions import NEW, RESUMED
 from refold.model.errors import NotFound, StoreError, SummaryError
 from refold.model.tokens import Usage
 from refold.store.memory import MemoryStore
-from tests.engine.hearing import Heard
+from tests.engine.listener import Heard
+from tests.engine.test_stored_conversation import answer, engine, long
+from tests.engine.test_summary_jobs import Gate, Paid, filled, until_asked
 from tests.policies import ARRIVING
-from tests.test_durable import answer, engine, long
-from tests.test_durable_work import Gate, Paid, filled, until_asked
 
 TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
 
