@@ -64,7 +64,7 @@ def _recount(request) -> int:
 def _look(request, counter):
     """Everything that is decided before a request leaves: size, triggers, validity."""
     from refold.core.measure import count_fixed, measure
-    from refold.core.triggers import Facts, due
+    from refold.core.triggers import TriggerFacts, due
     from refold.core.view import View
     from refold.model.budget import Budget
     from refold.model.trigger import AnyOf, MessageCount, TokenRatio
@@ -76,7 +76,7 @@ def _look(request, counter):
         Budget(window=1_000_000, max_output=4_096),
         measure,
         due,
-        Facts,
+        TriggerFacts,
         {"before_call": AnyOf((TokenRatio(0.8), MessageCount(10**6)))},
     )
     return view
@@ -91,7 +91,7 @@ def _decide(view, cost, budget, measure, due, facts, rules):
 def append_one_turn() -> dict[int, float]:
     """One turn more: decode eight messages, append them, decide."""
     from refold.core.measure import count_fixed, measure
-    from refold.core.triggers import Facts, due
+    from refold.core.triggers import TriggerFacts, due
     from refold.core.view import View
     from refold.model.budget import Budget
     from refold.model.dialect import CHAT
@@ -111,7 +111,9 @@ def append_one_turn() -> dict[int, float]:
         for raws in new:
             start = time.perf_counter()
             view = view.extend(decode_message(raw, CHAT) for raw in raws)
-            _decide(view, cost, Budget(window=10**8), measure, due, Facts, {"before_call": TokenRatio(0.8)})
+            _decide(
+                view, cost, Budget(window=10**8), measure, due, TriggerFacts, {"before_call": TokenRatio(0.8)}
+            )
             times.append((time.perf_counter() - start) * 1_000)
         out[size] = statistics.median(times)
     return out

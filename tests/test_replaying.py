@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from refold.replay.summarisers import Order, choose
+from refold.replay.summarisers import SummariserOptions, choose
 from refold.replaying import Summaries, Wanted, measure, order_for
 from refold.testing import ScriptedUpstream
 from tests.corpus import _ROOT
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def watched(order: Order, monkeypatch) -> list[str]:
+def watched(order: SummariserOptions, monkeypatch) -> list[str]:
     """Everything that stood on the line of somebody who watches."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
@@ -29,7 +29,7 @@ def watched(order: Order, monkeypatch) -> list[str]:
 @pytest.mark.feature("N6")
 def test_whoever_watches_sees_every_call_and_what_was_spent(monkeypatch, tmp_path):
     with ScriptedUpstream(otherwise="Files were read and changed.") as server:
-        order = Order((choose(f"gpt-4o-mini@{server.url}/v1"),), folder=tmp_path)
+        order = SummariserOptions((choose(f"gpt-4o-mini@{server.url}/v1"),), folder=tmp_path)
         lines = watched(order, monkeypatch)
 
     calls = len(server.requests)

@@ -8,7 +8,7 @@ import pytest
 
 from refold.model.dialect import DIALECTS
 from refold.sync import Conversation
-from refold.testing.rules import Asked, Limits, malformed
+from refold.testing.rules import ProviderLimits, ReadRequest, malformed
 from refold.testing.script import Received
 from refold.wire import decode_request
 
@@ -50,7 +50,7 @@ def refusal(fields: dict, name: str = "anthropic") -> str:
     dialect = DIALECTS[name]
     body = json.dumps({"model": "m", "max_tokens": 10, **fields}).encode()
     request = decode_request(body, dialect)
-    found = malformed(Asked(Received(1, "", dialect, {}, body, request), request), Limits())
+    found = malformed(ReadRequest(Received(1, "", dialect, {}, body, request), request), ProviderLimits())
     return found.message if found else ""
 
 

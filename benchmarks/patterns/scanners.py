@@ -31,13 +31,13 @@ from refold.core.prompts import fenced
 from refold.core.search_terms import phrases
 from refold.core.secrets.redact import redact, redact_message, values_of
 from refold.core.stages.truncate import HANDLE_MARK, truncate
-from refold.core.summary_checks.accept import Draft, Source, accept
-from refold.core.summary_checks.declined import is_refusal
+from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept
 from refold.core.summary_checks.echoes import continues, is_call, is_echo, without_thoughts
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
 from refold.core.summary_checks.languages import speaks_otherwise
 from refold.core.summary_checks.must_keep import with_facts
+from refold.core.summary_checks.refusal import is_refusal
 from refold.core.tool_kinds import file_accesses, has_failed
 from refold.core.transcript_chunks import parted
 from refold.engine.journal import title_of
@@ -96,14 +96,14 @@ def _shorten_call(text: str) -> object:
 def _accept(text: str) -> object:
     """What a model wrote, held against what it was told."""
     half = len(text) // 2
-    source = Source(
+    source = DraftSource(
         told=text[:half],
         tokens=10**6,
         previous=text[:100],
         spoken=text[:half],
         ledger=ledger_of([user(text)]),
     )
-    return accept(Draft(text[half:]), source, most=4_000, count=_count, is_last_try=True)
+    return accept(SummaryDraft(text[half:]), source, most=4_000, count=_count, is_last_try=True)
 
 
 def _request(text: str) -> object:

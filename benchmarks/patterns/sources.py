@@ -34,7 +34,7 @@ RUNTIME = {
     "tokens/catalog.py": "likewise",
 }
 """Files with a pattern that is only known when it runs, and why it is safe."""
-BOUNDED = {"refold.core.summary_checks.declined._CANNOT_DO": "reads the first 240 characters of a reply"}
+BOUNDED = {"refold.core.summary_checks.refusal._CANNOT_DO": "reads the first 240 characters of a reply"}
 """Patterns that may take many steps for a character, and are given few characters."""
 NOT_IMPORTED = ("refold.__main__",)
 

@@ -180,10 +180,10 @@ def demo(
     from refold.serving import check_installed
 
     check_installed("The demo")
-    from refold.demo.player import Order
+    from refold.demo.player import DemoOptions
     from refold.demo.screen import run
 
-    return run(Order(window, preset, 1 / speed if speed else 0.0), as_json=as_json)
+    return run(DemoOptions(window, preset, 1 / speed if speed else 0.0), as_json=as_json)
 
 
 def mcp(store: StoreUrl = "", owner: Owner = OWNER) -> int:

@@ -98,7 +98,7 @@ _WHO: dict[Role, str] = {
 }
 
 
-class Asked(Struct, frozen=True):
+class RecallQuery(Struct, frozen=True):
     """What a model asks for: a handle or words, and from which character on."""
 
     what: str
@@ -152,14 +152,14 @@ async def answer_recall(
         return f"error: {error}"
 
 
-def read_arguments(arguments: str | Mapping[str, object]) -> Asked:
+def read_arguments(arguments: str | Mapping[str, object]) -> RecallQuery:
     """
     Raises:
         ConfigError: a model wrote something else.
     """
     try:
         fields = msgspec.json.decode(arguments) if isinstance(arguments, str) else {**arguments}
-        asked = msgspec.convert(fields, Asked, strict=False)
+        asked = msgspec.convert(fields, RecallQuery, strict=False)
     except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError):
         raise ConfigError(f"these are no arguments for {NAME}", hint=_HINT) from None
     # Stubs stand in brackets, and names in prose between quotes: they are easily copied with them.
@@ -167,7 +167,7 @@ def read_arguments(arguments: str | Mapping[str, object]) -> Asked:
     what = bare if is_handle(bare) else asked.what.encode("utf-8", "replace").decode().strip()
     if not what or len(what) > MAX_WORDS or asked.start < 0:
         raise ConfigError(f"{NAME} takes one handle, or up to {MAX_WORDS:,} characters of words", hint=_HINT)
-    return Asked(what, asked.start)
+    return RecallQuery(what, asked.start)
 
 
 def most_tokens(state: State, max_tokens: int) -> int:
@@ -182,7 +182,7 @@ def room(max_tokens: int) -> int:
     return max(LEAST_TOKENS, max_tokens) - _FRAME_TOKENS
 
 
-def tell(asked: Asked, found: Mapping[str, Any] | str, state: State, *, max_tokens: int) -> str:
+def tell(asked: RecallQuery, found: Mapping[str, Any] | str, state: State, *, max_tokens: int) -> str:
     """What was found, as a text for a model: where it is from, what it says, and what was cut.
 
     Raises:
@@ -191,7 +191,7 @@ def tell(asked: Asked, found: Mapping[str, Any] | str, state: State, *, max_toke
     if isinstance(found, str):
         head, text = _head_of(asked.what), found
     else:
-        asked = Asked(f"#{asked.what.strip().lstrip('#')}", asked.start)
+        asked = RecallQuery(f"#{asked.what.strip().lstrip('#')}", asked.start)
         message = read_message(found, state.frame.fixed.dialect)
         _check_shown(asked.what, state)
         head, text = f"{asked.what}, {_WHO[message.role]}:", _spelled(message, asked.what)
@@ -247,7 +247,7 @@ def _lines(part: Part, handle: str) -> Iterator[str]:
             yield describe(part, handle)
 
 
-def _page(asked: Asked, text: str, budget: int, counter: TokenCounter) -> str:
+def _page(asked: RecallQuery, text: str, budget: int, counter: TokenCounter) -> str:
     """A text from where it was asked for, as far as it fits, and what was left out."""
     if asked.start >= len(text):
         raise NotFound(f"it has only {len(text)} characters", hint="leave `start` out to begin at the first")

@@ -33,7 +33,7 @@ from refold.replay import (
 )
 from refold.replay.presets import candidates
 from refold.replay.report import page
-from refold.replay.summarisers import Opened, Order, choose, open_summarisers
+from refold.replay.summarisers import OpenSummarisers, SummariserOptions, choose, open_summarisers
 
 STRATEGIES = tuple(name for name in get_args(Strategy) if name != "extractive")
 """That one is the digest, which is asked for as such."""
@@ -61,7 +61,7 @@ class Summaries(Struct, frozen=True):
     most: float | None
 
 
-def order_for(asked: Summaries) -> Order:
+def order_for(asked: Summaries) -> SummariserOptions:
     """
     Raises:
         ConfigError: an option stands for nothing, or is for a model and none is named.
@@ -75,10 +75,12 @@ def order_for(asked: Summaries) -> Order:
         hint = "name a model with --summarizer, such as openai:gpt-4o-mini"
         raise ConfigError("no model is asked, and an option is for one", hint=hint)
     strategy = cast("Strategy | None", asked.strategy or None)
-    return Order(chosen, strategy, asked.max_tokens, Path(asked.folder) if asked.folder else None, asked.most)
+    return SummariserOptions(
+        chosen, strategy, asked.max_tokens, Path(asked.folder) if asked.folder else None, asked.most
+    )
 
 
-def measure(wanted: Wanted, order: Order) -> tuple[Table, tuple[Cell, ...]]:
+def measure(wanted: Wanted, order: SummariserOptions) -> tuple[Table, tuple[Cell, ...]]:
     """The table of a replay, and what it is made from."""
     logging.getLogger("refold").addHandler(
         logging.NullHandler()
@@ -135,7 +137,7 @@ class Watch:
     """A line that is written over, for whoever watches: how far the replay is, and what it has cost."""
 
     def __init__(self) -> None:
-        self.opened: Opened | None = None
+        self.opened: OpenSummarisers | None = None
         self._done = self._total = 0
 
     def __call__(self, done: int, total: int) -> None:

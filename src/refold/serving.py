@@ -23,7 +23,7 @@ from refold.cli import output
 from refold.cli.serving import Notice, Upstream, told
 from refold.config import Layer, Resolved, completed, environment_layer, file_layers, resolve
 from refold.config.layers import with_current_url
-from refold.config.tree import Upstream as Wanted
+from refold.config.tree import UpstreamSettings as Wanted
 from refold.local import serve_local, weights_path
 from refold.local.server import WINDOW
 from refold.model.errors import ConfigError, MissingExtra, RefoldError

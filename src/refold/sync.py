@@ -28,12 +28,12 @@ from refold.core.policy import Policy
 from refold.engine import conversation as async_conversation
 from refold.engine import engine as async_engine
 from refold.engine.doctor import Finding
-from refold.engine.engine import OWNER, Found, InstalledEmbedder
+from refold.engine.engine import OWNER, FoundMessage, InstalledEmbedder
 from refold.engine.events import Listener
 from refold.engine.history import Difference, MessageTokens
 from refold.engine.retention import MAX_SHARE, HeldBack
-from refold.engine.sessions import Opened
-from refold.engine.settings import Prompt, Settings
+from refold.engine.sessions import OpenedSession
+from refold.engine.settings import ConversationSettings, Prompt
 from refold.engine.state import Bill, Receipt, State
 from refold.engine.status import Preview, Status
 from refold.engine.summary_jobs import SummaryFunction
@@ -276,7 +276,7 @@ class Conversation:
     def start_session(self) -> Session:
         return self._run(self._async.start_session())
 
-    def resume(self, session: Session) -> Opened:
+    def resume(self, session: Session) -> OpenedSession:
         return self._run(self._async.resume(session))
 
     def status(self) -> Status:
@@ -373,7 +373,7 @@ class Engine:
         return self._async.owner
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> ConversationSettings:
         return self._async.settings
 
     @property
@@ -444,7 +444,7 @@ class Engine:
     def summaries(self, ids: Sequence[str]) -> list[Written]:
         return self._run(self._async.summaries(ids))
 
-    def search(self, words: str, *, name: str = "", limit: int = 20) -> list[Found]:
+    def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
         return self._run(self._async.search(words, name=name, limit=limit))
 
     def fork(self, name: str, at: int, *, branch: str = "") -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.demo.player import Call
+from refold.demo.player import DemoCall
 from refold.demo.screen import Painter
 from refold.demo.session import DETAIL, session
 
@@ -107,7 +107,7 @@ def test_a_bar_is_the_window(monkeypatch, encoding, line):
     written = io.BytesIO()
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
-    call = Call(9, "", "answers", 40, 9_000, 4_000, "summarise", "too much")
+    call = DemoCall(9, "", "answers", 40, 9_000, 4_000, "summarise", "too much")
 
     Painter(8_000).draw(call)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.config.keys import KEYS, UPSTREAM_KEYS, Key
+from refold.config.keys import KEYS, UPSTREAM_KEYS, SettingKey
 from refold.config.layers import Layer, environment_layer, flag_layer, runtime_layer
 
 BOX = "my-box"
@@ -64,11 +64,11 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
 }
 
 
-def name_of(key: Key) -> str:
+def name_of(key: SettingKey) -> str:
     return key.name.replace("NAME", BOX)
 
 
-def base_for(key: Key) -> Layer:
+def base_for(key: SettingKey) -> Layer:
     """What has to be there for the setting to make sense, in the weakest layer; never the setting itself."""
     values: dict[str, object] = {
         "compaction.preset": "lis",
@@ -78,7 +78,7 @@ def base_for(key: Key) -> Layer:
     return Layer("user", {name: value for name, value in values.items() if name != name_of(key)})
 
 
-def layer_for(key: Key, source: str, sample: tuple[object, str]) -> Layer:
+def layer_for(key: SettingKey, source: str, sample: tuple[object, str]) -> Layer:
     """A layer of this source that says this about the setting."""
     typed, text = sample
     match source:
@@ -92,7 +92,7 @@ def layer_for(key: Key, source: str, sample: tuple[object, str]) -> Layer:
             return Layer(source, {name_of(key): typed}, path=f"{source}.toml")
 
 
-def _flag(key: Key, text: str) -> object:
+def _flag(key: SettingKey, text: str) -> object:
     given = f"{BOX}={text}" if key.is_upstream else text
     return [given] if key.is_upstream or key.kind in ("list", "table") else given
 

@@ -11,7 +11,7 @@ from refold.config.formats import SAMPLE, commented, told, toml, tree_of
 from refold.config.keys import KEYS, UPSTREAM_KEYS
 from refold.config.layers import Layer, environment_layer, flat
 from refold.config.resolution import resolve
-from refold.config.tree import Settings, Upstream
+from refold.config.tree import Settings, UpstreamSettings
 from tests.config.samples import ALL, SAMPLES, base_for, layer_for
 
 
@@ -31,8 +31,8 @@ def test_every_default_stands_in_the_commented_file():
     values["store.url"] = ""
     assert set(values) >= {*KEYS, *(f"upstreams.{SAMPLE}.{field}" for field in UPSTREAM_KEYS)}
     settings = resolve([Layer("user", values)]).settings
-    assert settings.upstreams.pop(SAMPLE) == Upstream(url="http://box")
-    assert settings.upstreams.pop("openai") == Upstream(models=("gpt-*",))
+    assert settings.upstreams.pop(SAMPLE) == UpstreamSettings(url="http://box")
+    assert settings.upstreams.pop("openai") == UpstreamSettings(models=("gpt-*",))
     assert settings == Settings()
 
 

@@ -17,7 +17,7 @@ from refold.config.keys import (
     parts_of,
 )
 from refold.config.parse import expected
-from refold.config.tree import Mask, takes_text
+from refold.config.tree import SettingMask, takes_text
 from tests.config.samples import ALL, SAMPLES
 
 
@@ -94,7 +94,9 @@ def test_every_setting_that_takes_text_says_how_it_is_shown():
         *(f"upstreams.NAME.{field}" for field in ("url", "key_env", "key_command", "headers")),
     }
     assert not [
-        key.name for key in texts.values() if not any(type(mark) is Mask for mark in parts_of(key.type))
+        key.name
+        for key in texts.values()
+        if not any(type(mark) is SettingMask for mark in parts_of(key.type))
     ]
 
 

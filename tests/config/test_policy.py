@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from refold.config import Settings, limit_for, policy_of
-from refold.config.tree import Cache, Compaction, Summariser
+from refold.config.tree import Cache, CompactionSettings, SummariserSettings
 from refold.core.presets import PRESETS
 from refold.core.stages import Prune
 from refold.model.budget import Share, Tokens
@@ -13,7 +13,7 @@ from refold.model.trigger import AnyOf, MessageCount, OverBudget, TokenRatio, To
 
 
 def chosen(**fields: object) -> Settings:
-    return Settings(compaction=Compaction(**fields))
+    return Settings(compaction=CompactionSettings(**fields))
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -24,9 +24,9 @@ def test_without_more_a_preset_is_taken_as_it_is(name):
 
 def test_what_every_preset_takes():
     settings = Settings(
-        compaction=Compaction(enabled=False, recoveries=1, prompt="Say it."),
+        compaction=CompactionSettings(enabled=False, recoveries=1, prompt="Say it."),
         cache=Cache(ttl="1h"),
-        summariser=Summariser(temperature="off", max_tokens=500, enabled=False),
+        summariser=SummariserSettings(temperature="off", max_tokens=500, enabled=False),
     )
     policy = policy_of(settings)
     assert (policy.enabled, policy.cache, policy.recovery.attempts) == (False, "1h", 1)

@@ -2,7 +2,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.cut import cut_at, wanted_cut
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.policy import (
     ByMessage,
     Exchanges,

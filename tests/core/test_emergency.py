@@ -2,7 +2,7 @@ import pytest
 
 from refold.core.assemble import lead_of
 from refold.core.emergency import squeeze_in
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.policy import LastMessages, Policy, Texts
 from refold.core.shown import Room
 from refold.core.stages import DropHalf, Fit

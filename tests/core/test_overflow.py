@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.overflow import classify, classify_finish
-from refold.core.overflow.body import MOST_NODES, MOST_TEXT, Answer, read_answer
+from refold.core.overflow.body import MOST_NODES, MOST_TEXT, ErrorDetails, read_answer
 from refold.core.overflow.classify import RULES
 from refold.core.overflow.phrases import Rule, phrase, read_number, read_phrase
 from refold.model.overflow import Overflow
@@ -159,7 +159,7 @@ def test_evidence_names_the_rule_and_never_quotes_the_answer():
     assert all(classify(case.status, case.body).evidence for case in (*OVERFLOW, *NOT_OVERFLOW))
 
 
-def deciding(name: str) -> list[Answer]:
+def deciding(name: str) -> list[ErrorDetails]:
     cases = [
         *((case.status, case.body) for case in (*OVERFLOW, *NOT_OVERFLOW)),
         *((400, words) for words in OPAL),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.measure import FixedCost
 from refold.core.plan import Plan, SummaryRequest, ahead, give_up, plan, request_room, requests_for, resolve
 from refold.core.plan_inputs import Frame, Now

@@ -4,7 +4,7 @@ from itertools import accumulate
 
 import pytest
 
-from refold.core.prompt_cache import CacheRules, Hit, Prompt, PromptCache
+from refold.core.prompt_cache import CacheHit, CacheRules, Prompt, PromptCache
 
 RULES = CacheRules(ttl_s=300, minimum=100)
 
@@ -19,9 +19,9 @@ def prompt(*pieces: str, marks=None, tokens: int = 100) -> Prompt:
 def test_what_is_written_is_read_by_what_begins_the_same():
     cache = PromptCache(RULES)
 
-    assert cache.send(prompt("a", "b"), 0) == Hit(read=0, written=200)
-    assert cache.send(prompt("a", "b", "c"), 1) == Hit(read=200, written=100)
-    assert cache.send(prompt("x", "b", "c"), 2) == Hit(read=0, written=300)
+    assert cache.send(prompt("a", "b"), 0) == CacheHit(read=0, written=200)
+    assert cache.send(prompt("a", "b", "c"), 1) == CacheHit(read=200, written=100)
+    assert cache.send(prompt("x", "b", "c"), 2) == CacheHit(read=0, written=300)
 
 
 def test_only_marked_beginnings_are_kept():
@@ -29,7 +29,7 @@ def test_only_marked_beginnings_are_kept():
     cache.send(prompt("a", "b", "c", marks={2: None}), 0)
 
     assert cache.send(prompt("a", "b", "x"), 1).read == 200
-    assert cache.send(prompt("a", "y", marks={}), 1) == Hit()
+    assert cache.send(prompt("a", "y", marks={}), 1) == CacheHit()
 
 
 def test_each_mark_lives_as_long_as_it_says():
@@ -61,7 +61,7 @@ def test_what_is_read_is_a_multiple_of_the_step():
     cache = PromptCache(CacheRules(minimum=100, step=128))
     cache.send(prompt("a", "b", "c"), 0)
 
-    assert cache.send(prompt("a", "b", "c", "d"), 0) == Hit(read=256, written=144)
+    assert cache.send(prompt("a", "b", "c", "d"), 0) == CacheHit(read=256, written=144)
 
 
 @pytest.mark.parametrize(("marked", "read"), [(3, 100), (4, 0)])

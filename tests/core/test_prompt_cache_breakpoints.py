@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw, structs
 
 from refold.core.assemble import BRIDGE, NO_LEAD, Lead, assemble
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.prompt_cache import NO_SEQ, breakpoint_edits, mark_window, prune_boundary
 from refold.core.shown import Room
 from refold.core.stages import Prune

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from refold.core.triggers import Facts, due, fires
+from refold.core.triggers import TriggerFacts, due, fires
 from refold.model.errors import ConfigError
 from refold.model.trigger import (
     Age,
@@ -18,8 +18,8 @@ from refold.model.trigger import (
 )
 
 
-def facts(**known) -> Facts:
-    return Facts(**{"tokens": 0, "limit": 100, "window": 100, **known})
+def facts(**known) -> TriggerFacts:
+    return TriggerFacts(**{"tokens": 0, "limit": 100, "window": 100, **known})
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_what_is_not_known_fires_nothing(trigger):
 
 
 def test_an_unknown_limit_fires_nothing():
-    assert not fires(TokenRatio(0.8), Facts(tokens=10**6, limit=0))
-    assert not fires(OverBudget(), Facts(tokens=10**6, limit=0))
-    assert not fires(RemainingTokens(10), Facts(tokens=10**6, limit=0))
+    assert not fires(TokenRatio(0.8), TriggerFacts(tokens=10**6, limit=0))
+    assert not fires(OverBudget(), TriggerFacts(tokens=10**6, limit=0))
+    assert not fires(RemainingTokens(10), TriggerFacts(tokens=10**6, limit=0))
 
 
 def test_any_of_and_all_of():

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan_inputs import Now, size_of
 from refold.core.presets import PRESETS
 from refold.core.triggers import MAX_IN_VAIN, pressure, reason_to_act

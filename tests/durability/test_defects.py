@@ -21,7 +21,7 @@ from refold.engine.conversation import Conversation
 from refold.engine.state import State
 from refold.engine.status import Status, status_of
 from refold.engine.summary_jobs import LeasedJobs, SummaryJobs
-from refold.engine.summary_source import Source
+from refold.engine.summary_source import SummarySource
 from refold.model.errors import RefoldError
 from refold.ports.store import Batch, Head
 from refold.store import committing, rows
@@ -278,11 +278,11 @@ async def test_the_contract_holds_without(sqlite, defect):
     await FOUND_BY_CONTRACT[defect][1](sqlite)
 
 
-async def _put_into_the_state(talk: Conversation, jobs: SummaryJobs, state: State) -> Source:
+async def _put_into_the_state(talk: Conversation, jobs: SummaryJobs, state: State) -> SummarySource:
     """The originals are put into the state of before they were read, and what arrived meanwhile is gone from it."""
     folded = await jobs._journal.with_originals(state, state.folded)
     talk._state = structs.replace(state, folded=folded)
-    return Source.of(talk._state)
+    return SummarySource.of(talk._state)
 
 
 async def _status_without_waiting(self: Conversation) -> Status:

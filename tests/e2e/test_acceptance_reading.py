@@ -12,7 +12,7 @@ from msgspec import structs
 
 from refold import Conversation
 from refold.core.presets import PRESETS
-from refold.engine.settings import Settings, open_summariser
+from refold.engine.settings import ConversationSettings, open_summariser
 from refold.model.message import user
 from refold.summarisers import Recipe
 from refold.testing import Body, Say, ScriptedUpstream
@@ -311,7 +311,7 @@ async def test_what_is_not_said_of_the_summariser_is_the_conversation_s_own(name
     ):
         own = Provider("mine", base_url=f"{mine.url}/v1", key_env="OWN")
         named = [structs.replace(one, base_url=theirs.url if one.name else "") for one in named]
-        settings = Settings(model="gpt-4o", window=8_000, summarisers=tuple(named))
+        settings = ConversationSettings(model="gpt-4o", window=8_000, summarisers=tuple(named))
         environ = {"OWN": "own-key", "OTHER": "other-key"}
         async with (
             open_upstream(structs.replace(own, model=settings.model), environ=environ) as upstream,

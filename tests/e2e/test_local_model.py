@@ -21,7 +21,7 @@ from refold.local import Served, serve_local, weights_path
 from refold.model.budget import Share
 from refold.model.summary import Summary
 from refold.ports.summariser import SummaryTask
-from refold.summarisers import ModelSummariser, Recipe, Writer
+from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
 from refold.upstreams import Provider, Retries, open_upstream
 
 pytestmark = [
@@ -112,7 +112,7 @@ async def test_what_a_small_model_writes_is_mended_or_refused_and_the_conversati
         retries=Retries(tries=1),
     )
     async with open_upstream(provider, environ={}) as upstream:
-        writer = Writer(upstream, served.window, lambda text: len(text) // 3)
+        writer = SummaryWriter(upstream, served.window, lambda text: len(text) // 3)
         watched = Watched(ModelSummariser([writer], recipe))
         settings = {"window": 2_200, "max_output": 0, "policy": AHEAD, "summariser": watched}
         async with Conversation("gpt-4o", **settings) as talk:

@@ -11,7 +11,7 @@ from msgspec import structs
 from refold import Conversation
 from refold.core.presets import PRESETS
 from refold.model.budget import Share
-from refold.summarisers import ModelSummariser, Recipe, Writer
+from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
 from refold.testing import Refuse, ScriptedUpstream, call, say, think
 from refold.upstreams import Provider, Retries, open_upstream
 
@@ -72,7 +72,7 @@ def unreliable(seed: int):
 async def test_fifty_cycles_with_a_summariser_that_lies_and_fails():
     with ScriptedUpstream(otherwise=unreliable(7)) as server:
         async with open_upstream(provider(server), environ={}) as upstream:
-            summariser = ModelSummariser([Writer(upstream, 32_000, lambda text: len(text) // 4)])
+            summariser = ModelSummariser([SummaryWriter(upstream, 32_000, lambda text: len(text) // 4)])
             async with Conversation(
                 "gpt-4o", window=3_000, max_output=0, policy=AHEAD, summariser=summariser
             ) as talk:
@@ -114,7 +114,7 @@ PAYLOADS = [
 async def test_what_a_tool_says_never_leaves_the_fence(payload):
     with ScriptedUpstream(otherwise=lambda _: f"Files were changed.\n{payload}\nNothing else.") as server:
         async with open_upstream(provider(server), environ={}) as upstream:
-            summariser = ModelSummariser([Writer(upstream, 32_000, lambda text: len(text) // 4)])
+            summariser = ModelSummariser([SummaryWriter(upstream, 32_000, lambda text: len(text) // 4)])
             async with Conversation(
                 "gpt-4o", window=3_000, max_output=0, policy=AHEAD, summariser=summariser
             ) as talk:
@@ -145,7 +145,7 @@ async def test_a_secret_never_reaches_the_summariser_and_stays_in_the_conversati
     with ScriptedUpstream(otherwise="Files were changed.") as server:
         async with open_upstream(provider(server), environ={}) as upstream:
             summariser = ModelSummariser(
-                [Writer(upstream, 32_000, lambda text: len(text) // 4)], Recipe(reading="raw")
+                [SummaryWriter(upstream, 32_000, lambda text: len(text) // 4)], Recipe(reading="raw")
             )
             async with Conversation(
                 "gpt-4o", window=3_000, max_output=0, policy=AHEAD, summariser=summariser

@@ -11,7 +11,7 @@ from msgspec import structs
 from refold import Conversation, sync
 from refold.core.presets import PRESETS
 from refold.model.budget import Share
-from refold.summarisers import ModelSummariser, Recipe, Writer
+from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
 from refold.testing import ScriptedUpstream
 from refold.upstreams import Provider, Retries, open_upstream
 
@@ -77,7 +77,7 @@ async def talking(reading: str, **settings):
     with ScriptedUpstream(otherwise=GOOD) as server:
         asked = Provider("mine", "small", base_url=f"{server.url}/v1", retries=Retries(tries=1))
         async with open_upstream(asked, environ={}) as upstream:
-            writer = Writer(upstream, 64_000, lambda text: len(text) // 4)
+            writer = SummaryWriter(upstream, 64_000, lambda text: len(text) // 4)
             summariser = ModelSummariser([writer], Recipe(reading=reading))
             given = {"format": "anthropic", "window": 3_000, "max_output": 0, "policy": AHEAD, **settings}
             async with Conversation("gpt-4o", summariser=summariser, **given) as talk:

@@ -22,9 +22,9 @@ import pytest
 from refold.cli.app import run
 from refold.client_keys import mint
 from refold.config.formats import toml
-from refold.config.keys import Key, all_keys
+from refold.config.keys import SettingKey, all_keys
 from refold.config.layers import file_layer
-from refold.config.tree import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, VARIABLE, Mask
+from refold.config.tree import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, VARIABLE, SettingMask
 from refold.gateway.log import Lines, Objects
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
@@ -69,7 +69,7 @@ class Planted:
         """The address of a real database; its server lets everybody in, whatever their password is."""
         return f"{url.replace(':@/', f':{self.word()}@/', 1)}&sslpassword={self.word()}"
 
-    def _value(self, mask: Mask) -> Any:
+    def _value(self, mask: SettingMask) -> Any:
         samples = {
             ADDRESS: lambda: f"https://models.example/v1?token={self.word()}#{self.word()}",
             COMMAND: lambda: f"printf {self.word()}",
@@ -128,7 +128,7 @@ def test_commands_that_show_and_check_settings(planted, capsys):
 
 @pytest.mark.parametrize("value", WRONG, ids=str)
 @pytest.mark.parametrize("key", [key for key in all_keys() if key.mask.hides], ids=lambda key: key.name)
-def test_values_that_are_refused(tmp_path, capsys, monkeypatch, key: Key, value):
+def test_values_that_are_refused(tmp_path, capsys, monkeypatch, key: SettingKey, value):
     """Written into a file, or into a variable as text."""
     table = "upstreams.box" if key.is_upstream else key.section
     file = tmp_path / "mine.toml"

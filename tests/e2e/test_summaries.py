@@ -10,12 +10,12 @@ from openai import APIError, AsyncOpenAI, BadRequestError
 
 from refold import Conversation
 from refold.core.presets import PRESETS
-from refold.engine.settings import Settings, open_summariser, with_block
+from refold.engine.settings import ConversationSettings, open_summariser, with_block
 from refold.model.budget import Share
 from refold.model.dialect import DIALECTS
 from refold.model.errors import RecoverySpent
 from refold.model.message import assistant, user
-from refold.summarisers import ModelSummariser, Recipe, Writer
+from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
 from refold.testing import Refuse, ScriptedUpstream, overflow
 from refold.upstreams import Provider, Retries, open_upstream
 from tests.e2e.test_model_summaries import sent
@@ -58,7 +58,7 @@ def tools(wire: str) -> list[dict]:
 @pytest.mark.parametrize("wire", DIALECTS)
 async def test_a_summariser_that_reads_the_messages_themselves_finds_them_in_the_provider_s_cache(wire):
     async with ScriptedUpstream(otherwise=SAID, cache_minimum=128) as server:
-        settings = Settings(model="m-1", window=4_000, policy=LIBRECHAT)
+        settings = ConversationSettings(model="m-1", window=4_000, policy=LIBRECHAT)
         async with (
             open_summariser(settings, provider(server, wire), environ={}) as summariser,
             Conversation(
@@ -88,7 +88,7 @@ async def test_a_summariser_that_reads_the_messages_themselves_finds_them_in_the
 async def test_what_was_masked_is_read_whole_all_the_same():
     long = "a line of the file\n" * 60
     async with ScriptedUpstream(otherwise=SAID) as server:
-        settings = Settings(model="m-1", policy=LIBRECHAT)
+        settings = ConversationSettings(model="m-1", policy=LIBRECHAT)
         async with (
             open_summariser(settings, provider(server), environ={}) as summariser,
             Conversation("m-1", window=4_000, max_output=0, policy=LIBRECHAT, summariser=summariser) as talk,
@@ -116,7 +116,7 @@ async def test_the_conversation_s_own_model_writes_unless_another_is_named():
         environ = {"OWN": "own", "OTHER": "other"}
         elsewhere = structs.replace(provider(other, "anthropic", "small", key_env="OTHER"), name="theirs")
         for summarisers in ((), (elsewhere,)):
-            settings = Settings(model="m-1", window=8_000, summarisers=summarisers)
+            settings = ConversationSettings(model="m-1", window=8_000, summarisers=summarisers)
             async with (
                 open_summariser(settings, mine, environ=environ) as summariser,
                 Conversation("m-1", window=8_000, summariser=summariser) as talk,
@@ -139,7 +139,7 @@ async def test_a_block_of_the_seed_s_configuration_says_who_how_and_how_long():
         "reserveRatio": 0.1,
     }
     async with ScriptedUpstream(otherwise=SAID) as server:
-        settings = with_block(block, Settings(model="m-1", window=8_000))
+        settings = with_block(block, ConversationSettings(model="m-1", window=8_000))
         async with (
             open_summariser(settings, provider(server), environ={}) as summariser,
             Conversation("m-1", window=8_000, policy=settings.policy, summariser=summariser) as talk,
@@ -162,7 +162,7 @@ class TestOverflow:
     async def test_a_summariser_whose_window_is_smaller_than_it_says_gets_less_at_a_time(self, wording):
         async with ScriptedUpstream(otherwise="Read a part of it.", window=3_000, wording=wording) as server:
             async with open_upstream(provider(server), environ={}) as upstream:
-                chain = [Writer(upstream, 128_000, lambda text: len(text) // 4)]
+                chain = [SummaryWriter(upstream, 128_000, lambda text: len(text) // 4)]
                 summariser = ModelSummariser(chain, Recipe(max_tokens=300))
                 summary = await summariser.write(task(turns=60))
             refused = [
@@ -187,7 +187,7 @@ class TestOverflow:
         )
         async with ScriptedUpstream(otherwise="Fine.") as server, ScriptedUpstream(otherwise=SAID) as writing:
             policy = structs.replace(PRESETS["opal"], soft=Share(0.7))
-            settings = Settings(model="gpt-4o", window=20_000, policy=policy)
+            settings = ConversationSettings(model="gpt-4o", window=20_000, policy=policy)
             async with (
                 open_summariser(settings, provider(writing, model="small"), environ={}) as summariser,
                 Conversation(
@@ -265,7 +265,7 @@ async def test_a_conversation_in_another_format_than_its_summariser_s_is_read_ra
         theirs = provider(server, "anthropic")
         async with open_upstream(theirs, environ={}) as upstream:
             summariser = ModelSummariser(
-                [Writer(upstream, 32_000, lambda text: len(text) // 4)], Recipe(reading="raw")
+                [SummaryWriter(upstream, 32_000, lambda text: len(text) // 4)], Recipe(reading="raw")
             )
             said = (assistant("Hello."), user("Well?"), *(one.message for one in task().passages))
             assert (await summariser.write(task(sent=said))).text == SAID

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from refold.core import extractive_summary
 from refold.core.cost import Prices
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan_inputs import Frame
 from refold.core.policy import Policy
 from refold.engine import actions
@@ -76,7 +76,7 @@ class Played:
     def add_at_once(self, *messages: Message) -> None:
         """Add a history that comes with one stateless request."""
         frame = self.state.frame
-        request = actions.Request(frame.fixed, frame.budget, frame.policy)
+        request = actions.RequestTerms(frame.fixed, frame.budget, frame.policy)
         done = actions.take_request(self.state, messages, request)
         self.take(structs.replace(done, problem=None))
 

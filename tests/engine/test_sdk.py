@@ -1,7 +1,7 @@
 import pytest
 from msgspec import structs
 
-from refold.engine.sdk import Spelling
+from refold.engine.sdk import RequestFields
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES
 from refold.model.message import assistant, system, user
 from refold.model.window import Breakpoint, Fixed, Window
@@ -15,14 +15,14 @@ def window(dialect, *messages, **fields):
 
 def test_the_system_prompt_stands_where_the_format_has_it():
     said = user("Hello.")
-    assert Spelling().fields(window(CHAT, said)) == {
+    assert RequestFields().fields(window(CHAT, said)) == {
         "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello."}]
     }
-    assert Spelling().fields(window(ANTHROPIC, said)) == {
+    assert RequestFields().fields(window(ANTHROPIC, said)) == {
         "system": "Be kind.",
         "messages": [{"role": "user", "content": "Hello."}],
     }
-    assert Spelling().fields(window(RESPONSES, said)) == {
+    assert RequestFields().fields(window(RESPONSES, said)) == {
         "instructions": "Be kind.",
         "input": [{"type": "message", "role": "user", "content": "Hello."}],
     }
@@ -30,13 +30,13 @@ def test_the_system_prompt_stands_where_the_format_has_it():
 
 def test_without_a_system_prompt_there_is_no_such_field():
     for name, dialect in DIALECTS.items():
-        fields = Spelling().fields(Window(Fixed(dialect), (user("Hello."),)))
+        fields = RequestFields().fields(Window(Fixed(dialect), (user("Hello."),)))
         assert list(fields) == [dialect.messages_key], name
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_summaries_stand_before_the_messages_and_a_block_after_the_system_prompt(dialect):
-    fields = Spelling().fields(
+    fields = RequestFields().fields(
         window(dialect, user("And now?"), summaries=(user("Before that: much."),), block="A digest.")
     )
 
@@ -47,7 +47,7 @@ def test_summaries_stand_before_the_messages_and_a_block_after_the_system_prompt
 
 
 def test_a_message_is_spelled_once_and_given_out_again():
-    spelling, first, second = Spelling(), user("Hello."), assistant("Good day.")
+    spelling, first, second = RequestFields(), user("Hello."), assistant("Good day.")
 
     before = spelling.fields(window(CHAT, first))["messages"]
     after = spelling.fields(window(CHAT, first, second))["messages"]
@@ -57,7 +57,7 @@ def test_a_message_is_spelled_once_and_given_out_again():
 
 
 def test_what_is_no_longer_sent_is_forgotten():
-    spelling, old, new = Spelling(), user("Hello."), user("And now?")
+    spelling, old, new = RequestFields(), user("Hello."), user("And now?")
     spelling.fields(window(CHAT, old))
     spelling.fields(window(CHAT, new))
 
@@ -66,7 +66,7 @@ def test_what_is_no_longer_sent_is_forgotten():
 
 @pytest.mark.feature("L9")
 def test_cache_breakpoints_are_written_and_leave_no_trace():
-    spelling, said = Spelling(), user("Hello.")
+    spelling, said = RequestFields(), user("Hello.")
     plain = window(ANTHROPIC, said)
     marked = structs.replace(plain, breakpoints=(Breakpoint(0, 0, "5m", "the growing tail"),))
 

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from refold.core.budget import input_limit
 from refold.core.presets import PRESETS
-from refold.engine.settings import Settings, dialect_named, preset_named, read_prompt, state_for
+from refold.engine.settings import ConversationSettings, dialect_named, preset_named, read_prompt, state_for
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS
 from refold.model.errors import BudgetError, ConfigError, WireError
 from refold.model.message import Text, system
@@ -14,12 +14,12 @@ from tests.core.conversations import TextCounter
 
 
 def budget(**settings):
-    return state_for(Settings(**settings))[0].frame.budget
+    return state_for(ConversationSettings(**settings))[0].frame.budget
 
 
 class TestSizes:
     def test_a_known_model_brings_its_window_and_room_for_a_reply(self):
-        memory, window = state_for(Settings(model="gpt-4o"))
+        memory, window = state_for(ConversationSettings(model="gpt-4o"))
 
         assert (window.tokens, window.source, window.warning) == (128_000, "catalogue", "")
         assert memory.frame.budget.max_output == 8_192
@@ -44,7 +44,7 @@ class TestSizes:
         assert (input_limit(counted), input_limit(estimated)) == (9_900, 9_500)
 
     def test_an_unknown_model_is_a_guess_that_says_so(self):
-        _, window = state_for(Settings(model="nobody-knows-it"))
+        _, window = state_for(ConversationSettings(model="nobody-knows-it"))
 
         assert (window.source, window.tokens) == ("default", 128_000)
         assert window.warning
@@ -59,17 +59,17 @@ class TestSizes:
 
     def test_a_system_prompt_that_fills_the_window_is_refused(self):
         with pytest.raises(BudgetError, match="the system prompt and the tools take"):
-            state_for(Settings(window=100, max_output=0, system="be kind " * 200))
+            state_for(ConversationSettings(window=100, max_output=0, system="be kind " * 200))
 
 
 class TestPrices:
     def test_a_known_model_has_prices(self):
-        prices = state_for(Settings(model="gpt-4o-mini"))[0].frame.prices
+        prices = state_for(ConversationSettings(model="gpt-4o-mini"))[0].frame.prices
 
         assert (prices.input, prices.output, prices.read, prices.write) == (0.15, 0.60, 0.075, 0.15)
 
     def test_an_unknown_one_has_none(self):
-        assert state_for(Settings(model="nobody-knows-it"))[0].frame.prices is None
+        assert state_for(ConversationSettings(model="nobody-knows-it"))[0].frame.prices is None
 
 
 class TestNames:
@@ -88,11 +88,13 @@ class TestNames:
     def test_a_policy_of_your_own_stands_for_any_preset(self):
         policy = structs.replace(PRESETS["refold"], name="mine")
 
-        assert state_for(Settings(policy=policy, preset="nonsense"))[0].frame.policy is policy
+        assert state_for(ConversationSettings(policy=policy, preset="nonsense"))[0].frame.policy is policy
 
     def test_a_counter_of_your_own_is_used(self):
         counter = TextCounter()
-        memory, _ = state_for(Settings(model="gpt-4o", counter=counter), Fixed(CHAT, (system("12345"),)))
+        memory, _ = state_for(
+            ConversationSettings(model="gpt-4o", counter=counter), Fixed(CHAT, (system("12345"),))
+        )
 
         assert memory.folded.shown.counter is counter
         assert memory.frame.cost.total.tokens == 5

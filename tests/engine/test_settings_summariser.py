@@ -5,13 +5,19 @@ from msgspec import structs
 
 from refold.core.presets import PRESETS
 from refold.core.prompts import Recipe
-from refold.engine.settings import Settings, open_summariser, providers_for, summariser_for, with_block
+from refold.engine.settings import (
+    ConversationSettings,
+    open_summariser,
+    providers_for,
+    summariser_for,
+    with_block,
+)
 from refold.model.errors import ConfigError
 from refold.upstreams import Provider
 from tests.summarisers.scripted_upstream import GOOD, Scripted, task
 
 OWN = Provider("mine", base_url="http://localhost:1/v1", key_env="KEY", parameters={"top_p": 0.9})
-SETTINGS = Settings(model="gpt-4o", window=9_000)
+SETTINGS = ConversationSettings(model="gpt-4o", window=9_000)
 EXTRACTIVE = structs.replace(PRESETS["refold"], recipe=Recipe(strategy="extractive"))
 
 
@@ -63,7 +69,8 @@ class TestWho:
 
 @pytest.mark.feature("X10", "C16")
 @pytest.mark.parametrize(
-    "settings", [Settings(policy=EXTRACTIVE), with_block({"enabled": False}, Settings())]
+    "settings",
+    [ConversationSettings(policy=EXTRACTIVE), with_block({"enabled": False}, ConversationSettings())],
 )
 async def test_where_no_model_has_to_write_none_is_opened(settings):
     assert summariser_for(settings, Scripted(GOOD)) is None

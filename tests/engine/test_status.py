@@ -5,7 +5,7 @@ from msgspec import structs
 
 from refold.core.presets import PRESETS
 from refold.engine.journal import read_notes
-from refold.engine.settings import Settings, state_for
+from refold.engine.settings import ConversationSettings, state_for
 from refold.store.memory import MemoryStore
 from tests.engine.test_stored_conversation import answer, engine, stated
 
@@ -149,7 +149,7 @@ async def test_a_policy_that_is_switched_off_has_nothing_to_do():
 
 
 def test_a_flag_is_for_the_next_call_alone():
-    state, _ = state_for(Settings(model="gpt-4o"))
+    state, _ = state_for(ConversationSettings(model="gpt-4o"))
     state = structs.replace(state, flag="it was asked for")
     flags = {moment: state.now(moment).flag for moment in ("turn_start", "before_call", "after_call")}
     assert flags == {"turn_start": "", "before_call": "it was asked for", "after_call": ""}

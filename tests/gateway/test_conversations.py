@@ -16,7 +16,7 @@ from refold.engine import actions
 from refold.gateway import recognition
 from refold.gateway.recognition import read_line
 from refold.gateway.request import read_incoming
-from refold.gateway.response_tap import Outcome
+from refold.gateway.response_tap import CallResult
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream
@@ -253,7 +253,7 @@ async def test_an_answer_that_comes_while_the_next_request_is_taken_in_tells_not
     waiting, live = Waiting(monkeypatch), first.live
     second = asyncio.create_task(host.take(came(long, "Fine.", long), terms))
     await asyncio.to_thread(waiting.has_begun.wait)
-    outcome = Outcome(Usage(input=3_010, output=3), b"{}", is_answered=True, is_whole=True)
+    outcome = CallResult(Usage(input=3_010, output=3), b"{}", is_answered=True, is_whole=True)
     answer = asyncio.create_task(live.answered(first.made, outcome, "call"))
     await asyncio.sleep(0)
     waiting.may_end.set()

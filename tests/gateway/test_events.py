@@ -20,7 +20,7 @@ from refold.engine.events import Pruned, Reduction, Size
 from refold.gateway.admin import BEAT, Admin, EventStream
 from refold.gateway.auth import Rules
 from refold.gateway.events import KEPT, Channel, Events
-from refold.gateway.server import OriginForm, Server, build
+from refold.gateway.server import GatewayServer, OriginForm, build
 from refold.store.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
@@ -186,7 +186,7 @@ async def test_the_gateway_does_not_wait_for_who_listens(upstream):
         app = build(gate.gateway, Admin(gate.gateway, "test"), Rules())
         config = uvicorn.Config(app, http=OriginForm, lifespan="off", loop="asyncio", log_config=None)
         config.load()
-        server = Server(config, gate.gateway.events.close)
+        server = GatewayServer(config, gate.gateway.events.close)
         server.lifespan = config.lifespan_class(config)
         with socket.create_server(("127.0.0.1", 0)) as bound:
             await server.startup(sockets=[bound])

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from refold.config import Upstream
+from refold.config import UpstreamSettings
 from refold.gateway.upstreams import target_of
 from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, Slow, overflow, say
 from tests.gateway.conftest import served, target_for
@@ -163,7 +163,7 @@ async def test_a_redirect_is_not_followed(upstream):
 
 
 async def test_a_key_that_is_not_to_be_had_is_not_the_clients_fault(upstream):
-    target = target_of("box", Upstream(url=upstream.url, key_command="false", private=True), {})
+    target = target_of("box", UpstreamSettings(url=upstream.url, key_command="false", private=True), {})
     async with served(upstream, targets=[target]) as gate:
         status, _, answer = await gate.post("/v1/chat/completions", body_of(LONG[:1]))
 

@@ -14,7 +14,7 @@ from msgspec import structs
 from openai import AsyncOpenAI, NotFoundError
 from yarl import URL
 
-from refold.config import Upstream
+from refold.config import UpstreamSettings
 from refold.gateway.upstreams import open_targets
 from refold.model.errors import StoreError
 from refold.store.memory import MemoryStore
@@ -95,7 +95,7 @@ class Two:
 async def two(*, has_keys: bool = True, store: MemoryStore | None = None, **given: Any) -> AsyncIterator[Two]:
     async with keeping() as provider, aiohttp.ClientSession() as session:
         upstream = {"url": provider.url, "formats": ALL, "key_env": "OPERATOR_KEY", **given}
-        targets = [*open_targets({"shared": Upstream(**upstream)}, ENVIRON)]
+        targets = [*open_targets({"shared": UpstreamSettings(**upstream)}, ENVIRON)]
         async with served(provider, targets=targets, store=store, summariser_enabled=False) as gate:
             keys = [await make_key(gate.store, owner) if has_keys else "" for owner in ("anna", "ben")]
             yield Two(provider, gate, *(Client(gate, key, session) for key in keys))
@@ -886,8 +886,12 @@ async def several(**more: Any) -> AsyncIterator[tuple[KeepingProvider, KeepingPr
     """Two upstreams, each with a key of the operator's; the second is a fallback of the first, and serves models of its own."""
     async with keeping() as first, keeping() as second, aiohttp.ClientSession() as session:
         upstreams = {
-            "first": Upstream(url=first.url, formats=ALL, key_env="OPERATOR_KEY", fallback=("second",)),
-            "second": Upstream(url=second.url, formats=ALL, key_env="OPERATOR_KEY", models=("second-*",)),
+            "first": UpstreamSettings(
+                url=first.url, formats=ALL, key_env="OPERATOR_KEY", fallback=("second",)
+            ),
+            "second": UpstreamSettings(
+                url=second.url, formats=ALL, key_env="OPERATOR_KEY", models=("second-*",)
+            ),
         }
         upstreams = {name: structs.replace(one, **more.get(name, {})) for name, one in upstreams.items()}
         targets = [*open_targets(upstreams, ENVIRON)]

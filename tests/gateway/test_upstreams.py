@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.config import Upstream
+from refold.config import UpstreamSettings
 from refold.gateway.upstreams import Target, Targets, local_target, open_targets, target_of, with_local
 from refold.model.errors import ConfigError
 
@@ -69,7 +69,7 @@ def test_without_any_the_clients_own_key_goes_to_the_provider_it_was_made_for():
 
 
 async def test_a_key_is_sent_as_the_format_wants_it_and_never_printed():
-    target = target_of("anthropic", Upstream(), {"ANTHROPIC_API_KEY": "sk-canary"})
+    target = target_of("anthropic", UpstreamSettings(), {"ANTHROPIC_API_KEY": "sk-canary"})
     assert target.key is not None
     assert await target.key.headers() == {"x-api-key": "sk-canary"}
     assert "canary" not in f"{target!r} {target.key!r}"

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from yarl import URL
 
-from refold.config import Upstream
+from refold.config import UpstreamSettings
 from refold.gateway.upstreams import open_targets
 from refold.model.message import DialectName
 from refold.testing import Received, Refuse, ScriptedUpstream
 from refold.upstreams import provider
-from refold.upstreams.provider import Known
+from refold.upstreams.provider import ProviderDefaults
 from tests.gateway.conftest import served, target_for
 from tests.gateway.gates import make_key
 from tests.gateway.keeping_provider import keeping
@@ -42,12 +42,12 @@ def keys_in(received: Received) -> set[str]:
 
 def named(monkeypatch, upstream: ScriptedUpstream, formats: tuple[DialectName, ...] = ALL, **given: object):
     """A well-known provider at the address of a scripted one: only those have a key in the environment."""
-    monkeypatch.setitem(provider.KNOWN, "known", Known(upstream.url, "KNOWN_API_KEY"))
+    monkeypatch.setitem(provider.KNOWN, "known", ProviderDefaults(upstream.url, "KNOWN_API_KEY"))
     environ = {"MY_KEY": SETTINGS, "SECOND_KEY": SECOND}
     if given.pop("has_environ", False):
         environ["KNOWN_API_KEY"] = ENVIRON
     others = given.pop("others", {})
-    upstreams = {"known": Upstream(formats=formats, **given), **others}
+    upstreams = {"known": UpstreamSettings(formats=formats, **given), **others}
     return [*open_targets(upstreams, environ)]
 
 
@@ -57,7 +57,9 @@ async def two(monkeypatch, second: dict[str, object], **first: object):
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(ScriptedUpstream(otherwise=Refuse(503)))
         two = await stack.enter_async_context(ScriptedUpstream(otherwise="I am the second."))
-        other = Upstream(**{"url": two.url, "formats": ALL, "models": ("none",), "private": True, **second})
+        other = UpstreamSettings(
+            **{"url": two.url, "formats": ALL, "models": ("none",), "private": True, **second}
+        )
         targets = named(monkeypatch, one, fallback=("second",), others={"second": other}, **first)
         gate = await stack.enter_async_context(served(one, targets=targets, summariser_enabled=False))
         yield gate, one, two
@@ -190,7 +192,7 @@ async def test_a_key_in_a_query_goes_where_the_key_goes():
 async def test_a_fallback_at_the_same_host_gets_the_clients_key(monkeypatch):
     """Two upstreams at one address: whoever listens there has seen the key."""
     async with ScriptedUpstream(Refuse(503), otherwise="Fine.") as one:
-        again = Upstream(url=f"{one.url}/", formats=ALL, models=("none",))
+        again = UpstreamSettings(url=f"{one.url}/", formats=ALL, models=("none",))
         targets = named(monkeypatch, one, fallback=("again",), others={"again": again})
         async with served(one, targets=targets, summariser_enabled=False) as gate:
             await gate.post("/v1/chat/completions", BODY, authorization=f"Bearer {CLIENT}")
@@ -214,9 +216,9 @@ async def test_a_fallback_that_wants_a_key_and_has_none_is_told_in_the_log_once(
 async def test_a_list_of_models_sends_the_clients_key_to_one_host(monkeypatch):
     async with keeping("a") as first, keeping("b") as second, keeping("c") as third, keeping("d") as fourth:
         others = {
-            "second": Upstream(url=second.url, formats=ALL, key_env="SECOND_KEY"),
-            "third": Upstream(url=third.url, formats=ALL),
-            "fourth": Upstream(url=fourth.url, formats=ALL, pass_key=True),
+            "second": UpstreamSettings(url=second.url, formats=ALL, key_env="SECOND_KEY"),
+            "third": UpstreamSettings(url=third.url, formats=ALL),
+            "fourth": UpstreamSettings(url=fourth.url, formats=ALL, pass_key=True),
         }
         targets = named(monkeypatch, first, others=others)
         async with served(first, targets=targets) as gate, aiohttp.ClientSession() as session:

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 import refold
 from refold.cli.app import run
-from refold.engine.settings import Settings, open_summariser
+from refold.engine.settings import ConversationSettings, open_summariser
 from refold.testing import Received, ScriptedUpstream
 from refold.upstreams import Provider, Retries
 from tests.gateway.conftest import Served, served
@@ -113,7 +113,7 @@ class ModelDoor:
     async def __call__(self, payload: Payload) -> Seen:
         self._payload, self._written, before = payload, 0, len(self.upstream.requests)
         own = Provider("mine", "small", base_url=f"{self.upstream.url}/v1", retries=Retries(tries=1))
-        settings = Settings(model="gpt-4o", summarisers=(own,))
+        settings = ConversationSettings(model="gpt-4o", summarisers=(own,))
         async with (
             open_summariser(settings, own, windows={"small": 200_000}, environ={}) as summariser,
             refold.Conversation(

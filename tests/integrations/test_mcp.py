@@ -169,7 +169,7 @@ async def test_what_cannot_be_answered_is_an_error_with_a_hint(store, desk, tool
 @pytest.fixture
 async def desk(store) -> AsyncIterator[Callable[..., Awaitable[str]]]:
     """The server in this process: without a start of the program for every wrong question."""
-    from refold.integrations.mcp import Desk, server_for
+    from refold.integrations.mcp import McpTools, server_for
 
     async with Engine(f"sqlite:///{store}") as engine:
 
@@ -177,7 +177,7 @@ async def desk(store) -> AsyncIterator[Callable[..., Awaitable[str]]]:
             return engine
 
         async def ask(tool: str, **arguments: object) -> str:
-            async with mcp.Client(server_for(Desk(opened))) as client:
+            async with mcp.Client(server_for(McpTools(opened))) as client:
                 result = await client.call_tool(tool, arguments)
             return spoken(result)
 

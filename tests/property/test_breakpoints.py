@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.assemble import NO_LEAD, Lead, assemble
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.prompt_cache import mark_window
 from refold.core.shown import Room
 from refold.core.stages import Prune

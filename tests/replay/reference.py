@@ -15,7 +15,7 @@ from msgspec import Raw
 from refold.model.dialect import CHAT
 from refold.model.message import Message
 from refold.replay.candidate import CallsModels, HasHandles, Maker, Recalls
-from refold.replay.table import Row
+from refold.replay.table import TableRow
 from refold.replay.token_counts import ReferenceCounter
 from refold.wire import decode_message, decode_tools, encode_message
 from tests.corpus import DATA
@@ -106,7 +106,7 @@ def reference_row(conversations: list[dict], make: Maker, window: int) -> dict:
     return {key: None if value != value else value for key, value in row.items()}  # noqa: PLR0124
 
 
-def our_row(row: Row) -> dict:
+def our_row(row: TableRow) -> dict:
     ours = {name: getattr(row, name) for name in SAME.values()}
     if row.with_recall is not None:
         ours["with_recall"] = row.with_recall

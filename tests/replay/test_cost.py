@@ -4,7 +4,7 @@ import pytest
 
 from refold.model.errors import ConfigError
 from refold.model.message import system, user
-from refold.replay.cost import ANTHROPIC, OPENAI, Account, Prompts, Tariff, tariff_for
+from refold.replay.cost import ANTHROPIC, OPENAI, ConversationCost, PromptNames, Tariff, tariff_for
 from refold.replay.facts import Context, FactBook
 from refold.replay.token_counts import ReferenceCounter
 
@@ -15,7 +15,7 @@ class Client:
     """Sends texts of a given number of tokens, each a message of its own."""
 
     def __init__(self, tariff=TARIFF, head_tokens=0):
-        self.cache, self.prompts = Account(tariff), Prompts(head_tokens)
+        self.cache, self.prompts = ConversationCost(tariff), PromptNames(head_tokens)
         self.book, self.context = FactBook(ReferenceCounter()), None
 
     def send(self, *names, now=0.0, tokens=200, output=0, prompt=None):
@@ -85,7 +85,7 @@ def test_some_providers_read_in_steps():
 
 
 def test_a_call_of_the_candidate_s_own_is_paid_in_full():
-    assert Account(TARIFF).ask(1_000, 100).dollars == pytest.approx(1_000 * 10e-6 + 100 * 20e-6)
+    assert ConversationCost(TARIFF).ask(1_000, 100).dollars == pytest.approx(1_000 * 10e-6 + 100 * 20e-6)
 
 
 def test_prices_come_from_the_catalogue():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from refold.model.dialect import CHAT, RESPONSES
 from refold.model.message import ToolCall, assistant, system, tool, user
-from refold.replay.recordings import Recording, Script, read_recordings
+from refold.replay.recordings import CountedRecording, Recording, read_recordings
 from refold.replay.token_counts import ReferenceCounter
 from tests.replay.recordings import EXAMPLES, recordings
 
@@ -11,7 +11,9 @@ MESSAGES = (user("hi"), assistant("I look."), GO, tool("c1", "done"), assistant(
 
 
 def script(messages, dialect=CHAT, **fields):
-    return Script(Recording("r", "s", dialect, (system("be kind"),), messages, **fields), ReferenceCounter())
+    return CountedRecording(
+        Recording("r", "s", dialect, (system("be kind"),), messages, **fields), ReferenceCounter()
+    )
 
 
 def test_every_reply_asks_for_a_context_but_one_that_begins_the_conversation():
@@ -38,7 +40,7 @@ def test_sizes_are_known_before_anybody_is_asked():
 
 
 def test_what_the_system_and_the_tools_say_is_never_a_demand(tmp_path):
-    session = Script(recordings(tmp_path)[0], ReferenceCounter())
+    session = CountedRecording(recordings(tmp_path)[0], ReferenceCounter())
 
     assert {tool.name for tool in session.recording.tools} <= session.fixed_literals
     assert session.head_tokens > 100
@@ -46,4 +48,4 @@ def test_what_the_system_and_the_tools_say_is_never_a_demand(tmp_path):
 
 def test_examples_in_every_format_become_scripts():
     for recording in read_recordings(EXAMPLES):
-        assert Script(recording, ReferenceCounter()).replies
+        assert CountedRecording(recording, ReferenceCounter()).replies

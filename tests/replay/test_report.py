@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from refold.replay import REFERENCE, run, tabulate
 from refold.replay.baselines import DropOldest, NoLimit
-from refold.replay.candidate import Change
-from refold.replay.cost import Bill
+from refold.replay.candidate import CandidateChange
+from refold.replay.cost import CallBill
 from refold.replay.presets import candidates
 from refold.replay.recordings import read_recordings
 from refold.replay.report import page
 from refold.replay.report.chart import Point, fit, fit_wide, front, front_chart
 from refold.replay.report.page import MAX_CALLS, packed_columns
-from refold.replay.score import Score, Sent, Share
+from refold.replay.score import Ratio, Score, SentContext
 from refold.replay.table import Cell
 from tests.replay.recordings import recordings
 
@@ -76,18 +76,18 @@ def made_up(
 ) -> Score:
     """A recording whose context grows, and is cut when the window is full."""
     growth, choice = Random(f"{recording}"), Random(f"{recording}{window}{candidate}{seed}")
-    sent: list[Sent] = []
+    sent: list[SentContext] = []
     size = 900
     for call in range(calls):
         added = growth.randint(100, 1_500)
         is_cut = size + added > window
         before, size = size, int(window * choice.uniform(0.4, 0.6)) if is_cut else size + added
-        bill = Bill(0.01, size, 300 if is_cut else before if call else 0)
+        bill = CallBill(0.01, size, 300 if is_cut else before if call else 0)
         reason = f"{before + added:,} tokens >= 80 % of {window:,}"
-        changes = (Change("summarise", reason, before + added, size),) if is_cut else ()
-        sent.append(Sent(size, added if call else size, bill, is_cut, changes))
+        changes = (CandidateChange("summarise", reason, before + added, size),) if is_cut else ()
+        sent.append(SentContext(size, added if call else size, bill, is_cut, changes))
     cuts = sum(one.is_rewritten for one in sent)
-    bands = {"near": Share(9, 9), "mid": Share(choice.randint(0, 9), 9), "far": Share(4, 9)}
+    bands = {"near": Ratio(9, 9), "mid": Ratio(choice.randint(0, 9), 9), "far": Ratio(4, 9)}
     return Score(
         recording,
         "made up",
@@ -96,14 +96,14 @@ def made_up(
         calls,
         0.7,
         bands,
-        Share(5, 18),
+        Ratio(5, 18),
         0,
-        Share(1, 2),
-        Share(0, 3),
-        Share(2, 2),
+        Ratio(1, 2),
+        Ratio(0, 3),
+        Ratio(2, 2),
         cuts,
         cuts,
-        {"anthropic": sum((one.bill for one in sent), start=Bill(choice.random()))},
+        {"anthropic": sum((one.bill for one in sent), start=CallBill(choice.random()))},
         {},
         (0.1,) * calls,
         (0.1,) * calls,

@@ -7,8 +7,8 @@ import pytest
 from refold.model.dialect import CHAT
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
 from refold.replay.baselines import DropOldest, NoLimit
-from refold.replay.recordings import Recording, Script
-from refold.replay.score import Share, score
+from refold.replay.recordings import CountedRecording, Recording
+from refold.replay.score import Ratio, score
 from refold.replay.token_counts import ReferenceCounter
 from tests.replay.candidates import Diary, Refuses, Talkative
 
@@ -26,7 +26,7 @@ TALK = (
 
 
 def script(messages=TALK, system=PROMPT):
-    return Script(Recording("r", "s", CHAT, system, messages), ReferenceCounter())
+    return CountedRecording(Recording("r", "s", CHAT, system, messages), ReferenceCounter())
 
 
 def play(candidate, window, messages=TALK, clock=lambda: 0.0, **options):
@@ -37,24 +37,24 @@ def test_what_was_said_long_ago_and_used_again_is_a_demand():
     assert script().tokens > 800
     kept, lost = play(NoLimit(), WINDOW), play(DropOldest(), WINDOW)
 
-    assert kept.bands == {"near": Share(), "mid": Share(), "far": Share(1, 1)}
-    assert kept.bound == Share(1, 1)
-    assert lost.old == Share(0, 1)
+    assert kept.bands == {"near": Ratio(), "mid": Ratio(), "far": Ratio(1, 1)}
+    assert kept.bound == Ratio(1, 1)
+    assert lost.old == Ratio(0, 1)
     assert (kept.calls, kept.valid, kept.fits, lost.fits) == (3, 3, 1, 3)
 
 
 def test_age_is_measured_in_windows():
-    assert play(NoLimit(), 4_000).bands["near"] == Share(1, 1)
-    assert play(NoLimit(), 1_000).bands["mid"] == Share(1, 1)
+    assert play(NoLimit(), 4_000).bands["near"] == Ratio(1, 1)
+    assert play(NoLimit(), 1_000).bands["mid"] == Ratio(1, 1)
 
 
 def test_rules_count_letter_for_letter_on_every_call():
-    assert play(NoLimit(), WINDOW).rules == Share(3, 3)
-    assert play(DropOldest(), WINDOW).rules == Share(1, 3)
+    assert play(NoLimit(), WINDOW).rules == Ratio(3, 3)
+    assert play(DropOldest(), WINDOW).rules == Ratio(1, 3)
 
 
 def test_what_the_candidate_invents_is_made_up_and_its_handles_are_not():
-    assert play(NoLimit(), WINDOW).made_up == Share(0, 0)
+    assert play(NoLimit(), WINDOW).made_up == Ratio(0, 0)
     diary = play(Diary(), WINDOW)
     assert diary.made_up.part == diary.made_up.whole == 2
 
@@ -92,7 +92,7 @@ def test_a_refusal_is_neither_valid_nor_fitting_and_loses_everything():
 
     assert (refused.calls, refused.valid, refused.fits) == (3, 1, 1)
     assert refused.problems == {"refused": 2}
-    assert refused.old == Share(0, 1)
+    assert refused.old == Ratio(0, 1)
 
 
 def test_a_context_that_does_not_extend_the_last_is_a_rewrite():

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from refold.replay.baselines import BASELINES
 from refold.replay.run import run
-from refold.replay.score import Share
+from refold.replay.score import Ratio
 from refold.replay.table import Cell, document, summarise, tabulate
 from refold.replay.token_counts import REFERENCE, Counting
 from tests.replay.recordings import recordings
@@ -22,12 +22,12 @@ def cells(tmp_path_factory):
 
 
 def with_bands(score, **bands):
-    return structs.replace(score, bands=dict.fromkeys(("near", "mid", "far"), Share()) | bands)
+    return structs.replace(score, bands=dict.fromkeys(("near", "mid", "far"), Ratio()) | bands)
 
 
 def test_every_recording_weighs_the_same(cells):
     score = cells[0].scores[0]
-    long, short = with_bands(score, mid=Share(900, 1_000)), with_bands(score, mid=Share(1, 10))
+    long, short = with_bands(score, mid=Ratio(900, 1_000)), with_bands(score, mid=Ratio(1, 10))
 
     row = summarise(Cell("x", 1_000, (long, short)))
 
@@ -36,7 +36,7 @@ def test_every_recording_weighs_the_same(cells):
 
 
 def test_a_handful_of_demands_says_nothing(cells):
-    few = with_bands(cells[0].scores[0], near=Share(0, 4), far=Share(4, 5))
+    few = with_bands(cells[0].scores[0], near=Ratio(0, 4), far=Ratio(4, 5))
 
     row = summarise(Cell("x", 1_000, (few,)))
 

@@ -8,7 +8,7 @@ from refold.core.prompts import Passage
 from refold.model.message import Message, Text
 from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryTask
-from refold.summarisers import Writer
+from refold.summarisers import SummaryWriter
 from refold.wire.reply import Reply
 from tests.engine.conversations import agent_turn
 
@@ -40,8 +40,8 @@ class Scripted:
         return [ask.messages[-1].text for ask in self.asked]
 
 
-def writer(upstream, window=100_000) -> Writer:
-    return Writer(upstream, window, lambda text: len(text) // 4)
+def writer(upstream, window=100_000) -> SummaryWriter:
+    return SummaryWriter(upstream, window, lambda text: len(text) // 4)
 
 
 def task(turns=6, **changes) -> SummaryTask:

@@ -15,7 +15,7 @@ from refold.core.presets import PRESETS
 from refold.core.prompts import DEFAULT
 from refold.model.message import DialectName, Message
 from refold.model.summary import Summary
-from refold.summarisers import KeptInMemory, ModelSummariser, Recipe, Writer
+from refold.summarisers import KeptInMemory, ModelSummariser, Recipe, SummaryWriter
 from refold.testing import Received, ScriptedUpstream
 from refold.upstreams import Provider, Retries, open_upstream
 
@@ -74,7 +74,7 @@ async def playing(
         for one in chain:
             asked = one if isinstance(one, Provider) else provider(one)
             upstream = await stack.enter_async_context(open_upstream(asked, environ=environ or {}))
-            writers.append(Writer(upstream, reads, quarter))
+            writers.append(SummaryWriter(upstream, reads, quarter))
         summariser = ModelSummariser(writers, recipe, cache)
         given = {"window": window, "max_output": 0, "policy": policy, **settings}
         talk = Conversation("gpt-4o", summariser=summariser, **given)

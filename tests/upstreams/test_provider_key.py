@@ -10,7 +10,7 @@ from refold.model.errors import ConfigError, UpstreamError
 from refold.testing import ScriptedUpstream
 from refold.upstreams import Provider
 from refold.upstreams import provider as key
-from refold.upstreams.provider import Key
+from refold.upstreams.provider import ProviderKey
 from tests.upstreams.questions import QUESTION, asking
 
 COUNT = """
@@ -36,41 +36,43 @@ def provider(**settings) -> Provider:
 
 
 async def test_no_key_where_none_is_wanted():
-    assert await Key(provider(), {}).headers() == {}
+    assert await ProviderKey(provider(), {}).headers() == {}
 
 
 async def test_a_key_from_the_environment():
-    assert await Key(provider(key_env="K"), {"K": " sk-1\n"}).headers() == {"authorization": "Bearer sk-1"}
+    assert await ProviderKey(provider(key_env="K"), {"K": " sk-1\n"}).headers() == {
+        "authorization": "Bearer sk-1"
+    }
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", "two words", "caf\u00e9", "line\nbreak"])
 def test_a_variable_without_a_key_is_found_at_once_and_not_shown(value):
     environ = {} if value is None else {"K": value}
     with pytest.raises(ConfigError, match="the variable K holds") as caught:
-        Key(provider(key_env="K"), environ)
+        ProviderKey(provider(key_env="K"), environ)
     assert caught.value.hint
     assert not value or not value.strip() or value not in str(caught.value)
 
 
 async def test_a_command_is_run_once_for_all(command):
     line, runs = command
-    mine = Key(provider(key_command=line), {})
+    mine = ProviderKey(provider(key_command=line), {})
     found = await asyncio.gather(*(mine.headers() for _ in range(5)))
     assert (found, runs()) == ([{"authorization": "Bearer key-1"}] * 5, 1)
 
 
 async def test_a_refused_key_is_renewed_once_however_many_were_refused(command):
     line, runs = command
-    mine = Key(provider(key_command=line), {})
+    mine = ProviderKey(provider(key_command=line), {})
     refused = await mine.headers()
     assert await asyncio.gather(*(mine.renew(refused) for _ in range(5))) == [True] * 5
     assert (await mine.headers(), runs()) == ({"authorization": "Bearer key-2"}, 2)
 
 
 async def test_a_command_that_prints_the_same_key_again_has_no_other():
-    mine = Key(provider(key_command="echo key"), {})
+    mine = ProviderKey(provider(key_command="echo key"), {})
     assert not await mine.renew(await mine.headers())
-    assert not await Key(provider(key_env="K"), {"K": "k"}).renew({})
+    assert not await ProviderKey(provider(key_env="K"), {"K": "k"}).renew({})
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ async def test_a_command_that_prints_the_same_key_again_has_no_other():
 async def test_a_command_that_gives_no_key_says_why_and_shows_nothing(line, words, monkeypatch):
     monkeypatch.setattr(key, "COMMAND_TIMEOUT_S", 0.1)
     with pytest.raises(ConfigError, match=words) as caught:
-        await Key(provider(key_command=line), {}).headers()
+        await ProviderKey(provider(key_command=line), {}).headers()
     assert "canary" not in str(caught.value)
 
 

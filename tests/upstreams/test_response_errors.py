@@ -6,7 +6,7 @@ from refold.model.errors import ContextOverflow, RateLimited, UpstreamError, Ups
 from refold.model.message import user
 from refold.ports.upstream import Ask
 from refold.upstreams import Provider
-from refold.upstreams.response_errors import Answer, asked_wait, refused, unread
+from refold.upstreams.response_errors import ErrorReply, asked_wait, refused, unread
 
 PROVIDER, ASK = Provider("acme", "m-1"), Ask((user("Why?"),))
 DATE = "Wed, 21 Oct 2026 07:28:10 GMT"
@@ -38,7 +38,7 @@ def test_how_long_a_provider_asks_to_wait(headers, wait_s):
 
 
 def setback(status: int, body: bytes = b"", **headers: str):
-    return refused(PROVIDER, Answer(status, body, headers), ASK, AT)
+    return refused(PROVIDER, ErrorReply(status, body, headers), ASK, AT)
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504, 524])
@@ -88,7 +88,7 @@ def test_an_error_inside_of_an_answer_tells_by_its_code(body, again):
 
 def test_an_error_without_a_word_is_an_overflow_near_the_budget_only():
     near = Ask(ASK.messages, estimated=7_500, budget=8_000)
-    assert type(refused(PROVIDER, Answer(400), near, AT).error) is ContextOverflow
+    assert type(refused(PROVIDER, ErrorReply(400), near, AT).error) is ContextOverflow
     assert type(setback(400).error) is UpstreamError
 
 

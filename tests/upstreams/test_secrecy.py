@@ -14,7 +14,7 @@ from refold.ports.upstream import Ask
 from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, Slow, rate_limited, say
 from refold.upstreams import Retries, Timeouts
 from refold.upstreams.http import HttpUpstream
-from refold.upstreams.provider import Key
+from refold.upstreams.provider import ProviderKey
 from tests.upstreams.questions import FORMATS, Waits, asking, streamed
 
 SECRETS = ("canaryword", "sk-canary", "header-canary", "reply-canary", "quoted-canary", "proxy-canary")
@@ -81,7 +81,7 @@ def _held_by(upstream: object) -> list[object]:
                 if isinstance(inner, dict)
                 for value in inner.values()
             )
-    assert {HttpUpstream, Key} <= {type(one) for one in found}
+    assert {HttpUpstream, ProviderKey} <= {type(one) for one in found}
     return found
 
 

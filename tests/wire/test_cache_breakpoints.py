@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec import structs
 
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.prompt_cache import mark_window
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT

@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.model.errors import BodyTooLarge
-from refold.wire.sse import Event, EventSplitter, SseParser
+from refold.wire.sse import EventSplitter, ServerSentEvent, SseParser
 
 STREAM = (
     "\ufeff: a comment\r\n\r\nevent: ping\ndata: 1\n\nid: 7\nretry: 3\ndata:  two spaces\r\rdata: é€😀\r\n"
     "data\r\ndata:\r\ndata: x: y\r\n\r\nevent: nothing\n\ndata: [DONE]\n\ndata: half an ev"
 ).encode()
 EVENTS = [
-    Event(b"1", "ping"),
-    Event(b" two spaces"),
-    Event("é€😀\n\n\nx: y".encode()),
-    Event(b"[DONE]"),
+    ServerSentEvent(b"1", "ping"),
+    ServerSentEvent(b" two spaces"),
+    ServerSentEvent("é€😀\n\n\nx: y".encode()),
+    ServerSentEvent(b"[DONE]"),
 ]
 
 
-def parse(*chunks: bytes, **limits: int) -> list[Event]:
+def parse(*chunks: bytes, **limits: int) -> list[ServerSentEvent]:
     parser = SseParser(**limits)
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
@@ -30,7 +30,7 @@ def test_lines_end_in_three_ways_and_half_an_event_is_none():
     assert parse(STREAM) == EVENTS
 
 
-def left(*chunks: bytes) -> Event | None:
+def left(*chunks: bytes) -> ServerSentEvent | None:
     parser = SseParser()
     for chunk in chunks:
         parser.feed(chunk)
@@ -51,7 +51,7 @@ def left(*chunks: bytes) -> Event | None:
 )
 def test_half_an_error_is_an_error_with_what_there_is_of_it(stream, data):
     for cut in range(len(stream)):
-        assert left(stream[:cut], stream[cut:]) == Event(data, "error")
+        assert left(stream[:cut], stream[cut:]) == ServerSentEvent(data, "error")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_an_event_ends_with_its_blank_line_whatever_the_lines_end_with(ends):
     whole = b"".join(events)
 
     assert split(whole) == events
-    assert parse(whole) == [Event(b"{}"), Event(b"b", "a")]
+    assert parse(whole) == [ServerSentEvent(b"{}"), ServerSentEvent(b"b", "a")]
     for first, second in product(range(len(whole) + 1), repeat=2):
         chunks = [whole[:first], whole[first : max(first, second)], whole[max(first, second) :]]
         pieces = split(*chunks)
@@ -123,7 +123,7 @@ def test_an_event_ends_with_its_blank_line_whatever_the_lines_end_with(ends):
         assert [piece.rstrip(b"\r\n") for piece in pieces if piece.strip(b"\r\n")] == [
             event.rstrip(b"\r\n") for event in events
         ]
-        assert parse(*chunks) == [Event(b"{}"), Event(b"b", "a")]
+        assert parse(*chunks) == [ServerSentEvent(b"{}"), ServerSentEvent(b"b", "a")]
 
 
 @pytest.mark.parametrize("blank", BLANK_LINES, ids=str)

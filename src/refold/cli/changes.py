@@ -14,9 +14,9 @@ from rich.text import Text
 
 from refold.cli.context import percent
 from refold.cli.output import plain, plural
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.shown import Edit, handle_of
-from refold.core.view import Entry
+from refold.core.view import ViewEntry
 from refold.engine.state import Receipt
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, ToolResult, readable_text
 from refold.model.message import Text as Words
@@ -77,15 +77,17 @@ def changes_between(before: Folded, after: Folded, receipts: Iterable[Receipt]) 
     )
 
 
-def _by_number(folded: Folded) -> dict[int, list[Entry]]:
+def _by_number(folded: Folded) -> dict[int, list[ViewEntry]]:
     """What is shown, by the number of its original."""
-    shown: dict[int, list[Entry]] = {}
+    shown: dict[int, list[ViewEntry]] = {}
     for index, entry in enumerate(folded.shown):
         shown.setdefault(folded.number(index), []).append(entry)
     return shown
 
 
-def _changed(number: int, was: list[Entry], now: list[Entry], edit: Edit | None, covered: int) -> Change:
+def _changed(
+    number: int, was: list[ViewEntry], now: list[ViewEntry], edit: Edit | None, covered: int
+) -> Change:
     first, messages = was[0].message, tuple(entry.message for entry in now)
     is_same = [message.parts for message in messages] == [entry.message.parts for entry in was]
     return Change(

@@ -22,7 +22,7 @@ from refold.cli.sizing import ModelSource, Wish, choose_max_output, choose_model
 from refold.core.assemble import assemble
 from refold.core.verify import verify_window
 from refold.engine import actions
-from refold.engine.settings import Settings, state_for
+from refold.engine.settings import ConversationSettings, state_for
 from refold.engine.state import Receipt, State
 from refold.model.errors import BudgetError, ConfigError, InvalidWindow
 from refold.model.message import Message
@@ -132,7 +132,7 @@ def compact(request: Request, file: str, order: Order) -> Compacted:
         )
     model, source = choose_model(request, order.wish)
     wanted = order.wish.max_output is not None or request.max_output is not None
-    settings = Settings(
+    settings = ConversationSettings(
         model=model,
         window=order.wish.window,
         max_output=choose_max_output(request, order.wish) if wanted else None,

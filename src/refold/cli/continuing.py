@@ -18,7 +18,7 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.core.shown import handle_of
 from refold.engine.engine import Engine
-from refold.engine.sessions import Opened, can_be_resumed, line_of
+from refold.engine.sessions import OpenedSession, can_be_resumed, line_of
 from refold.engine.status import Status
 from refold.model.errors import NotFound
 from refold.ports.store import Head, Session
@@ -147,7 +147,7 @@ async def _able(engine: Engine, head: Head) -> list[Session]:
     return [one for one in known if can_be_resumed(one, line)]
 
 
-def _tell(head: Head, target: Session, resumed: Opened, status: Status, *, as_json: bool) -> None:
+def _tell(head: Head, target: Session, resumed: OpenedSession, status: Status, *, as_json: bool) -> None:
     opened, carries = resumed.session, resumed.carries
     if as_json:
         output.write_json(

@@ -14,7 +14,7 @@ from refold.cli.output import plain, plural
 from refold.cli.stored import EVERYTHING, Place
 from refold.cli.telling import INDENT, told
 from refold.core.shown import handle_of
-from refold.engine.engine import Engine, Found
+from refold.engine.engine import Engine, FoundMessage
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError
 from refold.ports.store import Session
@@ -144,7 +144,7 @@ async def _forked(engine: Engine, names: set[str]) -> set[str]:
     return {name for name, rows in known.items() if len({row.branch for row in rows}) > 1}
 
 
-def _entry(one: Found, *, is_forked: bool) -> str:
+def _entry(one: FoundMessage, *, is_forked: bool) -> str:
     """The conversation, its branch where there are several, then the passages with their handle."""
     lines = one.text.splitlines() or [f"{one.handle} [the content was not kept]"]
     branch = f"  branch {short(one.branch)}" if is_forked else ""
@@ -155,7 +155,7 @@ def _harmless(line: str) -> str:
     return plain(line, len(line))
 
 
-def _count(found: list[Found], limit: int) -> str:
+def _count(found: list[FoundMessage], limit: int) -> str:
     if not found:
         return "nothing that was said holds these words\nhint: try fewer or other words"
     if len(found) == limit:

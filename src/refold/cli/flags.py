@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from refold.config.formats import plain_default
-from refold.config.keys import UPSTREAMS, Key, all_keys
+from refold.config.keys import UPSTREAMS, SettingKey, all_keys
 from refold.config.layers import UPSTREAM_FLAG, flag_layer
 
 FLAGS = "flags"
@@ -57,7 +57,7 @@ def with_settings(command: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-def _option(key: Key) -> Parameter:
+def _option(key: SettingKey) -> Parameter:
     kind, names = _type(key), list(key.flags)
     if kind == bool | None:
         names = [f"{name}/--no-{name.removeprefix('--')}" for name in names]
@@ -86,14 +86,14 @@ def _upstream_option() -> Parameter:
     return Parameter(_identifier(UPSTREAMS), Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _type(key: Key) -> Any:
+def _type(key: SettingKey) -> Any:
     """Texts are read later, where all sources are: a mistake is told in the same words everywhere."""
     if key.is_upstream or key.kind in ("list", "table"):
         return list[str] | None
     return bool | None if key.kind == "switch" else str | None
 
 
-def _help(key: Key) -> str:
+def _help(key: SettingKey) -> str:
     default = key.unset or plain_default(key)
     shown = {True: "on", False: "off"}.get(default, default) if isinstance(default, bool) else default
     return f"{key.what} Default: {shown}." if shown not in ("", [], {}) else key.what

@@ -20,11 +20,11 @@ from refold.cli.columns import align, short, when
 from refold.cli.output import plain, plural
 from refold.cli.sizing import Wish
 from refold.cli.stored import EVERYTHING, Place
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.history import Difference
-from refold.engine.settings import Settings, preset_named
+from refold.engine.settings import ConversationSettings, preset_named
 from refold.model.errors import ConfigError, InvalidWindow, NotFound
 from refold.model.tokens import TokenCount
 from refold.ports.store import Compaction, Head
@@ -107,7 +107,7 @@ async def opened(engine: Engine, head: Head, order: Order) -> AsyncIterator[Conv
             from refold.engine.settings import open_summariser
             from refold.upstreams.provider import provider_of
 
-            settings = Settings(model=model, window=order.wish.window, preset=order.preset)
+            settings = ConversationSettings(model=model, window=order.wish.window, preset=order.preset)
             writer = open_summariser(settings, provider_of(order.summarizer, key_env=order.key_env))
             summariser = await stack.enter_async_context(writer)
         sizes |= {"branch": head.branch, "summariser": summariser}

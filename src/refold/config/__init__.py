@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from refold.config.layers import Layer, Origin, environment_layer, file_layers, flag_layer, runtime_layer
+from refold.config.layers import Layer, ValueOrigin, environment_layer, file_layers, flag_layer, runtime_layer
 from refold.config.resolution import Resolved, resolve, update
-from refold.config.tree import Settings, Upstream
+from refold.config.tree import Settings, UpstreamSettings
 
 if TYPE_CHECKING:
     from refold.config.policy import limit_for, policy_of
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Layer",
-    "Origin",
     "Resolved",
     "Settings",
-    "Upstream",
+    "UpstreamSettings",
+    "ValueOrigin",
     "completed",
     "environment_layer",
     "file_layers",

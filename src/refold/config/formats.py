@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from refold.config.keys import KEYS, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, Key, all_keys
-from refold.config.layers import DEFAULT, Origin
+from refold.config.keys import KEYS, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, SettingKey, all_keys
+from refold.config.layers import DEFAULT, ValueOrigin
 from refold.config.parse import ELSEWHERE, expected
 from refold.config.resolution import Resolved
 from refold.config.sizes import MAX_TOKENS, shown
-from refold.config.tree import UPSTREAM_NAME, Upstream
+from refold.config.tree import UPSTREAM_NAME, UpstreamSettings
 from refold.model.budget import Share, Tokens
 
 HEAD = """\
@@ -66,7 +66,7 @@ def told(resolved: Resolved, *, with_origins: bool = False) -> str:
     return "\n".join(f"[{section}]\n{''.join(lines)}" for section, lines in blocks.items())
 
 
-def values_of(resolved: Resolved, *, for_admin: bool = True) -> Iterator[tuple[str, Any, Origin]]:
+def values_of(resolved: Resolved, *, for_admin: bool = True) -> Iterator[tuple[str, Any, ValueOrigin]]:
     """Every setting with its value, as it can be shown, and its origin. Whoever is no admin sees those that they can change, and
     of their origins no path: the rest is about how the gateway is run.
     """
@@ -120,17 +120,17 @@ def toml(value: Any) -> str:
             return str(value)
 
 
-def _entry(key: Key) -> str:
+def _entry(key: SettingKey) -> str:
     unset = f"; default: {key.unset}" if key.unset else ""
     return f"# {key.what} ({expected(key)}{unset})\n# {key.field} = {toml(plain_default(key))}\n"
 
 
-def plain_default(key: Key) -> Any:
+def plain_default(key: SettingKey) -> Any:
     """The default as it is written into a file."""
     return ELSEWHERE if key.is_optional else _plain(key, key.default)
 
 
-def _plain(key: Key, value: Any) -> Any:
+def _plain(key: SettingKey, value: Any) -> Any:
     """A value in builtin types, without secrets."""
     if isinstance(value, Tokens | Share):
         return shown(value)
@@ -188,7 +188,7 @@ def schema() -> Form:
     }
 
 
-def _table(keys: list[Key], what: str | None) -> Form:
+def _table(keys: list[SettingKey], what: str | None) -> Form:
     return {
         "type": "object",
         "description": what or "",
@@ -197,7 +197,7 @@ def _table(keys: list[Key], what: str | None) -> Form:
     }
 
 
-def _property(key: Key) -> Form:
+def _property(key: SettingKey) -> Form:
     choices = _choices(key)
     if key.is_optional:
         choices = [*(one for one in choices if one != {"type": "null"}), {"const": ELSEWHERE}]
@@ -205,7 +205,7 @@ def _property(key: Key) -> Form:
     return {"description": key.what, **form, "default": plain_default(key)}
 
 
-def _choices(key: Key) -> list[Form]:
+def _choices(key: SettingKey) -> list[Form]:
     match key.kind:
         case "tokens":
             words: list[Form] = [{"enum": [*key.words]}] if key.words else []
@@ -231,7 +231,7 @@ _HEAD = (
 
 def reference() -> str:
     """One table for each section, as Markdown."""
-    kinds = {**SECTIONS, UPSTREAMS: Upstream}
+    kinds = {**SECTIONS, UPSTREAMS: UpstreamSettings}
     return "\n".join(
         f"### {section}\n\n{kind.__doc__}\n\n{_HEAD}{''.join(_row(key) for key in all_keys() if key.section == section)}"
         for section, kind in kinds.items()
@@ -245,7 +245,7 @@ def with_reference(page: str) -> str:
     return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
 
 
-def _row(key: Key) -> str:
+def _row(key: SettingKey) -> str:
     default = key.unset or f"`{toml(plain_default(key))}`"
     flags = " ".join(f"`{flag}`" for flag in key.flags)
     cells = (f"`{key.name}`", f"`{key.variable}`", flags, default, expected(key), _escaped(key.what))

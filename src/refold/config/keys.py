@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get
 from msgspec import NODEFAULT, Meta, Struct, structs
 
 from refold.config.sizes import Counted
-from refold.config.tree import PLAIN, UPSTREAM_NAME, Mask, Settings, Upstream, takes_text
+from refold.config.tree import PLAIN, UPSTREAM_NAME, SettingMask, Settings, UpstreamSettings, takes_text
 from refold.model.budget import Share, Tokens
 
 Kind: TypeAlias = Literal["switch", "tokens", "share", "size", "list", "table", "plain"]
@@ -47,7 +47,7 @@ SHORT_FLAGS = {
 """Flags that are given often, and that other commands have under these names."""
 
 
-class Key(Struct, frozen=True):
+class SettingKey(Struct, frozen=True):
     """One setting. `name` is `section.field`; for upstreams it holds the word NAME."""
 
     name: str
@@ -61,7 +61,7 @@ class Key(Struct, frozen=True):
     """Words that stand for numbers of tokens."""
     unset: str = ""
     """What holds where it is not set, if that is nothing of ours."""
-    mask: Mask = PLAIN
+    mask: SettingMask = PLAIN
     """How it is shown."""
 
     @property
@@ -94,7 +94,7 @@ def _joined(name: str, mark: str) -> str:
     return re.sub(r"[._-]", mark, name)
 
 
-def _keys(kind: type[Struct], section: str, prefix: str) -> Iterator[Key]:
+def _keys(kind: type[Struct], section: str, prefix: str) -> Iterator[SettingKey]:
     hints = get_type_hints(kind, include_extras=True)
     for field in structs.fields(kind):
         default = field.default_factory() if field.default is NODEFAULT else field.default
@@ -102,15 +102,17 @@ def _keys(kind: type[Struct], section: str, prefix: str) -> Iterator[Key]:
         told = next(one for one in get_args(hints[field.name]) if isinstance(one, Meta))
         name, unset = f"{prefix}.{field.name}", (told.extra or {}).get("unset", "")
         what, mask = told.description or "", _mask(name, hints[field.name])
-        yield Key(name, section, field.name, hints[field.name], default, what, form, words, unset, mask)
+        yield SettingKey(
+            name, section, field.name, hints[field.name], default, what, form, words, unset, mask
+        )
 
 
-def _mask(name: str, annotated: Any) -> Mask:
+def _mask(name: str, annotated: Any) -> SettingMask:
     """
     Raises:
         TypeError: the setting takes text, and nobody has said whether a secret may stand in it.
     """
-    marks = [mark for mark in get_args(annotated) if isinstance(mark, Mask)]
+    marks = [mark for mark in get_args(annotated) if isinstance(mark, SettingMask)]
     if not marks and takes_text(annotated):
         raise TypeError(f"{name} takes text: give it a mark from refold.config.tree")
     return marks[0] if marks else PLAIN
@@ -149,15 +151,19 @@ _FORMS: dict[Any, Kind] = {
 SECTIONS: dict[str, type[Struct]] = {
     field.name: type(field.default) for field in structs.fields(Settings) if field.name != UPSTREAMS
 }
-KEYS: dict[str, Key] = {key.name: key for name, kind in SECTIONS.items() for key in _keys(kind, name, name)}
-UPSTREAM_KEYS: dict[str, Key] = {key.field: key for key in _keys(Upstream, UPSTREAMS, ANY_NAME)}
+KEYS: dict[str, SettingKey] = {
+    key.name: key for name, kind in SECTIONS.items() for key in _keys(kind, name, name)
+}
+UPSTREAM_KEYS: dict[str, SettingKey] = {
+    key.field: key for key in _keys(UpstreamSettings, UPSTREAMS, ANY_NAME)
+}
 
 
-def all_keys() -> tuple[Key, ...]:
+def all_keys() -> tuple[SettingKey, ...]:
     return (*KEYS.values(), *UPSTREAM_KEYS.values())
 
 
-def find_key(name: str) -> Key | None:
+def find_key(name: str) -> SettingKey | None:
     """The setting that a name in a file means; None where there is none."""
     section, _, rest = name.partition(".")
     if section != UPSTREAMS:

@@ -46,7 +46,7 @@ _SOURCES: dict[Source, str] = {
 }
 
 
-class Origin(Struct, frozen=True):
+class ValueOrigin(Struct, frozen=True):
     """Where the value of a setting comes from."""
 
     source: Source
@@ -57,12 +57,12 @@ class Origin(Struct, frozen=True):
         return f"{_SOURCES[self.source]} {self.place}".strip()
 
     @property
-    def without_path(self) -> Origin:
+    def without_path(self) -> ValueOrigin:
         """The same for whoever is not to know the files of this machine."""
-        return Origin(self.source) if self.source in ("project", "user") else self
+        return ValueOrigin(self.source) if self.source in ("project", "user") else self
 
 
-DEFAULT = Origin("default")
+DEFAULT = ValueOrigin("default")
 
 
 class Layer(Struct, frozen=True):
@@ -83,8 +83,8 @@ class Layer(Struct, frozen=True):
     def is_text(self) -> bool:
         return self.source in ("flag", "environment")
 
-    def origin(self, name: str) -> Origin:
-        return Origin(self.source, self.places.get(name, self.path))
+    def origin(self, name: str) -> ValueOrigin:
+        return ValueOrigin(self.source, self.places.get(name, self.path))
 
 
 def runtime_layer(changes: Mapping[str, object]) -> Layer:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from refold.config.keys import ANY_NAME, Key, parts_of
+from refold.config.keys import ANY_NAME, SettingKey, parts_of
 from refold.config.sizes import MAX_TOKENS, Unreadable, read_share, read_size, read_tokens
 
 # What a setting takes, in words: for hints, for the reference and for the commented file.
@@ -35,7 +35,7 @@ SPOKEN = {
 """Texts of a certain kind: their types say too little."""
 
 
-def expected(key: Key) -> str:
+def expected(key: SettingKey) -> str:
     """What may stand there."""
     if key.name in SPOKEN:
         return SPOKEN[key.name]
@@ -95,7 +95,7 @@ UNSPLIT = ("compaction.sensitive", f"{ANY_NAME}.headers")
 """Texts in which a comma may be meant: one to a variable, unless the variable holds a TOML list or table."""
 
 
-def read(key: Key, raw: object, *, is_text: bool = False) -> Any:
+def read(key: SettingKey, raw: object, *, is_text: bool = False) -> Any:
     """
     Raises:
         Unreadable: the setting does not take this value.
@@ -111,7 +111,7 @@ def read(key: Key, raw: object, *, is_text: bool = False) -> Any:
         raise Unreadable(_plain(what), f"it takes {expected(key)}") from None
 
 
-def _converted(key: Key, raw: object, *, strict: bool) -> Any:
+def _converted(key: SettingKey, raw: object, *, strict: bool) -> Any:
     match key.kind:
         case "share":
             return read_share(raw)
@@ -131,7 +131,7 @@ def _plain(what: str) -> str:
     return "it is out of range" if is_range else "it is of another kind"
 
 
-def _from_text(key: Key, raw: object) -> object:
+def _from_text(key: SettingKey, raw: object) -> object:
     match key.kind:
         case "switch" if isinstance(raw, str):
             return SWITCHES.get(raw.strip().lower(), raw)
@@ -147,7 +147,7 @@ def _texts(raw: object) -> list[str]:
     return [str(text) for text in raw] if isinstance(raw, list) else [str(raw)]
 
 
-def _items(key: Key, text: str) -> Iterator[object]:
+def _items(key: SettingKey, text: str) -> Iterator[object]:
     found = _toml(text, list)
     if found is not None:
         yield from found
@@ -157,7 +157,7 @@ def _items(key: Key, text: str) -> Iterator[object]:
         yield from (item.strip() for item in text.split(",") if item.strip())
 
 
-def _pairs(key: Key, text: str) -> Iterator[tuple[str, object]]:
+def _pairs(key: SettingKey, text: str) -> Iterator[tuple[str, object]]:
     found = _toml(text, dict)
     if found is not None:
         yield from found.items()

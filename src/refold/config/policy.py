@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from msgspec import structs
 
-from refold.config.tree import Compaction, Settings
+from refold.config.tree import CompactionSettings, Settings
 from refold.core.budget import exact
 from refold.core.policy import ByMessage, Exchanges, LastTurns, Policy, UserBoundaryAfter
 from refold.core.presets import PRESETS
@@ -91,7 +91,7 @@ def _recipe(recipe: Recipe, settings: Settings) -> Recipe:
     )
 
 
-def _changed(policy: Policy, chosen: Compaction) -> Policy:
+def _changed(policy: Policy, chosen: CompactionSettings) -> Policy:
     """What only some presets take."""
     for field, change in CHANGES.items():
         value = getattr(chosen, field)

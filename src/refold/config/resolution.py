@@ -21,15 +21,15 @@ from refold.config.keys import (
     SECTIONS,
     UPSTREAM_KEYS,
     UPSTREAMS,
-    Key,
+    SettingKey,
     find_key,
     is_upstream_name,
     nearest,
 )
-from refold.config.layers import DEFAULT, RANKS, Layer, Origin, flat, line_of, runtime_layer
+from refold.config.layers import DEFAULT, RANKS, Layer, ValueOrigin, flat, line_of, runtime_layer
 from refold.config.parse import read
 from refold.config.sizes import Unreadable
-from refold.config.tree import Settings, Upstream
+from refold.config.tree import Settings, UpstreamSettings
 from refold.core.regex_safety import ambiguity
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError, SettingFixed, SettingLocked
@@ -85,7 +85,7 @@ def _check_patterns(settings: Settings) -> None:
             ) from None
 
 
-def _check_upstream(settings: Settings, name: str, upstream: Upstream) -> None:
+def _check_upstream(settings: Settings, name: str, upstream: UpstreamSettings) -> None:
     from refold.config.upstream import completed
 
     place = f"upstreams.{name}"
@@ -128,7 +128,7 @@ _NOT_IN_NAMES = frozenset(":/@?#=&%")
 
 class Resolved(Struct, frozen=True):
     settings: Settings
-    origins: dict[str, Origin]
+    origins: dict[str, ValueOrigin]
     """Of every setting, by its name."""
     layers: tuple[Layer, ...]
     """From the weakest to the strongest."""
@@ -212,7 +212,7 @@ def _value(layer: Layer, name: str, raw: object) -> Any:
         raise SettingError(_short(name), error.what, place=_place(layer, name), hint=error.hint) from None
 
 
-def _check_source(layer: Layer, name: str, key: Key | None) -> None:
+def _check_source(layer: Layer, name: str, key: SettingKey | None) -> None:
     is_upstream = name.partition(".")[0] == UPSTREAMS
     if layer.source == "runtime" and (is_upstream or (key is not None and not key.is_tunable)):
         raise SettingLocked(_short(name))
@@ -256,7 +256,9 @@ def _tree(values: Mapping[str, Any], named: Iterable[str]) -> Settings:
         upstream, _, field = rest.partition(".")
         upstreams[upstream].update({field: value} if field else {})
     made: dict[str, Any] = {name: SECTIONS[name](**fields) for name, fields in sections.items()}
-    return Settings(**made, upstreams={name: Upstream(**fields) for name, fields in upstreams.items()})
+    return Settings(
+        **made, upstreams={name: UpstreamSettings(**fields) for name, fields in upstreams.items()}
+    )
 
 
 def _upstreams_in(ordered: tuple[Layer, ...]) -> list[str]:

@@ -36,7 +36,7 @@ from refold.model.message import DialectName
 # that shows settings follows: `refold config show`, the start notice and the gateway's answers.
 
 
-class Mask(Struct, frozen=True):
+class SettingMask(Struct, frozen=True):
     """How a text is shown: `show` gives it without its secrets."""
 
     show: Callable[[Any], Any]
@@ -56,15 +56,15 @@ def _show_all(value: Any) -> Any:
     return value
 
 
-ADDRESS = Mask(mask_url)
-STORE = Mask(mask_store)
-COMMAND = Mask(mask_command)
-VARIABLE = Mask(mask_variable)
-HEADERS = Mask(mask_values)
-MODELS = Mask(_show_models)
-PATTERNS = Mask(_show_count)
+ADDRESS = SettingMask(mask_url)
+STORE = SettingMask(mask_store)
+COMMAND = SettingMask(mask_command)
+VARIABLE = SettingMask(mask_variable)
+HEADERS = SettingMask(mask_values)
+MODELS = SettingMask(_show_models)
+PATTERNS = SettingMask(_show_count)
 """Whoever sees them learns what others hide: only how many there are is shown."""
-PLAIN = Mask(_show_all, hides=False)
+PLAIN = SettingMask(_show_all, hides=False)
 """Names and words that everybody may see."""
 
 
@@ -106,7 +106,7 @@ class Section(Struct, frozen=True):
         return f"<{type(self).__name__.lower()}>"
 
 
-class Server(Section, frozen=True):
+class ServerSettings(Section, frozen=True):
     """Where the gateway listens, and what it takes."""
 
     host: Annotated[
@@ -137,7 +137,7 @@ class Server(Section, frozen=True):
     """One line for a request and one for a compaction."""
 
 
-class Store(Section, frozen=True):
+class StoreSettings(Section, frozen=True):
     """Where conversations are kept."""
 
     url: Annotated[
@@ -172,7 +172,7 @@ class Store(Section, frozen=True):
     """Recall, search and going on after a restart need the words."""
 
 
-class Compaction(Section, frozen=True):
+class CompactionSettings(Section, frozen=True):
     """When conversations are made smaller, and how."""
 
     enabled: Annotated[
@@ -309,7 +309,7 @@ class Cache(Section, frozen=True):
     """An hour costs more to write, and most replies follow within minutes."""
 
 
-class Summariser(Section, frozen=True):
+class SummariserSettings(Section, frozen=True):
     """The models that write summaries."""
 
     enabled: Annotated[
@@ -356,7 +356,7 @@ class Notify(Section, frozen=True):
     """Likewise."""
 
 
-class Upstream(Section, frozen=True):
+class UpstreamSettings(Section, frozen=True):
     """A provider or a server of your own; a well-known name says all of it."""
 
     url: Annotated[
@@ -429,11 +429,11 @@ class Upstream(Section, frozen=True):
 
 
 class Settings(Struct, frozen=True):
-    server: Server = Server()
-    store: Store = Store()
-    compaction: Compaction = Compaction()
+    server: ServerSettings = ServerSettings()
+    store: StoreSettings = StoreSettings()
+    compaction: CompactionSettings = CompactionSettings()
     cache: Cache = Cache()
-    summariser: Summariser = Summariser()
+    summariser: SummariserSettings = SummariserSettings()
     notify: Notify = Notify()
-    upstreams: dict[str, Upstream] = {}
+    upstreams: dict[str, UpstreamSettings] = {}
     """By name, those of the strongest source first, each as it was written. None: the gateway serves what it finds by itself."""

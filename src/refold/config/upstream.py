@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from refold.config.tree import Settings, Upstream
+from refold.config.tree import Settings, UpstreamSettings
 from refold.model.errors import ConfigError, SettingError
 from refold.model.message import DialectName
 from refold.upstreams.provider import KNOWN, Provider, complete, provider_of
@@ -23,7 +23,7 @@ FORMATS: dict[str, tuple[DialectName, ...]] = {"openai": ("chat", "responses")}
 ANY_MODEL = "*"
 
 
-def completed(name: str, upstream: Upstream, environ: Mapping[str, str]) -> Upstream:
+def completed(name: str, upstream: UpstreamSettings, environ: Mapping[str, str]) -> UpstreamSettings:
     """An upstream with its address, its formats, the gateway's key for it, and in `pass_key` whether the client's comes first.
 
     Raises:
@@ -76,7 +76,7 @@ def _writer(settings: Settings, spec: str, at: int) -> Provider:
     return provider
 
 
-def _provider(name: str, upstream: Upstream, model: str) -> Provider:
+def _provider(name: str, upstream: UpstreamSettings, model: str) -> Provider:
     """
     Raises:
         SettingError: it has no address, or one that is none.

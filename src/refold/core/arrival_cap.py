@@ -14,7 +14,7 @@ from refold.core.digest.rules import rules
 from refold.core.digest.shorten import MAX_LEDGER, shorten
 from refold.core.digest.typed_text import said_by_user
 from refold.core.emergency import reduce
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan_inputs import Frame, Now, limit_for
 from refold.core.shown import Edit, Item, Room, Shown, handle_of
 from refold.core.stages import AnyStage, Fit

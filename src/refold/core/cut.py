@@ -11,7 +11,7 @@ from bisect import bisect_left
 from msgspec import Struct, structs
 
 from refold.core.budget import exact, tokens_of
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.policy import (
     ByMessage,
     Cut,

@@ -16,7 +16,7 @@ from refold.core.assemble import lead_of, summary_handle
 from refold.core.budget import share_of
 from refold.core.digest.pieces import head
 from refold.core.digest.sections import rules_section
-from refold.core.folded import Asked, Folded
+from refold.core.fold import Folded, UserRequest
 from refold.core.policy import Policy
 from refold.core.shown import Edit, Item, Room, Shown, handle_of
 from refold.core.stages import AnyStage
@@ -146,7 +146,7 @@ def _is_said(folded: Folded, room: Room) -> bool:
     return not missing_lines(before, _requests(folded, folded.items.items, covered, room))
 
 
-def _left(folded: Folded, without: tuple[Asked, ...] = ()) -> tuple[Item, ...]:
+def _left(folded: Folded, without: tuple[UserRequest, ...] = ()) -> tuple[Item, ...]:
     numbers = {asked.number for asked in without}
     return tuple(item for item in folded.items.items if item.seq not in numbers)
 

@@ -19,7 +19,7 @@ from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.pieces import head
 from refold.core.digest.sections import RULES_SHARE, mechanical, sections, without_lists
 from refold.core.digest.shorten import shorten
-from refold.core.folded import Asked, Folded
+from refold.core.fold import Folded, UserRequest
 from refold.core.plan import SummaryRequest, request_room
 from refold.core.plan_inputs import BEFORE_CALL, Frame, effective_for
 from refold.core.unread_cut import seen_of, system_texts
@@ -174,7 +174,7 @@ def _requests(request: SummaryRequest, folded: Folded, frame: Frame) -> tuple[st
     """The task and the open question, unless they are shown. Of longer ones what is new between beginning and end stays too."""
     counter, window = folded.shown.counter, frame.budget.window
 
-    def short(asked: Asked, text: str, limit: int) -> str:
+    def short(asked: UserRequest, text: str, limit: int) -> str:
         if len(asked.message.parts) > 1:
             return keep_ends(asked.number, text, limit, counter)
         said = shorten(folded.facts, user(text), asked.number, limit=limit, window=window, counter=counter)

@@ -16,7 +16,7 @@ from refold.core.assemble import assemble, lead_of
 from refold.core.budget import exact, limit_of, share_of, tokens_of
 from refold.core.cut import cut_at
 from refold.core.emergency import reduce, squeeze_in
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.measure import measure
 from refold.core.plan_inputs import (
     BEFORE_CALL,

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from refold.core.budget import OutputRoom, input_limit, output_room, tokens_of
 from refold.core.cost import Prices
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.measure import FixedCost
 from refold.core.policy import Policy
 from refold.core.shown import Room

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from refold.core.assemble import BRIDGE
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.shown import Edit, handle_of
 from refold.core.verify import breakpoint_in, breakpoints_of, count_breakpoints, is_blank
 from refold.core.view import View
@@ -46,7 +46,7 @@ class Prompt(Struct, frozen=True):
     """The lengths, in pieces, of the beginnings to keep, with the seconds they live; None where the rules say so."""
 
 
-class Hit(Struct, frozen=True, gc=False):
+class CacheHit(Struct, frozen=True, gc=False):
     """How many tokens of a prompt came from the cache, and how many went into it."""
 
     read: int = 0
@@ -66,7 +66,7 @@ class PromptCache:
         self.rules = rules
         self._kept: dict[Hashable, _Entry] = {}
 
-    def send(self, prompt: Prompt, now: float) -> Hit:
+    def send(self, prompt: Prompt, now: float) -> CacheHit:
         """Account for a prompt that is sent at a time."""
         self._forget(now)
         known = self._known(prompt)
@@ -74,7 +74,7 @@ class PromptCache:
         for entry in known:
             if prompt.sizes[entry.length - 1] <= read:
                 entry.used_at = now
-        return Hit(read, max(0, self._write(prompt, now) - read))
+        return CacheHit(read, max(0, self._write(prompt, now) - read))
 
     def _forget(self, now: float) -> None:
         self._kept = {name: entry for name, entry in self._kept.items() if now - entry.used_at <= entry.ttl_s}

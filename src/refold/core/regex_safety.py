@@ -54,7 +54,7 @@ _Place: TypeAlias = tuple[int, int, int, int]
 """Where three readers of one text are, and the kind of the letter that they read last."""
 
 
-class Guard(NamedTuple):
+class EdgeGuard(NamedTuple):
     """What may stand before and behind a place, as bits of letters. The highest bit is the edge of the text."""
 
     before: int
@@ -75,9 +75,9 @@ class Edge(NamedTuple):
 class _Part(NamedTuple):
     """A piece of a pattern: the ways into it, out of it, and past it without reading."""
 
-    first: list[tuple[Guard, int]]
-    last: list[tuple[int, Guard]]
-    empty: list[Guard]
+    first: list[tuple[EdgeGuard, int]]
+    last: list[tuple[int, EdgeGuard]]
+    empty: list[EdgeGuard]
 
 
 class _Body(NamedTuple):
@@ -147,7 +147,7 @@ class Automaton:
         self.use, self._groups = use, dict(_groups(tree, flags))
         self.alphabet = Alphabet(_classes(tree, flags), flags, is_text=isinstance(source, str))
         edge = self.alphabet.all | self.alphabet.edge
-        self._always = Guard(edge, edge)
+        self._always = EdgeGuard(edge, edge)
         self.reads = [self.alphabet.all]
         """The letters that each state stands for."""
         self.weights = [inf if use == "search" else 1.0]
@@ -257,7 +257,7 @@ class Automaton:
         last = self._stopping(loop, most, body, more)
         return self._chained(whole, _Part(loop.first, last, [self._always] if least == 0 else loop.empty))
 
-    def _stopping(self, loop: _Part, most: float, body: _Body, more: int) -> list[tuple[int, Guard]]:
+    def _stopping(self, loop: _Part, most: float, body: _Body, more: int) -> list[tuple[int, EdgeGuard]]:
         """The ways out of a loop. One that keeps what it took ends where it cannot go on, or after its last turn."""
         last = self._leaving(loop.last, more)
         if not more or most == inf:
@@ -277,7 +277,7 @@ class Automaton:
         return turn
 
     def _unrolled(self, least: int, most: int, body: _Body, more: int) -> _Part:
-        whole, last = self._nothing, list[tuple[int, Guard]]()
+        whole, last = self._nothing, list[tuple[int, EdgeGuard]]()
         for count in range(1, most + 1):
             if count > least:
                 last += self._leaving(whole.last, more)
@@ -287,9 +287,9 @@ class Automaton:
         empty = [self._always] if least == 0 else whole.empty
         return _Part(whole.first, last + whole.last, empty)
 
-    def _leaving(self, last: list[tuple[int, Guard]], more: int) -> list[tuple[int, Guard]]:
+    def _leaving(self, last: list[tuple[int, EdgeGuard]], more: int) -> list[tuple[int, EdgeGuard]]:
         """The ways out of a repetition that goes on as long as one of the letters `more` follows."""
-        stop = Guard(self._always.before, self._always.behind & ~more)
+        stop = EdgeGuard(self._always.before, self._always.behind & ~more)
         return [(state, met) for state, guard in last if (met := _met(guard, stop))]
 
     def _certain(self, tree: Iterable[_Tree], flags: int) -> int:
@@ -311,23 +311,23 @@ class Automaton:
 
     # Places and lookarounds
 
-    def _place(self, value: Any, flags: int) -> list[Guard]:
+    def _place(self, value: Any, flags: int) -> list[EdgeGuard]:
         letters, edge = self.alphabet, self._always.before
         word, other = letters.word, edge & ~letters.word
         match value:
             case _constants.AT_BEGINNING | _constants.AT_BEGINNING_STRING:
                 is_line = flags & re.MULTILINE and value is _constants.AT_BEGINNING
-                return [Guard(letters.edge | (letters.line if is_line else 0), edge)]
+                return [EdgeGuard(letters.edge | (letters.line if is_line else 0), edge)]
             case _constants.AT_END | _constants.AT_END_STRING:
                 is_line = (
                     value is _constants.AT_END
                 )  # `$`, also before a line break, which has to be the last one
-                after = [Guard(edge, letters.line, bool(flags & re.MULTILINE))] if is_line else []
-                return [Guard(edge, letters.edge), *after]
+                after = [EdgeGuard(edge, letters.line, bool(flags & re.MULTILINE))] if is_line else []
+                return [EdgeGuard(edge, letters.edge), *after]
             case _constants.AT_BOUNDARY:
-                return [Guard(word, other), Guard(other, word)]
+                return [EdgeGuard(word, other), EdgeGuard(other, word)]
             case _constants.AT_NON_BOUNDARY:
-                return [Guard(word, word), Guard(other, other)]
+                return [EdgeGuard(word, word), EdgeGuard(other, other)]
             case _:
                 return [self._always]
 
@@ -339,7 +339,7 @@ class Automaton:
             return _Part([], [], glance)
         if glance is not None and all(one.before == self._always.before for one in glance):
             barred = _any(one.behind for one in glance)
-            return _Part([], [], [Guard(self._always.before, self._always.behind & ~barred)])
+            return _Part([], [], [EdgeGuard(self._always.before, self._always.behind & ~barred)])
         start = len(self.reads)
         body = self._sequence(tree, flags, is_kept=False)
         self._accept(body, self._always.behind)  # it is over then, and nothing in it is tried again
@@ -347,25 +347,29 @@ class Automaton:
         behind = _any(guard.behind & self.reads[state] for guard, state in body.first)
         is_open = not is_wanted or bool(body.empty)
         return _Part(
-            body.first, [], [Guard(self._always.before, self._always.behind if is_open else behind, False)]
+            body.first,
+            [],
+            [EdgeGuard(self._always.before, self._always.behind if is_open else behind, False)],
         )
 
-    def _looked_back(self, tree: _Tree, flags: int, glance: list[Guard] | None, *, is_wanted: bool) -> Guard:
+    def _looked_back(
+        self, tree: _Tree, flags: int, glance: list[EdgeGuard] | None, *, is_wanted: bool
+    ) -> EdgeGuard:
         if glance is not None and all(one.before == self._always.before for one in glance):
             found = _any(one.behind for one in glance)
             return self._always._replace(before=found if is_wanted else self._always.before & ~found)
         op, value = list(tree)[-1] if len(tree) else (None, None)
         before = self.alphabet.bits(op, value, flags) if is_wanted and op in _SINGLE else self._always.before
-        return Guard(before, self._always.behind, False)
+        return EdgeGuard(before, self._always.behind, False)
 
-    def _glance(self, tree: _Tree, flags: int) -> list[Guard] | None:
+    def _glance(self, tree: _Tree, flags: int) -> list[EdgeGuard] | None:
         """The guards that a lookaround stands for; None where it looks at more than one character."""
         items = list(tree)
         if len(items) != 1:
             return None
         op, value = items[0]
         if op in _SINGLE:
-            return [Guard(self._always.before, self.alphabet.bits(op, value, flags))]
+            return [EdgeGuard(self._always.before, self.alphabet.bits(op, value, flags))]
         if op is _constants.AT:
             return self._place(value, flags)
         if op not in (_constants.BRANCH, _constants.SUBPATTERN):
@@ -391,7 +395,7 @@ class Automaton:
                 if met := _met(leaving, entering):
                     self._join(state, following, met)
 
-    def _join(self, start: int, stop: int, guard: Guard) -> None:
+    def _join(self, start: int, stop: int, guard: EdgeGuard) -> None:
         before = guard.before & (self.reads[start] | (self.alphabet.edge if start == 0 else 0))
         reads = guard.behind & self.reads[stop]
         if before and reads:
@@ -419,7 +423,7 @@ class Automaton:
             lost |= 0 if sure[edge.state] else edge.reads
         return not self._always.behind & ~known and not lost & ~self._ends[state]
 
-    def _few(self, guards: list[Guard]) -> list[Guard]:
+    def _few(self, guards: list[EdgeGuard]) -> list[EdgeGuard]:
         return guards if len(guards) <= _MOST_GUARDS else self._maybe.empty
 
     def _failing(self, state: int) -> list[Edge]:
@@ -451,9 +455,9 @@ class Automaton:
         return any(one in first and other in second for first, second in self._twins)
 
 
-def _met(one: Guard, other: Guard) -> Guard | None:
+def _met(one: EdgeGuard, other: EdgeGuard) -> EdgeGuard | None:
     before, behind = one.before & other.before, one.behind & other.behind
-    return Guard(before, behind, one.is_exact and other.is_exact) if before and behind else None
+    return EdgeGuard(before, behind, one.is_exact and other.is_exact) if before and behind else None
 
 
 def ambiguity(pattern: str | bytes | re.Pattern[Any], use: Use = "search", flags: int = 0) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from refold.core.budget import exact, input_limit, limit_of
 from refold.core.cost import fold_at
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan_inputs import Frame, Now, fits, limit_for, lowered_output, size_of, target_for
 from refold.model.trigger import (
     Age,
@@ -31,7 +31,7 @@ from refold.model.trigger import (
 )
 
 
-class Facts(Struct, frozen=True):
+class TriggerFacts(Struct, frozen=True):
     """What triggers look at. `None` means not known."""
 
     tokens: int
@@ -46,13 +46,13 @@ class Facts(Struct, frozen=True):
     reported: int | None = None
 
 
-def due(rules: Mapping[Moment, Trigger], moment: Moment, facts: Facts) -> str:
+def due(rules: Mapping[Moment, Trigger], moment: Moment, facts: TriggerFacts) -> str:
     """The reason to act at this moment; empty where there is none."""
     trigger = rules.get(moment)
     return fires(trigger, facts) if trigger is not None else ""
 
 
-def fires(trigger: Trigger, facts: Facts) -> str:
+def fires(trigger: Trigger, facts: TriggerFacts) -> str:
     """The reason a trigger fires; empty where it does not."""
     match trigger:
         case AnyOf():
@@ -72,7 +72,9 @@ def fires(trigger: Trigger, facts: Facts) -> str:
             return _by_size(trigger, facts)
 
 
-def _by_size(trigger: TokenRatio | RemainingTokens | OverBudget | ReportedOverflow, facts: Facts) -> str:
+def _by_size(
+    trigger: TokenRatio | RemainingTokens | OverBudget | ReportedOverflow, facts: TriggerFacts
+) -> str:
     match trigger:
         case TokenRatio():
             return _ratio(trigger, facts)
@@ -86,7 +88,7 @@ def _by_size(trigger: TokenRatio | RemainingTokens | OverBudget | ReportedOverfl
             return _passes(facts.reported, ">", facts.window, "reported tokens") if facts.window else ""
 
 
-def _ratio(trigger: TokenRatio, facts: Facts) -> str:
+def _ratio(trigger: TokenRatio, facts: TriggerFacts) -> str:
     whole = facts.limit if trigger.of == "limit" else facts.room
     threshold = exact(trigger.share) * whole
     passed = facts.tokens > threshold or (trigger.compare == ">=" and facts.tokens == threshold)
@@ -95,7 +97,7 @@ def _ratio(trigger: TokenRatio, facts: Facts) -> str:
     return f"{facts.tokens:,} tokens {trigger.compare} {trigger.share * 100:g} % of {whole:,}"
 
 
-def _over_budget(trigger: OverBudget, facts: Facts) -> str:
+def _over_budget(trigger: OverBudget, facts: TriggerFacts) -> str:
     needed = facts.tokens + facts.max_output
     if facts.window <= 0 or needed <= exact(trigger.share) * facts.window:
         return ""
@@ -179,10 +181,10 @@ def _wanted(folded: Folded, frame: Frame, now: Now) -> str:
     )
 
 
-def _facts(folded: Folded, frame: Frame, now: Now) -> Facts:
+def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
     shown, budget, output = folded.shown, frame.budget, lowered_output(frame, now)
     room = limit_for(frame, now) - frame.instructions - folded.lead.tokens
-    return Facts(
+    return TriggerFacts(
         tokens=now.size if now.size is not None else round(size_of(folded, frame) * now.ratio),
         limit=limit_of(budget),
         room=input_limit(budget, output),

@@ -20,7 +20,7 @@ from refold.core.digest.pieces import ends
 from refold.core.digest.rules import rules
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, shorten
 from refold.core.digest.typed_text import said_by_user
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan_inputs import Frame, Now, effective_for, fits
 from refold.core.shown import Edit, Item, handle_of
 from refold.core.stages.parts import unread_from

@@ -20,7 +20,7 @@ from refold.core.digest.line_markers import quoted_lines, visible
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
 from refold.core.digest.typed_text import request_text
 from refold.core.digest.word_match import says_apart
-from refold.core.folded import Asked, Folded
+from refold.core.fold import Folded, UserRequest
 from refold.core.shown import Item, handle_of
 from refold.core.stages.truncate import Mark, truncate
 from refold.model.message import Message
@@ -41,7 +41,7 @@ _CHARACTERS_PER_TOKEN = 4
 _SHORTER = 0.8
 """How much of its length a text keeps with every attempt at making it fit."""
 
-Shorten: TypeAlias = Callable[[Asked, str, int], str]
+Shorten: TypeAlias = Callable[[UserRequest, str, int], str]
 """Makes the text of a message as short as a number of tokens."""
 
 
@@ -102,26 +102,26 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _line(label: str, asked: Asked, limit: int, shorten: Shorten) -> str:
+def _line(label: str, asked: UserRequest, limit: int, shorten: Shorten) -> str:
     handle, said = handle_of(asked.number), shorten(asked, _said(asked), limit).strip()
     return f"{label} {handle}: {said}" if said and said != _MARK.spell(handle=handle).strip() else ""
 
 
-def _said(asked: Asked) -> str:
+def _said(asked: UserRequest) -> str:
     """What a message asks for, in which no line reads as one of ours."""
     mark, message = _MARK.spell(handle=handle_of(asked.number)).strip(), with_ends(asked.message, MAX_LEDGER)
     said = request_text(message, mark) or visible(message.text)
     return quoted_lines(said, own=handle_of(asked.number))
 
 
-def _limits(asked: Sequence[Asked], most: int, counter: TokenCounter) -> list[int]:
+def _limits(asked: Sequence[UserRequest], most: int, counter: TokenCounter) -> list[int]:
     """What each of several messages may take of `most` tokens: short ones are whole, and the others share the rest."""
     if len(asked) < 2:
         return [most] * len(asked)
     return [fair_share([counter.text(_said(one)) for one in asked], most)] * len(asked)
 
 
-def _is_shown(asked: Asked, shown: Sequence[Item], limit: int) -> bool:
+def _is_shown(asked: UserRequest, shown: Sequence[Item], limit: int) -> bool:
     """Is a message shown whole, or at least as much of it as a line would hold?"""
     item = next((item for item in shown if item.seq == asked.number), None)
     if item is None:

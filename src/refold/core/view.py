@@ -54,7 +54,7 @@ def safe_boundary(starts: Sequence[int], length: int, target: int) -> int:
     return starts[at] if at < len(starts) else 0
 
 
-class Entry(Struct, frozen=True, gc=False):
+class ViewEntry(Struct, frozen=True, gc=False):
     """One message in a view. Fields that end in `_to` are totals up to and including it."""
 
     message: Message
@@ -68,24 +68,24 @@ class Entry(Struct, frozen=True, gc=False):
     characters_to: int
 
 
-class Log:
+class ViewLog:
     """What the views of one line share; only ever appended to."""
 
     __slots__ = ("broken", "calls", "entries", "messages", "starts")
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        self.entries: list[Entry] = []
+        self.entries: list[ViewEntry] = []
         self.messages: list[Message] = []
         """Those of the entries, so that a window is one slice."""
         self.starts: list[int] = []
         self.broken: list[int] = []
         """Indices of entries with violations."""
 
-    def upto(self, size: int, dialect: Dialect) -> Log:
+    def upto(self, size: int, dialect: Dialect) -> ViewLog:
         """A log of its own for a view that goes another way after `size` messages."""
         turns = self.entries[size - 1].turns_to if size else 0
-        log = Log(self._calls_upto(size, dialect))
+        log = ViewLog(self._calls_upto(size, dialect))
         log.entries, log.messages = self.entries[:size], self.messages[:size]
         log.starts = self.starts[:turns]
         log.broken = self.broken[: bisect_left(self.broken, size)]
@@ -144,7 +144,7 @@ class View(Struct, frozen=True, eq=False):
     continues: bool = False
     """The provider holds earlier messages that are not here: a result may answer a call of those."""
     size: int = 0
-    log: Log | None = None
+    log: ViewLog | None = None
 
     @classmethod
     def of(
@@ -163,7 +163,7 @@ class View(Struct, frozen=True, eq=False):
 
     def extend(self, messages: Iterable[Message], tokens: Iterable[int] = ()) -> View:
         """The view with more messages; `tokens` are what they take, as far as that is known."""
-        log, known = self.log or Log(Calls(continues=self.continues)), iter(tokens)
+        log, known = self.log or ViewLog(Calls(continues=self.continues)), iter(tokens)
         if len(log.entries) != self.size:
             log = log.upto(self.size, self.dialect)
         for message in messages:
@@ -184,12 +184,12 @@ class View(Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, index: int) -> Entry:
+    def __getitem__(self, index: int) -> ViewEntry:
         if not -self.size <= index < self.size:
             raise IndexError(index)
         return self._entries[index if index >= 0 else index + self.size]
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[ViewEntry]:
         return islice(self._entries, self.size)
 
     def __eq__(self, other: object) -> bool:
@@ -206,11 +206,11 @@ class View(Struct, frozen=True, eq=False):
         return tuple(self.log.messages[start:stop]) if self.log else ()
 
     @property
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[ViewEntry]:
         return self.log.entries if self.log else []
 
     @property
-    def last(self) -> Entry | None:
+    def last(self) -> ViewEntry | None:
         return self._entries[self.size - 1] if self.size else None
 
     @property
@@ -283,11 +283,11 @@ class View(Struct, frozen=True, eq=False):
         log = self.log if len(self._entries) == self.size else self.log.upto(self.size, self.dialect)
         return log.calls.open()
 
-    def _entry(self, message: Message, log: Log, known: int | None) -> Entry:
+    def _entry(self, message: Message, log: ViewLog, known: int | None) -> ViewEntry:
         last = log.entries[-1] if log.entries else None
         tokens = self.counter.message(message) if known is None else known
         state, broken = step(last.progress if last else START, log.calls, message, self.dialect)
-        return Entry(
+        return ViewEntry(
             message,
             tokens,
             extend_chain(last.chain if last else start_chain(self.key), message, self.key),

@@ -105,7 +105,7 @@ STORE = "demo.db"
 CHANGES = frozenset(("reduce", "summarise", "recover"))
 
 
-class Call(Struct, frozen=True):
+class DemoCall(Struct, frozen=True):
     """One call of the agent, as it went."""
 
     number: int
@@ -135,7 +135,7 @@ class Played(Struct, frozen=True):
 
     window: int
     client: str
-    calls: tuple[Call, ...]
+    calls: tuple[DemoCall, ...]
     refused: int
     """How often the provider refused a request."""
     without: str
@@ -160,7 +160,7 @@ class Played(Struct, frozen=True):
         return sum(one.action == "summarise" for one in self.calls)
 
 
-class Order(Struct, frozen=True):
+class DemoOptions(Struct, frozen=True):
     """How to play it."""
 
     window: int = WINDOW
@@ -168,7 +168,7 @@ class Order(Struct, frozen=True):
     pause_s: float = 0.0
 
 
-async def play(on_call: Callable[[Call], Any], order: Order) -> Played:
+async def play(on_call: Callable[[DemoCall], Any], order: DemoOptions) -> Played:
     """Play the session; `on_call` is told of every call once it is answered.
 
     Raises:
@@ -197,10 +197,10 @@ async def play(on_call: Callable[[Call], Any], order: Order) -> Played:
 class _Player:
     """The agent's own loop: it keeps its history, and sends all of it every time."""
 
-    def __init__(self, ask: Ask, address: str, on_call: Callable[[Call], Any], pause_s: float) -> None:
+    def __init__(self, ask: Ask, address: str, on_call: Callable[[DemoCall], Any], pause_s: float) -> None:
         self._ask, self._address, self._on_call, self._pause_s = ask, address, on_call, pause_s
         self.history: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
-        self.calls: list[Call] = []
+        self.calls: list[DemoCall] = []
 
     def _request(self, messages: int, headers: Mapping[str, str]) -> dict[str, Any]:
         history = self.history[:messages]
@@ -240,13 +240,13 @@ class _Player:
             self.history.append({"role": "tool", "tool_call_id": wanted["id"], "content": step.result})
         return True
 
-    async def _noted(self, answered: Answered, step: Step, asks: str) -> Call:
+    async def _noted(self, answered: Answered, step: Step, asks: str) -> DemoCall:
         headers = answered.headers
         whole, _, sent = headers.get("x-refold-tokens", "0->0").partition("->")
         action = "refused" if answered.message is None else headers.get("x-refold-action", "")
         reason = await _reason(self._address) if action in CHANGES else answered.problem
         number, size = len(self.calls) + 1, len(self.history)
-        return Call(number, asks, step.does, size, int(whole), int(sent), action, reason)
+        return DemoCall(number, asks, step.does, size, int(whole), int(sent), action, reason)
 
 
 async def _spoken(steps: list[Step], received: Received) -> Say:
@@ -277,7 +277,7 @@ async def _recalled(store: str, last: bytes) -> Recalled | None:
 
 
 @asynccontextmanager
-async def _gateway(place: Path, url: str, order: Order) -> AsyncIterator[str]:
+async def _gateway(place: Path, url: str, order: DemoOptions) -> AsyncIterator[str]:
     """The gateway as anybody starts it, without any settings of this machine."""
     (place / "none.toml").touch()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}

@@ -15,7 +15,7 @@ import msgspec
 from rich.text import Text
 
 from refold.cli.output import note, plain, screen_width, show, write_json
-from refold.demo.player import Call, Order, Played, play
+from refold.demo.player import DemoCall, DemoOptions, Played, play
 
 CELLS, DOES, WIDTH = 16, 20, 80
 """Of the bar, and of what the agent does, on a screen of this width; a wider one gives more room to both."""
@@ -24,7 +24,7 @@ BLOCKS, LETTERS = ("█", "░", "▶"), ("#", ".", ">")
 COLOURS = {"summarise": "bold yellow", "reduce": "cyan", "recover": "bold magenta", "refused": "bold red"}
 
 
-def run(order: Order, *, as_json: bool) -> int:
+def run(order: DemoOptions, *, as_json: bool) -> int:
     """Play the session and show it; the answer is 1 if the provider refused anything."""
     if not sys.stdout.isatty():
         order = msgspec.structs.replace(order, pause_s=0.0)
@@ -40,7 +40,7 @@ def run(order: Order, *, as_json: bool) -> int:
     return 1 if played.refused else 0
 
 
-def _quiet(call: Call) -> None:
+def _quiet(call: DemoCall) -> None:
     del call
 
 
@@ -73,7 +73,7 @@ class Painter:
         head = f" no  {'what the agent does':<{self._does}}  messages  history   sent  the window"
         return [Text(words), Text(legend, "dim"), Text(head, "bold")]
 
-    def draw(self, call: Call) -> None:
+    def draw(self, call: DemoCall) -> None:
         lines = [Text(f"\nuser: {_short(call.asks, self._said)}", "bold")] if call.asks else []
         lines.append(self._line(call))
         if call.reason and (call.action != "reduce" or call.action not in self._told):
@@ -81,7 +81,7 @@ class Painter:
         self._told.add(call.action)
         show(*lines)
 
-    def _line(self, call: Call) -> Text:
+    def _line(self, call: DemoCall) -> Text:
         cells = self._cells
         sizes = f"{call.messages:>8}  {call.whole:>7,}  {call.sent:>5,}"
         line = Text(f"{call.number:>3}  {_short(call.does, self._does):<{self._does}}  {sizes}  ")

@@ -19,8 +19,8 @@ from refold.core.arrival_cap import arrive
 from refold.core.assemble import broken_rules
 from refold.core.budget import output_after, tokens_of
 from refold.core.digest.search import find
-from refold.core.folded import REASON as BROKEN
-from refold.core.folded import (
+from refold.core.fold import REASON as BROKEN
+from refold.core.fold import (
     SIGNATURES_REFUSED,
     Folded,
     forget_thoughts,
@@ -93,7 +93,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return self.window
 
 
-class Request(Struct, frozen=True):
+class RequestTerms(Struct, frozen=True):
     """What one stateless request is made with: its instructions, its budget and its policy."""
 
     fixed: Fixed
@@ -150,7 +150,7 @@ def recover(state: State, status: int | None, body: object, *, held: int | None 
     return draft.outcome()
 
 
-def take_request(state: State, messages: Sequence[Message], request: Request) -> Outcome:
+def take_request(state: State, messages: Sequence[Message], request: RequestTerms) -> Outcome:
     """Add what a stateless request brings, and make the window for it. Of the messages only the end is acted on: no call was made
     between the others.
     """
@@ -554,7 +554,7 @@ class _Draft:
 
     # Stateless requests
 
-    def meet(self, request: Request) -> RefoldError | None:
+    def meet(self, request: RequestTerms) -> RefoldError | None:
         """Go on with a request's own instructions, budget and policy; why no window can be made with them."""
         now = self.state.frame
         if (now.fixed, now.budget, now.policy) == (request.fixed, request.budget, request.policy):

@@ -187,7 +187,7 @@ class Begin(Struct, frozen=True, tag="refold"):
     version: int = VERSION
 
 
-class Conversation(Struct, frozen=True, tag="conversation"):
+class ArchivedConversation(Struct, frozen=True, tag="conversation"):
     owner: str
     listed: Listed
     branches: int
@@ -206,7 +206,7 @@ class End(Struct, frozen=True, tag="end"):
     conversations: int
 
 
-Line = Begin | Conversation | Branch | Said | End
+Line = Begin | ArchivedConversation | Branch | Said | End
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(Line).decode
 
@@ -226,7 +226,7 @@ async def pack(store: Store, owners: Iterable[str], skip: Skip | None = None) ->
         for listed in await store.conversations(owner, limit=EVERYTHING):
             try:
                 async for line in _conversation(store, owner, listed):
-                    count += isinstance(line, Conversation)
+                    count += isinstance(line, ArchivedConversation)
                     yield _line(line)
             except (Damaged, NotFound) as fault:
                 if skip is None:
@@ -241,7 +241,7 @@ async def _conversation(store: Store, owner: str, listed: Listed) -> AsyncIterat
     outline = await store.outline(owner, listed.id)
     if not outline.heads:
         return  # it was deleted before it was its turn
-    yield Conversation(owner, listed, len(outline.heads))
+    yield ArchivedConversation(owner, listed, len(outline.heads))
     for head in outline.heads:
         yield await _branch(store, head, outline, calls)
         async for one in _own_messages(store, head):
@@ -343,8 +343,8 @@ async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[Unpacked
     """
     reading, count = _Reading(lines), 0
     _check_begin(reading)
-    while isinstance(reading.line, Conversation):
-        line, count = reading.take(Conversation), count + 1
+    while isinstance(reading.line, ArchivedConversation):
+        line, count = reading.take(ArchivedConversation), count + 1
         is_new, fault = await store.head(line.owner, line.listed.id) is None, ""
         if is_new:
             try:
@@ -372,7 +372,7 @@ def _check_begin(reading: _Reading) -> None:
     reading.skip()
 
 
-async def _take(store: Store, line: Conversation, reading: _Reading) -> None:
+async def _take(store: Store, line: ArchivedConversation, reading: _Reading) -> None:
     begun = ""
     try:
         for _ in range(line.branches):
@@ -419,7 +419,7 @@ class _Reading:
 
     def skip(self) -> None:
         """Leave what is left of a conversation."""
-        while not isinstance(self.line, Conversation | End | None):
+        while not isinstance(self.line, ArchivedConversation | End | None):
             self._advance()
 
     def _advance(self) -> None:

@@ -55,10 +55,10 @@ from refold.engine.history import (
 from refold.engine.journal import Journal
 from refold.engine.provider_compactions import Compactions, Maker, compactions_since
 from refold.engine.recall import is_handle
-from refold.engine.sdk import Spelling, read_refusal
+from refold.engine.sdk import RequestFields, read_refusal
 from refold.engine.session_summaries import SessionSummaries
-from refold.engine.sessions import Opened
-from refold.engine.settings import USUAL_OUTPUT, Prompt, Settings, dollars_for, state_for
+from refold.engine.sessions import OpenedSession
+from refold.engine.settings import USUAL_OUTPUT, ConversationSettings, Prompt, dollars_for, state_for
 from refold.engine.state import Bill, Receipt, Sent, State
 from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.engine.summary_jobs import SummaryFunction, SummaryJobs, settled, summariser_of
@@ -139,7 +139,7 @@ class Conversation:
         max_spend: float | None = None,
         on_event: Listener | None = None,
     ) -> None:
-        settings = Settings(
+        settings = ConversationSettings(
             model=model,
             system=system,
             tools=tools,
@@ -162,7 +162,7 @@ class Conversation:
     def stored(
         cls,
         journal: Journal,
-        settings: Settings,
+        settings: ConversationSettings,
         *,
         holder: str,
         is_empty: bool = False,
@@ -182,7 +182,13 @@ class Conversation:
         return made
 
     def _begin(
-        self, settings: Settings, journal: Journal, *, holder: str, is_empty: bool, finds_twins: bool
+        self,
+        settings: ConversationSettings,
+        journal: Journal,
+        *,
+        holder: str,
+        is_empty: bool,
+        finds_twins: bool,
     ) -> None:
         self._journal, self._is_empty, self._finds_twins = journal, is_empty, finds_twins
         self._state, self.window = state_for(settings)
@@ -194,7 +200,7 @@ class Conversation:
         self._lock, self._compacting = asyncio.Lock(), asyncio.Lock()
         self._rerunning: asyncio.Task[bool] | None = None
         self._events = EventQueue(settings.on_event, dollars_for)
-        self._tools, self._spelling = [*settings.tools], Spelling()
+        self._tools, self._spelling = [*settings.tools], RequestFields()
         self._compactions = Compactions(journal.store, journal.head.owner)
         state = self._state
         author = self._author_of(settings)
@@ -210,7 +216,7 @@ class Conversation:
         self._jobs.is_awaited = self._compacting.locked
         self._session_summaries = SessionSummaries(journal, self._jobs, lambda: self._state)
 
-    def _author_of(self, settings: Settings) -> Summariser | None:
+    def _author_of(self, settings: ConversationSettings) -> Summariser | None:
         """Who writes summaries by the settings. A model that is given by its name is closed with the conversation."""
         given, state = settings.summariser, self._state
         self._own_author: NamedSummariser | None = None
@@ -780,7 +786,7 @@ class Conversation:
         before was about is written in the background, where there is a summariser.
         """
 
-        async def act(state: State) -> Opened:
+        async def act(state: State) -> OpenedSession:
             new = await sessions.cleared(state)
             # Where no content is stored, loading does not tell what is shown: the state has to be at hand once it is stored.
             self._unsettled = Unsettled(self._journal.head.place, new)
@@ -788,7 +794,7 @@ class Conversation:
 
         return (await self._open_session("new", sessions.NEW, act)).session
 
-    async def resume(self, session: Session) -> Opened:
+    async def resume(self, session: Session) -> OpenedSession:
         """Go on with an earlier session: all of it where it fits, else its summary, which is written now where there is only a
         digest, and a summariser.
 
@@ -802,9 +808,9 @@ class Conversation:
         self,
         path: Path,
         reason: str,
-        act: Callable[[State], Coroutine[Any, Any, Opened]],
+        act: Callable[[State], Coroutine[Any, Any, OpenedSession]],
         resumed: Session | None = None,
-    ) -> Opened:
+    ) -> OpenedSession:
         """Close the session and open another, under one lock: a message that is added meanwhile belongs to the new one."""
         async with self._locked():
             await self._current()
@@ -1038,7 +1044,7 @@ def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
     return structs.replace(fixed, system=(before.with_parts((*before.parts, *message.bare().parts)),))
 
 
-def _in_memory(settings: Settings) -> Journal:
+def _in_memory(settings: ConversationSettings) -> Journal:
     """The journal of a conversation that is gone with its program."""
     from refold.store.memory import MemoryStore
 

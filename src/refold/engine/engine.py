@@ -42,7 +42,7 @@ from refold.engine.retention import (
     held_back,
 )
 from refold.engine.session_search import Meaning, checked, find_sessions
-from refold.engine.settings import Prompt, Settings, state_for
+from refold.engine.settings import ConversationSettings, Prompt, state_for
 from refold.engine.state import FillLevel
 from refold.engine.status import stored_fill_level
 from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
@@ -65,7 +65,7 @@ PASSAGE = 80
 """Tokens of each message that a search found: a few lines, and its handle opens the rest."""
 
 
-class Found(Struct, frozen=True):
+class FoundMessage(Struct, frozen=True):
     """A message that a search found, with what it says."""
 
     conversation: str
@@ -144,7 +144,7 @@ class Engine:
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
         self.owner, self.clock, self.new_id, self.keeps_content = owner, clock, new_id, keeps_content
-        self.settings = Settings(
+        self.settings = ConversationSettings(
             model=model,
             system=system,
             tools=tools,
@@ -300,7 +300,7 @@ class Engine:
         await self._retention.apply_in_passing(self._open_names)
         return talk
 
-    def _check(self, settings: Settings) -> None:
+    def _check(self, settings: ConversationSettings) -> None:
         """
         Raises:
             ConfigError: a setting cannot work. Nothing is begun then.
@@ -314,7 +314,7 @@ class Engine:
     async def open_branch(
         self,
         head: Head,
-        settings: Settings,
+        settings: ConversationSettings,
         *,
         learns: str = "",
         is_empty: bool = False,
@@ -403,11 +403,11 @@ class Engine:
     async def summaries(self, ids: Sequence[str]) -> list[Written]:
         return await self.store.written(self.owner, ids)
 
-    async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[Found]:
+    async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
         """Messages of every conversation that hold the words, best first."""
         hits = await self.store.search(self.owner, words, conversation=name, limit=checked(limit))
         return [
-            Found(
+            FoundMessage(
                 hit.conversation, hit.branch, handle_of(hit.seq), await self._passage(hit, words), hit.score
             )
             for hit in hits
@@ -495,7 +495,7 @@ class Engine:
             )
         return await self.store.head(self.owner, name, branch)
 
-    def _new_head(self, name: str, settings: Settings) -> tuple[Head, Session]:
+    def _new_head(self, name: str, settings: ConversationSettings) -> tuple[Head, Session]:
         # Not by chance: two who begin a conversation at the same moment begin the same one.
         branch = sha256(f"{self.owner}\0{name}".encode()).hexdigest()[:32]
         session = Session(id=self.new_id(), branch=branch, first=0, at=self.clock())

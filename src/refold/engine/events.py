@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.shown import Edit
 from refold.model.errors import RefoldError

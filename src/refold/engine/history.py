@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from refold.core.assemble import assemble
 from refold.core.cost import call_cost
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.measure import Calibration, Meter, backfill
 from refold.core.plan import Decision
 from refold.core.plan_inputs import Frame

@@ -17,7 +17,7 @@ from refold.core.assemble import Lead
 from refold.core.digest.facts import Carried, Facts, carry, index_message, restore
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.typed_text import is_typed
-from refold.core.folded import Asked, Folded
+from refold.core.fold import Folded, UserRequest
 from refold.core.measure import Calibration, Meter, forget_sums
 from refold.core.secrets.redact import redact
 from refold.core.view import View
@@ -312,16 +312,16 @@ def read(
         origin=state.origin,
         told=state.told,
         task=tuple(_task(state, decode)),
-        asked=Asked(state.asked[0], decode(state.asked[1])) if state.asked else None,
+        asked=UserRequest(state.asked[0], decode(state.asked[1])) if state.asked else None,
         held=frozenset(one.number for one in known if one.is_secret),
     )
     return grown(folded, held[len(known) :])
 
 
-def _task(state: _State, decode: Decode) -> Iterator[Asked]:
+def _task(state: _State, decode: Decode) -> Iterator[UserRequest]:
     for number, body in (*([state.task] if state.task else []), *state.more):
         message = decode(body)
-        yield Asked(number, message, state.task_replies, is_typed(message))
+        yield UserRequest(number, message, state.task_replies, is_typed(message))
 
 
 def _shown(state: _State, known: Sequence[Original], decode: Decode) -> Iterator[Message]:
@@ -406,7 +406,7 @@ _TITLE_SOURCE, _TITLE_LINE = 4_000, 4 * MAX_TITLE
 """Characters of the first question that are looked at, and of those, once white space is gone: few of them cannot be printed."""
 
 
-class Draft(Struct, frozen=True):
+class CommitDraft(Struct, frozen=True):
     """A commit before it is made."""
 
     state: State
@@ -459,7 +459,7 @@ class Journal:
         key: str = "",
         chains: Sequence[bytes] = (),
         claims: bytes = b"",
-    ) -> Draft | None:
+    ) -> CommitDraft | None:
         """What an action did, as a commit; None where there is nothing to store. `key` is the client's name for its first message,
         `chains` are the hashes of the history up to each new message, and `claims` is the hash that no other branch may hold.
 
@@ -488,9 +488,11 @@ class Journal:
             notes=write_notes(noted) if is_news else None,
             title=self._title(state),
         )
-        return Draft(state, batch, notes, noted.standing if is_news else fill_level, instructions, secrets)
+        return CommitDraft(
+            state, batch, notes, noted.standing if is_news else fill_level, instructions, secrets
+        )
 
-    async def commit_draft(self, draft: Draft) -> None:
+    async def commit_draft(self, draft: CommitDraft) -> None:
         """
         Raises:
             Conflict: another program has written meanwhile; nothing was stored.

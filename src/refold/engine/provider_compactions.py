@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 
 from refold.core.budget import share_of
 from refold.core.extractive_summary import summarise
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
 from refold.core.view import View

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from refold.core.digest.facts import Facts, index_message
 from refold.core.digest.search import excerpt, find, holds, knows
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.measure import CharacterEstimate
 from refold.core.shown import part_of
 from refold.engine import actions

@@ -56,7 +56,7 @@ class Held(Struct, frozen=True):
         return (self.waited_s if self.reason == "clock" else now - self.since) >= DAY_S
 
 
-class Known(Struct, frozen=True):
+class StoreClock(Struct, frozen=True):
     """What a store knows of time."""
 
     at: float
@@ -143,8 +143,8 @@ class Retention:
             _log.warning("the last use of the store could not be noted: %s", error.message)
 
     async def _due(
-        self, known: Known, idle: Idle, now: float, before: float, keep: Sequence[str]
-    ) -> tuple[Known, int]:
+        self, known: StoreClock, idle: Idle, now: float, before: float, keep: Sequence[str]
+    ) -> tuple[StoreClock, int]:
         """How many of the oldest a run deletes, and what is known when it has."""
         held, confirmed = known.held, 0
         if held:
@@ -155,12 +155,12 @@ class Retention:
         allowed = most_at_once(self._share, idle.conversations)
         rest = idle.idle - confirmed
         waits = Held("share", now, before) if rest > allowed else None
-        return Known(max(known.at, now), now, waits), confirmed + min(rest, allowed)
+        return StoreClock(max(known.at, now), now, waits), confirmed + min(rest, allowed)
 
-    async def _note(self, seen: bytes | None, known: Known, now: float) -> bool:
+    async def _note(self, seen: bytes | None, known: StoreClock, now: float) -> bool:
         return await self._store.swap_learnt(self._owner, TOPIC, KEY, seen, json.encode(known), now)
 
-    def _why(self, known: Known, waiting: int, conversations: int) -> str:
+    def _why(self, known: StoreClock, waiting: int, conversations: int) -> str:
         what = (
             f"not deleted yet: {waiting} of {conversations} conversations that are past {self._days:g} days"
         )
@@ -197,26 +197,26 @@ def most_at_once(share: float, conversations: int) -> int:
     return max(1, floor(share * conversations)) if share else 0
 
 
-def _read(row: bytes | None) -> Known | None:
-    return None if row is None else json.decode(row, type=Known)
+def _read(row: bytes | None) -> StoreClock | None:
+    return None if row is None else json.decode(row, type=StoreClock)
 
 
-def _last_use(idle: Idle, now: float) -> Known:
+def _last_use(idle: Idle, now: float) -> StoreClock:
     """What is known where no run has looked yet. A conversation may be dated by a clock that was ahead."""
-    return Known(min(idle.last_used, now), now)
+    return StoreClock(min(idle.last_used, now), now)
 
 
-def _looked(known: Known, now: float, before: float) -> Known:
+def _looked(known: StoreClock, now: float, before: float) -> StoreClock:
     """What is known after one more look at the clock."""
     held = known.held
     if now - known.at <= JUMP_S:  # believed; a clock that was ahead has been set right
-        return Known(max(known.at, now), now, held if held and held.reason == "share" else None)
+        return StoreClock(max(known.at, now), now, held if held and held.reason == "share" else None)
     step = now - known.looked_at
     if held and held.reason == "clock" and step >= 0:
         held = structs.replace(held, waited_s=held.waited_s + min(step, STEP_S))
     else:  # it jumped just now, or again
         held = Held("clock", now, before)
-    return Known(known.at, now, held)
+    return StoreClock(known.at, now, held)
 
 
 def checked_days(days: float) -> float:

@@ -15,7 +15,7 @@ from refold.wire.cache_breakpoints import write_breakpoints
 from refold.wire.sdk import plain_message, plain_prompt, prompt_messages
 
 
-class Spelling:
+class RequestFields:
     """Remembers the dictionaries of the messages that were sent last."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from refold.engine import sessions
 from refold.engine.journal import Journal
 from refold.engine.sessions import Closed, closed_session, has_own, let_go, source_of
 from refold.engine.state import State
-from refold.engine.summary_jobs import Question, SummaryJobs, in_background
+from refold.engine.summary_jobs import SharedTask, SummaryJobs, in_background
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports.store import Session, Written
@@ -123,7 +123,7 @@ class SessionSummaries:
     async def _write(
         self, closed: Closed, summariser: Summariser, earlier: Summary | None, *, is_awaited: bool
     ) -> None:
-        question, state = Question(summariser), self._current()
+        question, state = SharedTask(summariser), self._current()
         source, request = source_of(state, closed, earlier)
 
         async def write() -> Summary | None:

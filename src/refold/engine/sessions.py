@@ -17,14 +17,14 @@ from refold.core.budget import exact, limit_of, tokens_of
 from refold.core.digest.facts import Facts
 from refold.core.digest.ledger import EMPTY
 from refold.core.extractive_summary import summarise
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest, request_room
 from refold.core.shown import Item
 from refold.core.user_requests import request_lines, with_requests
 from refold.engine import journal as snapshot
 from refold.engine.journal import Journal, conversation_gone, emptied_view, encoder, write_notes
 from refold.engine.state import State
-from refold.engine.summary_source import Source
+from refold.engine.summary_source import SummarySource
 from refold.model.errors import NotFound
 from refold.model.summary import Summary
 from refold.ports import store as records
@@ -41,7 +41,7 @@ LEAST_TOKENS = 300
 than its source is refused."""
 
 
-class Opened(Struct, frozen=True):
+class OpenedSession(Struct, frozen=True):
     """A session that was opened, what it carries of an earlier one, and which session was closed for it."""
 
     session: Session
@@ -55,13 +55,13 @@ async def cleared(state: State) -> State:
     return state.showing(_cleared(state.folded))
 
 
-async def begin_new(journal: Journal, state: State, new: State) -> Opened:
+async def begin_new(journal: Journal, state: State, new: State) -> OpenedSession:
     """Close the session and open one that begins with a cleared state. The messages stay where they are."""
     state = structs.replace(state, secrecy=new.secrecy)
     return await _open(journal, state, new.folded, NEW, kind="new", carries="none", target="")
 
 
-async def resume(journal: Journal, state: State, target: Session) -> Opened:
+async def resume(journal: Journal, state: State, target: Session) -> OpenedSession:
     """Open a session that goes on with an earlier one: all of it where it fits, else its summary.
 
     Raises:
@@ -138,7 +138,7 @@ async def _open(
     kind: records.SessionKind,
     carries: Carries,
     target: str,
-) -> Opened:
+) -> OpenedSession:
     """One batch: the open session ends before the next message, the new one begins there, shown as `folded`.
 
     What the one before was about is summed up, so that it can be found and resumed.
@@ -157,7 +157,7 @@ async def _open(
     await journal.commit(Batch(at=journal.clock(), changes=(change,), notes=notes))
     if digest is not None and journal.keeps_content:
         await attach_with_vector(journal, state, closed, digest)
-    return Opened(session, carries, closed.id)
+    return OpenedSession(session, carries, closed.id)
 
 
 def _beginning(
@@ -325,7 +325,7 @@ def room_of(state: State) -> int:
     return max(0, int(exact(RESUME_SHARE) * limit_of(state.frame.budget)) - state.frame.instructions)
 
 
-def source_of(state: State, closed: Closed, earlier: Summary | None) -> tuple[Source, SummaryRequest]:
+def source_of(state: State, closed: Closed, earlier: Summary | None) -> tuple[SummarySource, SummaryRequest]:
     """What a model is told about a closed session; where it wrote about its beginning already, only what came after that."""
     policy, request = state.frame.policy, closed.request
     if earlier is not None:
@@ -335,7 +335,7 @@ def source_of(state: State, closed: Closed, earlier: Summary | None) -> tuple[So
     elif policy.source == "all":
         policy = structs.replace(policy, source="previous")
     frame = structs.replace(state.frame, policy=policy)
-    return Source(closed.shown, frame, state.secrecy), request
+    return SummarySource(closed.shown, frame, state.secrecy), request
 
 
 async def attach(

@@ -38,13 +38,13 @@ from copy import copy
 
 from msgspec import structs
 
-from refold.core.presets.block import Block, policy_of, read_block
+from refold.core.presets.block import PresetBlock, policy_of, read_block
 from refold.model.summary import Summary
 from refold.ports.summariser import SummaryCache, SummaryTask
 from refold.ports.upstream import Upstream
-from refold.summarisers import ModelSummariser, Writer
+from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.upstreams import Provider, open_upstream
-from refold.upstreams.provider import Key, complete, provider_of
+from refold.upstreams.provider import ProviderKey, complete, provider_of
 
 Prompt: TypeAlias = "str | Sequence[object] | None"
 
@@ -58,7 +58,7 @@ OUTPUT_PART = 4
 """No more than this part of the window is kept free for a reply that nobody sized."""
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class ConversationSettings(Struct, frozen=True, kw_only=True):
     """What a conversation is made with. Everything has a default."""
 
     model: str = ""
@@ -90,7 +90,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     `refold.engine.settings`."""
 
 
-def state_for(settings: Settings, fixed: Fixed | None = None) -> tuple[State, WindowSize]:
+def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tuple[State, WindowSize]:
     """The state that a conversation begins with, and how large its window is and why. The instructions are those of the settings,
     unless they were read already.
 
@@ -108,13 +108,13 @@ def state_for(settings: Settings, fixed: Fixed | None = None) -> tuple[State, Wi
     return State.begin(fixed, budget, policy, counter, prices=prices, secrecy=secrecy), window
 
 
-def budget_for(settings: Settings) -> Budget:
+def budget_for(settings: ConversationSettings) -> Budget:
     """What a window may hold, by the settings and by what is known of the model."""
     counter = settings.counter or counter_for(settings.model)
     return _budget(settings, window_for(settings.model, override=settings.window), counter)
 
 
-def policy_for(settings: Settings) -> Policy:
+def policy_for(settings: ConversationSettings) -> Policy:
     """
     Raises:
         ConfigError: there is no preset of this name.
@@ -154,7 +154,7 @@ def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
     raise ConfigError("the system prompt is no text", hint="blocks are for the format 'anthropic'")
 
 
-def _budget(settings: Settings, window: WindowSize, counter: TokenCounter) -> Budget:
+def _budget(settings: ConversationSettings, window: WindowSize, counter: TokenCounter) -> Budget:
     reserve = ESTIMATE_RESERVE if counter.source == "estimated" else COUNT_RESERVE
     output = settings.max_output
     if output is None:
@@ -197,7 +197,7 @@ def prices_of(name: str) -> Prices | None:
 
 @asynccontextmanager
 async def open_summariser(
-    settings: Settings,
+    settings: ConversationSettings,
     own: Provider,
     *,
     windows: Mapping[str, int] | None = None,
@@ -235,9 +235,13 @@ class NamedSummariser:
         ConfigError: there is no such provider, or its key is missing.
     """
 
-    def __init__(self, name: str, settings: Settings, *, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, name: str, settings: ConversationSettings, *, environ: Mapping[str, str] = os.environ
+    ) -> None:
         provider = provider_of(name)
-        Key(complete(provider), environ)  # a missing key is found now, and not when the window is full
+        ProviderKey(
+            complete(provider), environ
+        )  # a missing key is found now, and not when the window is full
         self.model = name
         self._connection = _Connection(provider, settings, environ)
         self._last: ModelSummariser | None = None
@@ -258,7 +262,9 @@ class NamedSummariser:
 class _Connection:
     """The connection of a named summariser; copies of the summariser share it."""
 
-    def __init__(self, provider: Provider, settings: Settings, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, provider: Provider, settings: ConversationSettings, environ: Mapping[str, str]
+    ) -> None:
         self._provider, self._settings, self._environ = provider, settings, environ
         self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
         self._opened: ModelSummariser | None = None
@@ -279,7 +285,11 @@ class _Connection:
 
 
 def summariser_for(
-    settings: Settings, own: Upstream, others: Sequence[Upstream] = (), *, cache: SummaryCache | None = None
+    settings: ConversationSettings,
+    own: Upstream,
+    others: Sequence[Upstream] = (),
+    *,
+    cache: SummaryCache | None = None,
 ) -> ModelSummariser | None:
     """Likewise, of upstreams that are open already: `others` in their order, or the conversation's own."""
     if not writes_with_model(settings):
@@ -287,29 +297,33 @@ def summariser_for(
     return ModelSummariser([writer_for(upstream, settings) for upstream in others or (own,)], cache=cache)
 
 
-def writes_with_model(settings: Settings) -> bool:
+def writes_with_model(settings: ConversationSettings) -> bool:
     """Does the policy summarise at all, and with a model?"""
     policy = policy_for(settings)
     return policy.enabled and policy.cut is not None and policy.recipe.strategy != "extractive"
 
 
-def providers_for(settings: Settings, own: Provider) -> tuple[Provider, ...]:
+def providers_for(settings: ConversationSettings, own: Provider) -> tuple[Provider, ...]:
     """Who is asked, in this order, with everything filled in that is the conversation's own."""
     own = structs.replace(own, model=own.model or settings.model)
     return tuple(_filled(provider, own) for provider in settings.summarisers) or (own,)
 
 
 def writer_for(
-    upstream: Upstream, settings: Settings, *, url: str = "", windows: Mapping[str, int] | None = None
-) -> Writer:
+    upstream: Upstream,
+    settings: ConversationSettings,
+    *,
+    url: str = "",
+    windows: Mapping[str, int] | None = None,
+) -> SummaryWriter:
     """A model with its window and its count; the conversation's own has the conversation's window."""
     name = upstream.model
     override = settings.window if name == settings.model else None
     window = window_for(name, override=override, url=url, overrides=windows)
-    return Writer(upstream, window.tokens, counter_for(name).text)
+    return SummaryWriter(upstream, window.tokens, counter_for(name).text)
 
 
-def with_block(values: Mapping[str, object], settings: Settings) -> Settings:
+def with_block(values: Mapping[str, object], settings: ConversationSettings) -> ConversationSettings:
     """The settings with everything that a `summarization` block says; see docs/summaries.md.
 
     Raises:
@@ -319,7 +333,7 @@ def with_block(values: Mapping[str, object], settings: Settings) -> Settings:
     return structs.replace(settings, policy=policy_of(block), summarisers=_named(block, settings.summarisers))
 
 
-def _named(block: Block, others: tuple[Provider, ...]) -> tuple[Provider, ...]:
+def _named(block: PresetBlock, others: tuple[Provider, ...]) -> tuple[Provider, ...]:
     """The one that a block names. One that names none keeps those that were there, and has its fields sent to them."""
     own = Provider(block.provider or "", block.model or "", parameters=block.fields)
     if own.name or own.model or not others:

@@ -18,7 +18,7 @@ from refold.core.assemble import BRIDGE, assemble
 from refold.core.budget import OutputRoom, check_room, input_limit, limit_of, output_room, tokens_of
 from refold.core.cost import Prices, call_cost, growing_cost
 from refold.core.digest.shorten import searchable
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.measure import Calibration, Meter, count_fixed, estimate_window, holds
 from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.plan_inputs import Frame, Now, lowered_output, room_of, size_of

@@ -33,7 +33,7 @@ from refold.engine.events import UNFIT, EventQueue, Price
 from refold.engine.journal import Journal
 from refold.engine.sessions import let_go
 from refold.engine.state import State
-from refold.engine.summary_source import Source
+from refold.engine.summary_source import SummarySource
 from refold.model.dialect import Dialect
 from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
 from refold.model.summary import Summary
@@ -77,7 +77,7 @@ _running: set[asyncio.Task[Any]] = set()
 """The jobs of this process: an event loop does not hold its tasks, and what is paid for must not vanish with a conversation."""
 
 
-class Asked(Struct, frozen=True):
+class PendingSummary(Struct, frozen=True):
     """A summary that is being written, or is there: for which place, and the message it ends before."""
 
     place: Place
@@ -106,7 +106,7 @@ class SummaryJobs:
         self.leases, self.breaker = LeasedJobs(journal, holder), Breaker(journal, max_spend)
         self._journal, self._current, self._events, self._price = journal, current, events, price
         self._task: asyncio.Task[Summary | None] | None = None
-        self._asked: Asked | None = None
+        self._asked: PendingSummary | None = None
         self._ready: tuple[Place, Summary] | None = None
         self._failed: Place | None = None
         """Where no summary could be written."""
@@ -143,7 +143,7 @@ class SummaryJobs:
     def prepare(self, summary: Summary) -> None:
         """Keep a summary for the moment at which the window is full."""
         place = self.place
-        self._ready, self._asked = (place, summary), Asked(place, summary.last)
+        self._ready, self._asked = (place, summary), PendingSummary(place, summary.last)
 
     def note_skipped(self) -> None:
         self._has_skipped = True
@@ -222,11 +222,11 @@ class SummaryJobs:
     ) -> Coroutine[Any, Any, Summary | None]:
         self._has_skipped = False
         place = self.place_of(state)
-        asked = self._asked = Asked(place, request.last)
+        asked = self._asked = PendingSummary(place, request.last)
         return self._run(asked, request, summariser, focus, state)
 
     async def _run(
-        self, asked: Asked, request: SummaryRequest, summariser: Summariser, focus: str, state: State
+        self, asked: PendingSummary, request: SummaryRequest, summariser: Summariser, focus: str, state: State
     ) -> Summary | None:
         summary = None
         try:
@@ -245,7 +245,7 @@ class SummaryJobs:
     async def _summarise(
         self, request: SummaryRequest, summariser: Summariser, focus: str, state: State
     ) -> Summary | None:
-        place, question = self.place_of(state), Question(summariser)
+        place, question = self.place_of(state), SharedTask(summariser)
 
         async def write() -> Summary | None:
             source = await self._source(state)
@@ -267,9 +267,9 @@ class SummaryJobs:
             self._failed = place
         return result.summary
 
-    async def _source(self, state: State) -> Source:
+    async def _source(self, state: State) -> SummarySource:
         """All messages that a summary is made from: everything ever said, or what the summaries so far do not tell."""
-        source = Source.of(state)
+        source = SummarySource.of(state)
         folded, first = state.folded, state.folded.origin
         if state.frame.policy.source == "all":
             first = 0
@@ -277,7 +277,7 @@ class SummaryJobs:
             first = folded.summaries[-1].told_until
         return structs.replace(source, folded=await self._journal.with_originals(state, folded, first))
 
-    def asking(self, question: Question, write: Write, recipe: str) -> Asking:
+    def asking(self, question: SharedTask, write: Write, recipe: str) -> Asking:
         return Asking(
             recipe=recipe, write=write, bill=question.bill, price=self._price, may_ask=self.breaker.may_ask
         )
@@ -687,7 +687,7 @@ class Function:
         return [plain_message(passage.message, self._dialect) for passage in task.passages]
 
 
-class Question:
+class SharedTask:
     """One task for a summariser that others may use at the same time."""
 
     def __init__(self, summariser: Summariser) -> None:
@@ -727,7 +727,7 @@ def summariser_of(
 
 def bill_of(asked: Summariser, summary: Summary | None) -> Mapping[str, Usage]:
     """What an answer has cost, by model, as far as that is known."""
-    if isinstance(asked, Question):
+    if isinstance(asked, SharedTask):
         return asked.bill(summary)
     return {summary.model: summary.usage} if summary else {}
 

@@ -14,7 +14,7 @@ from refold.core.assemble import NO_LEAD, assemble
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.line_markers import visible_message
 from refold.core.digest.shorten import MAX_SOURCE, count_long, digested, is_short, source_bound
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest, requests_for
 from refold.core.plan_inputs import Frame
 from refold.core.prompts import Passage
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from refold.engine.state import State
 
 
-class Source(Struct, frozen=True):
+class SummarySource(Struct, frozen=True):
     """What a summary is made from, as it was when the summary was asked for. The conversation goes on while it is written, and may
     be acted on in another thread: nothing of it is read after this.
     """
@@ -40,7 +40,7 @@ class Source(Struct, frozen=True):
     sent: Window | None = None
 
     @classmethod
-    def of(cls, state: State) -> Source:
+    def of(cls, state: State) -> SummarySource:
         return cls(state.folded, state.frame, state.secrecy, state.window)
 
     @property

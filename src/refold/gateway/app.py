@@ -170,7 +170,7 @@ class Gateway:
         asked = [one for one in self.targets if wanted in one.formats]
         credentials = Credentials(_texts(scope), "", self.targets.home_of_keys(asked or [*self.targets]))
         body = await models.list_models(self._forwarder, asked, credentials, is_anthropic=is_anthropic)
-        await send_answer(send, errors.Answer(200, body, (("content-type", "application/json"),)))
+        await send_answer(send, errors.ErrorResponse(200, body, (("content-type", "application/json"),)))
 
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
         """What to send for a request, and to whom."""

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from refold.client_keys import KEY, id_of, opens
 from refold.engine.engine import OWNER
-from refold.gateway.errors import Answer, answer, log_store_failure, shape_of
+from refold.gateway.errors import ErrorResponse, answer, log_store_failure, shape_of
 from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError
 from refold.ports.store import ClientKey, Store
 
@@ -235,7 +235,7 @@ class Access:
         return OWNER, "", True
 
 
-async def send_answer(send: Send, told: Answer) -> None:
+async def send_answer(send: Send, told: ErrorResponse) -> None:
     headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in told.headers]
     headers.append((b"content-length", b"%d" % len(told.body)))
     await send({"type": "http.response.start", "status": told.status, "headers": headers})

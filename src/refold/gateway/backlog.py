@@ -19,12 +19,12 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from refold.engine.settings import Settings
+from refold.engine.settings import ConversationSettings
 from refold.engine.state import Sent
 from refold.gateway.conversations import Conversations
 from refold.gateway.provider_state import StateHandout, StateId, StateRow
 from refold.gateway.request import Incoming
-from refold.gateway.response_tap import Outcome
+from refold.gateway.response_tap import CallResult
 from refold.model.errors import Damaged, NotFound, RefoldError, StoreError
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -42,13 +42,13 @@ class Exchange(Struct, frozen=True):
 
     host: Conversations
     incoming: Incoming
-    terms: Settings
+    terms: ConversationSettings
     upstream: str
     """Whom it was sent to: the last one, where several were asked."""
     call_id: str
     handout: StateHandout
     """The ids that the answer handed out."""
-    outcome: Outcome | None = None
+    outcome: CallResult | None = None
     mark: bytes = b""
     """The hash of the history that it ends with: a later request of the conversation holds it too."""
     is_after_gap: bool = False

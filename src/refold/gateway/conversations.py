@@ -18,23 +18,23 @@ from msgspec import Raw, Struct, structs
 
 from refold.config import Resolved, limit_for, policy_of
 from refold.core.assemble import assemble
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan_inputs import output_for
 from refold.engine import actions
-from refold.engine.actions import FOREIGN, Request
+from refold.engine.actions import FOREIGN, RequestTerms
 from refold.engine.actions import Outcome as ActionOutcome
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.history import sent_once
 from refold.engine.journal import inherited, summaries_in
 from refold.engine.provider_compactions import Compactions, Maker
-from refold.engine.settings import Settings, budget_for, policy_for
+from refold.engine.settings import ConversationSettings, budget_for, policy_for
 from refold.engine.state import Receipt, Sent, State
 from refold.gateway.recognition import (
-    Found,
+    KnownHistory,
     Line,
+    LiveBranches,
     Seen,
-    Table,
     before,
     boundary,
     chain_key,
@@ -44,7 +44,7 @@ from refold.gateway.recognition import (
     read_line,
 )
 from refold.gateway.request import Incoming, Wishes
-from refold.gateway.response_tap import Outcome
+from refold.gateway.response_tap import CallResult
 from refold.model.budget import Budget
 from refold.model.errors import Conflict, HeldElsewhere, InvalidWindow, NotFound, RefoldError, StoreError
 from refold.model.message import Message
@@ -163,7 +163,7 @@ class LiveBranch:
         size: int,
         messages: Sequence[Message],
         hashes: Sequence[bytes],
-        request: Request,
+        request: RequestTerms,
         *,
         claims: bytes = b"",
         text_size: int = 0,
@@ -198,7 +198,7 @@ class LiveBranch:
         assert made is not None
         return structs.replace(made, note=done.sent) if done.sent else made
 
-    async def take_earlier(self, size: int, request: Request, text_size: int) -> Made:
+    async def take_earlier(self, size: int, request: RequestTerms, text_size: int) -> Made:
         """The window for the first `size` messages, where a client asks again for an answer that the branch has gone on from.
         Nothing is added to the branch: it is read as it was then.
 
@@ -252,7 +252,7 @@ class LiveBranch:
         """What a request takes with its instructions, in tokens, as far as it was sent from here."""
         return self.conversation.state.frame.instructions + made.sent.tokens
 
-    async def answered(self, made: Made, outcome: Outcome, call_id: str, *, held: int = 0) -> None:
+    async def answered(self, made: Made, outcome: CallResult, call_id: str, *, held: int = 0) -> None:
         """Store what came of a call: what was used, and what was said. Of the usage, `held` tokens are of messages that the provider
         alone has.
         """
@@ -286,7 +286,7 @@ class Conversations:
     """The conversations of one owner, as requests go on with them."""
 
     def __init__(self, engine: Engine, resolved: Resolved) -> None:
-        self.engine, self.table = engine, Table()
+        self.engine, self.table = engine, LiveBranches()
         self.compactions = Compactions(engine.store, engine.owner)
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         """By the hash of a first message: two who begin the same at the same time begin one branch, and nobody else waits."""
@@ -306,7 +306,7 @@ class Conversations:
         max_output: int | None = None,
         thinking_budget: int = 0,
         held: int = 0,
-    ) -> Settings:
+    ) -> ConversationSettings:
         """What a conversation is made with; `held` tokens of the window are taken by what the provider alone has.
 
         Raises:
@@ -318,7 +318,7 @@ class Conversations:
         if held:
             size = max(1, _window(model, size) - held)
         known = _window(model, size)
-        return Settings(
+        return ConversationSettings(
             model=model,
             window=size,
             max_output=max_output or ours.max_output,
@@ -332,7 +332,7 @@ class Conversations:
     async def take(
         self,
         incoming: Incoming,
-        settings: Settings,
+        settings: ConversationSettings,
         author: Summariser | None = None,
         upstream: str = "",
         seen: Seen | None = None,
@@ -375,8 +375,8 @@ class Conversations:
         live: LiveBranch,
         incoming: Incoming,
         seen: Seen,
-        found: Found | None,
-        settings: Settings,
+        found: KnownHistory | None,
+        settings: ConversationSettings,
         upstream: str,
     ) -> TakenRequest:
         line, known, size = seen.line, found.known if found else 0, found.place.size if found else 0
@@ -401,7 +401,7 @@ class Conversations:
             is_output_stated=incoming.max_output is not None,
         )
         twins = await self.twins(live, compactions, upstream)
-        request = Request(fixed, budget, policy_for(settings), twins)
+        request = RequestTerms(fixed, budget, policy_for(settings), twins)
         if live.is_earlier:
             made = await live.take_earlier(size, request, text_size)
             return TakenRequest(self, live, line, made, compactions)
@@ -425,7 +425,9 @@ class Conversations:
         here = Maker(talk.model, upstream, talk.id, talk.branch)
         return await self.compactions.twins(compactions, here, talk.state) if compactions else {}
 
-    async def note_compactions(self, live: LiveBranch, made: Made, outcome: Outcome, upstream: str) -> None:
+    async def note_compactions(
+        self, live: LiveBranch, made: Made, outcome: CallResult, upstream: str
+    ) -> None:
         """Keep who made the compactions that a reply brought, and who was sent some that nobody had seen before."""
         talk = live.conversation
         maker = Maker(talk.model, upstream, talk.id, talk.branch, made.sent.size)
@@ -447,8 +449,14 @@ class Conversations:
         return read_line(array, incoming.dialect, chain_key(self.engine.owner, incoming.line_name), earlier)
 
     async def _open(
-        self, incoming: Incoming, line: Line, settings: Settings, upstream: str, *, is_earlier: bool
-    ) -> tuple[LiveBranch, Found | None]:
+        self,
+        incoming: Incoming,
+        line: Line,
+        settings: ConversationSettings,
+        upstream: str,
+        *,
+        is_earlier: bool,
+    ) -> tuple[LiveBranch, KnownHistory | None]:
         """The branch of the store that a request goes on with, and up to where they agree. A request that is the beginning of
         a longer branch asks again for an earlier answer: it needs no branch of its own where `is_earlier`.
         """
@@ -467,14 +475,19 @@ class Conversations:
                 apart = sha256(engine.new_id().encode()).digest() if is_another else b""
                 head = await self._head(incoming, line, found, foreign, apart)
                 if found and not found.goes_on:
-                    found = Found(_ended(found.place, head), found.known)
+                    found = KnownHistory(_ended(found.place, head), found.known)
         talk = await self._open_branch(head, incoming, settings, upstream)
         if foreign and (carried := await self._carried(foreign.place, line)) and carried.last:
             talk.prepare(carried)
         return LiveBranch(talk, incoming.line_name, is_earlier=is_earlier), found
 
     async def _head(
-        self, incoming: Incoming, line: Line, found: Found | None, foreign: Found | None, apart: bytes
+        self,
+        incoming: Incoming,
+        line: Line,
+        found: KnownHistory | None,
+        foreign: KnownHistory | None,
+        apart: bytes,
     ) -> Head:
         """The branch to go on with. A conversation that goes on in another format has a branch for each: what the client
         sends is kept as it sends it.
@@ -497,7 +510,7 @@ class Conversations:
         return head
 
     async def _open_branch(
-        self, head: Head, incoming: Incoming, settings: Settings, upstream: str
+        self, head: Head, incoming: Incoming, settings: ConversationSettings, upstream: str
     ) -> Conversation:
         own = structs.replace(
             self.engine.settings,
@@ -577,7 +590,7 @@ def _budget(
     *,
     is_output_stated: bool,
 ) -> Budget:
-    settings = Settings(
+    settings = ConversationSettings(
         model=model, window=window, max_output=max_output, limit=limit, thinking_budget=thinking_budget
     )
     return structs.replace(budget_for(settings), is_output_stated=is_output_stated)

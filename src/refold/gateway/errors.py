@@ -71,7 +71,7 @@ _BUG = errors.RefoldError("Refold failed to answer this request.", hint="the gat
 _CAPITAL = re.compile("(?<!^)([A-Z])")
 
 
-class Answer(Struct, frozen=True):
+class ErrorResponse(Struct, frozen=True):
     """What is sent instead of a reply."""
 
     status: int
@@ -100,7 +100,7 @@ def log_store_failure(error: Exception) -> None:
         _log.error("the store failed: %s", error.located)
 
 
-def answer(error: Exception, shape: Shape, *, request_id: str = "") -> Answer:
+def answer(error: Exception, shape: Shape, *, request_id: str = "") -> ErrorResponse:
     """An error as the answer to a request. Of what is no error of Refold's nothing is told: its words may hold anything."""
     status, told = status_of(error), _told(error)
     headers = [("content-type", "application/json"), ("cache-control", "no-store")]
@@ -109,7 +109,7 @@ def answer(error: Exception, shape: Shape, *, request_id: str = "") -> Answer:
     if status == 401:
         headers.append(("www-authenticate", "Bearer"))
     body = msgspec.json.encode(_body(told, status, shape, request_id))
-    return Answer(status, body, tuple(headers))
+    return ErrorResponse(status, body, tuple(headers))
 
 
 def event(error: Exception, shape: Shape, *, request_id: str = "", sequence: int = 0) -> bytes:

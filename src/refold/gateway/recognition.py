@@ -106,7 +106,7 @@ class Seen(Struct, frozen=True):
         return tuple(decode_message(item, dialect) for item in items)
 
 
-class Found(Struct, frozen=True):
+class KnownHistory(Struct, frozen=True):
     """Where a line was seen before: up to `size` messages of a branch, which are `known` of its own."""
 
     place: Place
@@ -172,11 +172,13 @@ def _leading(items: Sequence[Message]) -> int:
     return next(later, len(items))
 
 
-async def find(hashes: Sequence[bytes], look: Look, wanted: str) -> tuple[Found | None, Found | None]:
+async def find(
+    hashes: Sequence[bytes], look: Look, wanted: str
+) -> tuple[KnownHistory | None, KnownHistory | None]:
     """The longest prefix that was seen before in the wanted format, message for message, and in any other way, from the newest
     message backwards.
     """
-    foreign: Found | None = None
+    foreign: KnownHistory | None = None
     async for places in _looks(hashes, look):
         own = [one for one in places if one.place.format == wanted and one.known == one.place.size]
         if own:
@@ -185,12 +187,12 @@ async def find(hashes: Sequence[bytes], look: Look, wanted: str) -> tuple[Found 
     return None, foreign
 
 
-async def _looks(hashes: Sequence[bytes], look: Look) -> AsyncIterator[list[Found]]:
+async def _looks(hashes: Sequence[bytes], look: Look) -> AsyncIterator[list[KnownHistory]]:
     last, width = len(hashes), FIRST_LOOK
     while last > 0:
         first = max(0, last - width)
         asked = {one: size for size, one in enumerate(hashes[first:last], first + 1)}
-        yield [Found(at, asked[at.hash]) for at in await look(list(asked))]
+        yield [KnownHistory(at, asked[at.hash]) for at in await look(list(asked))]
         last, width = first, width * LOOK_GROWS
 
 
@@ -205,11 +207,11 @@ async def boundary(hashes: Sequence[bytes], look: Look, branch: str, size: int) 
     return 0
 
 
-def _worth(found: Found) -> tuple[int, bool]:
+def _worth(found: KnownHistory) -> tuple[int, bool]:
     return found.known, found.goes_on
 
 
-def check_new(line: Line, found: Found | None) -> None:
+def check_new(line: Line, found: KnownHistory | None) -> None:
     """
     Raises:
         WireError: it brings more messages that nobody has seen than can be taken in while others wait.
@@ -223,7 +225,7 @@ def is_own_way(line: Line, known: int) -> bool:
     return line.replied is None or line.replied >= known
 
 
-class Table:
+class LiveBranches:
     """The branches of one owner that were used last."""
 
     def __init__(self) -> None:
@@ -251,14 +253,14 @@ class Table:
             branches = branches[: -LATELY - 1 : -1]
         return [line for live in branches if (line := live.line)]
 
-    def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[LiveBranch, Found] | None:
+    def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[LiveBranch, KnownHistory] | None:
         """The branch that a request goes on with, where it is here."""
         for known in range(len(hashes), max(0, len(hashes) - NEW), -1):
             mark = hashes[known - 1]
             live = self._ends.get(mark)
             if live is not None and live.serves(incoming) and live.conversation.size == known:
                 talk = live.conversation
-                return live, Found(Place(mark, talk.id, talk.branch, talk.size, talk.size), known)
+                return live, KnownHistory(Place(mark, talk.id, talk.branch, talk.size, talk.size), known)
         return None
 
     def note(self, live: LiveBranch, line: Line) -> None:

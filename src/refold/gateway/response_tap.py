@@ -31,7 +31,7 @@ EVENTS = "text/event-stream"
 _log = logging.getLogger("refold.gateway")
 
 
-class Outcome(Struct, frozen=True):
+class CallResult(Struct, frozen=True):
     """What came of a call."""
 
     usage: Usage | None
@@ -101,20 +101,20 @@ class Watcher:
         self.has_begun = self.has_begun or bool(deltas)
         self._text += [delta.text for delta in deltas if isinstance(delta, TextDelta)]
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CallResult:
         """What came of it, once nothing more comes."""
         try:
             return self._outcome(self._reply())
         except (RefoldError, RecursionError):
             told = {"text": "".join(self._text), "is_whole": False}
-            return Outcome(None, self._told(told), is_whole=False, is_answered=self.has_begun)
+            return CallResult(None, self._told(told), is_whole=False, is_answered=self.has_begun)
 
-    def _outcome(self, reply: Reply) -> Outcome:
+    def _outcome(self, reply: Reply) -> CallResult:
         assert self._dialect is not None
         items = [encode_item(message, self._dialect) for message in reply.messages]
         told = {"messages": items, "finish": reply.finish, "model": reply.model, "is_whole": True}
         made = tuple(key for message in reply.messages for key in keys_of(message))
-        return Outcome(reply.usage, self._told(told), is_whole=True, is_answered=True, compactions=made)
+        return CallResult(reply.usage, self._told(told), is_whole=True, is_answered=True, compactions=made)
 
     def _told(self, told: dict[str, object]) -> bytes:
         try:

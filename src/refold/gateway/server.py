@@ -104,7 +104,7 @@ HOUR_S = 3_600.0
 _log = logging.getLogger("refold.gateway")
 
 
-class Opened(Struct, frozen=True):
+class OpenGateway(Struct, frozen=True):
     """A gateway that is ready to be served."""
 
     app: ASGIApp
@@ -114,7 +114,7 @@ class Opened(Struct, frozen=True):
 @asynccontextmanager
 async def open_gateway(
     resolved: Resolved, *, local: Target | None = None, environ: Mapping[str, str] = os.environ
-) -> AsyncIterator[Opened]:
+) -> AsyncIterator[OpenGateway]:
     """The application over the store and the upstreams that the settings name, until the block ends.
 
     Raises:
@@ -132,7 +132,7 @@ async def open_gateway(
         await gateway.sweep()
         house = asyncio.create_task(_keep_house(gateway))
         stack.callback(house.cancel)
-        yield Opened(build(gateway, Admin(gateway, version("refold")), rules), gateway)
+        yield OpenGateway(build(gateway, Admin(gateway, version("refold")), rules), gateway)
 
 
 async def _keep_house(gateway: Gateway) -> None:
@@ -172,7 +172,7 @@ async def serve(
             timeout_graceful_shutdown=GRACE_S,
             backlog=2_048,
         )
-        running = Server(config, opened.gateway.events.close)
+        running = GatewayServer(config, opened.gateway.events.close)
         with _listening(server.host, server.port) as listening:
             host, port = listening.getsockname()[:2]  # it answers from now on
             tell(f"http://{f'[{host}]' if ':' in host else host}:{port}", opened.gateway)
@@ -281,7 +281,7 @@ class OriginForm(HttpToolsProtocol):
             self.send_400_response(why)
 
 
-class Server(uvicorn.Server):
+class GatewayServer(uvicorn.Server):
     """Ends when it is told to, and that is all: uvicorn raises the signal again, before the store behind it is closed.
 
     `ending` is called first: streams that go on for as long as somebody listens would keep it waiting.

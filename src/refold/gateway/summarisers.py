@@ -19,15 +19,15 @@ import aiohttp
 from msgspec import structs
 
 from refold.config import Resolved, summarisers_of
-from refold.engine.settings import Settings, writer_for, writes_with_model
+from refold.engine.settings import ConversationSettings, writer_for, writes_with_model
 from refold.gateway.conversations import Conversations
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
 from refold.ports.upstream import Upstream
-from refold.summarisers import ModelSummariser, Writer
+from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.upstreams.connection import Connection
 from refold.upstreams.http import HttpUpstream
-from refold.upstreams.provider import Key, Provider, complete
+from refold.upstreams.provider import Provider, ProviderKey, complete
 from refold.upstreams.response_errors import Pace
 
 MOST = 512
@@ -43,7 +43,7 @@ class Authors:
         self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
 
     def author(
-        self, host: Conversations, terms: Settings, target: Target, credentials: Credentials
+        self, host: Conversations, terms: ConversationSettings, target: Target, credentials: Credentials
     ) -> ModelSummariser | None:
         """Who writes for a conversation; None where no model should."""
         resolved, owner = host.resolved, host.engine.owner
@@ -63,8 +63,8 @@ class Authors:
         return self._made[place]
 
     def _chain(
-        self, resolved: Resolved, terms: Settings, target: Target, keys: dict[str, str] | None
-    ) -> list[Writer]:
+        self, resolved: Resolved, terms: ConversationSettings, target: Target, keys: dict[str, str] | None
+    ) -> list[SummaryWriter]:
         named = summarisers_of(resolved.settings)
         if named:
             return [writer_for(self._open(one, None, None), terms, url=one.base_url) for one in named]
@@ -80,10 +80,14 @@ class Authors:
         return [writer_for(self._open(own, dialect, target, key), terms, url=target.url)]
 
     def _open(
-        self, provider: Provider, dialect: Dialect | None, target: Target | None, key: Key | None = None
+        self,
+        provider: Provider,
+        dialect: Dialect | None,
+        target: Target | None,
+        key: ProviderKey | None = None,
     ) -> Upstream:
         whole = complete(structs.replace(provider, key_env="") if target else provider)
-        key = key or Key(whole, self._environ)
+        key = key or ProviderKey(whole, self._environ)
         session: aiohttp.ClientSession = self._forwarder.session(
             is_private=target is None or target.is_private
         )

@@ -20,12 +20,12 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Struct
 from yarl import URL
 
-from refold.config import Upstream, completed
+from refold.config import UpstreamSettings, completed
 from refold.model.errors import ConfigError
 from refold.model.message import DialectName
-from refold.upstreams.provider import Auth, Key, Provider
+from refold.upstreams.provider import Auth, Provider, ProviderKey
 
-USUAL = {"openai": Upstream(), "anthropic": Upstream()}
+USUAL = {"openai": UpstreamSettings(), "anthropic": UpstreamSettings()}
 """Where nobody names any: the client's own key goes to the provider that it was made for, by the format that it speaks."""
 
 
@@ -36,7 +36,7 @@ class Target(Struct, frozen=True):
     url: str
     """Without the path of the call, and without a slash at its end."""
     formats: tuple[DialectName, ...]
-    key: Key | None = None
+    key: ProviderKey | None = None
     """The gateway's own: of the settings, or of the environment. Used where the client's is not."""
     passes_key: bool = True
     """Does the client's key come first, where it sent one?"""
@@ -149,7 +149,7 @@ class Targets:
         return served[0]
 
 
-def open_targets(upstreams: Mapping[str, Upstream], environ: Mapping[str, str]) -> Targets:
+def open_targets(upstreams: Mapping[str, UpstreamSettings], environ: Mapping[str, str]) -> Targets:
     """
     Raises:
         ConfigError: an upstream has no address, or its key is not there.
@@ -158,7 +158,7 @@ def open_targets(upstreams: Mapping[str, Upstream], environ: Mapping[str, str]) 
     return Targets([target_of(name, one, environ) for name, one in chosen.items()])
 
 
-def target_of(name: str, given: Upstream, environ: Mapping[str, str]) -> Target:
+def target_of(name: str, given: UpstreamSettings, environ: Mapping[str, str]) -> Target:
     """
     Raises:
         ConfigError: it has no address, or its key is not there.
@@ -170,7 +170,7 @@ def target_of(name: str, given: Upstream, environ: Mapping[str, str]) -> Target:
         name,
         whole.url,
         whole.formats,
-        Key(provider, environ) if whole.key_env or whole.key_command else None,
+        ProviderKey(provider, environ) if whole.key_env or whole.key_command else None,
         passes_key=bool(whole.pass_key),
         passes_key_as_fallback=given.pass_key is True,
         headers={key.lower(): value for key, value in whole.headers.items()},
@@ -312,7 +312,7 @@ _HOP = frozenset(
 _OURS = frozenset(("host", "content-length", "accept-encoding", "expect", "cookie", "forwarded", "via"))
 
 
-class Guard(AbstractResolver):
+class PrivateNetworkGuard(AbstractResolver):
     """Names that lead into a private network are refused, for upstreams that are not said to be there."""
 
     def __init__(self) -> None:
@@ -334,7 +334,7 @@ class Forwarder:
     """Sends requests to upstreams. One for a gateway; connections are kept between requests."""
 
     def __init__(self) -> None:
-        self._open, self._guarded = _session(None), _session(Guard())
+        self._open, self._guarded = _session(None), _session(PrivateNetworkGuard())
 
     async def send(
         self,

@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Annotated, ParamSpec, TypeAlias
 
 from refold import __version__
-from refold.engine.engine import Engine, Found
+from refold.engine.engine import Engine, FoundMessage
 from refold.engine.recall import read_handle
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
 from refold.ports.store import Head, Listed
@@ -74,14 +74,14 @@ Limit: TypeAlias = Annotated[int, Field(ge=1, le=50, description="How many at mo
 
 async def serve(open_engine: Callable[[], Awaitable[Engine]]) -> None:
     """Answer on stdin and stdout until stdin ends."""
-    desk = Desk(open_engine)
+    desk = McpTools(open_engine)
     try:
         await server_for(desk).run_stdio_async()
     finally:
         await desk.close()
 
 
-def server_for(desk: Desk) -> MCPServer[None]:
+def server_for(desk: McpTools) -> MCPServer[None]:
     """The server and its tools."""
     # Calls that fail are told to whoever made them; a log of each would fill the host's.
     server: MCPServer[None] = MCPServer(
@@ -93,7 +93,7 @@ def server_for(desk: Desk) -> MCPServer[None]:
     return server
 
 
-class Desk:
+class McpTools:
     """Where questions are answered, by an engine that is opened when there is one."""
 
     def __init__(self, open_engine: Callable[[], Awaitable[Engine]]) -> None:
@@ -178,7 +178,7 @@ def _listed(one: Listed) -> str:
     return f"{one.id}: {one.messages:,} messages, last {at}" + (f", {title}" if title else "")
 
 
-def _passage(one: Found, newest: Head) -> str:
+def _passage(one: FoundMessage, newest: Head) -> str:
     """What was found, under the name by which `recall` opens it. A message of another branch is another message there."""
     branch = "" if one.branch == newest.branch else f" (branch {one.branch})"
     return f"{one.conversation}{branch}\n{one.text or f'{one.handle} [the content was not kept]'}"

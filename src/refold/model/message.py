@@ -187,7 +187,7 @@ UNREADABLE = (
 )
 
 
-class Compaction(Struct, frozen=True):
+class ProviderCompaction(Struct, frozen=True):
     """What a provider's own compaction holds: a text, or something that only the provider can read."""
 
     text: str = ""
@@ -207,15 +207,15 @@ class _Fields(Struct):
 _FIELDS = msgspec.json.Decoder(_Fields)
 
 
-def compaction_of(part: Part) -> Compaction | None:
+def compaction_of(part: Part) -> ProviderCompaction | None:
     """What the part holds, if it is a compaction of its provider's; None where it is not, or has failed."""
     if type(part) is not Opaque or part.kind not in KINDS or part.raw is None:
         return None
     try:
         fields = _FIELDS.decode(part.raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Compaction(sealed=bytes(part.raw).decode("utf-8", "replace"))
-    found = Compaction(fields.content or "", fields.encrypted_content or "")
+        return ProviderCompaction(sealed=bytes(part.raw).decode("utf-8", "replace"))
+    found = ProviderCompaction(fields.content or "", fields.encrypted_content or "")
     return found if found.characters else None
 
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 from refold.replay.baselines import BASELINES
 from refold.replay.candidate import CallsModels, Candidate, HasHandles, Maker, Recalls
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff, tariff_for
-from refold.replay.recordings import Progress, Recording, Script, read_recordings
+from refold.replay.recordings import CountedRecording, Progress, Recording, read_recordings
 from refold.replay.run import WINDOWS, run
 from refold.replay.score import Score, score
-from refold.replay.table import Cell, Row, Table, document, render, tabulate
+from refold.replay.table import Cell, Table, TableRow, document, render, tabulate
 from refold.replay.token_counts import REFERENCE, Counting, ReferenceCounter
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "CallsModels",
     "Candidate",
     "Cell",
+    "CountedRecording",
     "Counting",
     "HasHandles",
     "Maker",
@@ -40,10 +41,9 @@ __all__ = [
     "Recalls",
     "Recording",
     "ReferenceCounter",
-    "Row",
     "Score",
-    "Script",
     "Table",
+    "TableRow",
     "Tariff",
     "document",
     "read_recordings",

@@ -107,7 +107,7 @@ class Stopped(BaseException):  # no fault of anybody, so whoever gets over fault
     """A candidate goes no further: there is no more to be spent. The replay ends with the recordings that are finished."""
 
 
-class Change(Struct, frozen=True):
+class CandidateChange(Struct, frozen=True):
     """Something a candidate did to its context on its own."""
 
     decision: str
@@ -123,7 +123,7 @@ class Change(Struct, frozen=True):
 class Explains(Protocol):
     """Says what it did to its context."""
 
-    def changes(self) -> Sequence[Change]:
+    def changes(self) -> Sequence[CandidateChange]:
         """Every change since this was last asked."""
         ...
 

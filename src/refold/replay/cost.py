@@ -65,20 +65,20 @@ def tariff_for(model: str) -> Tariff:
     )
 
 
-class Bill(Struct, frozen=True):
+class CallBill(Struct, frozen=True):
     dollars: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
 
-    def __add__(self, other: Bill) -> Bill:
-        return Bill(
+    def __add__(self, other: CallBill) -> CallBill:
+        return CallBill(
             self.dollars + other.dollars,
             self.prompt_tokens + other.prompt_tokens,
             self.cached_tokens + other.cached_tokens,
         )
 
 
-class Prompts:
+class PromptNames:
     """Names the prompts of one conversation, so that two with the same beginning have the same names up to there.
 
     A client would ask for caching after each system message, and at the end.
@@ -103,23 +103,23 @@ class Prompts:
         return Prompt(self._last, tuple(sizes)[1:], marks)
 
 
-class Account:
+class ConversationCost:
     """What one conversation costs with one provider."""
 
     def __init__(self, tariff: Tariff) -> None:
         self.tariff = tariff
         self._cache = PromptCache(CacheRules(tariff.ttl_s, tariff.minimum, tariff.step))
 
-    def send(self, prompt: Prompt, output_tokens: int, now: float) -> Bill:
+    def send(self, prompt: Prompt, output_tokens: int, now: float) -> CallBill:
         """The price of one call at a time."""
         tariff, size = self.tariff, prompt.sizes[-1]
         hit = self._cache.send(prompt, now)
         fresh = size - hit.read - hit.written
         dollars = hit.read * tariff.cache_read + hit.written * tariff.cache_write
         dollars += fresh * tariff.input + output_tokens * tariff.output
-        return Bill(dollars * _PER_MILLION, size, hit.read)
+        return CallBill(dollars * _PER_MILLION, size, hit.read)
 
-    def ask(self, input_tokens: int, output_tokens: int) -> Bill:
+    def ask(self, input_tokens: int, output_tokens: int) -> CallBill:
         """The price of a call that the candidate itself made; it is not cached."""
         dollars = input_tokens * self.tariff.input + output_tokens * self.tariff.output
-        return Bill(dollars * _PER_MILLION)
+        return CallBill(dollars * _PER_MILLION)

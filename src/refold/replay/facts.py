@@ -194,7 +194,7 @@ def _is_rule(sentence: str) -> bool:
     return len(sentence.split(maxsplit=MIN_WORDS)) >= MIN_WORDS and _RULE.search(sentence) is not None
 
 
-class Facts:
+class MessageFacts:
     """One message, looked at once."""
 
     def __init__(self, message: Message, number: int, tokens: int) -> None:
@@ -255,29 +255,29 @@ class Facts:
 class FactBook:
     """The facts of all messages of one replay. It keeps every message it has seen, so that no identity is used twice."""
 
-    def __init__(self, counter: TokenCounter, known: Iterable[Facts] = ()) -> None:
+    def __init__(self, counter: TokenCounter, known: Iterable[MessageFacts] = ()) -> None:
         self.counter = counter
-        self._by_identity: dict[int, tuple[Message, Facts]] = {}
-        self._by_content: dict[object, Facts] = {}
+        self._by_identity: dict[int, tuple[Message, MessageFacts]] = {}
+        self._by_content: dict[object, MessageFacts] = {}
         for facts in known:
             self._by_identity[id(facts.message)] = facts.message, facts
             self._by_content.setdefault(_content(facts.message, facts.tokens), facts)
 
-    def of(self, message: Message) -> Facts:
+    def of(self, message: Message) -> MessageFacts:
         seen = self._by_identity.get(id(message))
         if seen is None:
             seen = self._by_identity[id(message)] = message, self._look_at(message)
         return seen[1]
 
-    def all_of(self, messages: Iterable[Message]) -> tuple[Facts, ...]:
+    def all_of(self, messages: Iterable[Message]) -> tuple[MessageFacts, ...]:
         return tuple(map(self.of, messages))
 
-    def _look_at(self, message: Message) -> Facts:
+    def _look_at(self, message: Message) -> MessageFacts:
         tokens = self.counter.message(message)
         content = _content(message, tokens)
         known = self._by_content.get(content)
         if known is None:
-            known = self._by_content[content] = Facts(message, len(self._by_content), tokens)
+            known = self._by_content[content] = MessageFacts(message, len(self._by_content), tokens)
         return known
 
 
@@ -291,7 +291,7 @@ def _content(message: Message, tokens: int) -> object:
 class Context:
     """What a candidate would send, with what is the same as in the context before it."""
 
-    def __init__(self, facts: Sequence[Facts], before: Context | None) -> None:
+    def __init__(self, facts: Sequence[MessageFacts], before: Context | None) -> None:
         self.facts = facts
         self.tokens = sum(known.tokens for known in facts)
         self.shared = _shared(facts, before.facts) if before else 0
@@ -349,7 +349,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _shared(new: Sequence[Facts], old: Sequence[Facts]) -> int:
+def _shared(new: Sequence[MessageFacts], old: Sequence[MessageFacts]) -> int:
     """How many messages both begin with."""
     at = 0
     for one, other in zip(new, old, strict=False):

@@ -11,7 +11,7 @@ from functools import partial
 
 from refold.core import extractive_summary
 from refold.core.cost import Prices
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
 from refold.core.presets import PRESETS
@@ -27,9 +27,9 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool
-from refold.replay.candidate import Change, Maker, Writing
+from refold.replay.candidate import CandidateChange, Maker, Writing
 from refold.replay.cost import ANTHROPIC
-from refold.replay.summarisers import Clerk, Opened, Order
+from refold.replay.summarisers import Clerk, OpenSummarisers, SummariserOptions
 
 _PRICES = Prices(ANTHROPIC.input, ANTHROPIC.output, ANTHROPIC.cache_read, ANTHROPIC.cache_write)
 """What the replay bills by."""
@@ -67,10 +67,10 @@ class PresetCandidate:
     def recall(self, query: str, max_tokens: int) -> str:
         return actions.search(self._state, query, max_tokens=max_tokens)
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[CandidateChange]:
         new = self._state.receipts[self._told :]
         self._told += len(new)
-        return [Change(made.decision, self._why(made), made.before, made.after) for made in new]
+        return [CandidateChange(made.decision, self._why(made), made.before, made.after) for made in new]
 
     def _why(self, made: Receipt) -> str:
         return made.reason
@@ -104,7 +104,7 @@ class WrittenCandidate(PresetCandidate):
         return written.summary or super()._summarise(request, folded, frame)
 
 
-def candidates(presets: tuple[str, ...], opened: Opened | None = None) -> list[Maker]:
+def candidates(presets: tuple[str, ...], opened: OpenSummarisers | None = None) -> list[Maker]:
     """Makers for presets by name, each with each of the summarisers that were opened; without any, with the digest.
 
     Raises:
@@ -118,7 +118,7 @@ def candidates(presets: tuple[str, ...], opened: Opened | None = None) -> list[M
     return [_maker(name, clerk, opened.order) for name in presets for clerk in opened.clerks]
 
 
-def _maker(preset: str, clerk: Clerk | None, order: Order) -> Maker:
+def _maker(preset: str, clerk: Clerk | None, order: SummariserOptions) -> Maker:
     if clerk is None:
         return partial(PresetCandidate, preset)
     return partial(WrittenCandidate, preset, clerk, order.recipe_of(PRESETS[preset].recipe))

@@ -25,7 +25,7 @@ from refold.model.errors import BodyTooLarge, ConfigError, WireError
 from refold.model.message import Message
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Tool
-from refold.replay.facts import FactBook, Facts, literals, rare_words
+from refold.replay.facts import FactBook, MessageFacts, literals, rare_words
 from refold.wire import MAX_BODY_BYTES, Request, decode_transcript
 from refold.wire.transcript import holds_conversation
 
@@ -227,7 +227,7 @@ STEP_SECONDS = 8.0
 """Likewise for a tool to run and for a model to answer."""
 
 
-class Script:
+class CountedRecording:
     """One recording, counted by one counter."""
 
     def __init__(self, recording: Recording, counter: TokenCounter) -> None:
@@ -251,7 +251,7 @@ class Script:
         """A book to begin a replay with."""
         return FactBook(self.counter, (*self.system, *self.body))
 
-    def reply(self, at: range) -> tuple[Facts, ...]:
+    def reply(self, at: range) -> tuple[MessageFacts, ...]:
         return self.body[at.start : at.stop]
 
     def last_user_text(self, before: int) -> str:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from refold.model.errors import ConfigError
 from refold.replay.candidate import Maker, Stopped
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff
-from refold.replay.recordings import Progress, Recording, Script
+from refold.replay.recordings import CountedRecording, Progress, Recording
 from refold.replay.score import Clock, Score, score
 from refold.replay.table import Cell
 from refold.replay.token_counts import REFERENCE, Counting
@@ -173,6 +173,6 @@ def _perform(work: _Work) -> tuple[_Found, bool]:
 
 
 @lru_cache(maxsize=1)
-def _script(recording: Recording, counting: Counting) -> Script:
+def _script(recording: Recording, counting: Counting) -> CountedRecording:
     """Kept for the next candidate, which meets the same recording."""
-    return Script(recording, counting.counter())
+    return CountedRecording(recording, counting.counter())

@@ -19,21 +19,21 @@ from refold.model.errors import WindowError
 from refold.replay.candidate import (
     CallsModels,
     Candidate,
-    Change,
+    CandidateChange,
     Explains,
     HasHandles,
     HasWriter,
     Recalls,
     Writing,
 )
-from refold.replay.cost import REFERENCE_TARIFFS, Account, Bill, Prompts, Tariff
-from refold.replay.facts import Context, Facts, argument_names, holds, literals, surroundings
-from refold.replay.recordings import Recording, Script
+from refold.replay.cost import REFERENCE_TARIFFS, CallBill, ConversationCost, PromptNames, Tariff
+from refold.replay.facts import Context, MessageFacts, argument_names, holds, literals, surroundings
+from refold.replay.recordings import CountedRecording, Recording
 
 # Demands: what the real reply shows that the model needed.
 
 Band: TypeAlias = Literal["near", "mid", "far"]
-Extract: TypeAlias = Callable[[Facts], Collection[str]]
+Extract: TypeAlias = Callable[[MessageFacts], Collection[str]]
 
 NEAR = 4
 """Near is less than this part of the window: the newest messages, which everybody keeps."""
@@ -67,14 +67,14 @@ class Mentions:
         self._extract, self._fixed = extract, fixed
         self._places: dict[str, list[int]] = {}
 
-    def note(self, facts: Facts, index: int) -> None:
+    def note(self, facts: MessageFacts, index: int) -> None:
         for literal in self._extract(facts):
             self._places.setdefault(literal, []).append(index)
 
     def __contains__(self, literal: str) -> bool:
         return literal in self._places or literal in self._fixed
 
-    def demanded_by(self, reply: Iterable[Facts]) -> list[str]:
+    def demanded_by(self, reply: Iterable[MessageFacts]) -> list[str]:
         """The literals of a reply that it must have had in front of it."""
         used = {literal for facts in reply for literal in self._extract(facts)}
         return sorted(literal for literal in used if literal in self._places and literal not in self._fixed)
@@ -92,7 +92,7 @@ def band(distance: int, window: int) -> Band:
     return "mid" if distance < window else "far"
 
 
-def is_bound(literal: str, sources: Iterable[Facts], context: Context) -> bool:
+def is_bound(literal: str, sources: Iterable[MessageFacts], context: Context) -> bool:
     """Does the literal stand in the context among words that it stood among before?"""
     words: set[str] = set()
     for facts in sources:
@@ -136,7 +136,7 @@ def problems(context: Context, dialect: Dialect) -> frozenset[Problem]:
     return frozenset(found)
 
 
-def _of_order(body: Sequence[Facts]) -> Iterator[Problem]:
+def _of_order(body: Sequence[MessageFacts]) -> Iterator[Problem]:
     if body[0].role != "user":
         yield "starts_without_user"
     if body[-1].role == "assistant":
@@ -145,7 +145,7 @@ def _of_order(body: Sequence[Facts]) -> Iterator[Problem]:
         yield "system_in_middle"
 
 
-def _of_pairs(body: Sequence[Facts], dialect: Dialect) -> Iterator[Problem]:
+def _of_pairs(body: Sequence[MessageFacts], dialect: Dialect) -> Iterator[Problem]:
     waiting: list[str] = []
     seen: set[str] = set()
     last = ""
@@ -163,7 +163,7 @@ def _of_pairs(body: Sequence[Facts], dialect: Dialect) -> Iterator[Problem]:
         yield "unanswered_call"
 
 
-def _answered(known: Facts, waiting: list[str]) -> Iterator[Problem]:
+def _answered(known: MessageFacts, waiting: list[str]) -> Iterator[Problem]:
     for call_id in known.result_ids:
         if call_id in waiting:
             waiting.remove(call_id)
@@ -171,7 +171,7 @@ def _answered(known: Facts, waiting: list[str]) -> Iterator[Problem]:
             yield "orphan_result"
 
 
-def _called(known: Facts, waiting: list[str], seen: set[str]) -> Iterator[Problem]:
+def _called(known: MessageFacts, waiting: list[str], seen: set[str]) -> Iterator[Problem]:
     for call_id in known.call_ids:
         if call_id in seen:
             yield "duplicate_call_id"
@@ -188,31 +188,31 @@ _QUERY_OWN, _QUERY_USER = 600, 400
 """Characters of the reply and of the last user message that a model would put into its question."""
 
 
-class Share(Struct, frozen=True, gc=False):
+class Ratio(Struct, frozen=True, gc=False):
     """So many of so many."""
 
     part: int = 0
     whole: int = 0
 
-    def __add__(self, other: Share) -> Share:
-        return Share(self.part + other.part, self.whole + other.whole)
+    def __add__(self, other: Ratio) -> Ratio:
+        return Ratio(self.part + other.part, self.whole + other.whole)
 
     @classmethod
-    def of(cls, verdicts: Iterable[bool]) -> Share:
+    def of(cls, verdicts: Iterable[bool]) -> Ratio:
         judged = list(verdicts)
         return cls(sum(judged), len(judged))
 
 
-class Sent(Struct, frozen=True):
+class SentContext(Struct, frozen=True):
     """One context as it would have been sent, without a word of it."""
 
     tokens: int
     added: int
     """Tokens of what was said since the context before."""
-    bill: Bill
+    bill: CallBill
     """By the first tariff."""
     is_rewritten: bool
-    changes: tuple[Change, ...] = ()
+    changes: tuple[CandidateChange, ...] = ()
     """What the candidate did since the context before."""
 
 
@@ -225,14 +225,14 @@ class CallScore(Struct, frozen=True):
     demands: tuple[Demand, ...]
     recalled: int
     """Demands that were not in the context and that one recall brought back."""
-    old_second: Share
-    made_up: Share
-    rules: Share
+    old_second: Ratio
+    made_up: Ratio
+    rules: Ratio
     is_rewritten: bool
     is_compacted: bool
     """Rewritten, and smaller than the context before it."""
-    bills: tuple[Bill, ...]
-    sent: Sent
+    bills: tuple[CallBill, ...]
+    sent: SentContext
     prepare_ms: float
     add_ms: float
     writing: Writing | None = None
@@ -247,34 +247,34 @@ class Score(Struct, frozen=True):
     valid: int
     fits: int
     fill: float
-    bands: dict[Band, Share]
-    bound: Share
+    bands: dict[Band, Ratio]
+    bound: Ratio
     recalled: int | None
     """None where the candidate cannot recall."""
-    old_second: Share
-    made_up: Share
-    rules: Share
+    old_second: Ratio
+    made_up: Ratio
+    rules: Ratio
     rewrites: int
     compactions: int
-    bills: dict[str, Bill]
+    bills: dict[str, CallBill]
     problems: dict[Problem, int]
     prepare_ms: tuple[float, ...]
     add_ms: tuple[float, ...]
-    sent: tuple[Sent, ...] = ()
+    sent: tuple[SentContext, ...] = ()
     writing: Writing | None = None
     """None where no model writes the summaries. Its dollars are in the bills."""
 
     @property
-    def all(self) -> Share:
+    def all(self) -> Ratio:
         return self.bands["near"] + self.old
 
     @property
-    def old(self) -> Share:
+    def old(self) -> Ratio:
         return self.bands["mid"] + self.bands["far"]
 
 
 def score(
-    script: Script,
+    script: CountedRecording,
     candidate: Candidate,
     window: int,
     *,
@@ -292,11 +292,16 @@ class _Replay:
     """A candidate on its way through a script."""
 
     def __init__(
-        self, script: Script, candidate: Candidate, window: int, clock: Clock, tariffs: Sequence[Tariff]
+        self,
+        script: CountedRecording,
+        candidate: Candidate,
+        window: int,
+        clock: Clock,
+        tariffs: Sequence[Tariff],
     ) -> None:
         self.script, self.candidate, self.window, self.clock = script, candidate, window, clock
-        self.book, self.prompts = script.book(), Prompts(script.head_tokens)
-        self.accounts = [Account(tariff) for tariff in tariffs]
+        self.book, self.prompts = script.book(), PromptNames(script.head_tokens)
+        self.accounts = [ConversationCost(tariff) for tariff in tariffs]
         self.mentions = Mentions(lambda facts: facts.literals, script.fixed_literals)
         self.second = Mentions(lambda facts: facts.rare_words, script.fixed_rare_words)
         self.fed: set[int] = set()
@@ -325,8 +330,8 @@ class _Replay:
             demands=demands,
             recalled=recalled,
             old_second=self._old_second(at, context),
-            made_up=Share.of(literal not in self.mentions for literal in self._written_literals(context)),
-            rules=Share.of(self._is_kept(rule, context) for rule in self.rules),
+            made_up=Ratio.of(literal not in self.mentions for literal in self._written_literals(context)),
+            rules=Ratio.of(self._is_kept(rule, context) for rule in self.rules),
             is_rewritten=context.is_rewritten,
             is_compacted=is_compacted,
             bills=bills,
@@ -386,10 +391,10 @@ class _Replay:
         """By the tokens from the message that mentioned it last, that message included."""
         return band(self.script.offsets[now] - self.script.offsets[mentioned], self.window)
 
-    def _old_second(self, at: range, context: Context) -> Share:
+    def _old_second(self, at: range, context: Context) -> Ratio:
         needed = self.second.demanded_by(self.script.reply(at))
         old = [word for word in needed if self._band(self.second.latest(word)[-1], at.start) != "near"]
-        return Share.of(self.second.is_in(word, context) for word in old)
+        return Ratio.of(self.second.is_in(word, context) for word in old)
 
     def _recall(self, at: range, demands: Sequence[Demand]) -> int:
         missing = [demand.literal for demand in demands if not demand.kept]
@@ -417,7 +422,7 @@ class _Replay:
             if facts.number not in self.fed:
                 yield from self._literals_of(facts)
 
-    def _literals_of(self, facts: Facts) -> Iterable[str]:
+    def _literals_of(self, facts: MessageFacts) -> Iterable[str]:
         if self.handle is None:
             return facts.literals
         if facts.number not in self.written:
@@ -427,27 +432,29 @@ class _Replay:
     def _is_kept(self, rule: str, context: Context) -> bool:
         return not self.rules[rule].isdisjoint(context.numbers) or rule in context.text
 
-    def _sent(self, context: Context, added: int, bills: tuple[Bill, ...]) -> Sent:
+    def _sent(self, context: Context, added: int, bills: tuple[CallBill, ...]) -> SentContext:
         changes = tuple(self.candidate.changes()) if isinstance(self.candidate, Explains) else ()
-        return Sent(context.tokens, added, bills[0] if bills else Bill(), context.is_rewritten, changes)
+        return SentContext(
+            context.tokens, added, bills[0] if bills else CallBill(), context.is_rewritten, changes
+        )
 
-    def _bill(self, at: range, context: Context, writing: Writing | None) -> tuple[Bill, ...]:
+    def _bill(self, at: range, context: Context, writing: Writing | None) -> tuple[CallBill, ...]:
         asked = self.candidate.model_calls() if isinstance(self.candidate, CallsModels) else ()
         output = sum(facts.tokens for facts in self.script.reply(at))
         now = self.script.seconds[at.start - 1]
         prompt = self.prompts.of(context)
-        written = Bill((writing.dollars if writing else None) or 0.0)
+        written = CallBill((writing.dollars if writing else None) or 0.0)
         bills = []
         for account in self.accounts:
-            bill = account.send(prompt, output, now) if context.facts else Bill()
+            bill = account.send(prompt, output, now) if context.facts else CallBill()
             bills.append(sum((account.ask(*tokens) for tokens in asked), start=bill + written))
         return tuple(bills)
 
 
 def _sum_up(recording: Recording, calls: Sequence[CallScore], tariffs: Sequence[str]) -> Score:
     demands = [demand for call in calls for demand in call.demands]
-    bands: dict[Band, Share] = {
-        name: Share.of(demand.kept for demand in demands if demand.band == name)
+    bands: dict[Band, Ratio] = {
+        name: Ratio.of(demand.kept for demand in demands if demand.band == name)
         for name in ("near", "mid", "far")
     }
     return Score(
@@ -458,15 +465,15 @@ def _sum_up(recording: Recording, calls: Sequence[CallScore], tariffs: Sequence[
         fits=sum(call.fits for call in calls),
         fill=sum(call.fill for call in calls),
         bands=bands,
-        bound=Share.of(demand.bound for demand in demands if demand.is_old),
+        bound=Ratio.of(demand.bound for demand in demands if demand.is_old),
         recalled=sum(call.recalled for call in calls),
-        old_second=sum((call.old_second for call in calls), start=Share()),
-        made_up=sum((call.made_up for call in calls), start=Share()),
-        rules=sum((call.rules for call in calls), start=Share()),
+        old_second=sum((call.old_second for call in calls), start=Ratio()),
+        made_up=sum((call.made_up for call in calls), start=Ratio()),
+        rules=sum((call.rules for call in calls), start=Ratio()),
         rewrites=sum(call.is_rewritten for call in calls),
         compactions=sum(call.is_compacted for call in calls),
         bills={
-            name: sum((call.bills[at] for call in calls), start=Bill()) for at, name in enumerate(tariffs)
+            name: sum((call.bills[at] for call in calls), start=CallBill()) for at, name in enumerate(tariffs)
         },
         problems=dict(Counter(problem for call in calls for problem in sorted(call.problems))),
         prepare_ms=tuple(call.prepare_ms for call in calls),

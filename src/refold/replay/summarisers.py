@@ -34,7 +34,7 @@ from refold.ports.summariser import SummaryCache, SummaryTask
 from refold.ports.upstream import Ask
 from refold.replay.candidate import Stopped, Writing
 from refold.replay.table import Spending
-from refold.summarisers import ModelSummariser, Writer
+from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens import counter_for, find_model
 from refold.tokens.catalog import window_for
 from refold.upstreams import KNOWN, Provider, open_upstream
@@ -75,7 +75,7 @@ class Unusable(BaseException):  # it is told, and no digest serves instead: see 
         self.error = error
 
 
-class Written(Struct, frozen=True):
+class WrittenSummary(Struct, frozen=True):
     """What came of asking for a summary."""
 
     summary: Summary | None
@@ -87,7 +87,7 @@ class Author:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: SummaryWriter,
         told: Spending,
         *,
         cache: SummaryCache,
@@ -111,7 +111,7 @@ class Author:
         """What was done in this run so far."""
         return structs.replace(self._told, failures=dict(sorted(self._failures.items())))
 
-    async def write(self, task: SummaryTask, recipe: Recipe) -> Written:
+    async def write(self, task: SummaryTask, recipe: Recipe) -> WrittenSummary:
         """A summary, or why there is none, and what it cost.
 
         Raises:
@@ -132,7 +132,7 @@ class Author:
         else:
             self._told = structs.replace(self._told, found=self._told.found + 1)
         cost, usage = self.cost(tab.usage), tab.usage
-        return Written(summary, Writing(1, int(summary is None), usage.prompt, usage.output, cost))
+        return WrittenSummary(summary, Writing(1, int(summary is None), usage.prompt, usage.output, cost))
 
     def cost(self, usage: Usage) -> float | None:
         return None if self.prices is None else call_cost(usage, self.prices)
@@ -382,7 +382,7 @@ class Clerk:
     def spending(self) -> Spending:
         return self._author.spending
 
-    def write(self, task: SummaryTask, recipe: Recipe) -> Written:
+    def write(self, task: SummaryTask, recipe: Recipe) -> WrittenSummary:
         """
         Raises:
             Stopped: there is no more money.
@@ -397,7 +397,7 @@ class Clerk:
             self._clock.waited_s += perf_counter() - began
 
 
-class Order(Struct, frozen=True):
+class SummariserOptions(Struct, frozen=True):
     """Who is to write the summaries of a replay, and how."""
 
     chosen: tuple[Chosen | None, ...] = (None,)
@@ -425,10 +425,10 @@ class Order(Struct, frozen=True):
         return structs.replace(usual, strategy=strategy, max_tokens=max_tokens)
 
 
-class Opened(Struct, frozen=True):
+class OpenSummarisers(Struct, frozen=True):
     """The summarisers of a replay, in the order in which they were asked for."""
 
-    order: Order
+    order: SummariserOptions
     clerks: tuple[Clerk | None, ...]
     purse: Purse
     clock: Stopwatch
@@ -448,11 +448,11 @@ class Opened(Struct, frozen=True):
 
 @contextmanager
 def open_summarisers(
-    order: Order,
+    order: SummariserOptions,
     *,
     on_call: Callable[[], None] = lambda: None,
     environ: Mapping[str, str] = os.environ,
-) -> Iterator[Opened]:
+) -> Iterator[OpenSummarisers]:
     """The summarisers, ready to be asked until the block ends.
 
     Raises:
@@ -461,7 +461,7 @@ def open_summarisers(
     """
     purse, clock = Purse(order.most), Stopwatch()
     if not any(order.chosen):
-        yield Opened(order, (None,) * len(order.chosen), purse, clock)
+        yield OpenSummarisers(order, (None,) * len(order.chosen), purse, clock)
         return
     cache = KeptInFiles(order.folder or summary_folder(environ))
     with ExitStack() as stack:
@@ -471,13 +471,13 @@ def open_summarisers(
         def clerk(one: Chosen) -> Clerk:
             provider, window = _served(one, stack)
             upstream = _on(loop, upstreams.enter_async_context(open_upstream(provider, environ=environ)))
-            writer = Writer(upstream, window, counter_for(provider.model).text)
+            writer = SummaryWriter(upstream, window, counter_for(provider.model).text)
             spent = None if one.prices is None else 0.0
             told = Spending(one.spec, provider.model, one.prices, one.priced_as, spent=spent)
             author = Author(writer, told, cache=cache, purse=purse, on_call=on_call)
             return Clerk(author, loop, clock)
 
-        yield Opened(order, tuple(clerk(one) if one else None for one in order.chosen), purse, clock)
+        yield OpenSummarisers(order, tuple(clerk(one) if one else None for one in order.chosen), purse, clock)
 
 
 def _explained(error: UpstreamError, model: str) -> UpstreamError:

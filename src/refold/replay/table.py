@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from refold.core.cost import Prices
 from refold.replay.candidate import Writing
-from refold.replay.cost import Bill
-from refold.replay.score import Score, Share, sum_writing
+from refold.replay.cost import CallBill
+from refold.replay.score import Ratio, Score, sum_writing
 from refold.replay.token_counts import Counting
 
 MIN_DEMANDS = 5
@@ -33,7 +33,7 @@ class Cell(Struct, frozen=True):
     scores: tuple[Score, ...]
 
 
-class Row(Struct, frozen=True):
+class TableRow(Struct, frozen=True):
     """The means of a cell. Shares are percentages; None where nothing could be measured."""
 
     candidate: str
@@ -94,7 +94,7 @@ class Table(Struct, frozen=True):
     counting: str
     """How tokens were counted; a window of another counting is another window."""
     tariffs: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     format: int = FORMAT
     summarisers: tuple[Spending, ...] = ()
     stopped: str = ""
@@ -114,16 +114,16 @@ def document(table: Table) -> dict[str, object]:
     return msgspec.json.decode(msgspec.json.encode(table), type=dict[str, object])
 
 
-def summarise(cell: Cell) -> Row:
+def summarise(cell: Cell) -> TableRow:
     scores = cell.scores
     calls = sum(score.calls for score in scores)
-    return Row(
+    return TableRow(
         candidate=cell.candidate,
         window=cell.window,
         recordings=len(scores),
         calls=calls,
-        valid=_percent(Share(sum(score.valid for score in scores), calls)),
-        fits=_percent(Share(sum(score.fits for score in scores), calls)),
+        valid=_percent(Ratio(sum(score.valid for score in scores), calls)),
+        fits=_percent(Ratio(sum(score.fits for score in scores), calls)),
         fill=_mean(100 * score.fill / score.calls for score in scores if score.calls),
         fur=_recall(score.all for score in scores),
         fur_near=_recall(score.bands["near"] for score in scores),
@@ -133,11 +133,11 @@ def summarise(cell: Cell) -> Row:
         fur_old_second=_recall(score.old_second for score in scores),
         bound=_recall(score.bound for score in scores),
         with_recall=_with_recall(scores),
-        made_up=_percent(sum((score.made_up for score in scores), start=Share())),
+        made_up=_percent(sum((score.made_up for score in scores), start=Ratio())),
         rules=_mean(_percent(score.rules) for score in scores),
         dollars={name: bill.dollars for name, bill in _bills(scores).items()},
         cache_hit=_cache_hit(scores),
-        rewrites_per_100=_percent(Share(sum(score.rewrites for score in scores), calls)),
+        rewrites_per_100=_percent(Ratio(sum(score.rewrites for score in scores), calls)),
         compactions=sum(score.compactions for score in scores),
         latency_ms=_latency(scores),
         demands={band: sum(score.bands[band].whole for score in scores) for band in ("near", "mid", "far")},
@@ -161,24 +161,24 @@ def _latency(scores: Sequence[Score]) -> dict[str, float | None]:
 
 def _cache_hit(scores: Sequence[Score]) -> dict[str, float | None]:
     bills = _bills(scores).items()
-    return {name: _percent(Share(bill.cached_tokens, bill.prompt_tokens)) for name, bill in bills}
+    return {name: _percent(Ratio(bill.cached_tokens, bill.prompt_tokens)) for name, bill in bills}
 
 
-def _bills(scores: Sequence[Score]) -> dict[str, Bill]:
+def _bills(scores: Sequence[Score]) -> dict[str, CallBill]:
     names = scores[0].bills if scores else ()
-    return {name: sum((score.bills[name] for score in scores), start=Bill()) for name in names}
+    return {name: sum((score.bills[name] for score in scores), start=CallBill()) for name in names}
 
 
 def _with_recall(scores: Sequence[Score]) -> float | None:
     able = [(score.all, score.recalled) for score in scores if score.recalled is not None]
-    return _recall(Share(kept.part + recalled, kept.whole) for kept, recalled in able)
+    return _recall(Ratio(kept.part + recalled, kept.whole) for kept, recalled in able)
 
 
-def _recall(shares: Iterable[Share]) -> float | None:
+def _recall(shares: Iterable[Ratio]) -> float | None:
     return _mean(_percent(share) for share in shares if share.whole >= MIN_DEMANDS)
 
 
-def _percent(share: Share) -> float | None:
+def _percent(share: Ratio) -> float | None:
     return 100 * share.part / share.whole if share.whole else None
 
 
@@ -194,7 +194,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float | None:
 # The table as plain text, a hundred columns wide, and somewhat more with a model's summaries.
 
 WIDTH = 100
-_Column: TypeAlias = tuple[str, int, Callable[[Row], str]]
+_Column: TypeAlias = tuple[str, int, Callable[[TableRow], str]]
 
 
 def percent(value: float | None) -> str:
@@ -213,11 +213,11 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
-def _dollars(row: Row) -> str:
+def _dollars(row: TableRow) -> str:
     return f"{next(iter(row.dollars.values())):,.2f}" if row.dollars else "-"
 
 
-def _summary_dollars(row: Row) -> str:
+def _summary_dollars(row: TableRow) -> str:
     if row.summaries is None:
         return "-"
     return "?" if row.summaries.dollars is None else f"{row.summaries.dollars:,.4f}"
@@ -273,7 +273,7 @@ def render(table: Table) -> str:
     return "\n".join([*lines, *_notes(table)]) + "\n"
 
 
-def _section(rows: list[Row], table: Table) -> Iterator[str]:
+def _section(rows: list[TableRow], table: Table) -> Iterator[str]:
     first = max(rows, key=lambda row: row.recordings)
     demands = ", ".join(f"{count:,} {band}" for band, count in first.demands.items())
     yield f"window {first.window:,}: {first.recordings:,} recordings, {first.calls:,} calls; demands: {demands}"
@@ -296,7 +296,7 @@ def _group(wide: int) -> str:
     return " " * (before + 1) + " future-use recall, % ".center(width - 1, "-")
 
 
-def _name(row: Row, wide: int) -> str:
+def _name(row: TableRow, wide: int) -> str:
     name = row.candidate if len(row.candidate) < wide else f"{row.candidate[: wide - 2].rstrip()}…"
     return f"{name:<{wide}}"
 

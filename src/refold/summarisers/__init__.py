@@ -8,9 +8,9 @@ is carried out. `model` goes along the chain, `parts` reads what is too long for
 from __future__ import annotations
 
 from refold.core.prompts import Recipe
-from refold.summarisers.attempt import Writer
+from refold.summarisers.attempt import SummaryWriter
 from refold.summarisers.cache import KeptInMemory
 from refold.summarisers.function import checked
 from refold.summarisers.model import ModelSummariser
 
-__all__ = ["KeptInMemory", "ModelSummariser", "Recipe", "Writer", "checked"]
+__all__ = ["KeptInMemory", "ModelSummariser", "Recipe", "SummaryWriter", "checked"]

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from refold.core.prompts import Asked, Passage, Recipe, fenced, instruction, question, said_by, transcript
 from refold.core.secrets.redact import redact
-from refold.core.summary_checks.accept import Accepted, Draft, Source, accept
+from refold.core.summary_checks.accept import Accepted, DraftSource, SummaryDraft, accept
 from refold.core.verify import count_breakpoints
 from refold.model.errors import ContextOverflow
 from refold.model.message import Message, Reasoning, user
@@ -23,7 +23,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryTask
 from refold.ports.upstream import Ask, Upstream
-from refold.summarisers.cache import Shelf, question_key
+from refold.summarisers.cache import PaidAnswers, question_key
 from refold.text_work import run_text_work
 from refold.wire.reply import Reply
 
@@ -40,7 +40,7 @@ PROSE = 0.75
 so that the same question stays the same question when another one is noted."""
 
 
-class Writer(Struct, frozen=True):
+class SummaryWriter(Struct, frozen=True):
     """A model that writes summaries, with its own window, which may be smaller than the conversation's."""
 
     upstream: Upstream
@@ -48,7 +48,7 @@ class Writer(Struct, frozen=True):
     count: Count
 
 
-class Question(Struct, frozen=True):
+class TaskQuestion(Struct, frozen=True):
     body: str
     asked: Asked
     most: int
@@ -60,7 +60,7 @@ class Question(Struct, frozen=True):
     """The messages themselves are read, not the body."""
 
 
-class Answer(Struct, frozen=True):
+class TaskAnswer(Struct, frozen=True):
     text: str
     mended: tuple[str, ...] = ()
 
@@ -69,7 +69,7 @@ class Rejected(Exception):  # it never leaves this package
     """No answer could be used."""
 
 
-class Account:
+class TaskCost:
     """What a task has cost so far, by whom was asked, and why answers were not used."""
 
     def __init__(self) -> None:
@@ -85,9 +85,9 @@ class Account:
         self.bill[model] = self.bill.get(model, Usage()) + (usage or Usage())
 
 
-class Desk:
+class SummaryAttempt:
     def __init__(
-        self, writer: Writer, recipe: Recipe, task: SummaryTask, shelf: Shelf, account: Account
+        self, writer: SummaryWriter, recipe: Recipe, task: SummaryTask, shelf: PaidAnswers, account: TaskCost
     ) -> None:
         self.writer, self.recipe, self.task, self.shelf, self.account = writer, recipe, task, shelf, account
         self._text_size = task.characters
@@ -101,7 +101,7 @@ class Desk:
         marks = sum(count_breakpoints(message.parts) for message in (*prompt, *self.task.sent))
         return self.recipe.reading == "raw" and bool(self.task.sent) and marks <= OWN_BREAKPOINTS
 
-    async def answer(self, asked: Question) -> Answer:
+    async def answer(self, asked: TaskQuestion) -> TaskAnswer:
         """The answer that was paid for, or a new one.
 
         Raises:
@@ -113,7 +113,7 @@ class Desk:
         async with self.shelf.alone(key):
             kept = await self.shelf.get(key)
             if kept is not None:
-                return Answer(kept.text, kept.checks)
+                return TaskAnswer(kept.text, kept.checks)
             found = await self._checked(asked)
             await self.shelf.put(key, await self.work(self._kept, found, key))
             return found
@@ -122,12 +122,12 @@ class Desk:
         """Call a function that reads the task, or what a model has made of it: in a thread where that is much text."""
         return await run_text_work(self._text_size, function, *args)
 
-    def _key(self, asked: Question) -> str:
+    def _key(self, asked: TaskQuestion) -> str:
         return question_key(self.writer.upstream.model, self._ask(asked))
 
-    async def _checked(self, asked: Question) -> Answer:
+    async def _checked(self, asked: TaskQuestion) -> TaskAnswer:
         """Ask, check, and ask once more with the fault named. A draft that can be mended is at hand if nothing better comes."""
-        source, fault, held = await self.work(self._source, asked), "", list[Draft]()
+        source, fault, held = await self.work(self._source, asked), "", list[SummaryDraft]()
         for number in range(TRIES):
             try:
                 draft = await self._drafted(asked, fault)
@@ -138,22 +138,24 @@ class Desk:
                 break
             found = await self._judged(draft, source, asked, is_last_try=number + 1 == TRIES)
             if found.fault is None:
-                return Answer(found.text, found.mended)
+                return TaskAnswer(found.text, found.mended)
             held += [draft] if found.fault == "invented" else []
             fault = found.reason
             self._note(found.fault)
         for draft in held[:1]:
             found = await self._judged(draft, source, asked, is_last_try=True)
             if found.fault is None:
-                return Answer(found.text, found.mended)
+                return TaskAnswer(found.text, found.mended)
         raise Rejected(fault)
 
-    async def _drafted(self, asked: Question, fault: str) -> Draft:
+    async def _drafted(self, asked: TaskQuestion, fault: str) -> SummaryDraft:
         reply = await self._reply(asked, fault)
         self.account.add(self.writer.upstream.model, reply.usage)
         return _draft(reply)
 
-    async def _judged(self, draft: Draft, source: Source, asked: Question, *, is_last_try: bool) -> Accepted:
+    async def _judged(
+        self, draft: SummaryDraft, source: DraftSource, asked: TaskQuestion, *, is_last_try: bool
+    ) -> Accepted:
         """What is accepted of a draft, without the secrets that a model may have made of what it read."""
 
         def judge() -> Accepted:
@@ -166,7 +168,7 @@ class Desk:
     def _note(self, problem: str) -> None:
         self.account.problems.append(f"{self.writer.upstream.model}: {problem}")
 
-    async def _reply(self, asked: Question, fault: str) -> Reply:
+    async def _reply(self, asked: TaskQuestion, fault: str) -> Reply:
         """Ask, and tell what we think of the length: who refuses without a word is understood by it."""
         size = await self.work(self.size_of, asked)
         ask = await self.work(self._ask, asked, fault)
@@ -177,7 +179,7 @@ class Desk:
             self.window = min(self.window // 2, _learnt(error.overflow, size, asked.most))
             raise
 
-    def size_of(self, asked: Question) -> int:
+    def size_of(self, asked: TaskQuestion) -> int:
         """The tokens of a question, as we count them."""
         words = instruction(
             asked.asked, self.recipe.prompts, max_tokens=int(asked.most * PROSE), focus=self.task.focus
@@ -185,12 +187,12 @@ class Desk:
         read = self._read() if asked.is_raw else (asked.body, self.recipe.prompts.system)
         return sum(map(self.writer.count, (words, asked.previous, *read)))
 
-    def _source(self, asked: Question) -> Source:
+    def _source(self, asked: TaskQuestion) -> DraftSource:
         """What an answer is held against. Facts are added to the whole, so an answer need not carry them."""
         words = instruction(
             asked.asked, self.recipe.prompts, max_tokens=int(asked.most * PROSE), focus=self.task.focus
         )
-        return Source(
+        return DraftSource(
             told=asked.facts or asked.body,
             tokens=self.writer.count(asked.body) + self.writer.count(asked.previous),
             previous=asked.previous,
@@ -207,7 +209,7 @@ class Desk:
         yield task.system if isinstance(task.system, str) else "\n".join(one.text for one in task.system)
         yield from (f"{tool.name} {tool.description} {tool.schema}" for tool in task.tools)
 
-    def _ask(self, asked: Question, fault: str = "") -> Ask:
+    def _ask(self, asked: TaskQuestion, fault: str = "") -> Ask:
         words = instruction(
             asked.asked,
             self.recipe.prompts,
@@ -227,7 +229,7 @@ class Desk:
         is_shown = any(previous in message.text for message in self.task.sent)
         return f"{fenced(previous, 'previous-summary')}\n\n" if previous and not is_shown else ""
 
-    def _kept(self, answer: Answer, key: str) -> Summary:
+    def _kept(self, answer: TaskAnswer, key: str) -> Summary:
         task, tokens = self.task, self.writer.count(answer.text)
         return Summary(answer.text, task.first, task.last, tokens, "model", recipe=key, checks=answer.mended)
 
@@ -244,9 +246,9 @@ def _learnt(found: Overflow | None, size: int, output: int) -> int:
     return ours if 0 < ours < size + output else (size + output) // 2
 
 
-def _draft(reply: Reply) -> Draft:
+def _draft(reply: Reply) -> SummaryDraft:
     said: list[Message] = list(reply.messages)
-    return Draft(
+    return SummaryDraft(
         "\n".join(message.text for message in said if message.text),
         reply.finish,
         any(message.calls for message in said),

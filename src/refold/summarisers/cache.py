@@ -42,7 +42,7 @@ class KeptInMemory:
             del self._kept[next(iter(self._kept))]
 
 
-class Shelf:
+class PaidAnswers:
     """Any cache, as those who pay use it."""
 
     def __init__(self, cache: SummaryCache) -> None:

@@ -10,7 +10,7 @@ import logging
 
 from refold.core.prompts import said_by, transcript
 from refold.core.secrets.redact import redact
-from refold.core.summary_checks.accept import Draft, Source, accept
+from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept
 from refold.core.summary_checks.must_keep import typed_by_user
 from refold.core.transcript_chunks import Count
 from refold.core.user_requests import missing_lines
@@ -22,7 +22,9 @@ _log = logging.getLogger("refold.summarisers")
 
 def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
     """A text as the summary of a task, with the facts that must not get lost; None where it has a fault."""
-    found = accept(Draft(text), _source(task, count), most=task.max_tokens, count=count, is_last_try=True)
+    found = accept(
+        SummaryDraft(text), _source(task, count), most=task.max_tokens, count=count, is_last_try=True
+    )
     if found.fault is not None:
         _log.warning("a summary was not used: %s", found.fault)
         return None
@@ -40,9 +42,9 @@ def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
     )
 
 
-def _source(task: SummaryTask, count: Count) -> Source:
+def _source(task: SummaryTask, count: Count) -> DraftSource:
     told = transcript(task.passages)
-    return Source(
+    return DraftSource(
         told=told,
         tokens=count(told) + count(task.previous),
         previous=task.previous,

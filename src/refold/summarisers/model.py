@@ -16,9 +16,9 @@ from refold.core.user_requests import missing_lines
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.summariser import SummaryCache, SummaryTask
-from refold.summarisers.attempt import Account, Answer, Desk, Rejected, Writer
-from refold.summarisers.cache import KeptInMemory, Shelf, key_of
-from refold.summarisers.chunked import Reader
+from refold.summarisers.attempt import Rejected, SummaryAttempt, SummaryWriter, TaskAnswer, TaskCost
+from refold.summarisers.cache import KeptInMemory, PaidAnswers, key_of
+from refold.summarisers.long_input import Reader
 
 _log = logging.getLogger("refold.summarisers")
 
@@ -27,11 +27,11 @@ class ModelSummariser:
     """Asks one model after the other. Without a recipe of its own it follows the policy's."""
 
     def __init__(
-        self, chain: Sequence[Writer], recipe: Recipe | None = None, cache: SummaryCache | None = None
+        self, chain: Sequence[SummaryWriter], recipe: Recipe | None = None, cache: SummaryCache | None = None
     ) -> None:
         self.chain, self.recipe = tuple(chain), recipe
-        self._shelf = Shelf(KeptInMemory() if cache is None else cache)
-        self._account = Account()
+        self._shelf = PaidAnswers(KeptInMemory() if cache is None else cache)
+        self._account = TaskCost()
         self._copied: ModelSummariser | None = None
         """The summariser that this one is a copy of."""
 
@@ -61,11 +61,11 @@ class ModelSummariser:
     async def write(self, task: SummaryTask) -> Summary | None:
         """A summary that passed its checks, or None where no model of the chain gave one."""
         recipe = self.recipe or task.recipe
-        account = self._account = Account()
+        account = self._account = TaskCost()
         if self._copied is not None:
             self._copied._account = account  # noqa: SLF001  # of the same class
         for writer in self.chain if recipe.strategy != "extractive" else ():
-            reader = Reader(Desk(writer, recipe, task, self._shelf, account))
+            reader = Reader(SummaryAttempt(writer, recipe, task, self._shelf, account))
             try:
                 answer = await reader.summary()
             except Exception as error:  # noqa: BLE001  # whatever it is, the next one may know better
@@ -76,15 +76,17 @@ class ModelSummariser:
         return None
 
 
-def _with_facts(answer: Answer, reader: Reader) -> Answer:
+def _with_facts(answer: TaskAnswer, reader: Reader) -> TaskAnswer:
     """The answer with the facts that must not get lost, as many as there are tokens for."""
     task, text = reader.task, headings_once(answer.text)
     said = typed_by_user(task.passages)
     full = with_facts(text, task.ledger, most=reader.most, count=reader.count, said=said)
-    return Answer(full, (*answer.mended, "facts from the ledger added") if full != text else answer.mended)
+    return TaskAnswer(
+        full, (*answer.mended, "facts from the ledger added") if full != text else answer.mended
+    )
 
 
-def _summary(answer: Answer, reader: Reader, recipe: Recipe, usage: Usage) -> Summary:
+def _summary(answer: TaskAnswer, reader: Reader, recipe: Recipe, usage: Usage) -> Summary:
     task, writer, full = reader.task, reader.desk.writer, _with_facts(answer, reader)
     opening = missing_lines(full.text, task.word_for_word)
     text = f"{opening}{full.text}"

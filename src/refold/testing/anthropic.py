@@ -12,7 +12,7 @@ import msgspec
 
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
-from refold.testing.events import Event, Json, pieces
+from refold.testing.events import Json, ReplyEvent, pieces
 from refold.testing.script import Finish, Refuse, Said, Spoken
 
 OPENING = 1
@@ -47,7 +47,7 @@ def body(spoken: Spoken) -> Json:
     }
 
 
-def events(spoken: Spoken) -> list[Event]:
+def events(spoken: Spoken) -> list[ReplyEvent]:
     found = [_start(spoken)]
     for index, part in enumerate(spoken.parts):
         found += _block_events(index, part)
@@ -66,9 +66,9 @@ def error(refuse: Refuse, number: int) -> Json:
     return {"type": "error", "error": told, "request_id": f"req_{number}"}
 
 
-def error_event(spoken: Spoken, refuse: Refuse, at: int) -> Event:  # noqa: ARG001
+def error_event(spoken: Spoken, refuse: Refuse, at: int) -> ReplyEvent:  # noqa: ARG001
     """The event that ends a stream which has begun."""
-    return Event(error(refuse, spoken.number), "error")
+    return ReplyEvent(error(refuse, spoken.number), "error")
 
 
 def usage_of(usage: Usage, written_1h: int = 0) -> Json:
@@ -103,11 +103,11 @@ def _head(spoken: Spoken) -> Json:
     }
 
 
-def _event(kind: str, **fields: object) -> Event:
-    return Event({"type": kind, **fields}, kind)
+def _event(kind: str, **fields: object) -> ReplyEvent:
+    return ReplyEvent({"type": kind, **fields}, kind)
 
 
-def _start(spoken: Spoken) -> Event:
+def _start(spoken: Spoken) -> ReplyEvent:
     usage = {**usage_of(spoken.usage, spoken.written_1h), **_output(Usage(output=1))}
     return _event("message_start", message={**_head(spoken), "usage": usage})
 
@@ -130,7 +130,7 @@ def _input(arguments: str) -> object:
         return {}
 
 
-def _block_events(index: int, part: Said) -> Iterator[Event]:
+def _block_events(index: int, part: Said) -> Iterator[ReplyEvent]:
     yield _event("content_block_start", index=index, content_block=_opened(part))
     for delta in _deltas(part):
         yield _event("content_block_delta", index=index, delta=delta)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
-from refold.testing.events import Event, Json, pieces
+from refold.testing.events import Json, ReplyEvent, pieces
 from refold.testing.script import Finish, Refuse, Said, Spoken
 
 CREATED = 1_750_000_000
 """When everything happens: a server that tells the time is not deterministic."""
-DONE = Event("[DONE]")
+DONE = ReplyEvent("[DONE]")
 OPENING = 1
 """Events before the first that says something."""
 
@@ -47,7 +47,7 @@ def body(spoken: Spoken) -> Json:
     return {**_head(spoken, "chat.completion"), "choices": [choice], "usage": usage_of(spoken.usage)}
 
 
-def events(spoken: Spoken) -> list[Event]:
+def events(spoken: Spoken) -> list[ReplyEvent]:
     head = _head(spoken, "chat.completion.chunk")
     if spoken.include_usage:
         head["usage"] = None
@@ -55,7 +55,7 @@ def events(spoken: Spoken) -> list[Event]:
     found = [_chunk(head, delta) for delta in deltas]
     found.append(_chunk(head, {}, _FINISH[spoken.finish]))
     if spoken.include_usage:
-        found.append(Event({**head, "choices": [], "usage": usage_of(spoken.usage)}))
+        found.append(ReplyEvent({**head, "choices": [], "usage": usage_of(spoken.usage)}))
     return [*found, DONE]
 
 
@@ -66,9 +66,9 @@ def error(refuse: Refuse, number: int) -> Json:  # noqa: ARG001
     return {"error": {"message": told, "type": refuse.type or kind, "param": None, "code": given}}
 
 
-def error_event(spoken: Spoken, refuse: Refuse, at: int) -> Event:  # noqa: ARG001
+def error_event(spoken: Spoken, refuse: Refuse, at: int) -> ReplyEvent:  # noqa: ARG001
     """The event that ends a stream which has begun."""
-    return Event(error(refuse, spoken.number))
+    return ReplyEvent(error(refuse, spoken.number))
 
 
 def usage_of(usage: Usage) -> Json:
@@ -101,9 +101,9 @@ def _call(call: ToolCall) -> Json:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _chunk(head: Json, delta: Json, finish: str | None = None) -> Event:
+def _chunk(head: Json, delta: Json, finish: str | None = None) -> ReplyEvent:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    return Event({**head, "choices": [choice]})
+    return ReplyEvent({**head, "choices": [choice]})
 
 
 def _deltas(spoken: Spoken) -> list[Json]:

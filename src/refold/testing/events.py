@@ -17,7 +17,7 @@ PIECE = 24
 """Characters of a text in one event: a few words, so that a sentence takes several."""
 
 
-class Event(Struct, frozen=True):
+class ReplyEvent(Struct, frozen=True):
     data: Json | str
     name: str = ""
 
@@ -26,7 +26,7 @@ class Event(Struct, frozen=True):
         return (b"event: %s\n" % self.name.encode() if self.name else b"") + b"data: %s\n\n" % data
 
 
-GARBAGE = Event('{"id": "cut in the midd')
+GARBAGE = ReplyEvent('{"id": "cut in the midd')
 
 
 def pieces(text: str) -> list[str]:

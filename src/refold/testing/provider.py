@@ -24,13 +24,13 @@ from refold.testing import responses
 from refold.testing.chat import CREATED
 from refold.testing.events import Json
 from refold.testing.prompt import Biller
-from refold.testing.rules import Asked, Limits, chains_of, malformed, refuse, refuse_unread
+from refold.testing.rules import ProviderLimits, ReadRequest, chains_of, malformed, refuse, refuse_unread
 from refold.testing.script import Answer, Received, Refuse, Said, Say, Script, Spoken, sign
 from refold.wire import Request, decode_messages, decode_request
 
 
-class Provider:
-    def __init__(self, script: Script, limits: Limits, biller: Biller) -> None:
+class ScriptedProvider:
+    def __init__(self, script: Script, limits: ProviderLimits, biller: Biller) -> None:
         self.script, self.limits, self.biller = script, limits, biller
         self.requests: list[Received] = []
         self.answered: list[Answer] = []
@@ -40,7 +40,7 @@ class Provider:
 
     def receive(
         self, dialect: Dialect, path: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[Asked, Refuse | None]:
+    ) -> tuple[ReadRequest, Refuse | None]:
         """A request, recorded; and what is wrong with it before the conversation is looked at."""
         request, error = _read(body, dialect)
         lower = {name.lower(): value for name, value in headers.items()}
@@ -48,29 +48,29 @@ class Provider:
         self.requests.append(received)
         wrong = refuse_unread(received, error, self.limits)
         if request is None or wrong is not None:
-            return Asked(received, Request(dialect, ())), wrong
+            return ReadRequest(received, Request(dialect, ())), wrong
         previous = _field(request, "previous_response_id")
         if not isinstance(previous, str):
-            return Asked(received, request), None
+            return ReadRequest(received, request), None
         unknown = Refuse(
             400, f"Previous response with id '{previous}' not found.", code="previous_response_not_found"
         )
         held = self._kept.get(previous)
-        return Asked(received, request, held or ()), unknown if held is None else None
+        return ReadRequest(received, request, held or ()), unknown if held is None else None
 
-    async def answer(self, asked: Asked) -> Answer:
+    async def answer(self, asked: ReadRequest) -> Answer:
         """What the rules refuse, else what the script says."""
         wrong = refuse(asked, self.limits, self.count(asked))
         return wrong if wrong is not None else await self.script.next(asked.received)
 
-    def check(self, asked: Asked) -> Refuse | None:
+    def check(self, asked: ReadRequest) -> Refuse | None:
         """What is wrong with a conversation that is only to be counted."""
         return malformed(asked, self.limits) if self.limits.validates else None
 
-    def count(self, asked: Asked) -> int:
+    def count(self, asked: ReadRequest) -> int:
         return self.biller.size(asked.request, asked.held)
 
-    def speak(self, asked: Asked, say: Say) -> Spoken:
+    def speak(self, asked: ReadRequest, say: Say) -> Spoken:
         """Give a reply its number, its ids, its signatures and its bill."""
         request = asked.request
         said = tuple(self._named(part, asked) for part in say.parts)
@@ -90,7 +90,7 @@ class Provider:
             self._keep(asked, spoken)
         return spoken
 
-    def _named(self, part: Said, asked: Asked) -> Said:
+    def _named(self, part: Said, asked: ReadRequest) -> Said:
         if isinstance(part, ToolCall) and not part.id:
             prefix = "toolu" if asked.request.dialect is ANTHROPIC else "call"
             return structs.replace(part, id=f"{prefix}_{next(self._calls)}")
@@ -99,7 +99,7 @@ class Provider:
             return structs.replace(part, signature=sign(part.text, bound_to))
         return part
 
-    def _keep(self, asked: Asked, spoken: Spoken) -> None:
+    def _keep(self, asked: ReadRequest, spoken: Spoken) -> None:
         """Remember the items so far; `instructions` are for one request only."""
         request = asked.request
         listed = request.system[len(request.system) - request.offset :]
@@ -124,14 +124,14 @@ def _field(request: Request, name: str) -> object:
 _SINCE = "2025-06-15T15:06:40Z"
 
 
-def listing(name: str, limits: Limits, *, is_anthropic: bool) -> Json:
+def listing(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Json:
     found = [model(name, limits, is_anthropic=is_anthropic)]
     if is_anthropic:
         return {"data": found, "has_more": False, "first_id": name, "last_id": name}
     return {"object": "list", "data": found}
 
 
-def model(name: str, limits: Limits, *, is_anthropic: bool) -> Json:
+def model(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Json:
     if not is_anthropic:
         window = {"max_model_len": limits.window} if limits.window else {}
         return {"id": name, "object": "model", "created": CREATED, "owned_by": "refold", **window}

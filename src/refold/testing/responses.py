@@ -12,7 +12,7 @@ from itertools import count
 from refold.model.message import Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing import chat
-from refold.testing.events import Event, Json, pieces
+from refold.testing.events import Json, ReplyEvent, pieces
 from refold.testing.script import Finish, Refuse, Said, Spoken
 
 OPENING = 2
@@ -35,7 +35,7 @@ def body(spoken: Spoken) -> Json:
     }
 
 
-def events(spoken: Spoken) -> list[Event]:
+def events(spoken: Spoken) -> list[ReplyEvent]:
     whole = body(spoken)
     items = _items(spoken)
     told: list[Json] = [*_opening(spoken)]
@@ -49,7 +49,7 @@ def error(refuse: Refuse, number: int) -> Json:
     return chat.error(refuse, number)
 
 
-def error_event(spoken: Spoken, refuse: Refuse, at: int) -> Event:
+def error_event(spoken: Spoken, refuse: Refuse, at: int) -> ReplyEvent:
     """The event that ends a stream which has begun; it has number `at`."""
     told = error(refuse, spoken.number)["error"]
     assert isinstance(told, dict)
@@ -98,9 +98,9 @@ def _opening(spoken: Spoken) -> list[Json]:
     return [{"type": f"response.{word}", "response": begun} for word in ("created", "in_progress")]
 
 
-def _numbered(told: Iterable[Json], first: int = 0) -> list[Event]:
+def _numbered(told: Iterable[Json], first: int = 0) -> list[ReplyEvent]:
     numbers = count(first)
-    return [Event({**data, "sequence_number": next(numbers)}, str(data["type"])) for data in told]
+    return [ReplyEvent({**data, "sequence_number": next(numbers)}, str(data["type"])) for data in told]
 
 
 def _items(spoken: Spoken) -> list[Json]:

@@ -20,7 +20,7 @@ from refold.testing.script import Answer, Received, Refuse, sign
 from refold.wire import Request
 
 
-class Limits(Struct, frozen=True):
+class ProviderLimits(Struct, frozen=True):
     """What this provider allows."""
 
     window: int | None = 128_000
@@ -39,7 +39,7 @@ class Limits(Struct, frozen=True):
     """What does not fit is refused inside of the stream, where one is asked for: some begin with a 200 before they look."""
 
 
-class Asked(Struct, frozen=True):
+class ReadRequest(Struct, frozen=True):
     """A request that could be read, with what the provider keeps before it."""
 
     received: Received
@@ -51,7 +51,7 @@ class Asked(Struct, frozen=True):
         return (*self.held, *self.request.messages)
 
 
-def refuse_unread(received: Received, error: WireError | None, limits: Limits) -> Refuse | None:
+def refuse_unread(received: Received, error: WireError | None, limits: ProviderLimits) -> Refuse | None:
     """What is wrong before the conversation is looked at: the key, a header, the body."""
     is_anthropic = received.dialect.name == "anthropic"
     if limits.key and received.key != limits.key:
@@ -66,7 +66,7 @@ def refuse_unread(received: Received, error: WireError | None, limits: Limits) -
     return None
 
 
-def refuse(asked: Asked, limits: Limits, size: int) -> Answer | None:
+def refuse(asked: ReadRequest, limits: ProviderLimits, size: int) -> Answer | None:
     """What is wrong with a request for a reply whose prompt has this size; None where nothing is."""
     request = asked.request
     if not request.model:
@@ -79,7 +79,7 @@ def refuse(asked: Asked, limits: Limits, size: int) -> Answer | None:
     return _too_much(request, limits, size)
 
 
-def malformed(asked: Asked, limits: Limits) -> Refuse | None:
+def malformed(asked: ReadRequest, limits: ProviderLimits) -> Refuse | None:
     """The first rule of the dialect that the conversation breaks."""
     request = asked.request
     broken = verify(
@@ -94,7 +94,7 @@ def malformed(asked: Asked, limits: Limits) -> Refuse | None:
     return next(_altered(asked, limits), None)
 
 
-def _altered(asked: Asked, limits: Limits) -> Iterator[Refuse]:
+def _altered(asked: ReadRequest, limits: ProviderLimits) -> Iterator[Refuse]:
     """Thoughts that are not what the server said, or not where it said them."""
     chains = chains_of(asked.messages, limits)
     for index, message in enumerate(asked.messages):
@@ -106,7 +106,7 @@ def _altered(asked: Asked, limits: Limits) -> Iterator[Refuse]:
                 yield _not_ours(asked.request, index, at)
 
 
-def chains_of(messages: Sequence[Message], limits: Limits) -> list[bytes]:
+def chains_of(messages: Sequence[Message], limits: ProviderLimits) -> list[bytes]:
     """What a thought is bound to at the place of each message, and after the last of them."""
     return [b"", *chain_of(messages)] if limits.binds_thinking else [b""] * (len(messages) + 1)
 
@@ -118,7 +118,7 @@ def _not_ours(request: Request, index: int, part: int) -> Refuse:
     return Refuse(400, message, code="invalid_encrypted_content")
 
 
-def _too_much(request: Request, limits: Limits, size: int) -> Answer | None:
+def _too_much(request: Request, limits: ProviderLimits, size: int) -> Answer | None:
     output = request.max_output or 0
     if limits.max_output is not None and output > limits.max_output:
         return Refuse(400, _capped(request, limits.max_output, output))
@@ -181,7 +181,7 @@ _CHAT: dict[Rule, str] = {
 _WORDS: dict[DialectName, dict[Rule, str]] = {"anthropic": _ANTHROPIC, "responses": _RESPONSES, "chat": _CHAT}
 
 
-def _worded(violation: Violation, asked: Asked) -> str:
+def _worded(violation: Violation, asked: ReadRequest) -> str:
     """The provider's sentence; where it has none that is known, Refold's own."""
     request, index = asked.request, violation.index or 0
     template = _WORDS[request.dialect.name].get(violation.rule)

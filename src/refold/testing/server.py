@@ -27,11 +27,11 @@ from refold.model.tokens import TokenCounter
 from refold.testing import anthropic, chat, responses
 from refold.testing import provider as models
 from refold.testing import provider as vectors
-from refold.testing.events import GARBAGE, Event, Json
+from refold.testing.events import GARBAGE, Json, ReplyEvent
 from refold.testing.overflows import overflow
 from refold.testing.prompt import Biller
-from refold.testing.provider import Provider
-from refold.testing.rules import Limits
+from refold.testing.provider import ScriptedProvider
+from refold.testing.rules import ProviderLimits
 from refold.testing.script import (
     EVENTS,
     GIVEN_UP,
@@ -60,24 +60,24 @@ _MIDWAY = Refuse(529, "Overloaded", "overloaded_error")
 """What ends a stream that fails on its way: the error that most often does."""
 
 
-class Spelling(Protocol):
+class WireProtocol(Protocol):
     """What a protocol knows: a reply and an error, whole and as events."""
 
     OPENING: int
 
     def body(self, spoken: Spoken) -> Json: ...
 
-    def events(self, spoken: Spoken) -> list[Event]: ...
+    def events(self, spoken: Spoken) -> list[ReplyEvent]: ...
 
     def error(self, refuse: Refuse, number: int) -> Json: ...
 
-    def error_event(self, spoken: Spoken, refuse: Refuse, at: int) -> Event: ...
+    def error_event(self, spoken: Spoken, refuse: Refuse, at: int) -> ReplyEvent: ...
 
 
-SPELLINGS: dict[DialectName, Spelling] = {"chat": chat, "responses": responses, "anthropic": anthropic}
+SPELLINGS: dict[DialectName, WireProtocol] = {"chat": chat, "responses": responses, "anthropic": anthropic}
 
 
-class Exchange:
+class OpenRequest:
     """One request on its connection, waiting for its answer."""
 
     def __init__(self, http: web.Request, received: Received, speak: Callable[[Say], Spoken]) -> None:
@@ -107,7 +107,9 @@ class Exchange:
         if not (body.in_stream and self.received.stream):
             return self._whole(body.status, body.content, body.content_type, body.headers)
         name = "" if self.received.dialect.name == "chat" else "error"
-        return await self._stream([*self._opening(self.speak(Say())), Event(body.content.decode(), name)])
+        return await self._stream(
+            [*self._opening(self.speak(Say())), ReplyEvent(body.content.decode(), name)]
+        )
 
     async def _refuse(self, refuse: Refuse) -> web.StreamResponse:
         if refuse.in_stream and self.received.stream:
@@ -117,7 +119,7 @@ class Exchange:
         headers = {} if refuse.retry_after_s is None else {"Retry-After": f"{refuse.retry_after_s:g}"}
         return self._json(refuse.status, self.spelling.error(refuse, self.received.number), headers)
 
-    def _opening(self, spoken: Spoken) -> list[Event]:
+    def _opening(self, spoken: Spoken) -> list[ReplyEvent]:
         """A stream before its first word."""
         return self.spelling.events(spoken)[: self.spelling.OPENING]
 
@@ -146,12 +148,12 @@ class Exchange:
         await response.write(half)
         return self._hang_up(response)
 
-    async def _stream(self, events: Iterable[Event]) -> web.StreamResponse:
+    async def _stream(self, events: Iterable[ReplyEvent]) -> web.StreamResponse:
         response = await self._begin(events)
         await response.write_eof()
         return response
 
-    async def _begin(self, events: Iterable[Event]) -> web.StreamResponse:
+    async def _begin(self, events: Iterable[ReplyEvent]) -> web.StreamResponse:
         headers = {"Content-Type": EVENTS, "Cache-Control": "no-cache", **self._ids()}
         response = web.StreamResponse(headers=headers)
         await response.prepare(self.http)
@@ -220,9 +222,11 @@ class ScriptedUpstream:
         """The name under which `/v1/models` lists the model; requests may name any."""
         if wording:
             overflow(wording, window=0, prompt=1)  # a name nobody has is a mistake to be told now
-        limits = Limits(window, max_output, key, wording, validates, binds_thinking, overflows_in_stream)
+        limits = ProviderLimits(
+            window, max_output, key, wording, validates, binds_thinking, overflows_in_stream
+        )
         biller = Biller(counter or FittedCounter(), cache_minimum, clock)
-        self._provider = Provider(Script([*answers], otherwise), limits, biller)
+        self._provider = ScriptedProvider(Script([*answers], otherwise), limits, biller)
         self._failure: Exception | None = None
         self._runner: web.AppRunner | None = None
         self._thread: Thread | None = None
@@ -329,14 +333,14 @@ class ScriptedUpstream:
         asked, wrong = provider.receive(dialect, http.path, http.headers, await http.read())
         answer = wrong if wrong is not None else await provider.answer(asked)
         provider.answered.append(answer)
-        return await Exchange(http, asked.received, partial(provider.speak, asked)).send(answer)
+        return await OpenRequest(http, asked.received, partial(provider.speak, asked)).send(answer)
 
     async def _count(self, dialect: Dialect, http: web.Request) -> web.StreamResponse:
         provider = self._provider
         asked, wrong = provider.receive(dialect, http.path, http.headers, await http.read())
         wrong = wrong or provider.check(asked)
         if wrong is not None:
-            return await Exchange(http, asked.received, partial(provider.speak, asked)).send(wrong)
+            return await OpenRequest(http, asked.received, partial(provider.speak, asked)).send(wrong)
         return _json(models.count_of(dialect, provider.count(asked)))
 
     async def _embed(self, http: web.Request) -> web.StreamResponse:
@@ -353,7 +357,7 @@ class ScriptedUpstream:
             fault = await provider.script.next(received)
         if fault is None:
             return _json(found)
-        return await Exchange(http, received, _speechless).send(fault)
+        return await OpenRequest(http, received, _speechless).send(fault)
 
     async def _list_models(self, http: web.Request) -> web.Response:
         limits, is_anthropic = self._provider.limits, "anthropic-version" in http.headers

@@ -17,7 +17,7 @@ import aiohttp
 
 from refold.model.dialect import Dialect
 from refold.model.errors import UpstreamUnavailable
-from refold.upstreams.provider import Key, Provider
+from refold.upstreams.provider import Provider, ProviderKey
 from refold.upstreams.response_errors import Pace, Setback
 
 # When no answer comes: what the network says, as a typed error.
@@ -63,7 +63,7 @@ class Connection:
         provider: Provider,
         dialect: Dialect,
         session: aiohttp.ClientSession,
-        key: Key,
+        key: ProviderKey,
         pace: Pace,
         path: str = "",
     ) -> None:

@@ -18,7 +18,15 @@ from refold.model.errors import WireError
 from refold.ports.upstream import Ask
 from refold.upstreams.connection import Connection
 from refold.upstreams.provider import Provider
-from refold.upstreams.response_errors import MAX_ERROR_BYTES, Answer, Pace, Setback, refused, repeat, unread
+from refold.upstreams.response_errors import (
+    MAX_ERROR_BYTES,
+    ErrorReply,
+    Pace,
+    Setback,
+    refused,
+    repeat,
+    unread,
+)
 from refold.wire.json_codec import MAX_BODY_BYTES
 
 MAX_CHARACTERS = 6_000
@@ -68,7 +76,7 @@ class HttpEmbedder:
         async with self._connection.post(body, _JSON, until) as response:
             is_fine = 200 <= response.status < 300
             limit = MAX_BODY_BYTES if is_fine else MAX_ERROR_BYTES
-            answer = Answer(
+            answer = ErrorReply(
                 response.status, await self._connection.body(response, until, limit), response.headers
             )
         if not is_fine:

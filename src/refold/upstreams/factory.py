@@ -19,7 +19,7 @@ from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, MissingExtra
 from refold.ports.embedder import Embedder
 from refold.ports.upstream import StreamingUpstream
-from refold.upstreams.provider import Key, Provider, complete
+from refold.upstreams.provider import Provider, ProviderKey, complete
 from refold.upstreams.response_errors import Pace
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def open_embedder(
 async def _connected(
     whole: Provider, environ: Mapping[str, str], pace: Pace, path: str = ""
 ) -> AsyncIterator[Connection]:
-    key = Key(whole, environ)
+    key = ProviderKey(whole, environ)
     try:
         import aiohttp
     except ImportError:

@@ -24,7 +24,15 @@ from refold.ports.upstream import Ask
 from refold.text_work import run_text_act, run_text_work
 from refold.upstreams.connection import Connection
 from refold.upstreams.provider import Provider
-from refold.upstreams.response_errors import MAX_ERROR_BYTES, Answer, Pace, Setback, refused, repeat, unread
+from refold.upstreams.response_errors import (
+    MAX_ERROR_BYTES,
+    ErrorReply,
+    Pace,
+    Setback,
+    refused,
+    repeat,
+    unread,
+)
 from refold.wire.error import answer_error
 from refold.wire.json_codec import MAX_BODY_BYTES, write
 from refold.wire.reply import Reply, decode_reply
@@ -200,7 +208,7 @@ class HttpUpstream:
             lost = setback
         reader.end()
         if reader.failure is not None:
-            raise self._refused(Answer(200, reader.failure), ask)
+            raise self._refused(ErrorReply(200, reader.failure), ask)
         if lost is not None:
             raise lost
         try:
@@ -215,11 +223,11 @@ class HttpUpstream:
         try:
             reply = decode_reply(body, self._dialect)
         except WireError as error:
-            setback = self._refused(Answer(200, body), ask)
+            setback = self._refused(ErrorReply(200, body), ask)
             is_told = answer_error(body).is_error or type(setback.error) is not UpstreamError
             raise (setback if is_told else unread(self._provider, error)) from None
         if reply.finish == "error":
-            raise self._refused(Answer(200, body), ask)
+            raise self._refused(ErrorReply(200, body), ask)
         return reply
 
     async def _refusal(self, response: aiohttp.ClientResponse, ask: Ask, until: float) -> Setback:
@@ -227,7 +235,7 @@ class HttpUpstream:
             body = await self._connection.body(response, until, MAX_ERROR_BYTES)
         except Setback:
             body = b""  # the status says enough
-        answer = Answer(response.status, body, response.headers)
+        answer = ErrorReply(response.status, body, response.headers)
         setback = await run_text_work(len(body), self._refused, answer, ask)
         is_open = ask.temperature is not None and _OPTIONAL not in self._without
         if is_open and type(setback.error) is UpstreamError and _OPTIONAL.encode() in body:
@@ -235,5 +243,5 @@ class HttpUpstream:
             setback.is_mended = True
         return setback
 
-    def _refused(self, answer: Answer, ask: Ask) -> Setback:
+    def _refused(self, answer: ErrorReply, ask: Ask) -> Setback:
         return refused(self._provider, answer, ask, self._pace.wall())

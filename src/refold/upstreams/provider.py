@@ -82,34 +82,36 @@ class Provider(Struct, frozen=True, forbid_unknown_fields=True):
         return f"<provider {self.name}: {self.model or 'no model'}>"
 
 
-class Known(Struct, frozen=True):
+class ProviderDefaults(Struct, frozen=True):
     base_url: str
     key_env: str = ""
     format: DialectName = "chat"
     output_field: str = "max_tokens"
 
 
-KNOWN: dict[str, Known] = {
-    "openai": Known("https://api.openai.com/v1", "OPENAI_API_KEY", output_field="max_completion_tokens"),
-    "anthropic": Known("https://api.anthropic.com", "ANTHROPIC_API_KEY", "anthropic"),
-    "openrouter": Known("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    "groq": Known("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-    "gemini": Known("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
-    "mistral": Known("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
-    "deepseek": Known("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
-    "xai": Known("https://api.x.ai/v1", "XAI_API_KEY"),
-    "together": Known("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
-    "fireworks": Known("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
-    "cerebras": Known("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-    "moonshot": Known("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
-    "ollama": Known("http://localhost:11434/v1"),
-    "lmstudio": Known("http://localhost:1234/v1"),
-    "vllm": Known("http://localhost:8000/v1"),
-    "local": Known("http://localhost:8080/v1"),
+KNOWN: dict[str, ProviderDefaults] = {
+    "openai": ProviderDefaults(
+        "https://api.openai.com/v1", "OPENAI_API_KEY", output_field="max_completion_tokens"
+    ),
+    "anthropic": ProviderDefaults("https://api.anthropic.com", "ANTHROPIC_API_KEY", "anthropic"),
+    "openrouter": ProviderDefaults("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "groq": ProviderDefaults("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "gemini": ProviderDefaults("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+    "mistral": ProviderDefaults("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    "deepseek": ProviderDefaults("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "xai": ProviderDefaults("https://api.x.ai/v1", "XAI_API_KEY"),
+    "together": ProviderDefaults("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    "fireworks": ProviderDefaults("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+    "cerebras": ProviderDefaults("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+    "moonshot": ProviderDefaults("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    "ollama": ProviderDefaults("http://localhost:11434/v1"),
+    "lmstudio": ProviderDefaults("http://localhost:1234/v1"),
+    "vllm": ProviderDefaults("http://localhost:8000/v1"),
+    "local": ProviderDefaults("http://localhost:8080/v1"),
 }
 """The last four run on your own machine and want no key; `local` is llama.cpp's own port."""
 
-_UNKNOWN = Known("")
+_UNKNOWN = ProviderDefaults("")
 
 
 def complete(provider: Provider) -> Provider:
@@ -176,7 +178,7 @@ COMMAND_TIMEOUT_S = 30.0
 """A vault may ask its owner for a finger."""
 
 
-class Key:
+class ProviderKey:
     def __init__(self, provider: Provider, environ: Mapping[str, str]) -> None:
         """
         Raises:

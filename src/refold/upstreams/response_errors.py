@@ -73,7 +73,7 @@ class Setback(Exception):
         self.is_mended = False
 
 
-class Answer(Struct, frozen=True):
+class ErrorReply(Struct, frozen=True):
     """What came in place of a reply. A status of 200 stands for an error found inside of an answer."""
 
     status: int
@@ -81,7 +81,7 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-def refused(provider: Provider, answer: Answer, ask: Ask, now: float) -> Setback:
+def refused(provider: Provider, answer: ErrorReply, ask: Ask, now: float) -> Setback:
     """What an answer means that is no reply."""
     status, said = answer.status, decode_error(answer.body)
     stated = None if status == 200 else status

@@ -49,7 +49,7 @@ from refold.wire.json_codec import (
     write_block,
     write_content,
 )
-from refold.wire.sse import CallDelta, Delta, Event, Pieces, ReasoningDelta, TextDelta
+from refold.wire.sse import CallDelta, Delta, Pieces, ReasoningDelta, ServerSentEvent, TextDelta
 
 # What Anthropic messages hold: blocks, and the sources of media.
 
@@ -373,7 +373,7 @@ class AnthropicFold:
         self._calls: dict[int, int] = {}
         """Which call of the reply a block is."""
 
-    def take(self, event: Event) -> list[Delta]:
+    def take(self, event: ServerSentEvent) -> list[Delta]:
         said = read(_EVENT, event.data)
         if said.type == "error" or (not said.type and answer_error(event.data).is_error):
             self.is_failed = True

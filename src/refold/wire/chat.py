@@ -50,7 +50,7 @@ from refold.wire.json_codec import (
     write_content,
 )
 from refold.wire.media import join_url, split_url
-from refold.wire.sse import CallDelta, Delta, Event, Pieces, ReasoningDelta, TextDelta
+from refold.wire.sse import CallDelta, Delta, Pieces, ReasoningDelta, ServerSentEvent, TextDelta
 
 # What Chat messages hold: the blocks of a content, and tool calls.
 
@@ -465,7 +465,7 @@ class ChatFold:
         self._calls: list[Growing] = []
         self._finish = ""
 
-    def take(self, event: Event) -> list[Delta]:
+    def take(self, event: ServerSentEvent) -> list[Delta]:
         if event.data.strip() == _DONE:
             self.is_whole = self.is_over = True
             return []

@@ -140,7 +140,7 @@ _SAFE = ("Expected ", "Integer value out of range", "Number out of range")
 """The openings of msgspec's messages that quote no content."""
 
 
-class Kind(Struct, gc=False):
+class TypeField(Struct, gc=False):
     type: str
 
 
@@ -161,7 +161,7 @@ class First(Struct, array_like=True, gc=False):
     value: Raw = NULL
 
 
-_KIND = Decoder(Kind)
+_KIND = Decoder(TypeField)
 _OBJECTS = Decoder(list[_Anything])
 _SAID: Decoder[_Said | list[_Said]] = Decoder(_Said | list[_Said])
 _CONTENT: Decoder[str | list[Raw] | None] = Decoder(str | list[Raw] | None)

@@ -9,7 +9,7 @@ from refold.model.message import Media
 _BASE64 = ";base64"
 
 
-class Place(TypedDict, total=False):
+class MediaLocation(TypedDict, total=False):
     """The fields of `Media` that say where the bytes are."""
 
     media_type: str
@@ -18,7 +18,7 @@ class Place(TypedDict, total=False):
     file_id: str
 
 
-def split_url(url: str) -> Place:
+def split_url(url: str) -> MediaLocation:
     """Take the bytes out of a base64 data URL; any other address stays an address."""
     head, comma, data = url.removeprefix("data:").partition(",")
     if comma and url.startswith("data:") and head.endswith(_BASE64):

@@ -54,7 +54,7 @@ from refold.wire.json_codec import (
     write_content,
 )
 from refold.wire.media import join_url, split_url
-from refold.wire.sse import CallDelta, Delta, Event, ReasoningDelta, TextDelta
+from refold.wire.sse import CallDelta, Delta, ReasoningDelta, ServerSentEvent, TextDelta
 
 # What Responses items hold: the blocks of a message, and the outputs of the tools.
 
@@ -630,7 +630,7 @@ class ResponsesFold:
         self._calls: dict[int, int] = {}
         """Which call of the reply an item is."""
 
-    def take(self, event: Event) -> list[Delta]:
+    def take(self, event: ServerSentEvent) -> list[Delta]:
         said = read(_EVENT, event.data) if event.data.strip() != b"[DONE]" else _Event()
         if said.type in _FAILED:
             self.is_failed = True

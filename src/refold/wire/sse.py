@@ -25,7 +25,7 @@ _CR_LF = b"\r\n"
 _ENDLESS = "no reply needs that many: look at what answers at this address"
 
 
-class Event(Struct, frozen=True, gc=False):
+class ServerSentEvent(Struct, frozen=True, gc=False):
     """One event. `name` is empty where the stream names none."""
 
     data: bytes
@@ -79,10 +79,10 @@ class EventSplitter:
         return pending
 
 
-def parse_event(event: bytes) -> Event | None:
+def parse_event(event: bytes) -> ServerSentEvent | None:
     """The name and the data of the bytes of one event; None where it has no data."""
     name, data = _fields(event.splitlines())
-    return Event(b"\n".join(data), name.decode("utf-8", "replace")) if data else None
+    return ServerSentEvent(b"\n".join(data), name.decode("utf-8", "replace")) if data else None
 
 
 def _fields(lines: list[bytes]) -> tuple[bytes, list[bytes]]:
@@ -117,7 +117,7 @@ class SseParser:
         """Bytes of the event that is not complete yet."""
         return self._splitter.pending
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """The events that this chunk completes.
 
         Raises:
@@ -132,13 +132,13 @@ class SseParser:
             raise BodyTooLarge(f"an event has more than {self._max_event:,} bytes", hint=_ENDLESS)
         return [event for one in split if (event := parse_event(self._without_mark(one)))]
 
-    def end(self) -> Event | None:
+    def end(self) -> ServerSentEvent | None:
         """The error whose event was cut off when the stream ended, with the data that came; None for any other event."""
         lines = self._without_mark(self._splitter.take_pending()).splitlines(keepends=True)
         whole = [line.rstrip(_CR_LF) for line in lines if line.endswith((b"\n", b"\r"))]
         if _fields(whole)[0] != b"error":
             return None
-        return Event(b"\n".join(_fields([line.rstrip(_CR_LF) for line in lines])[1]), "error")
+        return ServerSentEvent(b"\n".join(_fields([line.rstrip(_CR_LF) for line in lines])[1]), "error")
 
     def _without_mark(self, event: bytes) -> bytes:
         """The first event of a stream without a byte order mark."""
@@ -181,7 +181,7 @@ class Fold(Protocol):
     is_failed: bool
     """The event that was taken in last says that something went wrong."""
 
-    def take(self, event: Event) -> list[Delta]: ...
+    def take(self, event: ServerSentEvent) -> list[Delta]: ...
 
     def body(self) -> bytes: ...
 

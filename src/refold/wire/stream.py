@@ -21,7 +21,7 @@ from refold.wire.chat import ChatFold
 from refold.wire.json_codec import within
 from refold.wire.reply import Reply, decode_reply
 from refold.wire.responses import ResponsesFold
-from refold.wire.sse import MAX_STREAM_BYTES, Delta, Event, Fold, SseParser
+from refold.wire.sse import MAX_STREAM_BYTES, Delta, Fold, ServerSentEvent, SseParser
 
 _FOLDS: dict[DialectName, Callable[[], Fold]] = {
     "chat": ChatFold,
@@ -82,7 +82,7 @@ class StreamReader:
         if event is not None:
             self._take(event)
 
-    def _take(self, event: Event) -> list[Delta]:
+    def _take(self, event: ServerSentEvent) -> list[Delta]:
         place = f"event[{self._events}]"
         self._events += 1
         if event.name == "error":

@@ -28,7 +28,7 @@ from refold.wire.json_codec import (
     within,
     write,
 )
-from refold.wire.logs import Log, fields_of, numbered_lines, read_export, read_lines
+from refold.wire.logs import AgentLog, fields_of, numbered_lines, read_export, read_lines
 from refold.wire.request import Request, encode_request, request_of
 
 _BOM = b"\xef\xbb\xbf"
@@ -155,7 +155,7 @@ def _from_array(array: bytes, dialect: Dialect | None, data: bytes) -> Request:
     return request_of({found.messages_key: Raw(array.strip())}, found, data)
 
 
-def _from_log(log: Log, dialect: Dialect | None) -> Request:
+def _from_log(log: AgentLog, dialect: Dialect | None) -> Request:
     if dialect not in (None, log.dialect):
         hint = f"leave the format out, or say {log.dialect.name}"
         raise WireError(f"a log of {log.agent} holds messages of the {log.dialect.name} format", hint=hint)

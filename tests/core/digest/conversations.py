@@ -2,7 +2,7 @@
 
 import json
 
-from refold.core.digest.facts import Facts, Log, index_message
+from refold.core.digest.facts import FactLog, Facts, index_message
 from refold.core.digest.terms import DEFAULT
 from refold.model.message import Message, ToolCall, assistant, tool, user
 
@@ -33,7 +33,7 @@ COUNTER = QuarterCounter()
 
 
 def facts_of(messages, weights=DEFAULT) -> Facts:
-    facts = Facts(shared=Log(weights))
+    facts = Facts(shared=FactLog(weights))
     for seq, message in enumerate(messages):
         facts = index_message(facts, message, seq)
     return facts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from refold.core.digest.ledger import EMPTY, Ledger
-from refold.core.summary_checks.accept import Source
+from refold.core.summary_checks.accept import DraftSource
 
 EN = [
     ("User", "Fix the login in src/auth/login.py. Never touch main.py. It must be done by 2024-05-01, and all 1,234 tests have to pass."),
@@ -89,11 +89,11 @@ def count(text: str) -> int:
     return wide + (len(text) - wide) // 4
 
 
-def source(name: str = "en", ledger: Ledger | None = EMPTY, **shown: str) -> Source:
+def source(name: str = "en", ledger: Ledger | None = EMPTY, **shown: str) -> DraftSource:
     talk = TALKS[name]
     told = "\n\n".join(f"[{who} #m{number}] {said}" for number, (who, said) in enumerate(talk))
     spoken, answered = ("\n".join(said for who, said in talk if who == one) for one in ("User", "Assistant"))
-    return Source(told, 5_000, spoken=spoken, answered=answered, ledger=ledger, **shown)
+    return DraftSource(told, 5_000, spoken=spoken, answered=answered, ledger=ledger, **shown)
 
 
 HEADED = """## Goal

@@ -7,7 +7,7 @@ from refold.core.digest.ledger import Ledger
 from refold.core.digest.word_match import says
 from refold.core.prompts import DEFAULT, defused, instruction
 from refold.core.summary_checks import headings
-from refold.core.summary_checks.accept import Draft, accept
+from refold.core.summary_checks.accept import SummaryDraft, accept
 from refold.core.summary_checks.echoes import ends_open, without_thoughts
 from tests.core.summary_checks.drafts import BAD, GOOD, LEDGER, PREVIOUS, Bad, count, source
 
@@ -15,7 +15,9 @@ FIXED = "The login was fixed."
 
 
 def judged(text, *, of=None, most=1_000, is_last_try=False, **draft):
-    return accept(Draft(text, **draft), of or source(), most=most, count=count, is_last_try=is_last_try)
+    return accept(
+        SummaryDraft(text, **draft), of or source(), most=most, count=count, is_last_try=is_last_try
+    )
 
 
 def judged_bad(bad: Bad, *, is_last_try=False):
@@ -162,7 +164,7 @@ LEDGERS = st.builds(
 @given(DRAFTS, LEDGERS, st.integers(0, 400))
 def test_whatever_is_written_carries_what_must_stay_once_and_within_its_tokens(draft, ledger, most):
     of = structs.replace(source(ledger=ledger), tokens=100_000)
-    found = accept(Draft(f"{FIXED}\n{draft}"), of, most=most, count=count, is_last_try=True)
+    found = accept(SummaryDraft(f"{FIXED}\n{draft}"), of, most=most, count=count, is_last_try=True)
     if found.fault:
         return
     assert count(found.text) <= max(most, count(defused(f"{FIXED}\n{draft}")))
@@ -176,6 +178,6 @@ def test_whatever_is_written_carries_what_must_stay_once_and_within_its_tokens(d
             fact = defused(" ".join(entry.splitlines()).strip())
             title_too = "" if headings.under(found.text, title) else f"\n{title}"
             assert says(found.text, fact) or count(f"{found.text}\n{title_too}\n- {fact}") > most
-    again = accept(Draft(found.text), of, most=most, count=count, is_last_try=True)
+    again = accept(SummaryDraft(found.text), of, most=most, count=count, is_last_try=True)
     assert again.text == found.text
     assert again.fault is None or ends_open(found.text)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from yarl import URL
 
-from refold.gateway.upstreams import Guard
+from refold.gateway.upstreams import PrivateNetworkGuard
 from refold.testing import Body, Received, ScriptedUpstream
 from tests.gateway.conftest import served, target_for
 from tests.gateway.faults.dials import dials
@@ -150,7 +150,7 @@ async def test_a_name_that_leads_into_a_private_network_is_not_dialled(upstream)
 
 
 async def test_every_address_of_a_name_is_looked_at(monkeypatch):
-    guard = Guard()
+    guard = PrivateNetworkGuard()
 
     async def resolve(host, port=0, family=0):
         return [{"host": one, "port": port} for one in ("93.184.216.34", "10.0.0.7")]

@@ -30,7 +30,7 @@ from msgspec import Struct, field
 
 from refold.core.digest.line_markers import is_role
 from refold.core.digest.pieces import head, lines, tail
-from refold.core.digest.terms import DEFAULT, VALUES, Kind, Weights, distinct, terms
+from refold.core.digest.terms import DEFAULT, VALUES, TermKind, Weights, distinct, terms
 from refold.core.shown import handle_of
 from refold.model.message import (
     File,
@@ -47,8 +47,8 @@ from refold.model.message import (
 
 # The log behind the fact index: pieces and terms by number, and what is known about each of them.
 
-_LITERAL, _PHRASE = VALUES[Kind.LITERAL], VALUES[Kind.PHRASE]
-_LITERAL_KIND = Kind.LITERAL
+_LITERAL, _PHRASE = VALUES[TermKind.LITERAL], VALUES[TermKind.PHRASE]
+_LITERAL_KIND = TermKind.LITERAL
 
 
 class Piece(Struct, frozen=True, gc=False):
@@ -85,7 +85,7 @@ class Indexed(Struct, frozen=True, gc=False):
     """Characters of the conversation up to and including it."""
 
 
-class Log:
+class FactLog:
     """What the facts of one line share; only ever appended to. Terms are numbered as they are first seen."""
 
     __slots__ = (
@@ -192,15 +192,15 @@ class Log:
             return seq
         return bisect_left(self.messages, seq, hi=size, key=_seq)
 
-    def upto(self, size: int) -> Log:
+    def upto(self, size: int) -> FactLog:
         """The log as it was after `size` messages; of these, those that wait here wait there."""
-        log, messages = Log(self.weights), self.messages[:size]
+        log, messages = FactLog(self.weights), self.messages[:size]
         pieces = self.pieces[: messages[-1].stop if messages else 0]
         log._number(self, 1 + max(chain.from_iterable(map(_terms, pieces)), default=-1))
         log.calls, log.raised = dict(self.calls), [(term, at) for term, at in self.raised if at < size]
         for term, at in self.raised:
             if at >= size and term < len(log.values):
-                log.values[term] = VALUES[Kind.PART]
+                log.values[term] = VALUES[TermKind.PART]
         start = 0
         for message in messages:
             log.note(message, pieces[start : message.stop])
@@ -208,7 +208,7 @@ class Log:
         log.waiting.extend(islice(self.waiting, max(0, size - len(self.messages))))
         return log
 
-    def _number(self, other: Log, count: int) -> None:
+    def _number(self, other: FactLog, count: int) -> None:
         """Begin with the first terms of another log, under the same numbers, none of which was said here yet."""
         self.ids = {term: number for term, number in other.ids.items() if number < count}
         self.values = other.values[:count]
@@ -247,16 +247,16 @@ class Facts(Struct, frozen=True, eq=False):
     """What is known about the first `size` messages that were indexed."""
 
     size: int = 0
-    shared: Log = field(default_factory=Log)
+    shared: FactLog = field(default_factory=FactLog)
 
     @property
-    def known(self) -> Log:
+    def known(self) -> FactLog:
         """The log that is shared, in which these messages are read; later ones may be in it too."""
         catch_up(self.shared, self.size)
         return self.shared
 
     @property
-    def log(self) -> Log:
+    def log(self) -> FactLog:
         """The log of exactly these messages."""
         log = self.known
         return log if len(log.messages) == self.size else log.upto(self.size)
@@ -294,7 +294,7 @@ def index_message(facts: Facts, message: Message, seq: int, *, later: bool = Fal
     return Facts(facts.size + 1, log)
 
 
-def catch_up(log: Log, size: int) -> None:
+def catch_up(log: FactLog, size: int) -> None:
     """Read what waits until the first `size` messages are read."""
     while len(log.messages) < size and log.waiting:
         found = _understood(log, *log.waiting[0])
@@ -302,7 +302,7 @@ def catch_up(log: Log, size: int) -> None:
         log.note(*found)
 
 
-def _understood(log: Log, seq: int, message: Message) -> tuple[Indexed, Sequence[Piece]]:
+def _understood(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Sequence[Piece]]:
     """The next message of a log, and its pieces."""
     parts = [part for part in message.parts if type(part) is not Reasoning]
     for part in parts:
@@ -315,7 +315,7 @@ def _understood(log: Log, seq: int, message: Message) -> tuple[Indexed, Sequence
     return Indexed(seq, message.role, len(log.pieces) + len(own), position), own
 
 
-def term_ids(log: Log, text: str) -> set[int]:
+def term_ids(log: FactLog, text: str) -> set[int]:
     """Those terms of a text that the index knows."""
     ids = log.ids
     return {ids[term] for term in distinct(text) if term in ids}
@@ -334,7 +334,7 @@ def text_of(part: Part) -> str:
             return ""
 
 
-def _pieces_of(said: Sequence[tuple[str, str]], seq: int, log: Log, *, used: bool) -> Iterator[Piece]:
+def _pieces_of(said: Sequence[tuple[str, str]], seq: int, log: FactLog, *, used: bool) -> Iterator[Piece]:
     """The pieces of a message, whose parts are given with their labels."""
     parts = enumerate(said)
     found = [(part, line, raw) for part, (_, text) in parts for line, raw in _bounded(text, len(said))]
@@ -363,7 +363,7 @@ def _bounded(text: str, parts: int) -> list[tuple[int, str]]:
     return [*found[: count - count // 4], *found[len(found) - count // 4 :]]
 
 
-def _label(part: Part, message: Message, seq: int, place: int, log: Log) -> str:
+def _label(part: Part, message: Message, seq: int, place: int, log: FactLog) -> str:
     """A reply and its calls are one thing; results stand for themselves, under the name of their tool, and so do documents: what is
     written in one was not said by whoever attached it.
     """
@@ -457,7 +457,7 @@ def _carried(facts: Facts, piece: Piece) -> Carried:
 
 def restore(carried: Sequence[Carried]) -> Facts:
     """The index of what was carried; its pieces are numbered in their order."""
-    log = Log()
+    log = FactLog()
     for seq, group in groupby(carried, key=lambda one: one.seq):
         own = list(group)
         pieces = [_piece(one, len(log.pieces) + place, log) for place, one in enumerate(own)]
@@ -465,7 +465,7 @@ def restore(carried: Sequence[Carried]) -> Facts:
     return Facts(len(log.messages), log)
 
 
-def _piece(one: Carried, number: int, log: Log) -> Piece:
+def _piece(one: Carried, number: int, log: FactLog) -> Piece:
     return Piece(
         number,
         one.seq,

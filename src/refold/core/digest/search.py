@@ -15,7 +15,7 @@ from math import log as ln
 from math import sqrt
 
 from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Worth, choose, fitting
-from refold.core.digest.facts import Facts, Log, Piece, label_of, term_ids, text_of
+from refold.core.digest.facts import FactLog, Facts, Piece, label_of, term_ids, text_of
 from refold.core.digest.pieces import lines
 from refold.core.digest.terms import distinct
 from refold.core.search_terms import Phrase, fragments, phrases, spaced
@@ -212,7 +212,7 @@ def find(
     return fitting(found.chosen, budget, counter)[1]
 
 
-def _scores(log: Log, query: set[int]) -> dict[int, float]:
+def _scores(log: FactLog, query: set[int]) -> dict[int, float]:
     """How well pieces match: they themselves, their neighbours, and the message they stand in."""
     own, messages = _matches(log, query)
     scores = {number: score / _damping(len(log.pieces[number].terms)) for number, score in own.items()}
@@ -229,7 +229,7 @@ def _scores(log: Log, query: set[int]) -> dict[int, float]:
     return spread
 
 
-def _matches(log: Log, query: set[int]) -> tuple[dict[int, float], dict[int, float]]:
+def _matches(log: FactLog, query: set[int]) -> tuple[dict[int, float], dict[int, float]]:
     """The pieces and the messages that hold terms of the query, with what these terms weigh together."""
     own, messages, left = dict[int, float](), dict[int, float](), _MATCHES
     holders = log.holders
@@ -249,7 +249,7 @@ def _matches(log: Log, query: set[int]) -> tuple[dict[int, float], dict[int, flo
     return own, messages
 
 
-def _rarity(log: Log, term: int) -> float:
+def _rarity(log: FactLog, term: int) -> float:
     rest = len(log.messages) - log.spread[term]
     return ln(1 + (rest + 0.5) / (log.spread[term] + 0.5))
 

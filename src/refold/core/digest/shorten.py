@@ -150,7 +150,7 @@ Span: TypeAlias = tuple[int, int]
 """The characters of a text from the first number up to, not including, the second."""
 
 
-class Source(Struct, frozen=True):
+class ShortenSource(Struct, frozen=True):
     """The part of a message that is shortened, and what is known around it."""
 
     facts: Facts
@@ -193,7 +193,7 @@ def shorten(
     if tokens <= limit:
         return message
     room = sum(map(_length, message.parts)) * limit / tokens
-    sources = _sources(message, Source(facts, seq, 0, window, covered, must=tuple(must)))
+    sources = _sources(message, ShortenSource(facts, seq, 0, window, covered, must=tuple(must)))
     short = message
     for _ in range(_ATTEMPTS):
         cap = fair_share([_length(part) for part, _ in sources], int(room))
@@ -205,9 +205,9 @@ def shorten(
     return short
 
 
-def _sources(message: Message, source: Source) -> list[tuple[Part, Source]]:
+def _sources(message: Message, source: ShortenSource) -> list[tuple[Part, ShortenSource]]:
     """Every part with its place. Reasoning, which leaves as it came or not at all, has none of its own."""
-    found, place, pieces = list[tuple[Part, Source]](), 0, defaultdict[int, list[Piece]](list)
+    found, place, pieces = list[tuple[Part, ShortenSource]](), 0, defaultdict[int, list[Piece]](list)
     several = sum(type(part) is not Reasoning for part in message.parts) > 1
     for piece in source.facts.pieces(source.seq, source.seq + 1):
         pieces[piece.part].append(piece)
@@ -220,7 +220,7 @@ def _sources(message: Message, source: Source) -> list[tuple[Part, Source]]:
     return found
 
 
-def _placed(text: str, source: Source, pieces: Sequence[Piece]) -> Source:
+def _placed(text: str, source: ShortenSource, pieces: Sequence[Piece]) -> ShortenSource:
     """The source of a part with this text, with where its pieces and the sentences that have to stay stand in it."""
     words = [found.span() for start, stop in _searched(text) for found in _WORD.finditer(text, start, stop)]
     stated = _spans(text, words, source.must)
@@ -276,7 +276,7 @@ def fair_share(lengths: Sequence[int], room: int) -> int:
     return max(lengths, default=0)
 
 
-def source_excerpt(text: str, source: Source, limit: int) -> str:
+def source_excerpt(text: str, source: ShortenSource, limit: int) -> str:
     """A text in at most `limit` characters: its beginning, the lines of its middle that say something new, and its end.
 
     What the middle does not need goes to the beginning.
@@ -297,7 +297,7 @@ def source_excerpt(text: str, source: Source, limit: int) -> str:
     return _joined(text, [(0, len(begin)), *sorted({*stated, *news}), (middle[1], len(text))], mark)
 
 
-def _news(text: str, source: Source, shown: str, room: int) -> Iterator[Span]:
+def _news(text: str, source: ShortenSource, shown: str, room: int) -> Iterator[Span]:
     """The lines that are worth most next to what is shown of the text, best first."""
     facts, places = source.facts, {piece.number: span for piece, span in source.places}
     seen = source.covered | term_ids(facts.log, shown)
@@ -346,7 +346,7 @@ def _joined(text: str, spans: Sequence[Span], mark: str) -> str:
     return "".join(said)
 
 
-def _cut(part: Part, source: Source, cap: int) -> Part:
+def _cut(part: Part, source: ShortenSource, cap: int) -> Part:
     if _length(part) <= cap:
         return part
     match part:
@@ -372,7 +372,7 @@ def _length(part: Part) -> int:
             return 0
 
 
-def _short_arguments(call: ToolCall, source: Source, cap: int) -> str:
+def _short_arguments(call: ToolCall, source: ShortenSource, cap: int) -> str:
     """Arguments of about `cap` characters; JSON stays JSON, with the same keys as far as they fit."""
     if call.kind != "function":
         return source_excerpt(call.arguments, source, cap)
@@ -395,7 +395,7 @@ def _strings(value: object) -> Iterable[int]:
             yield from _strings(inner)
 
 
-def _shortened(value: object, source: Source, cap: int) -> object:
+def _shortened(value: object, source: ShortenSource, cap: int) -> object:
     if isinstance(value, str):
         return source_excerpt(value, source, cap)
     if isinstance(value, dict):

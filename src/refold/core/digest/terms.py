@@ -35,7 +35,7 @@ _STOP_WORDS = """
 _STOP = frozenset(_STOP_WORDS.split())
 
 
-class Kind(IntEnum):
+class TermKind(IntEnum):
     """What a term is, which decides what it is worth."""
 
     LITERAL = 0
@@ -56,13 +56,13 @@ VALUES = (1.0, 0.4, 0.3, 0.3, 0.05, 0.05, 0.03)
 often as names. Words and phrases weigh little each, but a line of prose holds a dozen of them."""
 
 
-_LITERAL, _NUMBER, _NAME, _PART, _WORD_KIND, _SMALL, _PHRASE = Kind
+_LITERAL, _NUMBER, _NAME, _PART, _WORD_KIND, _SMALL, _PHRASE = TermKind
 
 
-def terms(text: str) -> list[tuple[str, Kind]]:
+def terms(text: str) -> list[tuple[str, TermKind]]:
     """Every term of a text, in order, with repeats."""
     # Every other one is a token: split so, a text takes half the time that looking at one match after the other does.
-    parts, found = _TOKEN.split(text), list[tuple[str, Kind]]()
+    parts, found = _TOKEN.split(text), list[tuple[str, TermKind]]()
     previous, gap = "", 0
     for raw, before in zip(parts[1::2], parts[::2], strict=False):
         token, is_term, own = _read(raw)
@@ -78,7 +78,7 @@ def terms(text: str) -> list[tuple[str, Kind]]:
 
 
 @lru_cache(maxsize=20_000)
-def _read(token: str) -> tuple[str, bool, tuple[tuple[str, Kind], ...]]:
+def _read(token: str) -> tuple[str, bool, tuple[tuple[str, TermKind], ...]]:
     """A token as it is told, whether it is a term, and that term with those inside it. One without a text ends a phrase.
 
     Conversations repeat themselves, so what was read once is remembered, for as many tokens as a window may hold.
@@ -107,7 +107,7 @@ def _distinct(text: str) -> frozenset[str]:
     return frozenset(term for term, _ in terms(text))
 
 
-def kind_of(token: str) -> Kind:
+def kind_of(token: str) -> TermKind:
     if token.isdigit():
         return _NUMBER if len(token) > 2 else _SMALL
     if token.isalpha():
@@ -120,7 +120,7 @@ def kind_of(token: str) -> Kind:
     return _NAME if is_compound else _LITERAL
 
 
-def _kind_of_letters(token: str) -> Kind:
+def _kind_of_letters(token: str) -> TermKind:
     if token.islower() or token[1:].islower() or len(token) < _SHORTEST:
         return _WORD_KIND
     if token.isupper():
@@ -129,19 +129,19 @@ def _kind_of_letters(token: str) -> Kind:
     return _LITERAL if is_cased and len(token) > _SHORTEST else _WORD_KIND
 
 
-def _inside(token: str) -> Iterator[tuple[str, Kind]]:
+def _inside(token: str) -> Iterator[tuple[str, TermKind]]:
     for atom in _ATOM.findall(token):
         if len(atom) > _SHORTEST and atom != token:
             is_word = kind_of(atom) is _WORD_KIND
             yield (atom.lower(), _WORD_KIND) if is_word else (atom, _PART)
 
 
-def _far_eastern(run: str) -> Iterator[tuple[str, Kind]]:
+def _far_eastern(run: str) -> Iterator[tuple[str, TermKind]]:
     """Where no spaces part the words, every two characters stand for one."""
     if len(run) == 1:
-        yield run, Kind.WORD
+        yield run, TermKind.WORD
     for at in range(min(len(run) - 1, _LONGEST)):
-        yield run[at : at + 2], Kind.WORD
+        yield run[at : at + 2], TermKind.WORD
 
 
 # What makes a term likely to be needed again.

@@ -45,7 +45,7 @@ _COUNTED = (("n_prompt_tokens", "prompt"), ("n_ctx", "limit"))
 Node: TypeAlias = tuple[object, int]
 
 
-class Answer(Struct, frozen=True):
+class ErrorDetails(Struct, frozen=True):
     """What was found."""
 
     codes: frozenset[str]
@@ -55,7 +55,7 @@ class Answer(Struct, frozen=True):
     """The HTTP status the body itself states."""
 
 
-def read_answer(body: object) -> Answer:
+def read_answer(body: object) -> ErrorDetails:
     """Read a body: bytes, text, or JSON already decoded. Anything else says nothing."""
     codes: list[str] = []
     texts: list[str] = []
@@ -73,7 +73,7 @@ def read_answer(body: object) -> Answer:
             _note_fields(node, codes, numbers)
         if depth < MOST_DEPTH:
             queue.extend((child, depth + 1) for child in children)
-    return Answer(frozenset(codes), normalise("\n".join(texts)), numbers, _stated_status(codes))
+    return ErrorDetails(frozenset(codes), normalise("\n".join(texts)), numbers, _stated_status(codes))
 
 
 def normalise(text: str) -> str:

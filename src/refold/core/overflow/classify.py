@@ -6,7 +6,7 @@ the arithmetic corrects the words.
 
 from __future__ import annotations
 
-from refold.core.overflow.body import Answer, read_answer
+from refold.core.overflow.body import ErrorDetails, read_answer
 from refold.core.overflow.phrases import Numbers, Phrase, Rule, read_phrase
 from refold.core.overflow.refusals import BYTES, HISTORY, LIMIT_CODES, LIMITS, OUTPUT, PARAMETERS
 from refold.core.overflow.sentences import CODES, FLOOR, NAMED, NUMBERED, UNNUMBERED
@@ -102,7 +102,7 @@ def _may_decide(rule: Rule, status: int | None) -> bool:
     return not (rule.is_vague and (status == 413 or _is_server_error(status)))
 
 
-def _find(rule: Rule, answer: Answer) -> Numbers | None:
+def _find(rule: Rule, answer: ErrorDetails) -> Numbers | None:
     """The numbers stated with this rule; None if it does not fit."""
     numbers = _first_match(rule.says, answer.text)
     if numbers is None and answer.codes.isdisjoint(rule.codes):
@@ -178,7 +178,7 @@ def _correct(rule: Rule, numbers: Numbers) -> OverflowKind:
     return rule.kind
 
 
-def _without_reason(status: int | None, answer: Answer, *, is_near: bool) -> Overflow:
+def _without_reason(status: int | None, answer: ErrorDetails, *, is_near: bool) -> Overflow:
     """What no rule claims: the status alone, and for an answer without a word our own count."""
     bare = _bare_status(status, answer)
     if bare is not None and is_near:
@@ -190,7 +190,7 @@ def _without_reason(status: int | None, answer: Answer, *, is_near: bool) -> Ove
     return Overflow("other", evidence="no rule")
 
 
-def _bare_status(status: int | None, answer: Answer) -> int | None:
+def _bare_status(status: int | None, answer: ErrorDetails) -> int | None:
     """400 or 413 if the answer is nothing but that."""
     if status not in (None, 400, 413):
         return None

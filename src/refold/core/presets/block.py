@@ -93,7 +93,7 @@ class Parameters(Struct, frozen=True, rename="camel"):
     max_summary_tokens: Length = LIBRECHAT.recipe.max_tokens
 
 
-class Block(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class PresetBlock(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     enabled: bool = True
     """Off: nothing is summarised, and old tool output is degraded instead."""
     provider: str | None = None
@@ -120,17 +120,17 @@ class Block(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         return _converted(self.parameters, Parameters, f"{PLACE}.parameters")
 
 
-def read_block(values: Mapping[str, object]) -> Block:
+def read_block(values: Mapping[str, object]) -> PresetBlock:
     """
     Raises:
         ConfigError: a key is unknown, or its value cannot be used; the message names it.
     """
-    block = _converted(values, Block, PLACE)
+    block = _converted(values, PresetBlock, PLACE)
     _ = block.ours  # they are checked as well
     return block
 
 
-def policy_of(block: Block) -> Policy:
+def policy_of(block: PresetBlock) -> Policy:
     """The policy that a block describes."""
     base = LIBRECHAT if block.enabled else WITHOUT_SUMMARIES
     policy = structs.replace(base, reserve=Share(block.reserve_ratio), recipe=_recipe(block))
@@ -140,7 +140,7 @@ def policy_of(block: Block) -> Policy:
     return structs.replace(policy, stages=(*policy.stages, pruning.stage)) if pruning.enabled else policy
 
 
-def _recipe(block: Block) -> Recipe:
+def _recipe(block: PresetBlock) -> Recipe:
     """The block's own length wins over the one among the parameters."""
     prompts, ours = LIBRECHAT.recipe.prompts, block.ours
     if block.prompt is not None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from refold.core.budget import exact
 from refold.core.shown import Room, Shown, StageResult, changed
-from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt, text_of, unread_from
+from refold.core.stages.parts import ShownPart, cut_piece, find_pieces, rebuilt, text_of, unread_from
 from refold.core.stages.truncate import HANDLE_MARK, Mark, weighted
 from refold.model.message import Part, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter
@@ -55,7 +55,7 @@ class Fit(Struct, frozen=True, tag="fit"):
         return changed(stage, shown, rebuilt(shown, parts), room, lambda _: reason)
 
     def _cuts(
-        self, pieces: list[Piece], share: float, most: int, tokens: int, shown: Shown, room: Room
+        self, pieces: list[ShownPart], share: float, most: int, tokens: int, shown: Shown, room: Room
     ) -> dict[tuple[int, int], Part]:
         """What becomes of the pieces of one kind that are larger than their share."""
         cap = int(exact(share) * max(0, tokens))
@@ -72,7 +72,7 @@ class Fit(Struct, frozen=True, tag="fit"):
                 cuts[piece.index, piece.place] = cut
         return cuts
 
-    def _cut_measured(self, piece: Piece, cap: int, most: int, counter: TokenCounter) -> Part:
+    def _cut_measured(self, piece: ShownPart, cap: int, most: int, counter: TokenCounter) -> Part:
         """Cut by characters until the tokens fit: how many characters make one is known only afterwards."""
         cut, text = piece.part, text_of(piece.part)
         limit, size = min(len(text), most), counter.text(text)
@@ -83,9 +83,9 @@ class Fit(Struct, frozen=True, tag="fit"):
             size = counter.text(text)
         return cut
 
-    def _may_touch(self, piece: Piece, shown: Shown, room: Room) -> bool:
+    def _may_touch(self, piece: ShownPart, shown: Shown, room: Room) -> bool:
         return not room.is_pinned(piece.item) if self.active else room.may_touch(shown, piece.index)
 
 
-def _of(pieces: list[Piece], kind: type[Part]) -> list[Piece]:
+def _of(pieces: list[ShownPart], kind: type[Part]) -> list[ShownPart]:
     return [piece for piece in pieces if type(piece.part) is kind]

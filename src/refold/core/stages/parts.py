@@ -22,7 +22,7 @@ _SHORTEST_VALUE = 60
 """Argument values are not cut below this: paths, ids and flags are shorter and say what the call was about."""
 
 
-class Piece(Struct, frozen=True):
+class ShownPart(Struct, frozen=True):
     """A part in what is shown that can be shortened, by the index of its message and its place in it."""
 
     index: int
@@ -46,7 +46,7 @@ class Result(Struct, frozen=True):
     result: ToolResult
     number: int | None
     """The number of the result in its handle."""
-    caller: Piece | None
+    caller: ShownPart | None
 
     @property
     def handle(self) -> str:
@@ -72,24 +72,24 @@ def find_results(shown: Shown) -> list[Result]:
 
     A screenshot of a computer call is left out: providers take nothing but an image there.
     """
-    calls: dict[str, Piece] = {}
+    calls: dict[str, ShownPart] = {}
     found: list[Result] = []
     for index, item in enumerate(shown.items):
         for place, part, number in numbered_parts(item.message):
             if type(part) is ToolCall:
-                calls[part.id] = Piece(index, place, item, part, number)
+                calls[part.id] = ShownPart(index, place, item, part, number)
             elif type(part) is ToolResult and part.kind != "computer":
                 found.append(Result(index, place, item, part, number, calls.get(part.call_id)))
     return found
 
 
-def find_pieces(shown: Shown) -> list[Piece]:
+def find_pieces(shown: Shown) -> list[ShownPart]:
     """Every part that can be shortened, oldest first: text, results, and the arguments of calls.
 
     The provider's own tools are strict about their arguments and screenshots; thinking leaves as it came or not at all.
     """
     return [
-        Piece(index, place, item, part, number)
+        ShownPart(index, place, item, part, number)
         for index, item in enumerate(shown.items)
         for place, part, number in numbered_parts(item.message)
         if (type(part) is Text)
@@ -137,7 +137,7 @@ def cut_result(result: ToolResult, limit: int, mark: Mark, handle: str) -> ToolR
     return structs.replace(result, parts=(*stub_result(result, cut).parts, *media))
 
 
-def cut_piece(piece: Piece, limit: int, mark: Mark) -> ToolResult | ToolCall | Text:
+def cut_piece(piece: ShownPart, limit: int, mark: Mark) -> ToolResult | ToolCall | Text:
     """The part in at most `limit` characters. The same object where it fits."""
     whole, handle = piece.part, piece.handle
     if isinstance(whole, ToolResult):

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from refold.core.shown import Room, Shown, StageResult, changed
 from refold.core.stages.media import DescribeMedia
-from refold.core.stages.parts import Piece, cut_piece, find_pieces, rebuilt, text_of, unread_from
+from refold.core.stages.parts import ShownPart, cut_piece, find_pieces, rebuilt, text_of, unread_from
 from refold.core.stages.truncate import HANDLE_MARK, Mark
 from refold.model.message import Part
 
@@ -39,7 +39,7 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
                 return _without_media(shown, result, room)
             limits[rank] = max(self.floor, limits[rank] * 3 // 4)
 
-    def _cut(self, shown: Shown, room: Room, limited: list[tuple[Piece, int]]) -> StageResult:
+    def _cut(self, shown: Shown, room: Room, limited: list[tuple[ShownPart, int]]) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
         for piece, limit in limited:
             cut = cut_piece(piece, limit, self.mark)
@@ -48,11 +48,11 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
         return changed("squeeze", shown, rebuilt(shown, parts), room, lambda _: "nothing else fits")
 
 
-def _ranks(shown: Shown, room: Room, pieces: list[Piece]) -> list[tuple[Piece, int]]:
+def _ranks(shown: Shown, room: Room, pieces: list[ShownPart]) -> list[tuple[ShownPart, int]]:
     """Each piece with when it shrinks: 0 before the newest instruction (1), the user's newest message (2) and what is unread (3)."""
     asked, unread = _newest_user(shown), unread_from(shown)
 
-    def rank(piece: Piece) -> int:
+    def rank(piece: ShownPart) -> int:
         if piece.item.seq == room.newest:
             return 1
         if piece.index >= unread:

@@ -17,12 +17,12 @@ from refold.core.digest.line_markers import quoted_lines, visible
 from refold.core.digest.word_match import says
 from refold.core.prompts import defused
 from refold.core.summary_checks import headings
-from refold.core.summary_checks.declined import is_refusal, letters
 from refold.core.summary_checks.echoes import continues, ends_open, is_call, is_echo, without_thoughts
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
 from refold.core.summary_checks.languages import speaks_otherwise
 from refold.core.summary_checks.must_keep import fact_lines, with_facts
+from refold.core.summary_checks.refusal import is_refusal, letters
 from refold.core.transcript_chunks import Count
 
 Fault: TypeAlias = Literal[
@@ -53,7 +53,7 @@ _MUCH_TOLD = 500
 _DECLINED = frozenset({"refusal", "content_filter", "safety"})
 
 
-class Draft(Struct, frozen=True):
+class SummaryDraft(Struct, frozen=True):
     """What came back from a model."""
 
     text: str
@@ -63,7 +63,7 @@ class Draft(Struct, frozen=True):
     has_reasoning: bool = False
 
 
-class Source(Struct, frozen=True):
+class DraftSource(Struct, frozen=True):
     """What the draft is held against."""
 
     told: str
@@ -95,7 +95,9 @@ class Accepted(Struct, frozen=True):
     mended: tuple[str, ...] = ()
 
 
-def accept(draft: Draft, source: Source, *, most: int, count: Count, is_last_try: bool = False) -> Accepted:
+def accept(
+    draft: SummaryDraft, source: DraftSource, *, most: int, count: Count, is_last_try: bool = False
+) -> Accepted:
     """Check a draft, and mend what can be mended, within `most` tokens.
 
     On the last try, sentences with invented names are taken out; before, the model gets a chance to do better.
@@ -112,7 +114,7 @@ def accept(draft: Draft, source: Source, *, most: int, count: Count, is_last_try
     return found if found.fault else _completed(found, source, most, count)
 
 
-def _faults(draft: Draft, text: str, source: Source, count: Count) -> Iterator[tuple[Fault, str]]:
+def _faults(draft: SummaryDraft, text: str, source: DraftSource, count: Count) -> Iterator[tuple[Fault, str]]:
     """What cannot be mended, the plainest first."""
     if draft.has_calls or is_call(text):
         yield "tool_call", "it calls a tool instead of writing a checkpoint"
@@ -131,7 +133,7 @@ def _faults(draft: Draft, text: str, source: Source, count: Count) -> Iterator[t
     yield from _strays(text, source)
 
 
-def _strays(text: str, source: Source) -> Iterator[tuple[Fault, str]]:
+def _strays(text: str, source: DraftSource) -> Iterator[tuple[Fault, str]]:
     """What is no report of the conversation, or not in its language."""
     if is_echo(text, source.told) or is_echo(text, source.asked):
         yield "echo", "it repeats what it was given instead of summarising it"
@@ -141,12 +143,12 @@ def _strays(text: str, source: Source) -> Iterator[tuple[Fault, str]]:
         yield "other_language", "it is not in the language of the conversation"
 
 
-def _carried(source: Source) -> Iterator[str]:
+def _carried(source: DraftSource) -> Iterator[str]:
     for lines in fact_lines(source.ledger or EMPTY).values():
         yield from lines
 
 
-def _without_inventions(found: Accepted, source: Source, *, is_last_try: bool) -> Accepted:
+def _without_inventions(found: Accepted, source: DraftSource, *, is_last_try: bool) -> Accepted:
     known = known_of(source.told, source.previous, source.beside, *_carried(source), asked=source.asked)
     made_up = invented(found.text, known)
     if not made_up:
@@ -160,7 +162,7 @@ def _without_inventions(found: Accepted, source: Source, *, is_last_try: bool) -
     return Accepted(text, mended=(*found.mended, "lines with invented names taken out"))
 
 
-def _completed(found: Accepted, source: Source, most: int, count: Count) -> Accepted:
+def _completed(found: Accepted, source: DraftSource, most: int, count: Count) -> Accepted:
     once, notes = headings_once(found.text), found.mended
     if once != found.text:
         notes = (*notes, "headings that stood twice joined")

@@ -62,7 +62,7 @@ _MOST_PARTS = 24
 """Parts of a name up to which its own parts are told apart: no path that people write is deeper."""
 
 
-class Known(Struct, frozen=True):
+class KnownNames(Struct, frozen=True):
     """All that was said, for looking names up."""
 
     handles: frozenset[str]
@@ -81,7 +81,7 @@ class _Unit(Struct, frozen=True):
     """Handles, numbers and dates that are not known."""
 
 
-def known_of(*shown: str, asked: str = "") -> Known:
+def known_of(*shown: str, asked: str = "") -> KnownNames:
     """What may be named: everything the model was shown. What it was asked may name things too, but no handles of its own."""
     told = normalize("NFKC", "\n".join(shown))
     escaped = (line for line in told.splitlines() if "\\" in line)
@@ -90,16 +90,16 @@ def known_of(*shown: str, asked: str = "") -> Known:
     handles = frozenset(found | {handle.partition(".")[0] for handle in found})
     told = f"{told}\n{_HANDLE.sub(' ', asked)}"
     names = frozenset(map(_folded, set(TOKEN.findall(told))))
-    return Known(handles, names, numbers_of(told))
+    return KnownNames(handles, names, numbers_of(told))
 
 
-def invented(text: str, known: Known) -> tuple[str, ...]:
+def invented(text: str, known: KnownNames) -> tuple[str, ...]:
     """Names, numbers and handles of a text that nobody said, each once."""
     found = (term for _, terms in _judged(text, known) for term in terms)
     return tuple(dict.fromkeys(found))
 
 
-def without_inventions(text: str, known: Known) -> str:
+def without_inventions(text: str, known: KnownNames) -> str:
     """The text without the sentences that hold an invention."""
     kept: dict[int, list[str]] = {}
     for unit, terms in _judged(text, known):
@@ -108,7 +108,7 @@ def without_inventions(text: str, known: Known) -> str:
     return "\n".join(line for line in whole if line is not None).strip()
 
 
-def _judged(text: str, known: Known) -> Iterator[tuple[_Unit, tuple[str, ...]]]:
+def _judged(text: str, known: KnownNames) -> Iterator[tuple[_Unit, tuple[str, ...]]]:
     """Each sentence with its inventions."""
     units = list(_units(text, known))
     unknown = _unknown((claim for unit in units for claim in unit.claims), known)
@@ -127,7 +127,7 @@ def _rest(line: str, sentences: list[str]) -> str | None:
     return f"{start}{rest.rstrip()}" if any(map(str.isalnum, left)) else None
 
 
-def _units(text: str, known: Known) -> Iterator[_Unit]:
+def _units(text: str, known: KnownNames) -> Iterator[_Unit]:
     for number, (line, is_code) in enumerate(lines_of(text)):
         is_whole = is_code or is_heading(line) or line.lstrip().startswith("|")
         start = True
@@ -142,7 +142,7 @@ def _sentences(line: str) -> Iterator[str]:
     yield from (line[begin:end] for begin, end in pairwise(cuts))
 
 
-def _unit(sentence: str, line: int, known: Known, *, is_start: bool) -> _Unit:
+def _unit(sentence: str, line: int, known: KnownNames, *, is_start: bool) -> _Unit:
     said = normalize("NFKC", sentence)
     mark = _LIST_MARK.match(said) if is_start else None
     said = said[mark.end() :] if mark else said
@@ -154,7 +154,7 @@ def _unit(sentence: str, line: int, known: Known, *, is_start: bool) -> _Unit:
     return _Unit(sentence, line, tuple(claims(said)), tuple(others))
 
 
-def _without_days(said: str, known: Known) -> tuple[str, list[str]]:
+def _without_days(said: str, known: KnownNames) -> tuple[str, list[str]]:
     """A sentence with blanks for its dates, and those that nobody said. A date in digits may mean two days."""
     found: dict[tuple[int, int], bool] = {}
     for day, start, stop in find_days(said):
@@ -192,7 +192,7 @@ def _is_rough(said: str, number: Number) -> bool:
     return len(digits) <= 2 and _ABOUT.search(said[max(0, number.start - 16) : number.start]) is not None
 
 
-def _holds(number: Number, known: Known) -> bool:
+def _holds(number: Number, known: KnownNames) -> bool:
     if known.numbers.holds(number):
         return True
     groups = number.written.split()
@@ -200,7 +200,7 @@ def _holds(number: Number, known: Known) -> bool:
     return bool(apart) and all(is_small(one) or known.numbers.holds(one) for one in apart)
 
 
-def _unknown(found: Iterable[Claim], known: Known) -> frozenset[Claim]:
+def _unknown(found: Iterable[Claim], known: KnownNames) -> frozenset[Claim]:
     """Those that are neither said nor a whole part of something that was."""
     forms = {claim: _forms(claim.name) for claim in found}
     left = {claim: own for claim, own in forms.items() if known.names.isdisjoint(own)}
@@ -231,7 +231,7 @@ def _forms(name: str) -> frozenset[str]:
     return frozenset(found | ({head} if head and tail in _SUFFIXES else set()))
 
 
-def _said_parts(wanted: set[str], known: Known) -> set[str]:
+def _said_parts(wanted: set[str], known: KnownNames) -> set[str]:
     """Those of the wanted names that are whole parts of something said."""
     found = set[str]()
     sizes = {len(JOINTS.split(name)) for name in wanted}
@@ -248,7 +248,7 @@ def _said_parts(wanted: set[str], known: Known) -> set[str]:
     return found
 
 
-def _is_made_of_known(name: str, known: Known) -> bool:
+def _is_made_of_known(name: str, known: KnownNames) -> bool:
     """A file by its full path, where directory and relative path were said; a product and its version."""
     version = _VERSIONED.fullmatch(name)
     if version and version[1] in known.names:

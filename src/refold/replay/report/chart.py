@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
-from refold.replay.table import Row
+from refold.replay.table import TableRow
 
 # From values to places on paper.
 
@@ -153,7 +153,7 @@ class _Box(Struct, frozen=True):
         return self.left + self.width
 
 
-def points(rows: Sequence[Row], tariff: str, suffix: str = "") -> list[Point]:
+def points(rows: Sequence[TableRow], tariff: str, suffix: str = "") -> list[Point]:
     """The rows of which both numbers are known; `suffix` is what many names end with, and labels do without."""
     return [
         Point(

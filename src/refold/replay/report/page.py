@@ -21,12 +21,12 @@ from msgspec import Struct
 
 from refold.replay.candidate import Writing
 from refold.replay.report.chart import front, front_chart, node, points, written
-from refold.replay.score import Score, Sent, Share
-from refold.replay.table import MIN_DEMANDS, Cell, Row, Table, milliseconds, percent, spending
+from refold.replay.score import Ratio, Score, SentContext
+from refold.replay.table import MIN_DEMANDS, Cell, Table, TableRow, milliseconds, percent, spending
 
 # The columns of the page's own table: a head, what it means, and what a row says there.
 
-Column: TypeAlias = tuple[str, str, Callable[[Row], str]]
+Column: TypeAlias = tuple[str, str, Callable[[TableRow], str]]
 
 _RECALL: tuple[Column, ...] = (
     (
@@ -106,7 +106,7 @@ def _paid(writing: Writing | None) -> str:
 _NUMBER = re.compile(r"\d[\d,]*")
 
 
-class Kind(Struct, frozen=True, array_like=True):
+class ChangeKind(Struct, frozen=True, array_like=True):
     """What was done, and the reason around the first number in it; there is no `tail` where it has no number."""
 
     decision: str
@@ -129,16 +129,16 @@ class Kinds:
     """Kinds of changes with their numbers, in the order in which they came up."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Kind, int] = {}
+        self._numbers: dict[ChangeKind, int] = {}
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[ChangeKind]:
         return iter(self._numbers)
 
-    def number(self, kind: Kind) -> int:
+    def number(self, kind: ChangeKind) -> int:
         return self._numbers.setdefault(kind, len(self._numbers))
 
 
-def series(sent: Sequence[Sent], kinds: Kinds) -> Series:
+def series(sent: Sequence[SentContext], kinds: Kinds) -> Series:
     rewritten = [call for call, one in enumerate(sent) if one.is_rewritten]
     return Series(
         [one.tokens - expected for one, expected in zip(sent, _expected(sent), strict=True)],
@@ -148,19 +148,19 @@ def series(sent: Sequence[Sent], kinds: Kinds) -> Series:
     )
 
 
-def frame_tokens(sent: Sequence[Sent]) -> int:
+def frame_tokens(sent: Sequence[SentContext]) -> int:
     """What stands before every message: the tool definitions."""
     return next((one.bill.prompt_tokens - one.tokens for one in sent if one.bill.prompt_tokens), 0)
 
 
-def _expected(sent: Sequence[Sent]) -> Iterator[int]:
+def _expected(sent: Sequence[SentContext]) -> Iterator[int]:
     before = 0
     for one in sent:
         yield before + one.added
         before = one.tokens
 
 
-def _cached(sent: Sequence[Sent]) -> Iterator[int]:
+def _cached(sent: Sequence[SentContext]) -> Iterator[int]:
     frame, before = frame_tokens(sent), 0
     for one in sent:
         whole = frame + one.tokens
@@ -174,14 +174,14 @@ def _percent_of(part: int, whole: int) -> int:
     return int(100 * part / whole + 0.5) if whole else 0
 
 
-def _changes(sent: Sequence[Sent], kinds: Kinds) -> Iterator[int]:
+def _changes(sent: Sequence[SentContext], kinds: Kinds) -> Iterator[int]:
     last = 0
     for call, (one, expected) in enumerate(zip(sent, _expected(sent), strict=True)):
         for change in one.changes:
             found = _NUMBER.search(change.reason)
             start, end = found.span() if found else (len(change.reason), 0)
             tail = change.reason[end:] if found else None
-            yield from (call - last, kinds.number(Kind(change.decision, change.reason[:start], tail)))
+            yield from (call - last, kinds.number(ChangeKind(change.decision, change.reason[:start], tail)))
             if found:
                 yield int(found[0].replace(",", "")) - expected
             last = call
@@ -236,7 +236,7 @@ def _names(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
 def _numbers(scores: Sequence[Score], tariff: str) -> dict[str, object]:
     """One column for each thing that is known of a recording under a candidate."""
     bills = [score.bills.get(tariff) for score in scores]
-    caches = [Share(bill.cached_tokens, bill.prompt_tokens) if bill else Share() for bill in bills]
+    caches = [Ratio(bill.cached_tokens, bill.prompt_tokens) if bill else Ratio() for bill in bills]
     return {
         "calls": [score.calls for score in scores],
         "demands": [score.old.whole for score in scores],
@@ -263,7 +263,7 @@ def _written(scores: Sequence[Score]) -> dict[str, object]:
     }
 
 
-def _percent(share: Share, least: int = MIN_DEMANDS) -> float | None:
+def _percent(share: Ratio, least: int = MIN_DEMANDS) -> float | None:
     """A share of next to nothing says nothing."""
     return round(100 * share.part / share.whole, 1) if share.whole >= least else None
 
@@ -350,7 +350,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _fronts(table: Table, windows: dict[int, list[Row]], tariff: str) -> Element:
+def _fronts(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Element:
     models = [one.model for one in table.summarisers]
     model = models[0] if len(models) == 1 else ""
     figures = [_figure(window, rows, tariff, model) for window, rows in windows.items()]
@@ -367,7 +367,7 @@ def _fronts(table: Table, windows: dict[int, list[Row]], tariff: str) -> Element
     )
 
 
-def _figure(window: int, rows: Sequence[Row], tariff: str, model: str) -> Element:
+def _figure(window: int, rows: Sequence[TableRow], tariff: str, model: str) -> Element:
     """The picture of a window; where all summaries are by one model, it is named once and not beside every mark."""
     found = points(rows, tariff, f" {model}" if model else "")
     who = f"; + is with summaries by {model}" if model else ""
@@ -381,7 +381,7 @@ def _figure(window: int, rows: Sequence[Row], tariff: str, model: str) -> Elemen
     return node("figure", title, front_chart(found, label))
 
 
-def _summary(table: Table, windows: dict[int, list[Row]], tariff: str) -> Element:
+def _summary(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Element:
     shown = columns(tariff, by_model=bool(table.summarisers))
     heads = [node("th", head, scope="col", title=meaning) for head, meaning, _ in shown]
     bodies = [_body(window, rows, shown, tariff) for window, rows in windows.items()]
@@ -410,7 +410,7 @@ def _meanings(shown: Sequence[Column]) -> Element:
     return node("details", node("summary", "What the columns mean"), node("dl", *listed))
 
 
-def _body(window: int, rows: Sequence[Row], shown: Sequence[Column], tariff: str) -> Element:
+def _body(window: int, rows: Sequence[TableRow], shown: Sequence[Column], tariff: str) -> Element:
     best = {point.name for point in front(points(rows, tariff))}
     title = f"Window of {window:,} tokens"
     most = max(rows, key=lambda row: row.recordings)
@@ -423,7 +423,7 @@ def _body(window: int, rows: Sequence[Row], shown: Sequence[Column], tariff: str
     )
 
 
-def _line(row: Row, shown: Sequence[Column], is_best: bool) -> Element:
+def _line(row: TableRow, shown: Sequence[Column], is_best: bool) -> Element:
     name = node("th", row.candidate, scope="row", class_="best" if is_best else None)
     return node("tr", name, *(_cell(head, show(row)) for head, _, show in shown))
 

@@ -22,12 +22,12 @@ from msgspec import DecodeError, Raw
 
 from refold.wire.json_codec import FIELDS
 from refold.wire.logs import claude_code, codex, opencode, pi
-from refold.wire.logs.log import Log, fields_of, numbered_lines
+from refold.wire.logs.log import AgentLog, fields_of, numbered_lines
 
-__all__ = ["Log", "fields_of", "numbered_lines", "read_export", "read_lines"]
+__all__ = ["AgentLog", "fields_of", "numbered_lines", "read_export", "read_lines"]
 
 _Fields: TypeAlias = Mapping[str, Raw]
-_LINEWISE: tuple[tuple[Callable[[_Fields], bool], Callable[[bytes], Log]], ...] = (
+_LINEWISE: tuple[tuple[Callable[[_Fields], bool], Callable[[bytes], AgentLog]], ...] = (
     (claude_code.recognises, claude_code.read_log),
     (codex.recognises, codex.read_log),
     (pi.recognises, pi.read_log),
@@ -36,7 +36,7 @@ _LOOKED_AT = 10
 """Lines that may stand before the first that tells what kind of log it is."""
 
 
-def read_lines(text: bytes) -> Log | None:
+def read_lines(text: bytes) -> AgentLog | None:
     """The log that these lines are; None where they are none.
 
     Raises:
@@ -53,6 +53,6 @@ def read_lines(text: bytes) -> Log | None:
     return None
 
 
-def read_export(fields: _Fields) -> Log | None:
+def read_export(fields: _Fields) -> AgentLog | None:
     """The log that one object is; None where it is none."""
     return opencode.read_log(fields) if opencode.recognises(fields) else None

@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 
 from refold.model.dialect import ANTHROPIC
 from refold.wire.json_codec import NULL, kind_of, read, read_content, write
-from refold.wire.logs.log import Entry, Log, read_records
+from refold.wire.logs.log import AgentLog, LogEntry, read_records
 from refold.wire.reply import decode_usage
 
 AGENT = "claude-code"
@@ -82,7 +82,7 @@ def recognises(fields: Mapping[str, Raw]) -> bool:
     return "type" in fields and ("sessionId" in fields or bytes(fields["type"]) in _UNLINKED)
 
 
-def read_log(text: bytes) -> Log:
+def read_log(text: bytes) -> AgentLog:
     records = _without_copies(read_records(_RECORD, text))
     own = [record for record in records if not record.is_sidechain]
     said = _said(own)
@@ -92,7 +92,7 @@ def read_log(text: bytes) -> Log:
     gone = _gone(own, said)
     kept = [one for one in said.values() if one.record.uuid not in gone]
     models = [one.message.model for one in kept if one.message.model]
-    return Log(AGENT, ANTHROPIC, _entries(kept), _name(own), models[-1] if models else "")
+    return AgentLog(AGENT, ANTHROPIC, _entries(kept), _name(own), models[-1] if models else "")
 
 
 def _without_copies(records: Iterable[_Record]) -> list[_Record]:
@@ -199,12 +199,12 @@ class _Whole:
         self.last = more
         self.blocks += [block for block in more.blocks if block not in self.blocks]
 
-    def entry(self) -> Entry:
+    def entry(self) -> LogEntry:
         usage = decode_usage(self.last.message.usage, ANTHROPIC) if self.first.role == "assistant" else None
-        return Entry({"role": self.first.role, "content": self.blocks}, self.last.record.timestamp, usage)
+        return LogEntry({"role": self.first.role, "content": self.blocks}, self.last.record.timestamp, usage)
 
 
-def _entries(kept: Iterable[_Said]) -> tuple[Entry, ...]:
+def _entries(kept: Iterable[_Said]) -> tuple[LogEntry, ...]:
     wholes: list[_Whole] = []
     replies: dict[str, _Whole] = {}
     for said in kept:

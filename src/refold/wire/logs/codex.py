@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from refold.model.dialect import RESPONSES
 from refold.model.tokens import Usage
 from refold.wire.json_codec import FIELDS, NULL, read
-from refold.wire.logs.log import Entry, Log, read_records
+from refold.wire.logs.log import AgentLog, LogEntry, read_records
 
 AGENT = "codex"
 _KINDS = frozenset({b'"session_meta"', b'"response_item"', b'"event_msg"', b'"turn_context"', b'"compacted"'})
@@ -97,19 +97,19 @@ def recognises(fields: Mapping[str, Raw]) -> bool:
     return "payload" in fields and bytes(fields.get("type", NULL)) in _KINDS
 
 
-def read_log(text: bytes) -> Log:
+def read_log(text: bytes) -> AgentLog:
     rollout = _Rollout()
     for record in read_records(_RECORD, text):
         rollout.take(record)
     entries = tuple(rollout.entries)
-    return Log(AGENT, RESPONSES, entries, rollout.id, rollout.model, rollout.instructions)
+    return AgentLog(AGENT, RESPONSES, entries, rollout.id, rollout.model, rollout.instructions)
 
 
 class _Rollout:
     """What is known after some lines of the file."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.id = self.model = self.instructions = ""
         self._turns: list[int] = []
         """Where each turn begins."""
@@ -135,7 +135,7 @@ class _Rollout:
         if item.is_reply:
             self._reply = len(self.entries)
         fields = read(FIELDS, record.payload, "payload")
-        self.entries.append(Entry({**fields}, record.timestamp))
+        self.entries.append(LogEntry({**fields}, record.timestamp))
 
     def _take_event(self, event: _Event) -> None:
         if event.is_prompt:

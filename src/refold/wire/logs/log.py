@@ -24,7 +24,7 @@ T = TypeVar("T")
 _LINE = re.compile(rb"\S[^\n]*")
 
 
-class Entry(Struct, frozen=True):
+class LogEntry(Struct, frozen=True):
     """One message of a log."""
 
     item: Fields
@@ -34,10 +34,10 @@ class Entry(Struct, frozen=True):
     usage: Usage | None = None
 
 
-class Log(Struct, frozen=True):
+class AgentLog(Struct, frozen=True):
     agent: str
     dialect: Dialect
-    entries: tuple[Entry, ...]
+    entries: tuple[LogEntry, ...]
     id: str = ""
     model: str = ""
     instructions: str = ""
@@ -69,7 +69,7 @@ def read_records(decoder: Decoder[T], text: bytes) -> list[T]:
     return records
 
 
-def fields_of(log: Log) -> dict[str, Raw]:
+def fields_of(log: AgentLog) -> dict[str, Raw]:
     """The recording of a log: the fields of a request, and what was recorded beside it."""
     fields: Fields = {"id": log.id, "source": log.agent}
     if log.model:
@@ -84,7 +84,7 @@ def fields_of(log: Log) -> dict[str, Raw]:
     return {key: write(value) for key, value in fields.items()}
 
 
-def _time(entry: Entry) -> Raw:
+def _time(entry: LogEntry) -> Raw:
     return Raw(msgspec.json.encode(entry.time))
 
 

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
 from refold.wire.json_codec import NULL, Fields, Json, is_null, read, read_list, text_of, word
-from refold.wire.logs.log import Entry, Log
+from refold.wire.logs.log import AgentLog, LogEntry
 
 AGENT = "opencode"
 _BROKEN_OFF = "MessageAbortedError"
@@ -132,14 +132,14 @@ def recognises(fields: Mapping[str, Raw]) -> bool:
     return "info" in fields and "messages" in fields
 
 
-def read_log(fields: Mapping[str, Raw]) -> Log:
+def read_log(fields: Mapping[str, Raw]) -> AgentLog:
     session = read(_SESSION, fields["info"], "info")
     raws = read_list(fields["messages"], "messages")
     messages = [read(_MESSAGE, raw, f"messages[{at}]") for at, raw in enumerate(raws)]
     kept = [message for message in _without_reverted(messages, session.revert) if not _is_own(message)]
     entries = tuple(chain.from_iterable(map(_entries, kept)))
     models = [message.info.model_id for message in kept if message.info.model_id]
-    return Log(AGENT, CHAT, entries, session.id or "", models[-1] if models else "")
+    return AgentLog(AGENT, CHAT, entries, session.id or "", models[-1] if models else "")
 
 
 def _without_reverted(messages: Sequence[_Message], revert: _Revert | None) -> Iterator[_Message]:
@@ -163,11 +163,11 @@ def _is_own(message: _Message) -> bool:
     return is_summary or (info.error is not None and info.error.name != _BROKEN_OFF)
 
 
-def _entries(message: _Message) -> Iterator[Entry]:
+def _entries(message: _Message) -> Iterator[LogEntry]:
     if message.info.role == "user":
         blocks = [block for part in message.parts if (block := _block(part)) is not None]
         if blocks:
-            yield Entry({"role": "user", "content": blocks}, message.info.time.created / 1000)
+            yield LogEntry({"role": "user", "content": blocks}, message.info.time.created / 1000)
         return
     for step in _steps(message.parts):
         yield from _step_entries(step, message.info)
@@ -205,7 +205,7 @@ def _steps(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
     yield step
 
 
-def _step_entries(step: Sequence[_Part], info: _Info) -> Iterator[Entry]:
+def _step_entries(step: Sequence[_Part], info: _Info) -> Iterator[LogEntry]:
     calls = [part for part in step if part.type == "tool" and part.state is not None]
     item = _assistant(step, calls)
     if item is None:
@@ -213,11 +213,11 @@ def _step_entries(step: Sequence[_Part], info: _Info) -> Iterator[Entry]:
     began = [part.state.time.start for part in calls if part.state and part.state.time.start]
     time = min(began, default=info.time.completed or info.time.created)
     tokens = next((part.tokens for part in step if part.tokens), None)
-    yield Entry(item, time / 1000, tokens.usage() if tokens else None)
+    yield LogEntry(item, time / 1000, tokens.usage() if tokens else None)
     for part in calls:
         if part.state is not None:
             result: Fields = {"role": "tool", "tool_call_id": part.call_id, "content": part.state.told}
-            yield Entry(result, (part.state.time.end or time) / 1000)
+            yield LogEntry(result, (part.state.time.end or time) / 1000)
 
 
 def _assistant(step: Sequence[_Part], calls: Sequence[_Part]) -> Fields | None:

@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
 from refold.wire.json_codec import NULL, Fields, Json, is_null, read, read_content, text_of
-from refold.wire.logs.log import Entry, Log, read_records
+from refold.wire.logs.log import AgentLog, LogEntry, read_records
 
 AGENT = "pi"
 _UNSENT = ("aborted", "error")
@@ -74,12 +74,12 @@ def recognises(fields: Mapping[str, Raw]) -> bool:
     return bytes(fields.get("type", NULL)) == b'"session"' and "cwd" in fields
 
 
-def read_log(text: bytes) -> Log:
+def read_log(text: bytes) -> AgentLog:
     header, *records = read_records(_RECORD, text)
     way = _without_unsent(_way(records))
     models = [record.message.model for record in way if record.message and record.message.model]
     entries = tuple(entry for record in way if (entry := _entry(record)) is not None)
-    return Log(AGENT, CHAT, entries, header.id or "", models[-1] if models else "")
+    return AgentLog(AGENT, CHAT, entries, header.id or "", models[-1] if models else "")
 
 
 def _way(records: Sequence[_Record]) -> list[_Record]:
@@ -108,15 +108,15 @@ def _is_unsent(record: _Record) -> bool:
     return message is not None and (message.stop_reason in _UNSENT or message.exclude_from_context is True)
 
 
-def _entry(record: _Record) -> Entry | None:
+def _entry(record: _Record) -> LogEntry | None:
     if record.type == "custom_message":
-        return Entry(_user(record.content), record.timestamp)
+        return LogEntry(_user(record.content), record.timestamp)
     if record.type == "branch_summary" and record.summary:
-        return Entry({"role": "user", "content": record.summary}, record.timestamp)
+        return LogEntry({"role": "user", "content": record.summary}, record.timestamp)
     if record.type != "message" or record.message is None:
         return None
     item = _item(record.message)
-    return Entry(item, record.timestamp, _usage(record.message)) if item else None
+    return LogEntry(item, record.timestamp, _usage(record.message)) if item else None
 
 
 def _item(message: _Message) -> Fields | None:

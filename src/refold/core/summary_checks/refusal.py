@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from refold.core.digest.terms import Kind, terms
+from refold.core.digest.terms import TermKind, terms
 from refold.core.digest.word_match import CJK
 from refold.core.summary_checks.headings import is_heading, lines_of
 
@@ -154,7 +154,7 @@ def _cannot_do_that(said: str) -> bool:
 
 
 def _has_facts(text: str) -> bool:
-    return any(kind in (Kind.LITERAL, Kind.NUMBER) for _, kind in terms(text))
+    return any(kind in (TermKind.LITERAL, TermKind.NUMBER) for _, kind in terms(text))
 
 
 def letters(text: str) -> int:

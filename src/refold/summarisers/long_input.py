@@ -18,7 +18,7 @@ from refold.core.summary_checks.headings import apart, says_something
 from refold.core.tool_kinds import has_failed
 from refold.core.transcript_chunks import chunks, grouped, parted
 from refold.model.errors import ContextOverflow
-from refold.summarisers.attempt import Answer, Desk, Question, Rejected
+from refold.summarisers.attempt import Rejected, SummaryAttempt, TaskAnswer, TaskQuestion
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ _JOINT = 2
 class Reader:
     """One model that reads one task, as its window allows."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: SummaryAttempt) -> None:
         self.desk, self.task, self.recipe = desk, desk.task, desk.recipe
         self.count = desk.writer.count
         self.most = min(self.recipe.max_tokens, self.task.max_tokens, self.window // SUMMARY_PART)
@@ -49,7 +49,7 @@ class Reader:
     def window(self) -> int:
         return self.desk.window
 
-    async def summary(self) -> Answer:
+    async def summary(self) -> TaskAnswer:
         """A summary of the history, and where a turn is split, of its beginning apart from that.
 
         Raises:
@@ -70,10 +70,10 @@ class Reader:
     async def _work(self, function: Callable[..., T], *args: object) -> T:
         return await self.desk.work(function, *args)
 
-    async def _apart(self, history: Sequence[Passage], turn: Sequence[Passage]) -> list[Answer]:
+    async def _apart(self, history: Sequence[Passage], turn: Sequence[Passage]) -> list[TaskAnswer]:
         """What came before a turn that is split, and the turn, whose beginning the previous summary may tell already."""
         previous, begun, share = self.task.previous, "", self.most * 2 // 3 if turn else self.most
-        found = list[Answer]()
+        found = list[TaskAnswer]()
         if history:
             found.append(await self._told(history, self._whole(previous), share, previous))
         else:
@@ -84,12 +84,12 @@ class Reader:
             found.append(await self._told(turn, "turn", most, begun))
         return found
 
-    async def _kept(self, text: str, most: int) -> Answer:
+    async def _kept(self, text: str, most: int) -> TaskAnswer:
         """A summary that nothing is added to: as it is, or shortened where it leaves no room for the turn."""
         if await self._work(self.count, text) <= most:
-            return Answer(text)
+            return TaskAnswer(text)
         body, pieces = await self._work(lambda: (transcript(self.task.passages), self._cut(text)))
-        return await self._together(pieces, Question("", "merge", most, facts=body))
+        return await self._together(pieces, TaskQuestion("", "merge", most, facts=body))
 
     def _whole(self, previous: str) -> Asked:
         return "update" if previous else "fresh"
@@ -98,11 +98,11 @@ class Reader:
         """What is read of some passages. Where nobody said a word, what was done is all there is."""
         return (_selected(passages) or passages) if self.recipe.strategy == "selective" else passages
 
-    async def _told(self, passages: Sequence[Passage], asked: Asked, most: int, previous: str) -> Answer:
+    async def _told(self, passages: Sequence[Passage], asked: Asked, most: int, previous: str) -> TaskAnswer:
         """A summary of some passages: at once where they fit, else in parts."""
         body = await self._work(transcript, passages)
         for is_raw in (True, False) if self._is_raw() else (False,):
-            whole = Question(body, asked, most, previous, is_raw=is_raw)
+            whole = TaskQuestion(body, asked, most, previous, is_raw=is_raw)
             if self.recipe.strategy == "hierarchical" or not await self._work(self._fits, whole):
                 continue
             with suppress(ContextOverflow):
@@ -114,15 +114,15 @@ class Reader:
         is_whole = self.recipe.strategy == "abstractive" and self.task.turn_from is None
         return is_whole and self.desk.can_read_raw
 
-    def _fits(self, asked: Question) -> bool:
+    def _fits(self, asked: TaskQuestion) -> bool:
         return self.desk.size_of(asked) + asked.most <= int(self.window * MARGIN)
 
     async def _in_parts(
         self, passages: Sequence[Passage], body: str, asked: Asked, most: int, previous: str
-    ) -> Answer:
+    ) -> TaskAnswer:
         """Parts one by one, then merged, with the previous summary as the oldest of them where it is too long itself."""
         most = min(most, self.window // SUMMARY_PART)
-        before = list[Answer]()
+        before = list[TaskAnswer]()
         if await self._work(self.count, previous) > self._room(asked, most) // 2:
             before, previous = await self._work(self._cut, previous), ""
         whole = None if before else await self._in_one(passages, asked, most, previous)
@@ -130,17 +130,17 @@ class Reader:
             return whole
         answers = [*before, *await self._parts(passages, "turn" if asked == "turn" else "fresh")]
         last: Asked = "turn" if asked == "turn" else "update" if previous else "merge"
-        return await self._together(answers, Question("", last, most, previous, facts=body))
+        return await self._together(answers, TaskQuestion("", last, most, previous, facts=body))
 
     async def _in_one(
         self, passages: Sequence[Passage], asked: Asked, most: int, previous: str
-    ) -> Answer | None:
+    ) -> TaskAnswer | None:
         """The answer where one chunk holds all there is; None where none does."""
         room = self._room(asked, self._each)
 
-        def whole() -> Question | None:
+        def whole() -> TaskQuestion | None:
             found = chunks(passages, room, self.count)
-            one = Question(transcript(found[0]), asked, most, previous) if len(found) == 1 else None
+            one = TaskQuestion(transcript(found[0]), asked, most, previous) if len(found) == 1 else None
             return one if one is not None and self._fits(one) else None
 
         if (question := await self._work(whole)) is not None:
@@ -148,7 +148,7 @@ class Reader:
                 return await self.desk.answer(question)
         return None
 
-    async def _together(self, answers: list[Answer], asked: Question) -> Answer:
+    async def _together(self, answers: list[TaskAnswer], asked: TaskQuestion) -> TaskAnswer:
         """One answer for all of them, in reply to this question, whose body they are."""
         most, merging = asked.most, asked.asked if asked.asked == "turn" else "merge"
         while True:
@@ -165,24 +165,26 @@ class Reader:
             with suppress(ContextOverflow):
                 return await self.desk.answer(structs.replace(asked, body=told, most=most))
 
-    def _cut(self, text: str) -> list[Answer]:
-        return [Answer(piece) for piece in parted(text, self._each, self.count)]
+    def _cut(self, text: str) -> list[TaskAnswer]:
+        return [TaskAnswer(piece) for piece in parted(text, self._each, self.count)]
 
-    async def _parts(self, passages: Sequence[Passage], asked: Asked) -> list[Answer]:
+    async def _parts(self, passages: Sequence[Passage], asked: Asked) -> list[TaskAnswer]:
         """A summary of each chunk."""
-        found, done = list[Answer](), 0
+        found, done = list[TaskAnswer](), 0
         while done < len(passages):
             room = self._room(asked, self._each)
             for chunk in await self._work(chunks, passages[done:], room, self.count):
                 try:
                     body = await self._work(transcript, chunk)
-                    found.append(await self.desk.answer(Question(body, asked, self._each)))
+                    found.append(await self.desk.answer(TaskQuestion(body, asked, self._each)))
                 except ContextOverflow:
                     break
                 done += len(chunk)
         return found
 
-    async def _merged(self, answers: list[Answer], room: int, asked: Asked, facts: str) -> list[Answer]:
+    async def _merged(
+        self, answers: list[TaskAnswer], room: int, asked: Asked, facts: str
+    ) -> list[TaskAnswer]:
         """The parts, merged in groups until all that is left can be read at once."""
         while await self._work(self.count, _BETWEEN.join(answer.text for answer in answers)) > room:
             texts = [answer.text for answer in answers]
@@ -192,15 +194,15 @@ class Reader:
             answers = await self._merged_once(groups, asked, facts)
         return answers
 
-    async def _merged_once(self, groups: list[list[str]], asked: Asked, facts: str) -> list[Answer]:
+    async def _merged_once(self, groups: list[list[str]], asked: Asked, facts: str) -> list[TaskAnswer]:
         """One answer for each group; from the first that was too large on, the texts as they were."""
-        found = list[Answer]()
+        found = list[TaskAnswer]()
         for number, group in enumerate(groups):
-            whole = Question(_BETWEEN.join(group), asked, self._each, facts=facts)
+            whole = TaskQuestion(_BETWEEN.join(group), asked, self._each, facts=facts)
             try:
-                found.append(await self.desk.answer(whole) if len(group) > 1 else Answer(group[0]))
+                found.append(await self.desk.answer(whole) if len(group) > 1 else TaskAnswer(group[0]))
             except ContextOverflow:
-                return [*found, *(Answer(text) for left in groups[number:] for text in left)]
+                return [*found, *(TaskAnswer(text) for left in groups[number:] for text in left)]
         return found
 
     @property
@@ -228,6 +230,6 @@ def _selected(passages: Sequence[Passage]) -> tuple[Passage, ...]:
     )
 
 
-def _joined(parts: Sequence[Answer]) -> Answer:
+def _joined(parts: Sequence[TaskAnswer]) -> TaskAnswer:
     mended = dict.fromkeys(note for part in parts for note in part.mended)
-    return Answer(_BETWEEN.join(part.text for part in parts), tuple(mended))
+    return TaskAnswer(_BETWEEN.join(part.text for part in parts), tuple(mended))

@@ -23,7 +23,7 @@ from refold.core.digest.typed_text import is_typed, request_text, said_by_user
 from refold.core.pairs import repair
 from refold.core.shown import Edit, Item, Shown, handle_of
 from refold.core.system_messages import joined, legal_order
-from refold.core.view import Entry, View
+from refold.core.view import View, ViewEntry
 from refold.model.message import Message, Reasoning, Text, compaction_span, holds_compaction, opening_span
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
@@ -84,7 +84,7 @@ _TURN_ROLES = frozenset(("user", "assistant", "tool"))
 """What the system says may stand anywhere."""
 
 
-class Asked(Struct, frozen=True):
+class UserRequest(Struct, frozen=True):
     """A message in which the user asks for something, and its number."""
 
     number: int
@@ -124,9 +124,9 @@ class Folded(Struct, frozen=True, dict=True):
     """How many originals come before those in `branch`: a store has them, and summaries stand for them here."""
     told: int = 0
     """What they take, in tokens."""
-    task: tuple[Asked, ...] = ()
+    task: tuple[UserRequest, ...] = ()
     """What the user asked for first: the messages before the first reply, as far as a user typed them."""
-    asked: Asked | None = None
+    asked: UserRequest | None = None
     """What the user asked in the turn that is open where `branch` begins; None where none is, or nothing of it may be noted."""
     held: frozenset[int] = frozenset()
     """Numbers of the originals in `branch` of which nothing is noted."""
@@ -149,7 +149,7 @@ class Folded(Struct, frozen=True, dict=True):
             task=self._task_with(number, said) if said else self.task,
         )
 
-    def _task_with(self, number: int, message: Message) -> tuple[Asked, ...]:
+    def _task_with(self, number: int, message: Message) -> tuple[UserRequest, ...]:
         """The task with one more message of the user's: with those before the first reply, and with the first that a user typed in place
         of one that a program wrote.
         """
@@ -157,18 +157,18 @@ class Folded(Struct, frozen=True, dict=True):
         is_open = not known or (known[0].replies == self.replies and len(known) < MAX_ASKED)
         if not is_open and known[0].is_typed:
             return known
-        new = Asked(number, message, self.replies, is_typed(message))
+        new = UserRequest(number, message, self.replies, is_typed(message))
         if not known or (new.is_typed and not known[0].is_typed):
             return (new,)
         return (*known, new) if new.is_typed else known
 
-    def questions_before(self, last: int) -> tuple[Asked, ...]:
+    def questions_before(self, last: int) -> tuple[UserRequest, ...]:
         """What the user said before the number `last` in the turn that is open there, oldest first: the question of the turn, and what
         was added to it since, in messages of its own or beside tool results. Nothing before a message of which nothing may be noted.
 
         A turn ends with a reply without calls after which the user speaks, or nobody.
         """
-        found, following = list[Asked](), self._role_from(last)
+        found, following = list[UserRequest](), self._role_from(last)
         for at in reversed(range(min(last - self.origin, len(self.branch)))):
             number, message = self.origin + at, self.branch[at].message
             if message.role == "assistant" and following == "user" and not message.calls:
@@ -177,7 +177,7 @@ class Folded(Struct, frozen=True, dict=True):
                 if number in self.held:
                     break
                 if is_typed(said):
-                    found.append(Asked(number, said))
+                    found.append(UserRequest(number, said))
             if message.role in _TURN_ROLES:
                 following = message.role
         else:
@@ -193,14 +193,14 @@ class Folded(Struct, frozen=True, dict=True):
                 return role
         return "tool" if self.branch.progress.open_calls else "user"
 
-    def question_before(self, last: int) -> Asked | None:
+    def question_before(self, last: int) -> UserRequest | None:
         """The same in one message with the number of the newest, without what is part of the task, as a store keeps it."""
         found, task = self.questions_before(last), {one.number for one in self.task}
         own = [one for one in found if one.number not in task] or found[-1:]
         if len(own) < 2:
             return own[0] if own else None
         said = [Text(request_text(one.message)) for one in own]
-        return Asked(own[-1].number, Message("user", tuple(said)))
+        return UserRequest(own[-1].number, Message("user", tuple(said)))
 
     def hold(self, message: Message) -> Folded:
         """One more original of which nothing is noted, not even that it was the first: it is nobody else's business."""
@@ -239,7 +239,7 @@ class Folded(Struct, frozen=True, dict=True):
         """What all originals take, in tokens."""
         return self.told + self.branch.tokens.tokens
 
-    def original(self, number: int) -> Entry:
+    def original(self, number: int) -> ViewEntry:
         """One of the originals that are held here."""
         return self.branch[number - self.origin]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.folded import Folded
+from refold.core.fold import Folded
 from refold.core.shown import Item
 from refold.core.view import View
 from refold.model.dialect import CHAT

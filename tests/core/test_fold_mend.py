@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.folded import Folded, is_broken, mend
+from refold.core.fold import Folded, is_broken, mend
 from refold.core.verify import verify
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS

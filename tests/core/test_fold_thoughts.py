@@ -1,7 +1,7 @@
 import pytest
 from msgspec import structs
 
-from refold.core.folded import Folded, forget_thoughts, has_thoughts, is_void, thought_edits, thoughtless
+from refold.core.fold import Folded, forget_thoughts, has_thoughts, is_void, thought_edits, thoughtless
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
