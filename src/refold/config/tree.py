@@ -103,7 +103,7 @@ class Section(Struct, frozen=True):
     """A table of settings. Printing it shows its name only: there may be a secret in it."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__.lower()}>"
+        return f"<{type(self).__name__.removesuffix('Settings').lower() or 'settings'}>"
 
 
 class ServerSettings(Section, frozen=True):
