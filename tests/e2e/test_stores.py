@@ -125,7 +125,7 @@ INTERRUPTED = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from refold.store import failpoints, committing
-from refold.cli.app import run
+from refold.cli.main import run
 reached = []
 def reach(name):
     if name == "commit.after_messages" and not reached:

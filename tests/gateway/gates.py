@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import PlainTextResponse
 
-from refold.client_keys import mint
+from refold.engine.client_keys import mint
 from refold.gateway.auth import Access, Rules
 from refold.store.memory import MemoryStore
 

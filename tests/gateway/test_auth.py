@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from refold.client_keys import mint
+from refold.engine.client_keys import mint
 from refold.gateway import auth
 from refold.gateway.auth import Access, Rules, check_binding
 from refold.model.errors import ConfigError, StoreError

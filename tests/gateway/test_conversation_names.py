@@ -10,7 +10,7 @@ import sys
 import msgspec
 import pytest
 
-from refold.client_keys import mint
+from refold.engine.client_keys import mint
 from refold.store.sqlite import SqliteStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 import uvicorn
 
-from refold.client_keys import id_of
 from refold.config.tree import Notify
+from refold.engine.client_keys import id_of
 from refold.engine.events import Pruned, Reduction, Size
 from refold.gateway.admin import BEAT, Admin, EventStream
 from refold.gateway.auth import Rules

@@ -12,7 +12,7 @@ import msgspec
 import psycopg
 import pytest
 
-from refold.client_keys import mint
+from refold.engine.client_keys import mint
 from refold.engine.engine import Engine
 from refold.gateway.log import Lines
 from refold.store.postgres import Patience, PostgresStore

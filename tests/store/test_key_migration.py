@@ -9,8 +9,8 @@ import apsw
 import psycopg
 import pytest
 
-from refold.cli.app import run
-from refold.client_keys import mint
+from refold.cli.main import run
+from refold.engine.client_keys import mint
 from refold.store import queries
 from refold.store.place import open_store
 from refold.store.transactions import Dialect

@@ -94,6 +94,9 @@ SWITCHES = {
 UNSPLIT = ("compaction.sensitive", f"{ANY_NAME}.headers")
 """Texts in which a comma may be meant: one to a variable, unless the variable holds a TOML list or table."""
 
+SPELLINGS = {"compaction.tools": {"summarize": "summarise"}}
+"""Other spellings of a setting's words that are accepted, with the spelling that is used."""
+
 
 def read(key: SettingKey, raw: object, *, is_text: bool = False) -> Any:
     """
@@ -102,6 +105,7 @@ def read(key: SettingKey, raw: object, *, is_text: bool = False) -> Any:
     """
     if is_text:
         raw = _from_text(key, raw)
+    raw = _respelt(key, raw)
     if key.is_optional and raw in (ELSEWHERE, None):
         return None
     try:
@@ -109,6 +113,13 @@ def read(key: SettingKey, raw: object, *, is_text: bool = False) -> Any:
     except msgspec.ValidationError as error:
         what = str(error).partition(" - at ")[0]
         raise Unreadable(_plain(what), f"it takes {expected(key)}") from None
+
+
+def _respelt(key: SettingKey, raw: object) -> object:
+    words = SPELLINGS.get(key.name)
+    if not words or not isinstance(raw, dict):
+        return raw
+    return {name: words.get(one, one) if isinstance(one, str) else one for name, one in raw.items()}
 
 
 def _converted(key: SettingKey, raw: object, *, strict: bool) -> Any:

@@ -30,7 +30,6 @@ from refold.config.layers import DEFAULT, RANKS, Layer, ValueOrigin, flat, line_
 from refold.config.parse import read
 from refold.config.sizes import Unreadable
 from refold.config.tree import Settings, UpstreamSettings
-from refold.core.regex_safety import ambiguity
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError, SettingFixed, SettingLocked
 from refold.model.mask import HIDDEN
@@ -67,6 +66,8 @@ def _check_sizes(settings: Settings) -> None:
 
 
 def _check_patterns(settings: Settings) -> None:
+    from refold.core.regex_safety import ambiguity  # here: `refold --help` loads this module
+
     for at, pattern in enumerate(settings.compaction.sensitive, 1):
         try:
             if ambiguity(re.compile(pattern)):

@@ -96,7 +96,7 @@ Length: TypeAlias = Annotated[int, Meta(ge=64, le=MAX_TOKENS), Counted()]
 Effort: TypeAlias = Annotated[int, Meta(ge=EFFORTS["low"], le=MAX_TOKENS), Counted(tuple(EFFORTS.items()))]
 Words: TypeAlias = Annotated[str, Meta(min_length=1)]
 ToolPolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
-ToolRule: TypeAlias = Literal["prune", "summarize"]
+ToolRule: TypeAlias = Literal["prune", "summarise"]
 
 
 class Section(Struct, frozen=True):
@@ -249,7 +249,7 @@ class CompactionSettings(Section, frozen=True):
     """The preset's own, auto."""
     tools: Annotated[
         dict[str, ToolRule],
-        Meta(description="Rules for single tools: prune, or summarize to keep the output until then."),
+        Meta(description="Rules for single tools: prune, or summarise to keep the output until then."),
         PLAIN,
     ] = {}
     """The output of most tools can be had again."""

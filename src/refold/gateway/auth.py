@@ -24,7 +24,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from refold.client_keys import KEY, id_of, opens
+from refold.engine.client_keys import KEY, id_of, opens
 from refold.engine.engine import OWNER
 from refold.gateway.errors import ErrorResponse, answer, log_store_failure, shape_of
 from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError

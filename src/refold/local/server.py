@@ -55,7 +55,7 @@ def serve_local(
     """
     file = weights or weights_path()
     if find_spec("xllamacpp") is None:
-        raise MissingExtra("local", "A model on this machine")
+        raise MissingExtra("local", "a model on this machine")
     if not file.is_file():
         raise ConfigError(f"there are no weights {file.name}", hint="fetch them with: refold local install")
     key = secrets.token_urlsafe(32)

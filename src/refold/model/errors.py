@@ -91,7 +91,7 @@ class MissingExtra(ConfigError):
     def __init__(self, extra: str, what: str) -> None:
         self.extra = extra
         super().__init__(
-            f"{what} needs the extra '{extra}'.", hint=f"install it with: pip install 'refold[{extra}]'"
+            f"{what} needs the extra '{extra}'", hint=f"install it with: pip install 'refold[{extra}]'"
         )
 
 

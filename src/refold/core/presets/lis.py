@@ -1,7 +1,7 @@
 """Rolling compaction into sessions: prune old tool output first, keep 4,000 recent tokens, never merge two summaries.
 
 `structs.replace(LIS, stages=(Prune(policy="keep_all"),))` and its like set the policy for tool output: `auto`, `keep_all` or
-`keep_none`, and `rules` the tools whose output stays until a summary is made of it (`summarize`).
+`keep_none`, and `rules` the tools whose output stays until a summary is made of it (`summarise`).
 """
 
 from __future__ import annotations

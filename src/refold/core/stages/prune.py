@@ -16,7 +16,8 @@ from refold.core.stages.parts import Result, find_results, rebuilt, stub_result
 from refold.model.message import Text
 
 PrunePolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
-ToolRule: TypeAlias = Literal["prune", "summarize"]
+ToolRule: TypeAlias = Literal["prune", "summarise", "summarize"]
+"""`summarize` is another spelling of `summarise`."""
 
 
 class Prune(Struct, frozen=True, tag="prune"):
@@ -27,7 +28,7 @@ class Prune(Struct, frozen=True, tag="prune"):
     policy: PrunePolicy = "auto"
     """`keep_all` prunes only when forced, and then like `auto`; `keep_none` keeps no result and asks no tool."""
     rules: dict[str, ToolRule] = {}
-    """Tools whose results stay until a summary is made: `summarize`. Others are pruned."""
+    """Tools whose results stay until a summary is made: `summarise`. Others are pruned."""
     force: bool = False
     """Prune now, whatever the threshold and `keep_all` say; so it is done before a summary in any case."""
     text: str = "{name}"
@@ -75,7 +76,7 @@ class Prune(Struct, frozen=True, tag="prune"):
     def _may_prune(self, found: Result, shown: Shown, room: Room) -> bool:
         if not room.may_touch(shown, found.index):
             return False
-        if self.policy != "keep_none" and self.rules.get(found.name) == "summarize":
+        if self.policy != "keep_none" and self.rules.get(found.name) in ("summarise", "summarize"):
             return False
         return "{handle}" not in self.text or len(self._stub(found)) < len(found.result.text)
 
