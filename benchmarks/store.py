@@ -30,7 +30,7 @@ PARTS = ("append", "load", "sizes", "crowd", "search")
 @asynccontextmanager
 async def stores(folder: Path, names: list[str]):
     """Open stores by name, with what is needed to write to them bare."""
-    from refold.store.place import open_store
+    from refold.stores.url import open_store
 
     found, servers = {}, []
     if "sqlite" in names:
@@ -66,7 +66,7 @@ async def grown(store, name: str, size: int, *, report) -> object:
     """A conversation with so many stored messages, the last of them said in a session that goes on."""
     from msgspec import structs
 
-    from refold.ports.store import Batch, Stored
+    from refold.ports.records import Batch, StoredMessage
 
     made = engine(store)
     talk = await made.conversation(name)
@@ -75,7 +75,9 @@ async def grown(store, name: str, size: int, *, report) -> object:
     while journal.head.next_seq < size:
         first = journal.head.next_seq
         rows = tuple(
-            Stored(seq=n, role="user", format="chat", body=bodies[n % 997], is_findable=False, tokens=20)
+            StoredMessage(
+                seq=n, role="user", format="chat", body=bodies[n % 997], is_findable=False, tokens=20
+            )
             for n in range(first, min(size, first + BULK))
         )
         await journal.commit(Batch(at=0.0, messages=rows))
@@ -138,7 +140,7 @@ async def appended(kind: str, store, place) -> dict[str, dict]:
 @asynccontextmanager
 async def opened(kind: str, store, place, number: int):
     """The store, and for SQLite a new file instead: only in one that is new does the log grow."""
-    from refold.store.place import open_store
+    from refold.stores.url import open_store
 
     if kind != "sqlite":
         yield store, place
@@ -166,7 +168,7 @@ def over(rounds: list[dict[str, list[float]]]) -> dict[str, float]:
 
 async def kept(store, name: str, body: bytes):
     """A conversation, and how to append a message to it."""
-    from refold.ports.store import Batch, Head, Session, Stored
+    from refold.ports.records import Batch, Head, Session, StoredMessage
 
     session = Session(id=f"{name}/s", branch=name, first=0)
     head = await store.create(
@@ -175,7 +177,7 @@ async def kept(store, name: str, body: bytes):
 
     async def keep() -> None:
         nonlocal head
-        row = Stored(seq=head.next_seq, role="user", format="chat", body=body, tokens=9)
+        row = StoredMessage(seq=head.next_seq, role="user", format="chat", body=body, tokens=9)
         head = await store.commit(head, Batch(at=time.time(), messages=(row,)))
 
     return keep
@@ -200,12 +202,12 @@ async def loaded(store, conversations: int, appends: int = 3_000) -> dict[str, f
 async def loaded_each(store) -> dict[str, dict]:
     """One, ten and a hundred conversations; on SQLite once with a trip to the disk for each message, and once as it is."""
     results: dict = {}
-    lane = store._file._writer.lane if hasattr(store, "_file") else None
+    workers = store._file._writer.workers if hasattr(store, "_file") else None
     for count in CROWDS:
-        if lane:
-            lane._most, together = 1, lane._most
+        if workers:
+            workers._most, together = 1, workers._most
             results[f"{count}, each alone"] = await loaded(store, count)
-            lane._most = together
+            workers._most = together
         results[str(count)] = await loaded(store, count)
     return results
 
@@ -243,7 +245,7 @@ async def crowded(store, conversations: int = 100, turns: int = 12) -> dict[str,
 
 async def searched(store, messages: int = 100_000, queries: int = 60, *, report) -> dict[str, float]:
     """Full-text search over so many messages of one owner."""
-    from refold.ports.store import Batch, Head, Session, Stored
+    from refold.ports.records import Batch, Head, Session, StoredMessage
 
     writer = Writer(11, 0.5)
     head = await store.create(
@@ -253,7 +255,7 @@ async def searched(store, messages: int = 100_000, queries: int = 60, *, report)
     while head.next_seq < messages:
         texts = [writer.prose(220) for _ in range(min(BULK, messages - head.next_seq))]
         rows = tuple(
-            Stored(seq=seq, role="user", format="chat", body=spelt(text), tokens=9)
+            StoredMessage(seq=seq, role="user", format="chat", body=spelt(text), tokens=9)
             for seq, text in enumerate(texts, head.next_seq)
         )
         head = await store.commit(head, Batch(at=0.0, messages=rows))

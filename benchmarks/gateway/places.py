@@ -24,7 +24,7 @@ RATE = 250
 """Samples per second; more would disturb what is measured."""
 THREADS = "the store's threads"
 AREAS = (
-    ("store", r"refold/store/|refold/ports/|psycopg"),
+    ("store", r"refold/stores/|refold/ports/|psycopg"),
     ("recognition", r"refold/gateway/(recognition|conversations)\.py|refold/core/(reconcile|identity)"),
     ("reading", r"refold/wire/|refold/gateway/(incoming|watching|limits)\.py|msgspec"),
     ("HTTP out", r"aiohttp/|yarl/|multidict/|refold/gateway/(forwarding|relay|targets|outgoing)\.py"),

@@ -40,7 +40,8 @@ from refold.engine.summary_jobs import SummaryFunction
 from refold.model.errors import ConfigError
 from refold.model.tokens import Measurement, TokenCounter
 from refold.ports.embedder import Embedder
-from refold.ports.store import Call, Compaction, Listed, Session, Store, Written
+from refold.ports.records import Call, Compaction, Listed, Session, StoredSummary
+from refold.ports.store import Store
 from refold.ports.summariser import Summariser, SummaryCache
 from refold.ports.upstream import CountingUpstream, Upstream
 from refold.recall import MAX_TOKENS
@@ -441,7 +442,7 @@ class Engine:
         found = self._async.find_sessions(words, name=name, limit=limit, by_meaning=by_meaning)
         return self._run(found)
 
-    def summaries(self, ids: Sequence[str]) -> list[Written]:
+    def summaries(self, ids: Sequence[str]) -> list[StoredSummary]:
         return self._run(self._async.summaries(ids))
 
     def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:

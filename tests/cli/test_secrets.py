@@ -260,4 +260,4 @@ def test_a_host_that_cannot_be_reached_is_named_to_the_operator(refold, place):
     told = refold("conversations", "--store", "postgresql://me:planted@127.0.0.1:1/tides")
 
     assert "tides on 127.0.0.1" in told.err
-    assert told.err.startswith("error: The database cannot be reached: ")
+    assert told.err.startswith("error: the database cannot be reached: ")

@@ -244,7 +244,7 @@ def test_a_gateway_that_cannot_start(planted, capsys):
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
         assert ended.returncode == 2
-        assert "The database cannot be reached" in ended.stderr
+        assert "the database cannot be reached" in ended.stderr
         planted.assert_hidden(ended.stdout + ended.stderr)
     assert run(["conversations"]) == 2
     planted.assert_hidden("".join(capsys.readouterr()))

@@ -12,9 +12,9 @@ from refold.engine.engine import Engine
 from refold.engine.summary_jobs import LEASE_S
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError
 from refold.model.summary import Summary
-from refold.ports.store import Batch, Compaction
-from refold.store.memory import MemoryStore
-from refold.store.place import open_store
+from refold.ports.records import Batch, Compaction
+from refold.stores.memory.store import MemoryStore
+from refold.stores.url import open_store
 from tests.engine.test_stored_conversation import answer, engine, long
 
 

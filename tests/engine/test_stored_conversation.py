@@ -9,8 +9,8 @@ from refold.core.presets import PRESETS
 from refold.engine.actions import Outcome
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 
 
 def answer(number, size=300):

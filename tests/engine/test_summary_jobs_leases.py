@@ -10,7 +10,7 @@ from refold.engine.summary_jobs import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, Asking,
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.store import Compaction, Written
+from refold.ports.records import Compaction, StoredSummary
 from tests.engine.test_journal import begun
 
 REQUEST = SummaryRequest(0, 4, (), (), (), 500)
@@ -301,7 +301,7 @@ async def test_who_waits_for_a_summary_waits_for_one_like_it_and_for_no_other(mo
     work = await at_work(journal, "a", 4)
 
     async def answered(_):
-        await journal.store.reply("o", work.id, "a", Written(id=work.id, summary=SUMMARY), None)
+        await journal.store.reply("o", work.id, "a", StoredSummary(id=work.id, summary=SUMMARY), None)
 
     monkeypatch.setattr("refold.engine.summary_jobs.asyncio.sleep", answered)
     wanted = {"is_wanted": True, "is_enough": lambda last: last == 4}

@@ -15,8 +15,8 @@ import refold.engine.client_keys
 from refold.engine.client_keys import mint
 from refold.gateway.auth import MAX_REMEMBERED, PUBLIC, REMEMBER_S, Access, KeyRing, Rules
 from refold.model.errors import KeyRefused
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import begin
 from tests.gateway.gates import HOME, NAMED, Clock, Counting, gate, make_key
 from tests.gateway.served_gateway import ask, scope_of, send_raw, serving
@@ -141,7 +141,7 @@ async def test_an_admin_key_that_is_taken_back_shows_nothing_within_seconds():
     scope = scope_of(headers=[HOME, ("x-api-key", key)])
     await ask(app, scope)
     (kept,) = await store.keys("anna")
-    store._shelves["anna"].client_keys[kept.id] = structs.replace(kept, admin=False)
+    store._owners["anna"].client_keys[kept.id] = structs.replace(kept, admin=False)
     clock.now = REMEMBER_S
     await ask(app, scope)
     assert [one["state"]["admin"] for one in inside.scopes] == [True, False]

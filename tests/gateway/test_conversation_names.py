@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from refold.engine.client_keys import mint
-from refold.store.sqlite import SqliteStore
+from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.test_summarisers import SUMMARY, is_question, told

@@ -23,7 +23,7 @@ from refold.engine.state import Receipt
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount
-from refold.ports.store import Compaction
+from refold.ports.records import Compaction
 
 if TYPE_CHECKING:
     from refold.engine.history import Difference

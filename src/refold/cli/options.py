@@ -49,7 +49,7 @@ def _settled(url: str) -> str:
     """
     from refold.cli.output import note
     from refold.cli.settings import store_url
-    from refold.store.place import sqlite_file
+    from refold.stores.url import sqlite_file
 
     chosen = url or store_url()
     path = sqlite_file(chosen, lambda text: note(f"warning: {text}")) if chosen else None

@@ -9,7 +9,7 @@ from msgspec import Struct
 from refold.cli.output import align, plain, short, when
 from refold.core.shown import handle_of
 from refold.engine.engine import Engine
-from refold.ports.store import Session
+from refold.ports.records import Session
 
 SUMMARY_CHARACTERS = 60
 """Of a summary in a list: enough to tell the subject, on one line."""

@@ -21,8 +21,9 @@ from refold.engine.engine import Engine
 from refold.engine.history import Difference
 from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days, checked_share
 from refold.model.errors import ConfigError, NotFound, StoreError
-from refold.ports.store import Compaction, Head, Store, Stored
-from refold.store.place import kind_of, open_store, sqlite_file
+from refold.ports.records import Compaction, Head, StoredMessage
+from refold.ports.store import Store
+from refold.stores.url import kind_of, open_store, sqlite_file
 
 EVERYTHING = 10**9
 PAGE = 500
@@ -120,7 +121,7 @@ async def opened(
         yield await stack.enter_async_context(conversation)
 
 
-async def pages_of(engine: Engine, head: Head, first: int, last: int) -> AsyncIterator[list[Stored]]:
+async def pages_of(engine: Engine, head: Head, first: int, last: int) -> AsyncIterator[list[StoredMessage]]:
     """The messages from `first` up to, not including, `last`, page by page."""
     while page := await engine.store.messages(head, first, last, PAGE):
         yield page

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from refold.config.keys import KEYS, PREFIX, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, find_key, is_upstream_name
 from refold.model.errors import ConfigError, SettingError
 from refold.model.mask import mask_text, mask_url, printable
-from refold.store.place import current_spelling
+from refold.stores.url import current_spelling
 
 Source: TypeAlias = Literal["flag", "environment", "runtime", "project", "user", "default"]
 

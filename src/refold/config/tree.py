@@ -80,7 +80,7 @@ HOST_NAME = r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$"
 STORE_URL = (
     r"^((sqlite|memory|postgres|postgresql):|[/~]|\.\.?/|(?!(sqlite|memory|postgres|postgresql)$)[^:=]*$)"
 )
-"""A URL or a plain path; one with a colon or an equals sign has to begin like a path, as `refold.store.place` has it."""
+"""A URL or a plain path; one with a colon or an equals sign has to begin like a path, as `refold.stores.url` has it."""
 UPSTREAM_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 """No underscores: in a variable's name they stand for the hyphens."""
 

@@ -52,7 +52,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.trigger import Moment
 from refold.model.window import Fixed, Window
-from refold.ports.store import Call
+from refold.ports.records import Call
 
 LEAST_LEARNT = 500
 """Tokens of messages: in a smaller call, or one that is mostly instructions, these say more than how the provider counts."""

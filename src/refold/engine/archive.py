@@ -17,23 +17,24 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from refold.engine.journal import inlined, read_notes, read_stored
+from refold.engine.journal import inlined, read_notes
 from refold.model.errors import Conflict, Damaged, NotFound, StoreError
-from refold.ports.store import (
+from refold.ports.records import (
     Batch,
     Call,
-    Change,
     Compaction,
     Embedding,
     Head,
     Inherited,
+    InstalledCompaction,
     Listed,
     Outline,
     Session,
-    Store,
-    Stored,
-    Written,
+    StoredMessage,
+    StoredSummary,
 )
+from refold.ports.store import Store
+from refold.ports.stored_messages import read_stored
 
 # Do to a store what was done to another, branch by branch.
 
@@ -49,7 +50,7 @@ class Branch(Struct, frozen=True, tag="branch"):
     """Its own, oldest first."""
     changes: tuple[Compaction, ...]
     """Those that took effect, undone ones too, in their order."""
-    written: tuple[Written, ...]
+    written: tuple[StoredSummary, ...]
     calls: tuple[Call, ...]
     pins: tuple[int, ...]
     embeddings: tuple[Embedding, ...] = ()
@@ -60,7 +61,9 @@ class Branch(Struct, frozen=True, tag="branch"):
 class Rebuild:
     """Does to a store what was done to another: messages and changes in their order."""
 
-    def __init__(self, store: Store, branch: Branch, listed: Listed, messages: Iterator[Stored]) -> None:
+    def __init__(
+        self, store: Store, branch: Branch, listed: Listed, messages: Iterator[StoredMessage]
+    ) -> None:
         if not branch.sessions:
             raise broken()
         self._store, self._branch, self._listed, self._messages = store, branch, listed, messages
@@ -129,7 +132,9 @@ class Rebuild:
 
     async def _install(self, one: Compaction) -> None:
         opens = _fresh(self._sessions[one.session]) if one.session in self._sessions else None
-        change = Change(structs.replace(one, state="installed"), self._written.get(one.id), opens)
+        change = InstalledCompaction(
+            structs.replace(one, state="installed"), self._written.get(one.id), opens
+        )
         await self._commit(changes=(change,))
         if one.state == "undone" and opens is None:
             await self._commit(undoes=one.id)
@@ -196,7 +201,7 @@ class ArchivedConversation(Struct, frozen=True, tag="conversation"):
 class Said(Struct, frozen=True, tag="message"):
     """A message. Its body is text and not encoded once more, so that people can read it."""
 
-    stored: Stored
+    stored: StoredMessage
     body: str | None = None
 
 
@@ -252,7 +257,7 @@ async def _branch(store: Store, head: Head, outline: Outline, calls: Iterable[Ca
     own = tuple(one for one in outline.sessions if one.branch == head.branch)
     rows = [one for one in outline.changes if one.branch == head.branch]
     if not own:
-        raise Damaged("a branch has no session")
+        raise Damaged("a branch has no session", conversation=head.conversation)
     begun = [one for one in rows if not one.number or one.session == own[0].id]
     made = [one for one in rows if one.number and one.session != own[0].id]
     changes = [await _whole(store, head, one) for one in sorted(made, key=lambda one: one.number)]
@@ -274,7 +279,7 @@ async def _inherited(store: Store, head: Head, rows: Sequence[Compaction]) -> In
     raw = [one.cut for one in rows if one.kind == "arrival" and one.state == "undone" and not one.number]
     shown = [await _whole(store, head, one) for one in rows if one.number]
     written = await store.written(head.owner, [one.id for one in shown])
-    change = Change(shown[0], written[0] if written else None) if shown else None
+    change = InstalledCompaction(shown[0], written[0] if written else None) if shown else None
     return Inherited(change, tuple(sorted(raw)))
 
 
@@ -286,11 +291,11 @@ async def _whole(store: Store, head: Head, change: Compaction) -> Compaction:
     return structs.replace(change, shown=found.shown)
 
 
-async def _own_messages(store: Store, head: Head) -> AsyncIterator[Stored]:
+async def _own_messages(store: Store, head: Head) -> AsyncIterator[StoredMessage]:
     """The messages of a branch, each as it came and of a kind that can be read again elsewhere."""
     for seq in await store.damaged(head):
         # In another store they would be taken for what was said.
-        raise Damaged(f"the bytes of message {seq} have changed")
+        raise Damaged(f"the bytes of message {seq} have changed", conversation=head.conversation, seq=seq)
     expected = head.base_seq
     while page := await store.messages(head, expected, head.next_seq, PAGE):
         for one in page:
@@ -305,14 +310,16 @@ async def _own_messages(store: Store, head: Head) -> AsyncIterator[Stored]:
 
 async def _missing(store: Store, head: Head, seq: int) -> StoreError:
     is_there = await store.head(head.owner, head.conversation, head.branch) is not None
-    return Damaged(f"message {seq} is missing") if is_there else _gone()
+    if not is_there:
+        return _gone()
+    return Damaged(f"message {seq} is missing", conversation=head.conversation, seq=seq)
 
 
 def _gone() -> NotFound:
     return NotFound("it was deleted while it was read")
 
 
-def _written_down(one: Stored) -> Said:
+def _written_down(one: StoredMessage) -> Said:
     try:
         body = one.body.decode()
     except UnicodeDecodeError:
@@ -350,7 +357,7 @@ async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[Unpacked
             try:
                 await _take(store, line, reading)
             except StoreError as error:
-                fault = error.message
+                fault = error.what if isinstance(error, Damaged) else error.message
         reading.skip()
         yield Unpacked(line.owner, line.listed.id, is_new and not fault, fault)
     if not isinstance(reading.line, End):
@@ -386,7 +393,7 @@ async def _take(store: Store, line: ArchivedConversation, reading: _Reading) -> 
         raise
 
 
-def _messages(branch: Branch, reading: _Reading) -> Iterator[Stored]:
+def _messages(branch: Branch, reading: _Reading) -> Iterator[StoredMessage]:
     head = branch.head
     sensitive = frozenset(read_notes(head.notes).sensitive)
     for seq in range(head.base_seq, head.next_seq):

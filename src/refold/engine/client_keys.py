@@ -14,7 +14,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from refold.model.errors import ConfigError
-from refold.ports.store import ClientKey
+from refold.ports.records import ClientKey
 
 ID_BYTES = 6
 """Enough that two keys never meet by chance, and short enough to be read out: `refold keys revoke` takes it."""

@@ -76,7 +76,7 @@ from refold.model.message import Message, holds_compaction
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window
-from refold.ports.store import Call, Compaction, Head, Session
+from refold.ports.records import Call, Compaction, Head, Session
 from refold.ports.summariser import Summariser
 from refold.ports.upstream import Ask, CountingUpstream, Upstream
 from refold.text_work import run_text_act, run_text_work
@@ -1046,7 +1046,7 @@ def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
 
 def _in_memory(settings: ConversationSettings) -> Journal:
     """The journal of a conversation that is gone with its program."""
-    from refold.store.memory import MemoryStore
+    from refold.stores.memory.store import MemoryStore
 
     now = time.time()
     session = Session(id=uuid4().hex, branch="main", first=0, at=now)

@@ -12,11 +12,13 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from refold.engine.journal import read_notes, read_stored, summaries_in
+from refold.engine.journal import read_notes, summaries_in
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message
-from refold.ports.store import Compaction, Head, Outline, Session, Store, Stored
+from refold.ports.records import Compaction, Head, Outline, Session, StoredMessage
+from refold.ports.store import Store
+from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
 
 PAGE = 1_000
@@ -137,7 +139,7 @@ async def _messages(store: Store, case: _Case) -> list[Finding]:
             if not isinstance(said, Damaged):
                 pairs.look(one.seq, said)
             elif one.seq >= head.base_seq:  # what is the base's is told about the base
-                found.append(case.finding("I-10", said.message, RESTORE))
+                found.append(case.finding("I-10", said.what, RESTORE))
     if expected != head.next_seq:
         found.append(case.finding("I-3", f"{head.next_seq} messages were counted, {expected} are there"))
     found += [one async for one in _uncounted(store, case)]
@@ -154,11 +156,11 @@ async def _uncounted(store: Store, case: _Case) -> AsyncIterator[Finding]:
             yield case.finding("I-3", f"{now.next_seq} messages were counted, and message {one.seq} is there")
 
 
-def _read(page: Sequence[Stored], head: Head) -> list[Message | Damaged | None]:
+def _read(page: Sequence[StoredMessage], head: Head) -> list[Message | Damaged | None]:
     return [_said(one, head) for one in page]
 
 
-def _said(one: Stored, head: Head) -> Message | Damaged | None:
+def _said(one: StoredMessage, head: Head) -> Message | Damaged | None:
     if head.format not in DIALECTS:
         return None  # that is told of the branch, not of each of its messages
     try:

@@ -46,11 +46,12 @@ from refold.engine.settings import ConversationSettings, Prompt, state_for
 from refold.engine.state import FillLevel
 from refold.engine.status import stored_fill_level
 from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
-from refold.model.errors import ConfigError, Conflict, NotFound
+from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.ports.embedder import Embedder
-from refold.ports.store import Head, Hit, Listed, Session, Store, Written
+from refold.ports.records import Head, Listed, SearchHit, Session, StoredSummary
+from refold.ports.store import Store
 from refold.ports.summariser import Summariser, SummaryCache
 from refold.text_work import run_text_work
 
@@ -73,6 +74,8 @@ class FoundMessage(Struct, frozen=True):
     handle: str
     text: str
     score: float
+    damage: str = ""
+    """Why the message cannot be read, such as "message 3 cannot be read"; then there is no text. Empty where it can."""
 
 
 class InstalledEmbedder(Struct, frozen=True):
@@ -183,7 +186,7 @@ class Engine:
             StoreError: the store cannot be opened.
         """
         if self._store is None:
-            from refold.store.place import open_store
+            from refold.stores.url import open_store
 
             state_for(self.settings)
             self._store = await open_store("" if self._url is None else self._url)
@@ -400,28 +403,28 @@ class Engine:
         meaning = self._meaning if by_meaning else Meaning()
         return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=checked(limit))
 
-    async def summaries(self, ids: Sequence[str]) -> list[Written]:
+    async def summaries(self, ids: Sequence[str]) -> list[StoredSummary]:
         return await self.store.written(self.owner, ids)
 
     async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
-        """Messages of every conversation that hold the words, best first."""
+        """Messages of every conversation that hold the words, best first. One that is damaged has no text and says so in its
+        `damage`; the others are found all the same.
+        """
         hits = await self.store.search(self.owner, words, conversation=name, limit=checked(limit))
-        return [
-            FoundMessage(
-                hit.conversation, hit.branch, handle_of(hit.seq), await self._passage(hit, words), hit.score
-            )
-            for hit in hits
-        ]
+        return [await self._found(hit, words) for hit in hits]
 
-    async def _passage(self, hit: Hit, words: str) -> str:
-        """What a message that was found says about the words."""
+    async def _found(self, hit: SearchHit, words: str) -> FoundMessage:
+        """A message that was found, with what it says about the words."""
+        found = FoundMessage(hit.conversation, hit.branch, handle_of(hit.seq), "", hit.score)
         head = await self.store.head(self.owner, hit.conversation, hit.branch)
         stored = await self.store.pick(head, [hit.seq]) if head else []
-        if not stored:
-            return ""
-        return await run_text_work(
-            len(stored[0].body), partial(passage, stored[0], words, max_tokens=PASSAGE)
-        )
+        if head is None or not stored:
+            return found
+        read = partial(passage, stored[0], head, words, max_tokens=PASSAGE)
+        try:
+            return structs.replace(found, text=await run_text_work(len(stored[0].body), read))
+        except Damaged as error:
+            return structs.replace(found, damage=error.what)
 
     async def delete(self, name: str = "") -> int:
         """Really delete a conversation, or everything that the owner has. How many there were."""

@@ -28,8 +28,8 @@ from refold.engine.state import Limits, Receipt, Sent, State
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.tokens import Usage
 from refold.model.window import Window
-from refold.ports import store as records
-from refold.ports.store import Batch, Call, Compaction, CompactionKind, Stored
+from refold.ports import records
+from refold.ports.records import Batch, Call, Compaction, CompactionKind, StoredMessage
 
 EVERYTHING = 10**9
 NOTHING_RAW: frozenset[int] = frozenset()
@@ -235,10 +235,10 @@ async def put_back(journal: Journal, state: State, taken: Taken) -> None:
         return
     ids = [one.id for one in taken.changes]
     written = {one.id: one for one in await journal.store.written(journal.head.owner, ids)}
-    changes, base = list[records.Change](), journal.session.id
+    changes, base = list[records.InstalledCompaction](), journal.session.id
     for one in reversed(taken.changes):
         opens = journal.child(journal.session, one.cut, journal.clock()) if one.session else None
-        again = records.Change(structs.replace(one, base=base), written.get(one.id), opens)
+        again = records.InstalledCompaction(structs.replace(one, base=base), written.get(one.id), opens)
         changes.append(await journal.renamed(again, *changes))
         base = opens.id if opens else base
     notes = structs.replace(journal.notes_of(state), settled=taken.settled, declined=taken.declined)
@@ -261,7 +261,7 @@ def session_usage(calls: Sequence[Call]) -> dict[str, Usage]:
     return found
 
 
-def message_tokens(calls: Sequence[Call], messages: Sequence[Stored]) -> list[MessageTokens]:
+def message_tokens(calls: Sequence[Call], messages: Sequence[StoredMessage]) -> list[MessageTokens]:
     """The best that is known about each message; calls and messages in their order."""
     known = {one.seq: MessageTokens(one.seq, one.tokens, "counted") for one in messages}
     replies = [call for call in calls if call.kind == "reply"]

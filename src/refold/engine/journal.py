@@ -24,15 +24,16 @@ from refold.core.view import View
 from refold.engine.actions import Outcome
 from refold.engine.session_search import NOTHING, Meaning
 from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, State
-from refold.model.dialect import DIALECTS
-from refold.model.errors import Damaged, NotFound, StoreError, WireError
+from refold.model.errors import Damaged, NotFound, StoreError
 from refold.model.message import Message, Role, Text
 from refold.model.summary import Summary
 from refold.model.window import Fixed
-from refold.ports import store as records
-from refold.ports.store import Batch, Call, Compaction, Head, Session, Store, Stored, Written
+from refold.ports import records
+from refold.ports.records import Batch, Call, Compaction, Head, Session, StoredMessage, StoredSummary
+from refold.ports.store import Conversations, Store
+from refold.ports.stored_messages import read_body, read_stored, read_with_shown
 from refold.text_work import run_text_work
-from refold.wire.message import decode_message, encode_item
+from refold.wire.message import encode_item
 from refold.wire.request import encode_fixed
 
 # What is stored of a branch beside its messages and what is shown of them: notes, and the
@@ -160,7 +161,7 @@ class Instructions(Struct, frozen=True):
             return known.with_fields(encode_fixed(fixed), is_given=True)
         return known
 
-    async def loaded(self, store: Store, head: Head) -> Instructions:
+    async def loaded(self, store: Conversations, head: Head) -> Instructions:
         """As the store has them."""
         notes, known = read_notes(head.notes), self
         if not notes.instructions or notes.instructions != self.digest:
@@ -176,12 +177,12 @@ class Instructions(Struct, frozen=True):
         return structs.replace(self, fields=fields, is_given=is_given, digest=digest)
 
 
-async def fields_of(store: Store, head: Head) -> bytes:
+async def fields_of(store: Conversations, head: Head) -> bytes:
     """The request that the conversation of a branch came in with, without its messages, as JSON."""
     return await _stored_fields(store, head, read_notes(head.notes))
 
 
-async def inlined(store: Store, head: Head) -> Head:
+async def inlined(store: Conversations, head: Head) -> Head:
     """A branch whose notes hold the instructions themselves, for an archive that has no store behind it."""
     notes = read_notes(head.notes)
     if not notes.instructions:
@@ -190,7 +191,7 @@ async def inlined(store: Store, head: Head) -> Head:
     return structs.replace(head, notes=write_notes(whole))
 
 
-async def _stored_fields(store: Store, head: Head, notes: Notes) -> bytes:
+async def _stored_fields(store: Conversations, head: Head, notes: Notes) -> bytes:
     # Earlier versions wrote them into the notes themselves.
     return await store.blob(head, notes.instructions) or b"" if notes.instructions else notes.fields
 
@@ -198,6 +199,7 @@ async def _stored_fields(store: Store, head: Head, notes: Notes) -> bytes:
 # What is shown of a branch, as a store keeps it.
 
 VERSION = 1
+UNREADABLE = "what was shown of the conversation cannot be read"
 
 Encode = Callable[[Message], bytes]
 Decode = Callable[[bytes], Message]
@@ -345,7 +347,7 @@ def _read(snapshot: bytes) -> _State:
     try:
         state = msgspec.msgpack.decode(snapshot, type=_State)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Damaged("what was shown of the conversation cannot be read") from None
+        raise Damaged(UNREADABLE) from None
     if state.version != VERSION:
         raise StoreError(f"it was written by another version ({state.version})", hint="update Refold")
     return state
@@ -498,7 +500,7 @@ class Journal:
             Conflict: another program has written meanwhile; nothing was stored.
             StoreError: nothing was stored, or the outcome is not known.
         """
-        changes: tuple[records.Change, ...] = ()
+        changes: tuple[records.InstalledCompaction, ...] = ()
         for one in draft.batch.changes:
             changes = (*changes, await self.renamed(one, *changes) if one.written else one)
         batch = structs.replace(draft.batch, changes=changes)
@@ -573,11 +575,13 @@ class Journal:
     async def _read(self, state: State, notes: Notes) -> State:
         head, before = self.head, state
         holders = await self.store.pick(head, notes.secret) if notes.secret else []
-        bodies = [one.body for one in holders if one.body]
-        decode = decoder(state)
         secrecy = await run_text_work(
-            sum(map(len, bodies)),
-            lambda: state.secrecy.restored(notes.sensitive, notes.secret, map(decode, bodies)),
+            sum(len(one.body) for one in holders),
+            lambda: state.secrecy.restored(
+                notes.sensitive,
+                notes.secret,
+                [message for one in holders if (message := read_stored(one, head)) is not None],
+            ),
         )
         state = structs.replace(state, secrecy=secrecy)
         latest = await self.store.latest(head, head.next_seq)
@@ -649,7 +653,7 @@ class Journal:
                 hint="open it again to go on with the new one",
             )
 
-    def storable(self, written: Written) -> Written:
+    def storable(self, written: StoredSummary) -> StoredSummary:
         """A summary as it may be stored."""
         return written if self.keeps_content else _blank(written)
 
@@ -681,10 +685,22 @@ class Journal:
 
         def fold() -> Folded:
             if latest:
-                return read(shown, originals, empty, decoder(state), pinned)
+                return read(shown, originals, empty, self._decoder(state), pinned)
             return grown(structs.replace(Folded.of(empty), pinned=pinned), originals)
 
         return await run_text_work(len(shown) + sum(one.message.characters for one in originals), fold)
+
+    def _decoder(self, state: State) -> Decode:
+        """Reads the messages inside a snapshot."""
+        conversation, wire_format = self.head.conversation, state.frame.fixed.dialect.name
+
+        def decode(body: bytes) -> Message:
+            try:
+                return read_body(body, wire_format)
+            except Damaged:
+                raise Damaged(UNREADABLE, conversation=conversation) from None
+
+        return decode
 
     async def originals(
         self, state: State, first: int, last: int, raw: Collection[int] | None = None
@@ -692,11 +708,11 @@ class Journal:
         """Messages of the branch, each with how it was shown on arrival."""
         raw = self.raw if raw is None else raw
         found = await self.store.messages(self.head, first, last)
-        decode, secret = decoder(state), state.secrecy.numbers
+        head, secret = self.head, state.secrecy.numbers
 
         def read() -> list[Original]:
             return [
-                structs.replace(_original(one, decode, is_raw=one.seq in raw), is_secret=one.seq in secret)
+                structs.replace(_original(one, head, is_raw=one.seq in raw), is_secret=one.seq in secret)
                 for one in found
             ]
 
@@ -718,14 +734,14 @@ class Journal:
         asked = next(iter(state.folded.task), None)
         return title_of(asked.message) if asked and asked.number >= self.head.next_seq else ""
 
-    def _messages(self, done: Outcome, key: str) -> Iterable[Stored]:
+    def _messages(self, done: Outcome, key: str) -> Iterable[StoredMessage]:
         state, now = done.state, self.clock()
         folded, encode = state.folded, encoder(state)
         arrived = {change.after.size - 1: change.after for change in done.changes if change.raw}
         for number in range(self.head.next_seq, folded.size):
             entry, is_secret = folded.original(number), number in state.secrecy.numbers
             shown = arrived[number].shown.last if number in arrived else None
-            yield Stored(
+            yield StoredMessage(
                 seq=number,
                 role=entry.message.role,
                 format=self.head.format,
@@ -737,14 +753,14 @@ class Journal:
                 at=now,
             )
 
-    def _changes(self, done: Outcome) -> Iterable[records.Change]:
+    def _changes(self, done: Outcome) -> Iterable[records.InstalledCompaction]:
         session = self.session
         for change in done.changes:
             made = self._change(change, session, done.state)
             session = made.opens or session
             yield made
 
-    def _change(self, change: Change, session: Session, state: State) -> records.Change:
+    def _change(self, change: Change, session: Session, state: State) -> records.InstalledCompaction:
         summary, now = None if change.raw else _new_summary(change), self.clock()
         policy = state.frame.policy.name
         if summary is None or summary.last <= session.first:
@@ -768,10 +784,14 @@ class Journal:
             shown=b"" if change.raw else write(change.after, encoder(state)),
             at=now,
         )
-        written = Written(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
-        return records.Change(compaction, written, opens)
+        written = (
+            StoredSummary(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
+        )
+        return records.InstalledCompaction(compaction, written, opens)
 
-    async def renamed(self, change: records.Change, *others: records.Change) -> records.Change:
+    async def renamed(
+        self, change: records.InstalledCompaction, *others: records.InstalledCompaction
+    ) -> records.InstalledCompaction:
         """A change under an id that no other has, be it stored or one of the `others` of the same batch: the same work done again is
         another change, and stored ones never change.
         """
@@ -826,13 +846,13 @@ def emptied(batch: Batch) -> Batch:
     )
 
 
-def _emptied(change: records.Change) -> records.Change:
+def _emptied(change: records.InstalledCompaction) -> records.InstalledCompaction:
     written = change.written and _blank(change.written)
     compaction = structs.replace(change.compaction, edits=b"", shown=b"", reason="")
     return structs.replace(change, compaction=compaction, written=written)
 
 
-def _blank(written: Written) -> Written:
+def _blank(written: StoredSummary) -> StoredSummary:
     summary = structs.replace(written.summary, text="", carried="", read=(), modified=())
     return structs.replace(written, summary=summary, carry=b"")
 
@@ -855,22 +875,17 @@ def _new_summary(change: Change) -> Summary | None:
     return after[-1] if after and (not before or after[-1] is not before[-1]) else None
 
 
-def _original(one: Stored, decode: Decode, *, is_raw: bool) -> Original:
-    if not one.body:
+def _original(one: StoredMessage, head: Head, *, is_raw: bool) -> Original:
+    both = read_with_shown(one, head)
+    if both is None:
         raise not_kept()
-    message = decode(one.body)
-    shown = message if one.shown is None or is_raw else decode(one.shown)
-    return Original(one.seq, message, shown)
+    message, shown = both
+    return Original(one.seq, message, message if is_raw else shown)
 
 
 def encoder(state: State) -> Encode:
     dialect = state.frame.fixed.dialect
     return lambda message: bytes(encode_item(message, dialect))
-
-
-def decoder(state: State) -> Decode:
-    dialect = state.frame.fixed.dialect
-    return lambda body: decode_message(body, dialect)
 
 
 def emptied_view(view: View) -> View:
@@ -883,22 +898,3 @@ def title_of(message: Message) -> str:
     said = redact(message.text[:_TITLE_SOURCE])
     line = "".join(char for char in " ".join(said.split())[:_TITLE_LINE] if char.isprintable())
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 3].rstrip()}..."
-
-
-def read_stored(one: Stored, head: Head) -> Message | None:
-    """A stored message of a branch; None where no content was stored.
-
-    Raises:
-        Damaged: it cannot be read, or what was shown of it cannot.
-    """
-    dialect = DIALECTS.get(one.format)  # type: ignore[call-overload]
-    if dialect is None:
-        raise Damaged(f"message {one.seq} is in a format that is not known")
-    if one.format != head.format:
-        raise Damaged(f"message {one.seq} is not in the format of its conversation")
-    try:
-        if one.shown is not None:
-            decode_message(one.shown, dialect)
-        return decode_message(one.body, dialect) if one.body else None
-    except WireError:
-        raise Damaged(f"message {one.seq} cannot be read") from None

@@ -24,11 +24,13 @@ from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
 from refold.core.view import View
-from refold.engine.journal import read_notes, read_stored
+from refold.engine.journal import read_notes
 from refold.engine.state import State
 from refold.model.errors import StoreError
 from refold.model.message import Message, compaction_of, holds_sealed, in_words, readable_text
-from refold.ports.store import Head, Store, Stored
+from refold.ports.records import Head, StoredMessage
+from refold.ports.store import Store
+from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
 
 K = TypeVar("K")
@@ -149,7 +151,7 @@ class Compactions:
         return self._digests[which]
 
     async def _inner_digest(
-        self, stored: Sequence[Stored], head: Head, maker: Maker, state: State, depth: int
+        self, stored: Sequence[StoredMessage], head: Head, maker: Maker, state: State, depth: int
     ) -> str:
         """What the newest sealed compaction among stored messages stands for, where that is stored under another branch."""
         size = sum(len(one.body) for one in stored)
@@ -199,7 +201,7 @@ def _source(
     return None if is_shown else ([*foreign][-1], structs.replace(here, size=size))
 
 
-def _newest_sealed(stored: Sequence[Stored], head: Head) -> tuple[str, ...]:
+def _newest_sealed(stored: Sequence[StoredMessage], head: Head) -> tuple[str, ...]:
     """The names of the compactions in the newest stored message that holds a sealed one."""
     for one in reversed(stored):
         message = read_stored(one, head) if b"compaction" in one.body else None
@@ -209,7 +211,7 @@ def _newest_sealed(stored: Sequence[Stored], head: Head) -> tuple[str, ...]:
 
 
 def _digest_of(
-    stored: Sequence[Stored],
+    stored: Sequence[StoredMessage],
     head: Head,
     folded: Folded,
     is_sensitive: Callable[[Message], bool],

@@ -17,18 +17,17 @@ from refold.core.digest.facts import Facts, index_message
 from refold.core.digest.search import excerpt, find, holds, knows
 from refold.core.fold import Folded
 from refold.core.measure import CharacterEstimate
-from refold.core.shown import part_of
+from refold.core.shown import handle_of, part_of
 from refold.engine import actions
-from refold.engine.journal import Journal, decoder, read_stored
+from refold.engine.journal import Journal
 from refold.engine.state import State
-from refold.model.dialect import DIALECTS
-from refold.model.errors import NotFound
+from refold.model.errors import Damaged, NotFound
 from refold.model.message import Message, Part
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.ports.store import Stored
+from refold.ports.records import Head, StoredMessage
+from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
-from refold.wire.message import decode_message
 
 _HANDLE = re.compile(r"#?(?P<kind>[ms])(?P<number>[0-9]{1,9})(?:\.(?P<part>[0-9]{1,9}))?")
 _HINT = "handles look like #m12, #m12.2 for its second part, or #s0 for an older summary"
@@ -136,25 +135,46 @@ async def search(journal: Journal, state: State, query: str, *, max_tokens: int)
     )
     # A model asks by a call that waits for its result: it would find its own question first.
     numbers = [hit.seq for hit in found if hit.seq < state.folded.asking]
-    decode = decoder(state)
-    rows = [one for one in await store.pick(head, numbers) if one.body]
+    rows = await store.pick(head, numbers)
     window, counter = state.frame.budget.window, state.folded.shown.counter
 
     def tell() -> str:
-        said = {one.seq: decode(one.body) for one in rows}
+        said, damaged = _readable(rows, head)
+        note = f"{', '.join(map(handle_of, damaged))} [damaged: cannot be read]" if damaged else ""
+        room = max_tokens - (counter.text(f"\n{note}") if note else 0)
         # Where nothing holds all of the words a store takes any, and every text has an `of`.
         ranked = [(seq, said[seq]) for seq in numbers if seq in said and holds(said[seq], query)]
-        told = _tell(ranked, query, budget=max_tokens, window=window, counter=counter)
-        return told or actions.search(state, query, max_tokens=max_tokens)
+        told = _tell(ranked, query, budget=room, window=window, counter=counter)
+        told = told or actions.search(state, query, max_tokens=room)
+        return "\n".join(filter(None, (told, note)))
 
     return await run_text_work(sum(len(one.body) for one in rows) + state.text_size, tell)
 
 
-def passage(stored: Stored, query: str, *, max_tokens: int) -> str:
-    """What one stored message says about the words; empty where its content was not kept."""
-    if not stored.body:
+def _readable(rows: Sequence[StoredMessage], head: Head) -> tuple[dict[int, Message], list[int]]:
+    """The messages of rows by their numbers, and the numbers of those that are damaged."""
+    said, damaged = dict[int, Message](), list[int]()
+    for one in rows:
+        try:
+            message = read_stored(one, head)
+        except Damaged:
+            damaged.append(one.seq)
+        else:
+            if message is not None:
+                said[one.seq] = message
+    return said, damaged
+
+
+def passage(stored: StoredMessage, head: Head, query: str, *, max_tokens: int) -> str:
+    """What one stored message says about the words; empty where its content was not kept.
+
+    Raises:
+        Damaged: it cannot be read.
+    """
+    message = read_stored(stored, head)
+    if message is None:
         return ""
-    said = [(stored.seq, decode_message(stored.body, DIALECTS[stored.format]))]  # type: ignore[index]
+    said = [(stored.seq, message)]
     return _tell(said, query, budget=max_tokens, window=max_tokens, counter=CharacterEstimate())
 
 

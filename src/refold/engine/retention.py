@@ -23,7 +23,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, json, structs
 
 from refold.model.errors import ConfigError, StoreError
-from refold.ports.store import Idle, Store
+from refold.ports.records import Idle
+from refold.ports.store import Store
 
 DAY_S = 86_400.0
 PAUSE_S = 3_600.0

@@ -16,7 +16,8 @@ from refold.core.secrets.redact import redact, values_of
 from refold.model.errors import ConfigError, Damaged
 from refold.model.message import user
 from refold.ports.embedder import Embedder
-from refold.ports.store import Batch, Embedding, Session, Store, Written
+from refold.ports.records import Batch, Embedding, Session, StoredSummary
+from refold.ports.store import CompactionRows, Store
 from refold.text_work import run_text_work
 
 # What a closed session was about, for whoever looks for it in other words.
@@ -66,7 +67,7 @@ class Meaning:
         return structs.replace(batch, embeddings=embeddings) if embeddings else batch
 
     async def embed(
-        self, closing: Sequence[tuple[str, Written]], at: float, known: Collection[str] = NOTHING
+        self, closing: Sequence[tuple[str, StoredSummary]], at: float, known: Collection[str] = NOTHING
     ) -> tuple[Embedding, ...]:
         """The vectors of sessions, given with the summaries that they have; none where there are none to be had."""
         if self._embedder is None or not closing:
@@ -124,7 +125,7 @@ def _without_secrets(texts: Sequence[str], known: Collection[str]) -> list[str]:
     return [redact(text, known={*known, *values_of(user(text))}) for text in texts]
 
 
-async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[Written]:
+async def _readable(store: CompactionRows, owner: str, ids: Sequence[str]) -> list[StoredSummary]:
     """Summaries by id. One that is damaged is left out: others can be found all the same, and the doctor tells of it."""
     try:
         return await store.written(owner, ids)

@@ -22,7 +22,7 @@ from refold.engine.state import State
 from refold.engine.summary_jobs import SharedTask, SummaryJobs, in_background
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
-from refold.ports.store import Session, Written
+from refold.ports.records import Session, StoredSummary
 from refold.ports.summariser import Summariser
 
 _log = logging.getLogger("refold")
@@ -141,7 +141,7 @@ class SessionSummaries:
     async def _attach(self, session: Session, summary: Summary) -> None:
         journal = self._journal
         owner, store = journal.head.owner, journal.store
-        written = Written(id=summary.id, summary=summary, at=journal.clock())
+        written = StoredSummary(id=summary.id, summary=summary, at=journal.clock())
         known = await store.session(owner, session.id)
         await sessions.attach_with_vector(journal, self._current(), known or session, written)
         for one in await store.unfinished(owner, session.branch):

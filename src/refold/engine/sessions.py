@@ -27,8 +27,9 @@ from refold.engine.state import State
 from refold.engine.summary_source import SummarySource
 from refold.model.errors import NotFound
 from refold.model.summary import Summary
-from refold.ports import store as records
-from refold.ports.store import Batch, Carries, Compaction, Embedding, Head, Session, Store, Written
+from refold.ports import records
+from refold.ports.records import Batch, Carries, Compaction, Embedding, Head, Session, StoredSummary
+from refold.ports.store import Conversations, SessionRows, Store
 from refold.text_work import run_text_work
 
 NEW, RESUMED = "a new session", "an earlier session goes on"
@@ -101,7 +102,7 @@ async def resumable(journal: Journal, wanted: Session) -> Session:
     return known
 
 
-async def line_of(store: Store, head: Head) -> dict[str, int]:
+async def line_of(store: Conversations, head: Head) -> dict[str, int]:
     """The branches that hold a branch's messages, itself the first, each with the number up to which they are its own."""
     line, here = {head.branch: head.next_seq}, head
     while here.base:
@@ -145,7 +146,7 @@ async def _open(
     """
     size, closed = folded.size, journal.session
     text_size = max(state.text_size, folded.shown.characters)
-    digest: Written | None = None
+    digest: StoredSummary | None = None
     if size > closed.first:
         digest = await run_text_work(text_size, digest_of, journal, state, state.folded, closed, size)
     session = Session(
@@ -162,7 +163,7 @@ async def _open(
 
 def _beginning(
     journal: Journal, state: State, folded: Folded, reason: str, session: Session
-) -> records.Change:
+) -> records.InstalledCompaction:
     """How the branch is shown when a session begins. A summary that is shown for the first time is kept by its handle."""
     size, now = folded.size, journal.clock()
     change = Compaction(
@@ -171,7 +172,9 @@ def _beginning(
         shown=snapshot.write(folded, encoder(state)), at=now,
     )  # fmt: skip
     new = [structs.replace(one, reserve=()) for one in folded.past[-1:]]
-    return records.Change(change, Written(id=change.id, summary=new[0], at=now) if new else None, session)
+    return records.InstalledCompaction(
+        change, StoredSummary(id=change.id, summary=new[0], at=now) if new else None, session
+    )
 
 
 def _cleared(folded: Folded) -> Folded:
@@ -234,7 +237,7 @@ def _compaction_in(shown: Folded) -> list[Item]:
     return [item for item in shown.items.items if item.seq in wanted]
 
 
-async def _summary_of(journal: Journal, state: State, closed: Closed) -> Written:
+async def _summary_of(journal: Journal, state: State, closed: Closed) -> StoredSummary:
     """The summary of a closed session, written now where it has none, or none that this window has room for."""
     session = closed.session
     found = await journal.store.written(journal.head.owner, [session.summary] if session.summary else [])
@@ -247,7 +250,9 @@ async def _summary_of(journal: Journal, state: State, closed: Closed) -> Written
     return written
 
 
-async def attach_with_vector(journal: Journal, state: State, session: Session, written: Written) -> None:
+async def attach_with_vector(
+    journal: Journal, state: State, session: Session, written: StoredSummary
+) -> None:
     """Give a closed session its summary, and what it was about."""
     secrets = (await _searched(state)).secrecy.known
     found = await journal.meaning.embed([(session.id, written)], written.at, secrets)
@@ -304,10 +309,12 @@ def request_of(state: State, shown: Folded, session: Session, last: int) -> Summ
     )
 
 
-def digest_of(journal: Journal, state: State, shown: Folded, session: Session, last: int) -> Written:
+def digest_of(journal: Journal, state: State, shown: Folded, session: Session, last: int) -> StoredSummary:
     """A digest of all that a session showed."""
     summary = summarise(request_of(state, shown, session, last), shown, state.frame)
-    return Written(id=digest_id(session), summary=structs.replace(summary, reserve=()), at=journal.clock())
+    return StoredSummary(
+        id=digest_id(session), summary=structs.replace(summary, reserve=()), at=journal.clock()
+    )
 
 
 def digest_id(session: Session) -> str:
@@ -339,7 +346,11 @@ def source_of(state: State, closed: Closed, earlier: Summary | None) -> tuple[Su
 
 
 async def attach(
-    store: Store, owner: str, session: Session, written: Written, embedding: Embedding | None = None
+    store: SessionRows,
+    owner: str,
+    session: Session,
+    written: StoredSummary,
+    embedding: Embedding | None = None,
 ) -> bool:
     """Give a closed session a summary in the place of its digest; False where it has another."""
     if not written.summary.text or has_own(session):

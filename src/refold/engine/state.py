@@ -37,7 +37,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.trigger import Moment
 from refold.model.window import Fixed, Window
-from refold.ports.store import Stored
+from refold.ports.records import StoredMessage
 
 # What a conversation keeps to itself: messages that are sensitive, and secrets that were found in
 # it. A message is sensitive because it was marked when it was added, or because a pattern matches
@@ -335,7 +335,7 @@ class FillLevel(Struct, frozen=True):
     def ratio(self) -> float:
         return self.tokens / self.limit if self.limit else 0.0
 
-    def after(self, messages: Sequence[Stored]) -> FillLevel:
+    def after(self, messages: Sequence[StoredMessage]) -> FillLevel:
         """With messages that followed, and that changed nothing else."""
         if self.size < 0:
             return self

@@ -11,7 +11,8 @@ from refold.engine.journal import Journal, read_fill_level
 from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State
 from refold.engine.summary_jobs import Breaker
 from refold.model.message import Message
-from refold.ports.store import Head, Store
+from refold.ports.records import Head
+from refold.ports.store import Store
 
 
 class Status(Struct, frozen=True):

@@ -38,7 +38,8 @@ from refold.model.dialect import Dialect
 from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.store import Batch, Call, Compaction, CompactionState, Session, Store, Written
+from refold.ports.records import Batch, Call, Compaction, CompactionState, Session, StoredSummary
+from refold.ports.store import Store
 from refold.ports.summariser import Summariser, SummaryTask
 from refold.summarisers import checked
 from refold.text_work import run_text_work
@@ -530,7 +531,7 @@ class LeasedJobs:
         journal, now = self.journal, self.journal.clock()
         summary = structs.replace(summary, id=planned.id)
         call = self._call(planned, asking.bill(summary), asking)
-        written = journal.storable(Written(id=planned.id, summary=summary, at=now))
+        written = journal.storable(StoredSummary(id=planned.id, summary=summary, at=now))
         try:
             is_first = await journal.store.reply(journal.head.owner, planned.id, self.holder, written, call)
             return summary if is_first else await self._found(planned) or summary

@@ -24,12 +24,12 @@ from refold.config.formats import hidden_names, tree_of, values_of
 from refold.engine.conversation import Conversation
 from refold.gateway.app import RUNTIME, Gateway, leaving, where
 from refold.gateway.auth import send_answer
-from refold.gateway.conversations import Conversations
+from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import answer, log_store_failure
 from refold.gateway.events import Channel, Events
 from refold.gateway.request import check_json, read_body
 from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError, StoreError
-from refold.ports.store import Store
+from refold.ports.store import ClientKeys
 from refold.text_work import run_text_work
 
 # `GET /refold/events`: what happens to the caller's conversations, as it happens.
@@ -49,7 +49,7 @@ HEADERS = (
 class EventStream:
     """The page, as a plain ASGI application. A client that comes back says `Last-Event-ID`."""
 
-    def __init__(self, events: Events, store: Store, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, events: Events, store: ClientKeys, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._events, self._store, self._heartbeat_s = events, store, heartbeat_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,7 +131,7 @@ class Admin:
     def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
         return Route(path, _Page(self, handler), methods=[method])
 
-    async def host(self, request: Request) -> Conversations:
+    async def host(self, request: Request) -> OwnerConversations:
         return await self.gateway.host(request.state.owner)
 
     async def opened(self, request: Request) -> Conversation:

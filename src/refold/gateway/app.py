@@ -25,7 +25,7 @@ from refold.engine.events import Event
 from refold.gateway import errors, models, previous_response
 from refold.gateway.auth import send_answer
 from refold.gateway.backlog import Backlog, Exchange
-from refold.gateway.conversations import Conversations
+from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import Shape, shape_of
 from refold.gateway.events import Events
 from refold.gateway.exchange import Relay, Ticket
@@ -80,13 +80,13 @@ class Gateway:
         self._embedder = embedder
         self.store, self.resolved, self.targets = store, resolved, targets
         self.now, self._new_id = clock, new_id
-        self._forwarder, self._hosts = Forwarder(), dict[str, Conversations]()
+        self._forwarder, self._hosts = Forwarder(), dict[str, OwnerConversations]()
         self.events = Events(clock, new_id()[:8])
         self._state = ProviderState(store, clock)
         self.backlog = Backlog()
         self._relay, self._authors = Relay(self._forwarder), Authors(self._forwarder)
 
-    async def host(self, owner: str) -> Conversations:
+    async def host(self, owner: str) -> OwnerConversations:
         """The owner's conversations, by the owner's settings: those of the gateway, and what the owner changed."""
         if owner not in self._hosts:
             kept, saved = self.resolved.settings.store, await self.store.setting(owner, RUNTIME)
@@ -101,7 +101,7 @@ class Gateway:
                 new_id=self._new_id,
                 on_event=lambda event: self._told(owner, event),
             )
-            self._hosts.setdefault(owner, Conversations(engine, self._tuned(saved)))
+            self._hosts.setdefault(owner, OwnerConversations(engine, self._tuned(saved)))
         return self._hosts[owner]
 
     def _told(self, owner: str, event: Event) -> None:
@@ -266,7 +266,9 @@ class Gateway:
             _log.error("a request could not be looked at: %s", where(error))
             ticket.action, ticket.exchange = "failed", None
 
-    async def _host(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: Conversations) -> None:
+    async def _host(
+        self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: OwnerConversations
+    ) -> None:
         target, settings = ticket.targets[0], host.resolved.settings
         if not settings.compaction.enabled:
             ticket.action = "off"

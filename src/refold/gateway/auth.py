@@ -1,11 +1,11 @@
 """Who may use the gateway, decided before anything else looks at a request.
 
-One idea: a request comes in by two questions, and both must be answered well. Where does it come from: is the Conversations one of ours
+One idea: a request comes in by two questions, and both must be answered well. Where does it come from: is the Host one of ours
 (against DNS rebinding), and did no web page of somebody else's send it? And whose is it: the owner of its key, or, as long as
 no key was ever made, whoever sits at this machine. Everything but `PUBLIC` needs an owner, and there is no owner that means
 nobody.
 
-    web page ──> Conversations, Origin, Sec-Fetch-Site ──> key ──> scope["state"]["owner"] ──> routes
+    web page ──> Host, Origin, Sec-Fetch-Site ──> key ──> scope["state"]["owner"] ──> routes
 
 What comes after finds in `scope["state"]` the `owner`, the `key_id` ("" where there is no key) and whether the caller is `admin`,
 and in `scope["headers"]` no key of Refold's: it cannot be passed on to a provider by mistake. The client's own key for its provider
@@ -28,7 +28,8 @@ from refold.engine.client_keys import KEY, id_of, opens
 from refold.engine.engine import OWNER
 from refold.gateway.errors import ErrorResponse, answer, log_store_failure, shape_of
 from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError
-from refold.ports.store import ClientKey, Store
+from refold.ports.records import ClientKey
+from refold.ports.store import ClientKeys
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Header: TypeAlias = tuple[bytes, bytes]
@@ -84,14 +85,14 @@ def check_source(rules: Rules, scope: Scope) -> None:
     """Refuse a request that is not meant for us, or that a foreign web page sent.
 
     Raises:
-        AccessError: the address, the Conversations, the Origin or Sec-Fetch-Site is not ours.
+        AccessError: the address, the Host, the Origin or Sec-Fetch-Site is not ours.
     """
     if not scope["path"].startswith("/") or _climbs(scope["path"]):
         raise AccessError("The address of the request is no path.", hint="the gateway is not a forward proxy")
     hosts = _values(scope, b"host")
     if len(hosts) != 1 or not is_own_host(rules, hosts[0]):
         raise AccessError(
-            "The Conversations of the request is no name of this gateway.",
+            "The Host of the request is no name of this gateway.",
             hint="call it by its address or as localhost, or declare the name in server.names",
         )
     ours = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
@@ -104,7 +105,7 @@ def check_source(rules: Rules, scope: Scope) -> None:
 
 @lru_cache(maxsize=256)
 def is_own_host(rules: Rules, host: str) -> bool:
-    """Is this Conversations one of ours? A page can give any name to our address, so names are ours only where they were declared."""
+    """Is this Host one of ours? A page can give any name to our address, so names are ours only where they were declared."""
     found = _HOST.fullmatch(host)
     if found is None:
         return False
@@ -142,7 +143,7 @@ def _presented(name: bytes, value: bytes) -> bytes | None:
 class KeyRing:
     """Whose key is it, and are there any? Asks the store, and believes it for some seconds."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: ClientKeys, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
         self._verified: dict[str, tuple[float, ClientKey]] = {}
         self._is_needed, self._look_again = False, float("-inf")
@@ -185,7 +186,7 @@ class Access:
     """The middleware. Plain ASGI: what it lets through, it touches no more."""
 
     def __init__(
-        self, app: ASGIApp, store: Store, rules: Rules, clock: Callable[[], float] = time.monotonic
+        self, app: ASGIApp, store: ClientKeys, rules: Rules, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._app, self._rules, self._ring = app, rules, KeyRing(store, clock)
 

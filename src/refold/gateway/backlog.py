@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from refold.engine.settings import ConversationSettings
 from refold.engine.state import Sent
-from refold.gateway.conversations import Conversations
+from refold.gateway.conversations import OwnerConversations
 from refold.gateway.provider_state import StateHandout, StateId, StateRow
 from refold.gateway.request import Incoming
 from refold.gateway.response_tap import CallResult
@@ -40,7 +40,7 @@ _log = logging.getLogger("refold.gateway")
 class Exchange(Struct, frozen=True):
     """A request, as far as it is needed to store it, and what was answered to it, if anything was."""
 
-    host: Conversations
+    host: OwnerConversations
     incoming: Incoming
     terms: ConversationSettings
     upstream: str

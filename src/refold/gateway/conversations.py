@@ -51,7 +51,7 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
-from refold.ports.store import Head, Place, Session
+from refold.ports.records import Head, HistoryPlace, Session
 from refold.ports.summariser import Summariser
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
@@ -270,7 +270,7 @@ class LiveBranch:
 class TakenRequest(Struct, frozen=True):
     """A request that was taken in: the branch, its line, and the window that was made for it."""
 
-    host: Conversations
+    host: OwnerConversations
     live: LiveBranch
     line: Line
     made: Made
@@ -282,7 +282,7 @@ class TakenRequest(Struct, frozen=True):
     """Is it the first request of its branch?"""
 
 
-class Conversations:
+class OwnerConversations:
     """The conversations of one owner, as requests go on with them."""
 
     def __init__(self, engine: Engine, resolved: Resolved) -> None:
@@ -503,7 +503,7 @@ class Conversations:
             return await self._fork(found.place, model)
         return await self._stored(found.place)
 
-    async def _stored(self, place: Place) -> Head:
+    async def _stored(self, place: HistoryPlace) -> Head:
         head = await self.engine.store.head(self.engine.owner, place.conversation, place.branch)
         if head is None:
             raise StoreError("The conversation is gone.", hint="it was deleted at this moment: ask again")
@@ -528,7 +528,7 @@ class Conversations:
             await talk.load()  # what stands for another model's compactions depends on what is shown
         return talk
 
-    async def _look(self, hashes: Sequence[bytes]) -> list[Place]:
+    async def _look(self, hashes: Sequence[bytes]) -> list[HistoryPlace]:
         return await self.engine.store.places(self.engine.owner, hashes)
 
     async def _root(self, name: str, mark: bytes, model: str, wire: str) -> Head:
@@ -541,7 +541,7 @@ class Conversations:
         )
         return await engine.store.create(head, session, at=engine.clock())
 
-    async def _fork(self, at: Place, model: str) -> Head:
+    async def _fork(self, at: HistoryPlace, model: str) -> Head:
         """A branch that agrees with another up to some message."""
         engine = self.engine
         base = await engine.store.head(engine.owner, at.conversation, at.branch)
@@ -560,7 +560,7 @@ class Conversations:
         opened = Session(id=session, branch=branch, first=at.size, at=engine.clock())
         return await engine.store.fork(base, at.size, head, opened)
 
-    async def _carried(self, at: Place, line: Line) -> Summary | None:
+    async def _carried(self, at: HistoryPlace, line: Line) -> Summary | None:
         """The summary of the beginning in the branch of another format, as far as it fits this line."""
         store = self.engine.store
         head = await store.head(self.engine.owner, at.conversation, at.branch)
@@ -596,5 +596,5 @@ def _budget(
     return structs.replace(budget_for(settings), is_output_stated=is_output_stated)
 
 
-def _ended(at: Place, head: Head) -> Place:
-    return Place(at.hash, head.conversation, head.branch, at.size, head.next_seq)
+def _ended(at: HistoryPlace, head: Head) -> HistoryPlace:
+    return HistoryPlace(at.hash, head.conversation, head.branch, at.size, head.next_seq)

@@ -21,7 +21,8 @@ from refold.gateway.backlog import Backlog
 from refold.gateway.provider_state import ProviderState, StateId, StateRow, is_id
 from refold.gateway.request import Incoming
 from refold.model.errors import WireError
-from refold.ports.store import Stored
+from refold.ports.records import StoredMessage
+from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
 from refold.wire.json_codec import NULL, read_list, word
 
@@ -70,7 +71,13 @@ async def whole(
     if len(asked) < answered.size or any(_is_unusable(one, incoming) for one in asked):
         return None  # some of it is not stored yet, or was stored without what was said
     size = sum(len(one.body) for one in asked) + sum(map(len, said)) + len(incoming.body)
-    return await run_text_work(size, _joined, incoming, answered, [one.body for one in asked], said)
+
+    def join() -> Incoming:
+        for one in asked:
+            read_stored(one, head)  # a damaged one must not be taken for the client's
+        return _joined(incoming, answered, [one.body for one in asked], said)
+
+    return await run_text_work(size, join)
 
 
 async def _after_waiting(
@@ -125,7 +132,7 @@ def _joined(incoming: Incoming, answered: StateRow, asked: Sequence[bytes], said
     return whole
 
 
-def _is_unusable(one: Stored, incoming: Incoming) -> bool:
+def _is_unusable(one: StoredMessage, incoming: Incoming) -> bool:
     return one.format != incoming.dialect.name or not one.body
 
 

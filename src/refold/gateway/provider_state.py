@@ -25,7 +25,7 @@ from msgspec.json import Decoder
 
 from refold.gateway.upstreams import Credentials, Target, may_hold_secret
 from refold.model.errors import BodyTooLarge, NotFound, WireError
-from refold.ports.store import Store
+from refold.ports.store import LearntValues
 from refold.text_work import run_text_work
 from refold.wire.json_codec import NULL
 from refold.wire.sse import SseParser
@@ -491,7 +491,7 @@ class StateRequest(Struct, frozen=True):
 class ProviderState:
     """The rows of all owners, and what follows from them for a call."""
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+    def __init__(self, store: LearntValues, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
         self._rows: OrderedDict[tuple[str, StateId], StateRow] = OrderedDict()
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from refold.core.identity import extend_chain, start_chain
 from refold.model.dialect import Dialect
 from refold.model.message import Message, holds_compaction
-from refold.ports.store import Place
+from refold.ports.records import HistoryPlace
 from refold.wire.json_codec import too_many
 from refold.wire.message import decode_message
 from refold.wire.request import History, Reading, read_history, same_items
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from refold.gateway.conversations import LiveBranch
     from refold.gateway.request import Incoming
 
-Look: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Place]]]
+Look: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[HistoryPlace]]]
 FIRST_LOOK, LOOK_GROWS = 8, 8
 """Hashes of the first question to the store, and how many times more of each further one: what is new is mostly a reply and
 its results."""
@@ -109,7 +109,7 @@ class Seen(Struct, frozen=True):
 class KnownHistory(Struct, frozen=True):
     """Where a line was seen before: up to `size` messages of a branch, which are `known` of its own."""
 
-    place: Place
+    place: HistoryPlace
     known: int
 
     @property
@@ -260,7 +260,9 @@ class LiveBranches:
             live = self._ends.get(mark)
             if live is not None and live.serves(incoming) and live.conversation.size == known:
                 talk = live.conversation
-                return live, KnownHistory(Place(mark, talk.id, talk.branch, talk.size, talk.size), known)
+                return live, KnownHistory(
+                    HistoryPlace(mark, talk.id, talk.branch, talk.size, talk.size), known
+                )
         return None
 
     def note(self, live: LiveBranch, line: Line) -> None:

@@ -37,7 +37,7 @@ from refold.gateway.errors import answer, shape_of
 from refold.gateway.exchange import KEEP_S
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError, StoreError
-from refold.store.place import open_store
+from refold.stores.url import open_store
 from refold.text_work import abandon_text_work
 
 # The web application: health, administration, and the calls of the providers, all behind `Access`.

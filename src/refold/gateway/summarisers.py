@@ -20,7 +20,7 @@ from msgspec import structs
 
 from refold.config import Resolved, summarisers_of
 from refold.engine.settings import ConversationSettings, writer_for, writes_with_model
-from refold.gateway.conversations import Conversations
+from refold.gateway.conversations import OwnerConversations
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
 from refold.ports.upstream import Upstream
@@ -43,7 +43,7 @@ class Authors:
         self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
 
     def author(
-        self, host: Conversations, terms: ConversationSettings, target: Target, credentials: Credentials
+        self, host: OwnerConversations, terms: ConversationSettings, target: Target, credentials: Credentials
     ) -> ModelSummariser | None:
         """Who writes for a conversation; None where no model should."""
         resolved, owner = host.resolved, host.engine.owner

@@ -18,7 +18,7 @@ from refold import __version__
 from refold.engine.engine import Engine, FoundMessage
 from refold.engine.recall import read_handle
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
-from refold.ports.store import Head, Listed
+from refold.ports.records import Head, Listed
 from refold.recall import HANDLES, MAX_WORDS, START, read_arguments, room, tell
 
 try:
@@ -184,4 +184,5 @@ def _listed(one: Listed) -> str:
 def _passage(one: FoundMessage, newest: Head) -> str:
     """What was found, under the name by which `recall` opens it. A message of another branch is another message there."""
     branch = "" if one.branch == newest.branch else f" (branch {one.branch})"
-    return f"{one.conversation}{branch}\n{one.text or f'{one.handle} [the content was not kept]'}"
+    why = one.damage or "the content was not kept"
+    return f"{one.conversation}{branch}\n{one.text or f'{one.handle} [{why}]'}"

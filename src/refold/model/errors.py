@@ -233,6 +233,19 @@ class Damaged(StoreError):
 
     default_hint = "run `refold doctor` to see what is damaged, and restore it from a backup"
 
+    def __init__(
+        self,
+        what: str = "",
+        *,
+        conversation: str = "",
+        seq: int | None = None,
+        hint: str = "",
+        location: str = "",
+    ) -> None:
+        self.what, self.conversation, self.seq = what or (type(self).__doc__ or "").strip(), conversation, seq
+        is_named = f"the conversation {conversation[:80]!r} is damaged: " if conversation else ""
+        super().__init__(is_named + self.what, hint=hint, location=location)
+
 
 class HeldElsewhere(StoreError):
     """Another branch holds this history already."""

@@ -166,7 +166,7 @@ def test_a_backup_is_a_store(kept, tmp_path):
     assert kept("conversations", "--store", f"sqlite:///{copy}").out == kept("conversations").out
     refused = kept("db", "backup", str(copy))
     assert refused.code == 2
-    assert "There is a file of this name already" in refused.err
+    assert "there is a file of this name already" in refused.err
 
 
 def test_an_export_never_replaces_a_file(kept, tmp_path):

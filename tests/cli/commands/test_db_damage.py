@@ -19,7 +19,7 @@ def test_a_file_that_is_cut_short_is_a_fault_and_a_backup_is_what_helps(cut_shor
     told = cut_short("db", "check")
 
     assert told.code == 1
-    assert told.out == f"The database is damaged: {store}\n"
+    assert told.out == f"the database is damaged: {store}\n"
     assert told.err.startswith("1 fault\nhint: ")
     assert "backup" in told.err
     assert "refold db check" not in told.err
@@ -29,7 +29,7 @@ def test_a_program_is_told_of_it_in_a_document(cut_short, store):
     told = cut_short("db", "check", "--json")
 
     assert told.code == 1
-    assert json.loads(told.out) == {"faults": [f"The database is damaged: {store}"]}
+    assert json.loads(told.out) == {"faults": [f"the database is damaged: {store}"]}
 
 
 def test_a_header_that_is_not_what_it_was_is_a_fault_too(kept, store):

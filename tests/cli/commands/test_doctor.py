@@ -112,5 +112,5 @@ def test_whoever_comes_to_a_message_that_cannot_be_read_is_told_which_it_is_and_
     for command in (["show"], ["show", "--json"], ["export"], ["recall", "#m7"]):
         told = kept(command[0], "shifts", *command[1:])
         assert told.code == 2
-        assert told.err.startswith("error: message 7 ")
+        assert told.err.startswith("error: the conversation 'shifts' is damaged: message 7 ")
         assert "hint: run `refold doctor`" in told.err

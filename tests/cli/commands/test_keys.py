@@ -10,7 +10,7 @@ import pytest
 
 from refold.gateway.auth import KeyRing
 from refold.model.errors import KeyRefused
-from refold.store.place import open_store
+from refold.stores.url import open_store
 
 KEY = re.compile(r"rf_([0-9a-f]{12})_([0-9a-f]{48})")
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from refold.cli.transcript import ModelSource
     from refold.engine.engine import Engine
     from refold.engine.state import Receipt, State
-    from refold.ports.store import Compaction, Head
+    from refold.ports.records import Compaction, Head
     from refold.tokens.catalog import WindowSize
     from refold.wire import Request
 

@@ -14,7 +14,7 @@ from refold.cli.output import align, plain, when
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
-    from refold.ports.store import Listed
+    from refold.ports.records import Listed
 
 _NUMBERS = frozenset({"messages", "sessions", "compactions", "full", "read", "written", "$"})
 

@@ -18,7 +18,7 @@ import typer
 from refold.cli import output
 from refold.cli.options import Json, StoreUrl
 from refold.cli.output import plain, plural
-from refold.model.errors import ConfigError, StoreError
+from refold.model.errors import ConfigError, Damaged, StoreError
 
 if TYPE_CHECKING:
     from refold.ports.store import Store
@@ -183,7 +183,7 @@ def export_all(
         count, faults = 0, list[tuple[str, str]]()
         with _new_file(path) as file:
             async for line in pack(
-                opened, owners, lambda _, name, error: faults.append((name, error.located))
+                opened, owners, lambda _, name, error: faults.append((name, _about(error)))
             ):
                 file.write(line)
                 if line.startswith(b'{"type":"conversation"'):
@@ -226,6 +226,11 @@ def import_all(path: Archive, store: StoreUrl = "", as_json: Json = False) -> in
         return 1 if left or faults else 0
 
     return with_store(store, act, begins=True)
+
+
+def _about(error: StoreError) -> str:
+    """What is wrong, without the conversation, whose name stands before it."""
+    return error.what if isinstance(error, Damaged) else error.located
 
 
 def _note_faults(faults: Sequence[tuple[str, str]]) -> None:

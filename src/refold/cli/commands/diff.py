@@ -14,7 +14,7 @@ from refold.cli.output import align, plain, short, when
 if TYPE_CHECKING:
     from refold.engine.conversation import Conversation
     from refold.engine.engine import Engine
-    from refold.ports.store import Compaction
+    from refold.ports.records import Compaction
 
 _NUMBERS = frozenset({"before", "after", "messages"})
 

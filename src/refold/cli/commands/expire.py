@@ -21,7 +21,7 @@ from refold.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
-    from refold.ports.store import Idle
+    from refold.ports.records import Idle
 
 _SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _SPAN = re.compile(r"(\d{1,6})([mhdw])")

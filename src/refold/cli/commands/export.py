@@ -22,7 +22,7 @@ from refold.model.message import Message
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
-    from refold.ports.store import Head
+    from refold.ports.records import Head
 
 PIECE = 1 << 16
 """Bytes that are written at once."""
@@ -66,9 +66,9 @@ def export(
         own = DIALECTS[head.format]  # type: ignore[index]
         around = await fields_of(engine.store, head)
         fields = read(FIELDS, around) if around else {}
-        bodies = _bodies(engine, head)
+        bodies: AsyncIterator[bytes] = (body async for _, body in _messages(engine, head))
         if wanted is not None and wanted is not own:
-            fields, bodies = _translated(fields, own, wanted), _foreign(engine, head, own, wanted)
+            fields, bodies = _translated(fields, own, wanted), _foreign(engine, head, wanted)
         make = _as_lines if lines and not as_json else _as_document
         await _write_parts(make(fields, bodies, wanted or own))
         output.note(f"{plural(head.next_seq, 'message')} of {plain(conv)!r}")
@@ -88,27 +88,29 @@ async def _write_parts(parts: AsyncIterator[bytes]) -> None:
     output.write_bytes(bytes(waiting))
 
 
-async def _bodies(engine: Engine, head: Head) -> AsyncIterator[bytes]:
+async def _messages(engine: Engine, head: Head) -> AsyncIterator[tuple[Message, bytes]]:
+    """The messages of a branch, each with its bytes."""
     from refold.cli.store_access import pages_of
-    from refold.engine.journal import read_stored
+    from refold.ports.stored_messages import read_stored
 
     async for page in pages_of(engine, head, 0, head.next_seq):
         for one in page:
-            if read_stored(one, head) is None:
+            message = read_stored(one, head)
+            if message is None:
                 raise StoreError(
                     "the content of this conversation was not kept",
                     hint="`refold show` lists what is known of its messages",
                 )
-            yield one.body
+            yield message, one.body
 
 
-async def _foreign(engine: Engine, head: Head, own: Dialect, wanted: Dialect) -> AsyncIterator[bytes]:
+async def _foreign(engine: Engine, head: Head, wanted: Dialect) -> AsyncIterator[bytes]:
     """The messages in another format. One reply may be several items there, so all of them are looked at together."""
     from refold.core.pairs import repair
-    from refold.wire.message import decode_message, encode_item
+    from refold.wire.message import encode_item
     from refold.wire.translate import translate_messages
 
-    messages: list[Message] = [decode_message(body, own) async for body in _bodies(engine, head)]
+    messages: list[Message] = [message async for message, _ in _messages(engine, head)]
     for message in repair(translate_messages(messages, wanted), wanted).messages:
         yield bytes(encode_item(message, wanted))
 

@@ -18,7 +18,7 @@ from refold.model.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
-    from refold.ports.store import Head
+    from refold.ports.records import Head
     from refold.wire import Request
 
 RECORDED = ("times", "usage")

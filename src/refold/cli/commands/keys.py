@@ -16,7 +16,8 @@ from refold.cli.output import align, plain, when
 from refold.model.errors import NotFound
 
 if TYPE_CHECKING:
-    from refold.ports.store import ClientKey, Store
+    from refold.ports.records import ClientKey
+    from refold.ports.store import Store
 
 
 def declare(app: typer.Typer) -> None:

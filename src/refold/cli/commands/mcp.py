@@ -29,7 +29,7 @@ def mcp(*, place: StoreOptions) -> int:
     from refold.cli.store_access import check_kept, check_there
     from refold.engine.engine import Engine
     from refold.integrations.mcp import serve
-    from refold.store.place import open_store
+    from refold.stores.url import open_store
 
     async def open_engine() -> Engine:
         check_there(place.url)

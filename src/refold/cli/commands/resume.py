@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from refold.engine.engine import Engine
     from refold.engine.sessions import OpenedSession
     from refold.engine.status import Status
-    from refold.ports.store import Head, Session
+    from refold.ports.records import Head, Session
 
 RECENT = 20
 """Sessions that are listed: about as many as fit on a screen; words find the others."""

@@ -102,7 +102,7 @@ def _entry(one: FoundMessage, *, is_forked: bool) -> str:
     """The conversation, its branch where there are several, then the passages with their handle."""
     from refold.cli.message_text import harmless
 
-    lines = one.text.splitlines() or [f"{one.handle} [the content was not kept]"]
+    lines = one.text.splitlines() or [f"{one.handle} [{one.damage or 'the content was not kept'}]"]
     branch = f"  branch {short(one.branch)}" if is_forked else ""
     return f"{plain(one.conversation)}{branch}\n" + "".join(f"{INDENT}{harmless(line)}\n" for line in lines)
 
@@ -110,6 +110,8 @@ def _entry(one: FoundMessage, *, is_forked: bool) -> str:
 def _count(found: list[FoundMessage], limit: int) -> str:
     if not found:
         return "nothing that was said holds these words\nhint: try fewer or other words"
+    if damaged := sum(bool(one.damage) for one in found):
+        return f"{plural(len(found), 'message')}, of which {damaged:,} cannot be read\nhint: `refold doctor` says what is damaged"
     if len(found) == limit:
         return f"the best {limit:,}\nhint: --limit shows more; `refold recall CONV HANDLE` gives the whole message"
     return f"{plural(len(found), 'message')}\nhint: `refold recall CONV HANDLE` gives the whole message"

@@ -213,7 +213,7 @@ def _summaries(resolved: Resolved, *, has_local: bool) -> str:
 
 
 def _store(url: str) -> str:
-    from refold.store.place import kind_of, sqlite_file
+    from refold.stores.url import kind_of, sqlite_file
 
     if kind_of(url) == "memory":
         return "memory: forgotten when it ends"

@@ -16,7 +16,7 @@ from refold.model.tokens import Usage
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
     from refold.engine.state import FillLevel
-    from refold.ports.store import Call, Session
+    from refold.ports.records import Call, Session
 
 HEAD = ("session", "kind", "state", "from", "messages", "calls", "read", "written", "$", "begun", "carries")
 _NUMBERS = frozenset({"messages", "read", "written", "calls", "$"})

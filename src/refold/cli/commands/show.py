@@ -20,7 +20,7 @@ from refold.model.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
-    from refold.ports.store import Call, Head, Stored
+    from refold.ports.records import Call, Head, StoredMessage
 
 _NUMBERS = frozenset({"call", "messages", "read", "cached", "written", "$"})
 EXAMPLES = """\b
@@ -99,9 +99,9 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
     return 0
 
 
-def _document(one: Stored, head: Head) -> dict[str, object]:
+def _document(one: StoredMessage, head: Head) -> dict[str, object]:
     from refold.core.shown import handle_of
-    from refold.engine.journal import read_stored
+    from refold.ports.stored_messages import read_stored
 
     message = read_stored(one, head)
     return {
@@ -114,10 +114,10 @@ def _document(one: Stored, head: Head) -> dict[str, object]:
     }
 
 
-def _entry(one: Stored, head: Head) -> str:
+def _entry(one: StoredMessage, head: Head) -> str:
     from refold.cli.message_text import indented_text
     from refold.core.shown import handle_of
-    from refold.engine.journal import read_stored
+    from refold.ports.stored_messages import read_stored
 
     message = read_stored(one, head)
     about = f"{handle_of(one.seq)}  {one.role}  {plural(one.tokens, 'token')}  {when(one.at)}"

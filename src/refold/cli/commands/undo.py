@@ -12,7 +12,7 @@ from refold.cli.output import plain, short
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
-    from refold.ports.store import Compaction
+    from refold.ports.records import Compaction
 
 
 def declare(app: typer.Typer) -> None:
