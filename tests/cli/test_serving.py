@@ -320,7 +320,7 @@ def test_without_the_extra_its_name_is_told(environ, tmp_path, package):
 
     assert told.returncode == 2
     assert told.stderr.splitlines() == [
-        "error: The gateway needs the extra 'server'.",
+        "error: the gateway needs the extra 'server'",
         "hint: install it with: pip install 'refold[server]'",
     ]
 

@@ -1,7 +1,7 @@
-"""Budgets: how large a window may be, in sizes that cannot be mistaken for one another.
+"""Budgets: the size of a window and its parts, in tagged units.
 
-One idea: `95` must never mean percent here and tokens there. A size is tagged with its unit, and its range is checked
-where it is made.
+`95` must never mean percent in one place and tokens in another. A size is tagged with its unit, and its
+range is checked in the constructor.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ class Tokens(Struct, frozen=True, tag="tokens"):
 
 
 class Share(Struct, frozen=True, tag="share"):
-    """A fraction of the window, of the limit, or of what instructions leave (`effective`)."""
+    """A fraction of the window, of the limit, or of the room that instructions leave (`effective`)."""
 
     fraction: float
     of: Whole = "window"
     sinks: float = 0.0
-    """By so much with every doubling of the window beyond 8,000 tokens, down to `least`: of a large one less is enough."""
+    """Decrease of the fraction with every doubling of the window beyond 8,000 tokens, down to `least`: a
+    large window needs a smaller share."""
     least: float = 0.0
 
     def __post_init__(self) -> None:
@@ -60,17 +61,18 @@ Size: TypeAlias = Tokens | Share | Messages | Turns
 
 
 class Budget(Struct, frozen=True):
-    """What a conversation may use of a model's window."""
+    """The part of a model's window that a conversation may use."""
 
     window: int
     """The model's total capacity, input and output together."""
     limit: int = 0
-    """The share of the window this conversation may fill; 0 means all of it."""
+    """The part of the window that this conversation may fill; 0 means all of it."""
     max_output: int = 0
     thinking: int = 0
-    """Tokens of the output that the model may think with; 0 where no request says so."""
+    """Tokens of the output that the model may think with; 0 if no request states them."""
     is_output_stated: bool = True
-    """Do requests say `max_output` themselves? Otherwise it is only what is kept free, and no request is changed by it."""
+    """True if requests state `max_output` themselves. Otherwise it is only kept free, and no request is
+    changed by it."""
     reserve: Tokens | Share = Tokens(0)
     """Headroom that is never filled: counts are estimates, and providers add framing of their own."""
     trigger: Tokens | Share = Share(0.8)
