@@ -38,8 +38,7 @@ BRIDGE = "Continue from the context below."
 """First message if the dialect requires a user message first and the conversation does not begin with one."""
 RECALL = "recall"
 _PREFIXED_RECALL = re.compile(r"(?i)(?:mcp[_.:/-]+)?refold[_.:/-]+recall")
-"""The recall tool with a client's prefix, such as `mcp__refold__recall` in Claude Code and `refold_recall` in
-opencode."""
+"""The recall tool with a client's prefix, such as `mcp__refold__recall` in Claude Code and `refold_recall` in opencode."""
 _TO_WIDE = 0xFEE0
 """Distance from a character to its full-width form."""
 ANCESTORS = "## Before that"
@@ -48,9 +47,7 @@ ANCESTOR_CHARACTERS = 240
 
 
 class Lead(Struct, frozen=True):
-    """Summaries in the form in which they are sent: messages before the history, or a block after the system
-    prompt.
-    """
+    """Summaries in the form in which they are sent: messages before the history, or a block after the system prompt."""
 
     messages: tuple[Message, ...] = ()
     block: str = ""
@@ -95,9 +92,7 @@ def lead_of(
 
 
 def has_recall(tools: Sequence[Tool]) -> bool:
-    """True if the model has a tool to open handles: the library's, or the one of our MCP server, which
-    clients prefix.
-    """
+    """True if the model has a tool to open handles: the library's, or the one of our MCP server, which clients prefix."""
     return any(tool.name == RECALL or _PREFIXED_RECALL.fullmatch(tool.name) for tool in tools)
 
 
@@ -195,9 +190,7 @@ def is_led_in(first: Message, dialect: Dialect, lead: Lead) -> bool:
 
 
 def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
-    """Violations of a window with the messages of a view. Only the part before those messages is verified
-    again.
-    """
+    """Violations of a window with the messages of a view. Only the part before those messages is verified again."""
     if not len(shown):
         return verify_window(window)
     marks = count_fixed_breakpoints(window.fixed) + len(window.breakpoints)

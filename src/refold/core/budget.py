@@ -55,9 +55,7 @@ def limit_of(budget: Budget) -> int:
 
 
 def input_limit(budget: Budget, output: int | None = None) -> int:
-    """Most tokens of input with which the output and the reserve still fit. `output` defaults to the
-    budget's.
-    """
+    """Most tokens of input with which the output and the reserve still fit. `output` defaults to the budget's."""
     output = budget.max_output if output is None else output
     return limit_of(budget) - output - tokens_of(budget.reserve, budget)
 
@@ -73,8 +71,7 @@ MESSAGES_PART = 4
 """Messages get a quarter of the window before the requested output is granted in full: the newest turn of a
 coding agent rarely takes more."""
 LEAST_OUTPUT = 4_096
-"""Tokens: enough for a reply with some tool calls. A client that writes large files asks again if its reply
-was cut."""
+"""Tokens: enough for a reply with some tool calls. A client that writes large files asks again if its reply was cut."""
 LEAST_PART = 8
 """In small windows the least output is the window divided by this."""
 BEYOND_THINKING = 1_024
@@ -94,8 +91,7 @@ class OutputRoom(Struct, frozen=True):
     asked: int
     """The requested output."""
     lowered: int
-    """The output to ask for if the request does not fit with `asked`; equal to `asked` if it must not be
-    lowered."""
+    """The output to ask for if the request does not fit with `asked`; equal to `asked` if it must not be lowered."""
     reserve: int
 
     @property

@@ -15,8 +15,7 @@ from msgspec import Struct
 from refold.model.tokens import Usage
 
 LEAST_GROWTH = 0.5
-"""Share of the room between a compacted window and a full one. Compacting earlier saves little and loses much
-context."""
+"""Share of the room between a compacted window and a full one. Compacting earlier saves little and loses much context."""
 _MILLION = 1_000_000
 
 

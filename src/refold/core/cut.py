@@ -29,9 +29,7 @@ from refold.model.trigger import Moment
 
 
 def by_message(view: View, keep_tokens: int) -> int:
-    """Cut after the newest message with which the tail would exceed `keep_tokens`. At least one message
-    leaves.
-    """
+    """Cut after the newest message with which the tail would exceed `keep_tokens`. At least one message leaves."""
     return max(view.suffix_within(keep_tokens), min(1, len(view)))
 
 
@@ -80,9 +78,7 @@ def pair_safe(view: View, cut: int) -> int:
 
 
 def pair_safe_from(view: View, cut: int) -> int:
-    """The nearest index at or after `cut` at which no reply is split, but at the latest the one before the
-    last exchange.
-    """
+    """The nearest index at or after `cut` at which no reply is split, but at the latest the one before the last exchange."""
     last = pair_safe(view, len(view) - 1)
     while cut < last and not is_pair_safe(view, cut):
         cut += 1
@@ -90,9 +86,7 @@ def pair_safe_from(view: View, cut: int) -> int:
 
 
 def is_pair_safe(view: View, cut: int) -> bool:
-    """True if the view can be cut here without repair. A call without a result only binds the rest of its own
-    turn.
-    """
+    """True if the view can be cut here without repair. A call without a result only binds the rest of its own turn."""
     if cut <= 0 or cut >= len(view):
         return cut <= 0 or not view.progress.open_calls
     role = view[cut].message.role
@@ -126,9 +120,7 @@ def split_turn(view: View, cut: int, *, min_prefix: int = MIN_SPLIT_PREFIX) -> S
 
 
 def _reached(view: View, keep_tokens: int) -> int:
-    """The newest index from which the tail holds at least `keep_tokens`; -1 if all messages together hold
-    less.
-    """
+    """The newest index from which the tail holds at least `keep_tokens`; -1 if all messages together hold less."""
     total = view.tokens_before(len(view))
     if not len(view) or total < keep_tokens:
         return -1
@@ -141,8 +133,7 @@ def _reached(view: View, keep_tokens: int) -> int:
 HALF = Exchanges(Share(0.5, "effective"))
 """The newer half: kept if the window is full and the policy's rule would cut nothing."""
 MOST_TOKENS = 0.5
-"""Share of the room. A larger number of tokens was meant for a larger window, and would leave no room to
-continue."""
+"""Share of the room. A larger number of tokens was meant for a larger window, and would leave no room to continue."""
 
 
 def cut_at(
@@ -155,9 +146,7 @@ def cut_at(
     is_full: bool,
     keep: int | None = None,
 ) -> int:
-    """The policy's cut; 0 if nothing can leave. `effective` is the part of the window that the instructions
-    leave.
-    """
+    """The policy's cut; 0 if nothing can leave. `effective` is the part of the window that the instructions leave."""
     view, rule = folded.shown, _rule(policy, moment, keep)
     if rule is None:
         return 0

@@ -142,9 +142,7 @@ def _beside_needed(folded: Folded, room: Room) -> int:
 
 
 def _requests(folded: Folded, shown: Sequence[Item], covered: int, room: Room) -> tuple[str, ...]:
-    """The user's requests that the messages shown beside a note do not hold; the note covers the messages
-    below `covered`.
-    """
+    """The user's requests that the messages shown beside a note do not hold; the note covers the messages below `covered`."""
     return request_lines(folded, shown, covered or folded.size, room.tokens, counter=room.counter)
 
 

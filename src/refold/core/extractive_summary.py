@@ -28,8 +28,7 @@ from refold.model.message import user
 from refold.model.summary import Summary, SummaryKind
 
 MAX_DIGEST = 16_000
-"""Tokens. `recall` finds anything beyond this faster than reading does, and the selection stays fast in any
-window."""
+"""Tokens. `recall` finds anything beyond this faster than reading does, and the selection stays fast in any window."""
 PINNED_SHARE = 0.8
 """Share of the summary for the task and the lists; the rest is for the digest."""
 CARRIED_SHARE = 0.5
@@ -88,9 +87,7 @@ def _last_model_text(previous: Summary) -> str:
 
 
 def _carried_text(previous: Summary, room: int, folded: Folded) -> str:
-    """The last model summary within its share of the room, quoted so that none of its lines looks like one of
-    our lists.
-    """
+    """The last model summary within its share of the room, quoted so that none of its lines looks like one of our lists."""
     text = quoted_lines(without_lists(_last_model_text(previous)), "carried", begins_line=True)
     most, counter = int(room * CARRIED_SHARE), folded.shown.counter
     mark = f"[… {summary_handle(previous.number)} …]"

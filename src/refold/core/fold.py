@@ -40,7 +40,7 @@ MOST_BYTES = 4_096
 PREFIX_CHANGED = "what was said before these thoughts is shown another way"
 
 
-def is_void(status: int | None, refusal: object) -> bool:
+def is_signature_error(status: int | None, refusal: object) -> bool:
     """True if a provider's error says that signed reasoning is no longer valid."""
     text = refusal if isinstance(refusal, bytes) else str(refusal).encode("utf-8", "replace")
     return status in (400, None) and bool(_SIGNATURE_ERROR.search(text[:MOST_BYTES]))
@@ -50,10 +50,8 @@ def has_thoughts(message: Message) -> bool:
     return any(isinstance(part, Reasoning) for part in message.parts)
 
 
-def thoughtless(items: Sequence[Item], until: int, counter: TokenCounter) -> tuple[Item, ...]:
-    """The items without the reasoning of messages numbered below `until`. A message of reasoning alone is
-    left unchanged.
-    """
+def without_reasoning(items: Sequence[Item], until: int, counter: TokenCounter) -> tuple[Item, ...]:
+    """The items without the reasoning of messages numbered below `until`. A message of reasoning alone is left unchanged."""
     return tuple(_item_without_reasoning(item, counter) if item.seq < until else item for item in items)
 
 
@@ -84,8 +82,7 @@ def _item_without_reasoning(item: Item, counter: TokenCounter) -> Item:
 
 
 MAX_ASKED = 8
-"""The task keeps at most so many user messages before the first reply, and a question so many of an open
-turn."""
+"""The task keeps at most so many user messages before the first reply, and a question so many of an open turn."""
 
 _TURN_ROLES = frozenset(("user", "assistant", "tool"))
 """Roles that make up a turn. System messages may stand anywhere."""
@@ -103,21 +100,17 @@ class UserRequest(Struct, frozen=True):
 
 
 class Folded(Struct, frozen=True, dict=True):
-    """The state that planning works on: `branch` holds the originals, `shown` the messages that would be sent
-    for them.
-    """
+    """The state that planning works on: `branch` holds the originals, `shown` the messages that would be sent for them."""
 
     branch: View
     shown: View
     edited: tuple[int, ...] = ()
-    """Numbers of the originals behind the first messages shown; the messages after them are consecutive
-    originals."""
+    """Numbers of the originals behind the first messages shown; the messages after them are consecutive originals."""
     base: int = 0
     """Number of the first original shown after the edited ones."""
     summaries: tuple[Summary, ...] = ()
     past: tuple[Summary, ...] = ()
-    """Every summary that was ever shown, oldest first, except the first `numbered`, which only the store
-    holds."""
+    """Every summary that was ever shown, oldest first, except the first `numbered`, which only the store holds."""
     numbered: int = 0
     lead: Lead = NO_LEAD
     """The summaries in the form in which they are sent."""
@@ -143,17 +136,14 @@ class Folded(Struct, frozen=True, dict=True):
     held: frozenset[int] = frozenset()
     """Numbers of the originals in `branch` that must not be recorded or indexed."""
     made: dict[int, Message] = field(default_factory=dict)
-    """Originals of compactions from another provider or model that are shown as plain text instead, by
-    number."""
+    """Originals of compactions from another provider or model that are shown as plain text instead, by number."""
 
     @classmethod
     def of(cls, branch: View) -> Folded:
         return cls(branch, branch, facts=Facts())
 
     def take(self, message: Message, *, later: bool = False) -> Folded:
-        """Append an original: index it, but do not show it yet. `later` postpones indexing, for a large batch
-        of messages.
-        """
+        """Append an original: index it, but do not show it yet. `later` postpones indexing, for a large batch of messages."""
         number, said = self.size, said_by_user(message)
         return structs.replace(
             self,
@@ -268,9 +258,7 @@ class Folded(Struct, frozen=True, dict=True):
         return self.branch.messages(max(0, first - self.origin), max(0, last - self.origin))
 
     def is_original(self, message: Message, number: int) -> bool:
-        """True if the message is the original with this number. False for originals that are not held in
-        `branch`.
-        """
+        """True if the message is the original with this number. False for originals that are not held in `branch`."""
         return self.origin <= number < self.size and self.original(number).message is message
 
     def number(self, index: int) -> int:
@@ -298,9 +286,7 @@ class Folded(Struct, frozen=True, dict=True):
 
     @property
     def is_turn_over(self) -> bool:
-        """True if the last message is a reply without open calls: no turn is active until the next user
-        message.
-        """
+        """True if the last message is a reply without open calls: no turn is active until the next user message."""
         last = self.shown.last
         is_said = last is not None and last.message.role == "assistant"
         return is_said and not self.shown.progress.open_calls
@@ -320,9 +306,7 @@ class Folded(Struct, frozen=True, dict=True):
 
     @property
     def touchable(self) -> Shown:
-        """The messages shown, in the form that the policy's stages take. A turn that is over is not
-        protected.
-        """
+        """The messages shown, in the form that the policy's stages take. A turn that is over is not protected."""
         items = self.items
         return structs.replace(items, protected=len(items.items)) if self.is_turn_over else items
 
@@ -336,7 +320,7 @@ class Folded(Struct, frozen=True, dict=True):
         view = self.shown
         items = self._placed(_with_compaction_first(items, self._covered))
         if view.dialect.signed_thinking:
-            items = thoughtless(items, self.seq_at_work, view.counter)
+            items = without_reasoning(items, self.seq_at_work, view.counter)
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
             (item.message for item in items), (item.tokens for item in items)
         )
@@ -362,9 +346,7 @@ class Folded(Struct, frozen=True, dict=True):
 
     @property
     def compacted(self) -> tuple[int, ...]:
-        """Numbers of the message with the provider's newest compaction (original or as text) and of its
-        calls' results.
-        """
+        """Numbers of the message with the provider's newest compaction (original or as text) and of its calls' results."""
         items = self.items.items
         span = compaction_span([self.made.get(item.seq, item.message) for item in items])
         return tuple(items[index].seq for index in span)
@@ -389,9 +371,7 @@ class Folded(Struct, frozen=True, dict=True):
 
     @cached_property
     def opening(self) -> int:
-        """Number of shown messages before the summaries: a provider's own compaction and the results of its
-        calls.
-        """
+        """Number of shown messages before the summaries: a provider's own compaction and the results of its calls."""
         return opening_span(self.shown.messages(0, 2)) if self.lead.messages else 0
 
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
@@ -447,13 +427,11 @@ def is_broken(folded: Folded) -> bool:
 
 
 def forget_thoughts(folded: Folded) -> tuple[Folded, tuple[Edit, ...]]:
-    """Remove all signed reasoning from the messages shown, because the provider says that it is no longer
-    valid.
-    """
+    """Remove all signed reasoning from the messages shown, because the provider says that it is no longer valid."""
     if not folded.shown.dialect.signed_thinking or not (folded.edited or folded.lead.tokens):
         return folded, ()  # every message is shown as it arrived, so Refold did not cause the error
     items = folded.items.items
-    kept = thoughtless(items, folded.size, folded.shown.counter)
+    kept = without_reasoning(items, folded.size, folded.shown.counter)
     edits = tuple(
         Edit("mend", item.seq, item.tokens, left.tokens, SIGNATURES_REFUSED, handle_of(item.seq))
         for item, left in zip(items, kept, strict=True)
@@ -463,9 +441,7 @@ def forget_thoughts(folded: Folded) -> tuple[Folded, tuple[Edit, ...]]:
 
 
 def mend(folded: Folded, *, as_request: bool = False) -> tuple[Folded, tuple[Edit, ...]]:
-    """Complete the calls and results of the messages shown. With `as_request`, calls without a result are
-    removed too.
-    """
+    """Complete the calls and results of the messages shown. With `as_request`, calls without a result are removed too."""
     items, view = folded.items.items, folded.shown
     messages = [item.message for item in items]
     found = repair(

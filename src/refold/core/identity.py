@@ -91,8 +91,7 @@ def _media(part: Image | File) -> tuple[object, ...]:
 
 
 _MAX_DEPTH = 64
-"""Deeper JSON is hashed as plain text: a parser's depth limit depends on its call stack, and identity must
-not."""
+"""Deeper JSON is hashed as plain text: a parser's depth limit depends on its call stack, and identity must not."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]')
 """Strings (even unterminated) and the brackets outside of them. Possessive, so that matching is linear."""
 

@@ -35,8 +35,7 @@ from refold.model.window import Fixed, Tool, Window
 # Calibration: the ratio of a provider's token counts to ours, learnt from its usage reports
 
 RATIO_RANGE = (0.5, 5.0)
-"""Bounds of the ratio between a provider's count of a text and ours. A report outside of them is no count of
-that text."""
+"""Bounds of the ratio between a provider's count of a text and ours. A report outside of them is no count of that text."""
 STABLE_SHARE = 0.10
 """Two observations of the instruction overhead agree if they differ by at most this share."""
 CORRECTION_SHARE = 0.15
@@ -69,9 +68,7 @@ def observe(calibration: Calibration, *, prompt: int, counted: int, instructions
 
 
 def _observe_ratio(calibration: Calibration, messages: int, counted: int) -> Calibration:
-    """Add a call's messages to the sums, unless the report leaves too few tokens for them, as cache
-    accounting can.
-    """
+    """Add a call's messages to the sums, unless the report leaves too few tokens for them, as cache accounting can."""
     low, high = RATIO_RANGE
     if messages <= 0 or messages < low * counted:
         return calibration
@@ -255,9 +252,7 @@ _TOOL_CHARACTERS = 20
 
 
 class CharacterEstimate:
-    """Counts two and a half characters as one token: text in characters, ids and arguments in bytes, media
-    flat.
-    """
+    """Counts two and a half characters as one token: text in characters, ids and arguments in bytes, media flat."""
 
     source: Source = "estimated"
 

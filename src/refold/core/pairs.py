@@ -171,9 +171,7 @@ def repair(
 
 
 def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[Removed]) -> list[_Placed]:
-    """Remove blank and misplaced parts, and split messages with several items, so that later steps can rely
-    on the roles.
-    """
+    """Remove blank and misplaced parts, and split messages with several items, so that later steps can rely on the roles."""
     out: list[_Placed] = []
     for index, message in enumerate(messages):
         parts: list[Part] = []
@@ -363,9 +361,7 @@ class _Rebuild:
         return [*own, *foreign, *after]
 
     def _is_intact(self, slots: list[Slot], block: range) -> bool:
-        """True if the block holds exactly this reply's results, under their own ids and in the dialect's
-        form.
-        """
+        """True if the block holds exactly this reply's results, under their own ids and in the dialect's form."""
         mine = [slot for slot in slots if slot.result]
         if any(slot.result_index not in block or slot.new_id != slot.call.id for slot in mine):
             return False
@@ -383,9 +379,7 @@ class _Rebuild:
         return Message("tool", (renamed,))
 
     def _without_dangling(self, messages: list[_Placed]) -> list[_Placed]:
-        """In dialects that spread a reply over items, reasoning needs another item of the same reply after
-        it.
-        """
+        """In dialects that spread a reply over items, reasoning needs another item of the same reply after it."""
         kept: list[_Placed] = []
         for index, message in reversed(messages):
             follower = kept[-1][1].role if kept else None

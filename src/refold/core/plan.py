@@ -214,9 +214,7 @@ def give_up(planned: Plan) -> Plan:
 
 
 def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
-    """The summary to write ahead of time, before the window is full; None if it is too early or no message is
-    new.
-    """
+    """The summary to write ahead of time, before the window is full; None if it is too early or no message is new."""
     soft = frame.policy.soft
     if soft is None or not frame.policy.enabled or folded.settled == folded.size:
         return None
@@ -333,9 +331,7 @@ def _pinned(folded: Folded) -> frozenset[int]:
 
 
 def _newest_alone(folded: Folded, item: Item) -> Item:
-    """The newest instruction without the older instructions that had to be joined to it; those are summarised
-    now.
-    """
+    """The newest instruction without the older instructions that had to be joined to it; those are summarised now."""
     original = folded.original(item.seq) if item.seq >= folded.origin else None
     if original is None or not holds_more(item.message, original.message):
         return item
@@ -343,9 +339,7 @@ def _newest_alone(folded: Folded, item: Item) -> Item:
 
 
 def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int) -> int:
-    """Tokens for the summary: the policy's share, but not so many that the next compaction would be due at
-    once.
-    """
+    """Tokens for the summary: the policy's share, but not so many that the next compaction would be due at once."""
     tail, share = sum(item.tokens for item in kept), frame.policy.summary_share
     level = target_for(frame, now) - frame.instructions - tail
     left = max(effective - tail, share_of(LEAST_BESIDE, effective))

@@ -25,9 +25,7 @@ from refold.model.window import Fixed
 
 
 class Frame(Struct, frozen=True, dict=True):
-    """The inputs that stay the same from call to call: the client's instructions, the budget, the policy, the
-    prices.
-    """
+    """The inputs that stay the same from call to call: the client's instructions, the budget, the policy, the prices."""
 
     fixed: Fixed
     cost: FixedCost

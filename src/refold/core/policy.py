@@ -37,9 +37,7 @@ class ByMessage(Struct, frozen=True, tag="by_message"):
 
 
 class UserBoundaryAfter(Struct, frozen=True, tag="user_boundary_after"):
-    """Keep from the first turn start after the point that leaves this size. A turn that is too large is
-    split.
-    """
+    """Keep from the first turn start after the point that leaves this size. A turn that is too large is split."""
 
     keep: Tokens | Share
 
@@ -93,8 +91,7 @@ class Recovery(Struct, frozen=True):
     keep: Share = Share(0.2, "effective")
     """Size of the messages that stay unchanged."""
     attempts: int = 2
-    """The first smaller window should fit, and the second covers a wrong limit; more attempts would only cost
-    money."""
+    """The first smaller window should fit, and the second covers a wrong limit; more attempts would only cost money."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -143,8 +140,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Settings for a model that writes the summary: strategy, prompts, length, temperature."""
     recovery: Recovery = Recovery()
     cache: Ttl | None = "5m"
-    """Lifetime of the prompt cache at a provider with breakpoints; None sets no breakpoints. An hour costs
-    more to write."""
+    """Lifetime of the prompt cache at a provider with breakpoints; None sets no breakpoints. An hour costs more to write."""
     texts: Texts = Texts()
     enabled: bool = True
     """False turns off all compaction, including recovery from overflow."""

@@ -44,8 +44,7 @@ class Prompt(Struct, frozen=True):
     sizes: tuple[int, ...]
     """Tokens of those prefixes."""
     marks: Mapping[int, float | None]
-    """Lengths, in pieces, of the prefixes to store, with their lifetime in seconds; None for the lifetime of
-    the rules."""
+    """Lengths, in pieces, of the prefixes to store, with their lifetime in seconds; None for the lifetime of the rules."""
 
 
 class CacheHit(Struct, frozen=True, gc=False):
@@ -288,9 +287,7 @@ def _client_marks(window: Window, shown: View) -> list[Mark]:
 
 
 def _marked_messages(shown: View) -> Iterator[int]:
-    """Indices of messages with breakpoints. Verification has counted them already, so parts need not be
-    searched.
-    """
+    """Indices of messages with breakpoints. Verification has counted them already, so parts need not be searched."""
     seen = 0
     if shown.progress.breakpoints:
         for index, entry in enumerate(shown):

@@ -116,9 +116,7 @@ def _compare_reason(value: float | None, compare: Compare, threshold: float, wha
 
 
 def message_limit(rules: Mapping[Moment, Trigger]) -> int | None:
-    """The number of messages at which a policy acts, regardless of their size; None if it does not count
-    messages.
-    """
+    """The number of messages at which a policy acts, regardless of their size; None if it does not count messages."""
     counts = (count for trigger in rules.values() if (count := _messages(trigger)) is not None)
     return min(counts, default=None)
 
@@ -217,9 +215,7 @@ def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
 
 
 def with_digests(reason: str, digested: int) -> str:
-    """The compaction's reason, with a remark if texts were too long for the summariser and it got plain
-    digests of them.
-    """
+    """The compaction's reason, with a remark if texts were too long for the summariser and it got plain digests of them."""
     if not digested:
         return reason
     texts = "one text was" if digested == 1 else f"{digested:,} texts were"

@@ -31,9 +31,7 @@ from refold.core.system_messages import is_setting, newest_instruction
 
 
 def terms_in_sight(folded: Folded, frame: Frame, *, before: int | None = None) -> set[int]:
-    """The terms of everything that would be sent now, or of the part `before` a message. Quoting them again
-    adds nothing.
-    """
+    """The terms of everything that would be sent now, or of the part `before` a message. Quoting them again adds nothing."""
     lead = (folded.lead.block, *(message.text for message in folded.lead.messages))
     items = [item for item in folded.items.items if before is None or item.seq < before]
     return in_sight(folded.facts, seen_of(folded, items, (*system_texts(frame), *lead)))
@@ -70,8 +68,7 @@ class Needed(Struct, frozen=True):
     reply: tuple[int, ...]
     """The reply with the calls that these results answer."""
     others: tuple[int, ...]
-    """The question in progress, pinned messages, provider settings, and the newest instruction within the
-    conversation."""
+    """The question in progress, pinned messages, provider settings, and the newest instruction within the conversation."""
 
     @property
     def all(self) -> frozenset[int]:
@@ -79,9 +76,7 @@ class Needed(Struct, frozen=True):
 
 
 def needed(folded: Folded, effective: int) -> Needed:
-    """The messages that must stay. `effective` is the number of tokens that the instructions leave for
-    messages.
-    """
+    """The messages that must stay. `effective` is the number of tokens that the instructions leave for messages."""
     shown, items, size = folded.shown, folded.items.items, len(folded.shown)
     start, newest = unread_from(folded.items), newest_instruction(items)
     results = [index for index in range(start, size) if shown[index].message.results]
@@ -100,9 +95,7 @@ def _is_fixed(folded: Folded, item: Item) -> bool:
 
 
 def fit_unread(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Edit, ...]]:
-    """Cut the unread messages if they do not fit. The branch is returned unchanged if they fit, or if cutting
-    cannot help.
-    """
+    """Cut the unread messages if they do not fit. The branch is returned unchanged if they fit, or if cutting cannot help."""
     if fits(folded, frame, now):
         return folded, ()
     room, items = effective_for(frame, now), folded.items.items

@@ -168,9 +168,7 @@ def count_breakpoints(parts: Iterable[Part]) -> int:
 
 
 def count_fixed_breakpoints(fixed: Fixed) -> int:
-    """Number of cache breakpoints that the client put on tools and system prompt, and the automatic one at
-    the end.
-    """
+    """Number of cache breakpoints that the client put on tools and system prompt, and the automatic one at the end."""
     if not fixed.dialect.max_breakpoints:
         return 0
     tools = sum(len(breakpoint_in(tool.raw)) for tool in fixed.tools if tool.raw is not None)

@@ -18,8 +18,7 @@ _HOST = r"(?:(?:[\w.-]|%2[Ff])*|\[[0-9A-Fa-f:.]*\])(?::[0-9]{0,5})?"
 _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
 """PostgreSQL accepts several hosts, and the folder of a socket with escaped slashes."""
 _PATH = re.compile(r"(?:[\w.~+!$()*,/-]|%2[0Ff])*")
-"""A path without separators of names and values (`=`, `;`, `&`) and without escapes that may spell `:` or
-`@`."""
+"""A path without separators of names and values (`=`, `;`, `&`) and without escapes that may spell `:` or `@`."""
 _STORE_FILE = re.compile(r"(?:[/~]|\.\.?/)[^?#=]*|[^:=?#@]+\.(?:db|sqlite3?)")
 """A plain path that begins like one or has the suffix of a database."""
 _PROGRAM = re.compile(r"(?:[A-Za-z]:)?[\w./+\\-]+")
@@ -32,9 +31,7 @@ _ENDS = frozenset("'\"`")
 
 
 def mask_url(url: str) -> str:
-    """The URL of a store or an upstream without user, password, query and fragment:
-    `postgresql://***@host/db?***`.
-    """
+    """The URL of a store or an upstream without user, password, query and fragment: `postgresql://***@host/db?***`."""
     found = _SCHEME.match(url)
     if not url or (found and found[1] in SCHEMES and not url[found.end() :].strip("/")):
         return url
@@ -57,9 +54,7 @@ def mask_store(url: str) -> str:
 
 
 def is_clear_url(url: str) -> bool:
-    """True if the URL has only one reading, so that the host that a driver connects to is the one that is
-    shown.
-    """
+    """True if the URL has only one reading, so that the host that a driver connects to is the one that is shown."""
     shown = mask_url(url)
     return url.count("@") <= 1 and shown != HIDDEN and not shown.endswith((f"/{HIDDEN}", f":{HIDDEN}"))
 
@@ -73,9 +68,7 @@ def mask_command(command: str) -> str:
 
 
 def mask_model(spec: str) -> str:
-    """A model spec as `upstreams.provider` reads it, PROVIDER:MODEL or MODEL@URL, without the secrets in the
-    URL.
-    """
+    """A model spec as `upstreams.provider` reads it, PROVIDER:MODEL or MODEL@URL, without the secrets in the URL."""
     model, at, rest = spec.partition("@http")
     if not _MODEL.fullmatch(model) or "://" in model:
         return HIDDEN
@@ -95,9 +88,7 @@ def mask_values(table: dict[str, str]) -> dict[str, str]:
 
 
 def mask_text(text: str) -> str:
-    """A sentence that may quote user input: addresses in it are masked, and so is the value after
-    `password=`.
-    """
+    """A sentence that may quote user input: addresses in it are masked, and so is the value after `password=`."""
     return _PASSWORD.sub(rf"\1\2{HIDDEN}", "\n".join(map(_mask_line, text.split("\n"))))
 
 

@@ -32,9 +32,7 @@ class Text(Block, frozen=True, gc=False):
 
 
 class Reasoning(Block, frozen=True, gc=False):
-    """The model's reasoning. `signature` and `sealed` are the provider's; they are sent back unchanged or not
-    at all.
-    """
+    """The model's reasoning. `signature` and `sealed` are the provider's; they are sent back unchanged or not at all."""
 
     text: str
     signature: str = ""
@@ -118,9 +116,7 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def characters(self) -> int:
-        """Characters in all parts, including base64 media. The time to process a message is proportional to
-        it.
-        """
+        """Characters in all parts, including base64 media. The time to process a message is proportional to it."""
         return sum(map(characters, self.parts))
 
     def with_parts(self, parts: tuple[Part, ...]) -> Message:
@@ -253,18 +249,14 @@ def holds_compaction(message: Message) -> bool:
 
 
 def holds_sealed(message: Message) -> bool:
-    """True if the message has a compaction that only its provider can read, so that its tokens cannot be
-    counted.
-    """
+    """True if the message has a compaction that only its provider can read, so that its tokens cannot be counted."""
     return holds_compaction(message) and any(
         compaction_of(part) is not None and not readable_text(part) for part in message.parts
     )
 
 
 def compaction_span(messages: Sequence[Message]) -> range:
-    """The range of the newest message with a compaction and the message with its calls' results; empty if
-    there is none.
-    """
+    """The range of the newest message with a compaction and the message with its calls' results; empty if there is none."""
     for index in range(len(messages) - 1, -1, -1):
         if holds_compaction(messages[index]):
             return range(index, index + 1 + _is_answered(messages, index))

@@ -19,17 +19,13 @@ LimitOf: TypeAlias = Literal["window", "minute", "item"]
 
 
 class Overflow(Struct, frozen=True):
-    """A classified error response, with the numbers that the provider stated (None for those it did not
-    state).
-    """
+    """A classified error response, with the numbers that the provider stated (None for those it did not state)."""
 
     kind: OverflowKind
     limit: int | None = None
-    """The largest size the provider accepts, in tokens (bytes for `bytes_too_large`, output tokens for
-    `output_cap`)."""
+    """The largest size the provider accepts, in tokens (bytes for `bytes_too_large`, output tokens for `output_cap`)."""
     limit_of: LimitOf = "window"
-    """The scope of the limit. Only the window's is worth remembering: a minute's is the account's, an item's
-    one image's."""
+    """The scope of the limit. Only the window's is worth remembering: a minute's is the account's, an item's one image's."""
     requested: int | None = None
     """The size of the whole request, including the output if the provider counts it."""
     prompt: int | None = None

@@ -13,8 +13,7 @@ from msgspec import Struct
 from refold.model.tokens import Usage
 
 Scope: TypeAlias = Literal["own", "cumulative"]
-"""`own`: only the messages since the previous summary. `cumulative`: all messages so far, so it replaces the
-previous one."""
+"""`own`: only the messages since the previous summary. `cumulative`: all messages so far, so it replaces the previous one."""
 SummaryKind: TypeAlias = Literal["extractive", "mechanical", "model"]
 
 
@@ -50,8 +49,7 @@ class Summary(Struct, frozen=True):
     digested: int = 0
     """Number of texts that were too long for a summariser, which was given plain digests of them."""
     requests: int = 0
-    """Length of the user's own words at the beginning of the text, in characters. They were inserted by
-    machine."""
+    """Length of the user's own words at the beginning of the text, in characters. They were inserted by machine."""
 
     told: int = -1
     """End of the messages whose content it describes, if that is not `last`: a mechanical summary only counts

@@ -99,9 +99,7 @@ class Usage(Struct, frozen=True, gc=False):
 
     @property
     def context(self) -> int:
-        """The size of the window. The prompts of several turns in one call overlap, so only the last one
-        counts.
-        """
+        """The size of the window. The prompts of several turns in one call overlap, so only the last one counts."""
         return self.last_prompt or self.prompt
 
     def without(self, tokens: int) -> Usage:

@@ -89,9 +89,7 @@ class Window(Struct, frozen=True):
 
 
 def _with_block(message: Message, block: str, dialect: Dialect) -> Message:
-    """The system message with one more block, in formats with blocks; otherwise with one more paragraph of
-    text.
-    """
+    """The system message with one more block, in formats with blocks; otherwise with one more paragraph of text."""
     last = message.parts[-1] if message.parts else None
     if dialect.name == "anthropic" or not isinstance(last, Text):
         return message.with_parts((*message.parts, Text(block)))

@@ -42,7 +42,7 @@ from refold.wire.json_codec import (
     read,
     read_block,
     read_content,
-    read_said,
+    read_messages,
     text_of,
     verbatim,
     within,
@@ -279,12 +279,12 @@ _ALL_ITEMS = Decoder(list[_Item])
 
 def decode_items(raws: list[Raw], array: Raw | bytes) -> tuple[Message, ...]:
     """All messages of an array, read in one pass; `raws` are its elements."""
-    items = read_said(_ALL_ITEMS, array)
+    items = read_messages(_ALL_ITEMS, array)
     return each(_message, zip(raws, items, strict=True))
 
 
 def decode_item(raw: Raw) -> Message:
-    return _message((raw, read_said(_ITEM, raw)))
+    return _message((raw, read_messages(_ITEM, raw)))
 
 
 def decode_system(raw: Raw) -> Message:
@@ -396,9 +396,7 @@ class AnthropicFold:
         self._update_head({}, usage if isinstance(usage, dict) else {})
 
     def _update_head(self, delta: Block, usage: Block) -> None:
-        """Update usage and stop reason. Counts grow towards the end; fields that are not repeated keep their
-        value.
-        """
+        """Update usage and stop reason. Counts grow towards the end; fields that are not repeated keep their value."""
         self._usage.update({key: value for key, value in usage.items() if value is not None})
         if delta.get("stop_reason") is not None:
             self._head["stop_reason"] = delta["stop_reason"]

@@ -43,7 +43,7 @@ from refold.wire.json_codec import (
     misplaced,
     read,
     read_block,
-    read_said,
+    read_messages,
     text_of,
     too_many,
     word,
@@ -317,12 +317,12 @@ _ALL_ITEMS = Decoder(list[_Item])
 
 def decode_items(raws: list[Raw], array: Raw | bytes) -> tuple[Message, ...]:
     """All messages of an array, read in one pass; `raws` are its elements."""
-    items = read_said(_ALL_ITEMS, array)
+    items = read_messages(_ALL_ITEMS, array)
     return each(_message, zip(raws, items, strict=True))
 
 
 def decode_item(raw: Raw) -> Message:
-    return _message((raw, read_said(_ITEM, raw)))
+    return _message((raw, read_messages(_ITEM, raw)))
 
 
 def _message(pair: tuple[Raw, _Item]) -> Message:

@@ -204,7 +204,7 @@ def read_content(raw: Raw, place: str = "content") -> str | list[Raw] | None:
     return read(_CONTENT, raw, place)
 
 
-def read_said(decoder: Decoder[T], data: Raw | bytes) -> T:
+def read_messages(decoder: Decoder[T], data: Raw | bytes) -> T:
     """One message or a list of them, with their `content`."""
     if len(data) > _LARGE:
         _check_objects(bytes(data), _SAID, "")
@@ -291,9 +291,7 @@ def join(outer: str, inner: str) -> str:
 
 
 def _mismatch(text: str) -> WireError:
-    """The place and the text of msgspec's error. The place is its last part; the text before it may quote
-    content.
-    """
+    """The place and the text of msgspec's error. The place is its last part; the text before it may quote content."""
     message, mark, path = text.rpartition(" - at `$")
     message, place = (message, path.removesuffix("`").removeprefix(".")) if mark else (text, "")
     missing = message.removeprefix("Object missing required field `")

@@ -123,9 +123,7 @@ class Request(Struct, frozen=True):
 
     @property
     def continues(self) -> bool:
-        """True if the provider stores messages that are not in the request. A result may answer a call of
-        those.
-        """
+        """True if the provider stores messages that are not in the request. A result may answer a call of those."""
         if self.dialect.name != "responses":
             return False
         parts = (part for message in self.messages for part in message.parts)
@@ -323,9 +321,7 @@ def _is_same(old: Message, new: Message) -> bool:
 def leading_prompt(
     system: Sequence[Message], dialect: Dialect
 ) -> tuple[Message | None, str, Sequence[Message]]:
-    """The system message that has a field of its own, the name of that field, and the system messages in the
-    list.
-    """
+    """The system message that has a field of its own, the name of that field, and the system messages in the list."""
     key = _PROMPTS.get(dialect.name, "")
     if not key or not system:
         return None, key, system
@@ -338,9 +334,7 @@ def leading_prompt(
 
 
 def _is_prompt(message: Message) -> bool:
-    """True if the message is the value of a field, or a new one that can be. A developer message has no such
-    field.
-    """
+    """True if the message is the value of a field, or a new one that can be. A developer message has no such field."""
     if message.origin is None:
         return message.role == "system"
     return not is_object(message.origin.raw)

@@ -135,9 +135,7 @@ class SseParser:
         return [event for one in split if (event := parse_event(self._without_mark(one)))]
 
     def end(self) -> ServerSentEvent | None:
-        """The error event that was cut off when the stream ended, with the data so far; None for any other
-        event.
-        """
+        """The error event that was cut off when the stream ended, with the data so far; None for any other event."""
         lines = self._without_mark(self._splitter.take_pending()).splitlines(keepends=True)
         whole = [line.rstrip(_CR_LF) for line in lines if line.endswith((b"\n", b"\r"))]
         if _fields(whole)[0] != b"error":
@@ -164,9 +162,7 @@ class ReasoningDelta(Struct, frozen=True, gc=False):
 
 
 class CallDelta(Struct, frozen=True, gc=False):
-    """A piece of a tool call. The first piece of each has its id and name; `index` counts the calls of the
-    reply.
-    """
+    """A piece of a tool call. The first piece of each has its id and name; `index` counts the calls of the reply."""
 
     index: int
     id: str = ""

@@ -58,9 +58,7 @@ class StreamReader:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing relevant can follow: some servers keep the connection open after the end of the
-        stream.
-        """
+        """True if nothing relevant can follow: some servers keep the connection open after the end of the stream."""
         return self._fold.is_over or self.failure is not None or self._fault is not None
 
     @property

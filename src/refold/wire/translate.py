@@ -155,9 +155,7 @@ def translate_tools(tools: Iterable[Tool], dialect: Dialect) -> list[Json]:
 
 
 def _home_of(shape: _Shape) -> DialectName:
-    """The format of a definition: Chat wraps it, Anthropic calls the schema `input_schema` and dates its own
-    tools.
-    """
+    """The format of a definition: Chat wraps it, Anthropic calls the schema `input_schema` and dates its own tools."""
     if is_object(shape.function) or is_object(shape.custom):
         return "chat"
     kind = shape.type or ""

@@ -71,8 +71,7 @@ LIBRECHAT = Policy(
 ACROSS_RUNS = structs.replace(
     LIBRECHAT, placement="system", texts=Texts(opening="## Conversation Summary\n\n", fence="summary")
 )
-"""For a summary taken over from an earlier run: it stands in the system prompt, and still counts as a
-summary."""
+"""For a summary taken over from an earlier run: it stands in the system prompt, and still counts as a summary."""
 
 CLEAN_SLATE = structs.replace(LIBRECHAT, cut=LastTurns(0))
 """No turn is kept besides the active one."""

@@ -18,8 +18,7 @@ from refold.model.tokens import TokenCounter
 
 class Fit(Struct, frozen=True, tag="fit"):
     result_share: float = 0.30
-    """Share of the room for the newest tool result: with more, three results would leave nothing for the
-    conversation."""
+    """Share of the room for the newest tool result: with more, three results would leave nothing for the conversation."""
     input_share: float = 0.15
     """Share of the room for the arguments of the newest call: it has run, and its result shows the outcome."""
     user_share: float = 0.0
@@ -30,8 +29,7 @@ class Fit(Struct, frozen=True, tag="fit"):
     max_input: int = 200_000
     """Characters beyond which no model reads a single result or input well, in a window of any size."""
     measured: bool = False
-    """Count the tokens of each text instead of assuming four characters per token: code and Chinese are
-    denser."""
+    """Count the tokens of each text instead of assuming four characters per token: code and Chinese are denser."""
     active: bool = False
     """Cut inside the active turn as well: if one result alone does not fit, nothing helps otherwise."""
     unread: bool = True
@@ -75,9 +73,7 @@ class Fit(Struct, frozen=True, tag="fit"):
         return cuts
 
     def _cut_measured(self, piece: ShownPart, cap: int, most: int, counter: TokenCounter) -> Part:
-        """Cut by characters until the tokens fit: the ratio of characters to tokens is known only after a
-        cut.
-        """
+        """Cut by characters until the tokens fit: the ratio of characters to tokens is known only after a cut."""
         cut, text = piece.part, text_of(piece.part)
         limit, size = min(len(text), most), counter.text(text)
         while limit > self.floor and (size > cap or len(text) > most):

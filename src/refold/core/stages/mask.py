@@ -20,7 +20,7 @@ class Mask(Struct, frozen=True, tag="mask"):
     floor: int = 300
     """Characters that every result keeps: a few lines still show the kind of output."""
     headroom: float = 0.0
-    """Added to the shared room, as a fraction of it, because a summary will free room anyway."""
+    """Added to the shared room, as a fraction of it, for policies in which a summary frees room anyway."""
     active: bool = False
     """Mask results in the active turn as well: in a long agent run most answered results are there."""
     mark: Mark = HANDLE_MARK

@@ -53,9 +53,7 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
 
 
 def describe(part: Part, handle: str) -> str:
-    """One line that describes the removed part, in words of the source: kind, name, type, address, and the
-    handle.
-    """
+    """One line that describes the removed part, in words of the source: kind, name, type, address, and the handle."""
     kind = "image" if isinstance(part, Image) else "file"
     known = [getattr(part, field, "") for field in ("name", "media_type", "url")]
     words = [word for word in known if word and len(word) <= _LONGEST_URL]

@@ -101,9 +101,7 @@ def find_pieces(shown: Shown) -> list[ShownPart]:
 
 
 def last_answer(shown: Shown) -> int:
-    """Index of the newest assistant message with text: the model has read the results before it. -1 if there
-    is none.
-    """
+    """Index of the newest assistant message with text: the model has read the results before it. -1 if there is none."""
     items = shown.items
     said = (i for i in range(len(items) - 1, -1, -1) if items[i].message.role == "assistant")
     return next((index for index in said if items[index].message.text.strip()), -1)
@@ -157,9 +155,7 @@ def text_of(part: ToolResult | ToolCall | Text) -> str:
 
 
 def cut_call(call: ToolCall, limit: int, mark: Mark, handle: str) -> ToolCall:
-    """The call with its arguments cut to `limit` characters, still a JSON object; a custom tool's are plain
-    text.
-    """
+    """The call with its arguments cut to `limit` characters, still a JSON object; a custom tool's are plain text."""
     if len(call.arguments) <= limit:
         return call
     if call.kind != "function":
@@ -173,9 +169,7 @@ def cut_call(call: ToolCall, limit: int, mark: Mark, handle: str) -> ToolCall:
 
 
 def _cut_values(arguments: str, limit: int, mark: Mark, handle: str) -> str:
-    """The object with its longest values cut as little as possible; empty if that is not enough or it is no
-    object.
-    """
+    """The object with its longest values cut as little as possible; empty if that is not enough or it is no object."""
     fields = _fields(arguments)
     for cap in _caps(limit):
         cut = _dump({key: _cut_value(value, cap, mark, handle) for key, value in fields.items()})

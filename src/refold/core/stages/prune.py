@@ -25,11 +25,9 @@ class Prune(Struct, frozen=True, tag="prune"):
     keep: int = 2_000
     """Tokens of the newest output that stay: enough for the usual read-edit-check loop."""
     policy: PrunePolicy = "auto"
-    """`keep_all` prunes only when forced, and then like `auto`. `keep_none` keeps no result and ignores
-    `rules`."""
+    """`keep_all` prunes only when forced, and then like `auto`. `keep_none` keeps no result and ignores `rules`."""
     rules: dict[str, ToolRule] = {}
-    """Rules by tool name. Results of tools with `summarize` stay until they are summarised; all other results
-    are pruned."""
+    """Rules by tool name. Results of tools with `summarize` stay until they are summarised; all other results are pruned."""
     force: bool = False
     """Prune now, regardless of the threshold and `keep_all`. A summary that is due forces pruning as well."""
     text: str = "{name}"
@@ -56,9 +54,7 @@ class Prune(Struct, frozen=True, tag="prune"):
         return changed("prune", shown, rebuilt(shown, parts), room, lambda _: "old tool output")
 
     def boundary(self, shown: Shown) -> int:
-        """One past the index of the last pruned result: messages before it are not changed any more. 0 if
-        none is pruned.
-        """
+        """One past the index of the last pruned result: messages before it are not changed any more. 0 if none is pruned."""
         pruned = (found.index for found in reversed(find_results(shown)) if self._is_pruned(found))
         return next(pruned, -1) + 1
 

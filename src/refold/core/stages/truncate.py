@@ -115,9 +115,7 @@ def _joins(character: str) -> bool:
 
 
 def weighted(cap: int, position: int, count: int) -> int:
-    """Cap of the part at `position` of `count`, oldest first: 20 % of `cap` for the oldest, all for the
-    newest.
-    """
+    """Cap of the part at `position` of `count`, oldest first: 20 % of `cap` for the oldest, all for the newest."""
     if count < 2:
         return cap
     return cap * (count - 1 + 4 * position) // (5 * (count - 1))

@@ -39,9 +39,7 @@ def turn_units(messages: Sequence[Message], dialect: Dialect) -> list[range]:
 
 
 def may_drop(unit: range, shown: Shown, room: Room) -> bool:
-    """True if the whole unit may be removed: it ends before the active turn, and none of its messages is
-    pinned.
-    """
+    """True if the whole unit may be removed: it ends before the active turn, and none of its messages is pinned."""
     return unit.stop <= shown.protected and not any(room.is_pinned(shown.items[index]) for index in unit)
 
 

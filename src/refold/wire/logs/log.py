@@ -55,9 +55,7 @@ def numbered_lines(text: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def read_records(decoder: Decoder[T], text: bytes) -> list[T]:
-    """Every line as a record. An agent that was killed while writing leaves half a line at the end, which is
-    ignored.
-    """
+    """Every line as a record. An agent that was killed while writing leaves half a line at the end, which is ignored."""
     records: list[T] = []
     failed: WireError | None = None
     for number, line in numbered_lines(text):
