@@ -69,8 +69,7 @@ def lead_of(
     room: int,
     fixed: Fixed | None = None,
 ) -> Lead:
-    """Summaries in the form in which they are sent: the newest in full, older ones as one line each within
-    `room` tokens.
+    """Summaries in the form in which they are sent: the newest in full, older ones as one line each within `room` tokens.
 
     A block is counted as it will stand after the system prompt of `fixed`. The tools of `fixed` decide
     whether the frame text may mention recall.

@@ -143,8 +143,7 @@ def output_room(budget: Budget, instructions: int) -> OutputRoom:
 def output_after(
     found: Overflow, budget: Budget, *, output: int, prompt: int, instructions: int, reserve: int
 ) -> int:
-    """The output to ask for after a provider refused a request with `prompt` tokens of input and this
-    `output` as too long.
+    """The output to ask for after a provider refused a request with `prompt` tokens of input and this `output` as too long.
 
     If only input and output together were too long, the output is the rest of the window beside the input,
     or the least output if the provider stated no window. Otherwise it is the output of any request in the

@@ -99,8 +99,7 @@ def _with_note(
     gone: tuple[int, ...],
     is_final: bool,
 ) -> Folded:
-    """The same messages after a note with the user's requests, their rules, the summary so far and the
-    removed messages.
+    """The same messages after a note with the user's requests, their rules, the summary so far and the removed messages.
 
     The note follows the existing summaries in the list, so that their handles stay valid. A note that is
     not final includes the task and the rules even if they are still shown, because the stages may remove

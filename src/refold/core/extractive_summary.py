@@ -99,8 +99,7 @@ def _carried_text(previous: Summary, room: int, folded: Folded) -> str:
 
 
 def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
-    """Write the user's requests, message counts, files, rules and the previous summary's text, within the
-    request's room.
+    """Write the user's requests, message counts, files, rules and the previous summary's text, within the request's room.
 
     If the room is too small, the lists of files are cut first, then the previous summary (at the end of a
     line), then the rules. The task and the open question always stay.
@@ -156,8 +155,7 @@ def _framing(folded: Folded, frame: Frame) -> int:
 
 
 def _pins(asked: tuple[str, ...], request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> str:
-    """The user's requests and the ledger's entries that the kept messages do not show, in at most `most`
-    tokens.
+    """The user's requests and the ledger's entries that the kept messages do not show, in at most `most` tokens.
 
     Shares count characters, and some texts take far more tokens per character than others: then the lists
     get less room.

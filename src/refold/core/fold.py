@@ -1,5 +1,4 @@
-"""The state of a branch that planning works on: its originals, the messages shown for them, and the
-summaries.
+"""The state of a branch that planning works on: its originals, the messages shown for them, and the summaries.
 
 Compaction never changes the branch. It changes the messages that are shown, and each of them carries the
 number of the original that it stands for. Between two compactions both sequences only grow, by the same
@@ -29,7 +28,7 @@ from refold.model.message import Message, Reasoning, Text, compaction_span, hold
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 
-# Signed reasoning: a provider takes back reasoning that it signed unchanged, or not at all.
+# Signed reasoning: a provider accepts reasoning that it has signed only if it is unchanged
 
 _SIGNATURE_ERROR = re.compile(rb"(?i)signature.{0,80}thinking|thinking.{0,80}signature|prefix_binding")
 """Error texts of providers for signed reasoning that is no longer valid. The gaps are bounded, and only the

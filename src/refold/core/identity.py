@@ -1,5 +1,4 @@
-"""The identity of a message and of a history, used to recognise a request that carries its whole
-conversation.
+"""The identity of a message and of a history, used to recognise a request that carries its whole conversation.
 
 The identity of a message is its role, text, tool calls (id, name, canonical arguments), result text and
 media. Reasoning, nulls, cache marks and the form (string or blocks) are excluded, because clients change
@@ -97,8 +96,7 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]')
 
 
 def _canonical(text: str, *, as_block: bool) -> bytes:
-    """JSON in one form: keys sorted, no nulls, whole numbers as integers; in a provider's block, no cache
-    marks.
+    """JSON in one form: keys sorted, no nulls, whole numbers as integers; in a provider's block, no cache marks.
 
     Other text is returned unchanged.
     """

@@ -1,5 +1,4 @@
-"""The inputs of a plan: the frame that stays the same from call to call, the moment, and the sizes computed
-from both.
+"""The inputs of a plan: the frame that stays the same from call to call, the moment, and the sizes computed from both.
 
 Sizes and limits are sums over totals, so computing them is cheap. Decisions and displays use the same
 functions, so they cannot disagree about a size.

@@ -128,8 +128,7 @@ _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 
 
 def mark_window(window: Window, folded: Folded, ttl: Ttl | None, last: Window | None = None) -> Window:
-    """Add cache breakpoints to a window that shows `folded`, as many as the client has left free; none
-    without a `ttl`.
+    """Add cache breakpoints to a window that shows `folded`, as many as the client has left free; none without a `ttl`.
 
     `last` is the marked window of the previous call: its cached prefix is found again. If the client
     itself set too many breakpoints, its oldest ones are removed: a client that marks its newest message in

@@ -127,8 +127,7 @@ HANDLE_PATTERN = r"#[ms]\d+(?:\.\d+)?"
 
 
 def numbered_parts(message: Message) -> Iterator[tuple[int, Part, int | None]]:
-    """The parts of a message, each with its index and the number in its handle; None if the message has only
-    one part.
+    """The parts of a message, each with its index and the number in its handle; None if the message has only one part.
 
     Reasoning is skipped and not counted: a stage may have dropped it, and a handle must mean the same part
     before and after.

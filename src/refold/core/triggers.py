@@ -159,8 +159,7 @@ def reason_to_reduce(folded: Folded, frame: Frame, now: Now) -> str:
 
 
 def pressure(folded: Folded, frame: Frame, now: Now) -> str:
-    """The reason that the context should be compacted, even if that failed or was undone before; empty if
-    there is none.
+    """The reason that the context should be compacted, even if that failed or was undone before; empty if there is none.
 
     Work for the stages on single tool results does not count: stages run whenever they have work.
     """

@@ -55,8 +55,7 @@ def request_lines(
     counter: TokenCounter,
     shorten: Shorten | None = None,
 ) -> tuple[str, ...]:
-    """The lines that a summary of the messages numbered below `last` must contain, beside the messages that
-    are `shown`.
+    """The lines that a summary of the messages numbered below `last` must contain, beside the messages that are `shown`.
 
     `room` is the room for messages in tokens. Only the originals of the conversation are read, so this can
     run in another thread than the indexing, unless `shorten` reads the index.

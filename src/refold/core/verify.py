@@ -335,8 +335,7 @@ def verify(
 def verify_window(
     window: Window, *, as_request: bool = True, continues: bool = False
 ) -> tuple[Violation, ...]:
-    """All violations of a window: its summaries and messages, and the cache breakpoints of its system prompt
-    and tools.
+    """All violations of a window: its summaries and messages, and the cache breakpoints of its system prompt and tools.
 
     The client's own breakpoints and those of the window count together.
     """

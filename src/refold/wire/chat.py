@@ -1,5 +1,4 @@
-"""Codec of OpenAI Chat Completions: messages with `content`, and beside it `tool_calls`, `refusal` and
-reasoning.
+"""Codec of OpenAI Chat Completions: messages with `content`, and beside it `tool_calls`, `refusal` and reasoning.
 
 The fields beside the content become parts around it, in the order in which a model writes them: reasoning,
 content, refusal, calls. The block of such a part is an object of its one field (`{"refusal": …}`). It has

@@ -62,8 +62,7 @@ def decode_messages(array: Raw | bytes, dialect: Dialect) -> tuple[Message, ...]
 
 
 def encode_message(message: Message, dialect: Dialect) -> Raw:
-    """The JSON of one message: an element of the list of messages, or the value of the field that it came
-    from.
+    """The JSON of one message: an element of the list of messages, or the value of the field that it came from.
 
     Raises:
         WireError: the format cannot carry the message, or the message came from another format.

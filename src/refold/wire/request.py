@@ -159,8 +159,7 @@ def request_of(fields: dict[str, Raw], dialect: Dialect, body: bytes) -> Request
 
 
 def fixed_of(fields: dict[str, Raw], dialect: Dialect) -> Fixed:
-    """The parts of a request besides the conversation. Of its list of messages only the leading system
-    messages are read.
+    """The parts of a request besides the conversation. Of its list of messages only the leading system messages are read.
 
     Raises:
         WireError: it is not a request of this format.
@@ -376,8 +375,7 @@ class Reading(Struct, frozen=True):
 
 
 def read_history(array: bytes, dialect: Dialect, before: History | None = None) -> Reading:
-    """Read a list of messages, given an earlier version of it. Only items after the common prefix are
-    decoded.
+    """Read a list of messages, given an earlier version of it. Only items after the common prefix are decoded.
 
     Raises:
         WireError: an item is no message of this format; the place is relative to the decoded items.

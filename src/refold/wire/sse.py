@@ -34,8 +34,7 @@ class ServerSentEvent(Struct, frozen=True, gc=False):
 
 
 class EventSplitter:
-    """Splits a stream after the blank line of each event; no byte is changed or lost. The time is linear in
-    the bytes.
+    """Splits a stream after the blank line of each event; no byte is changed or lost. The time is linear in the bytes.
 
     An event is returned as soon as its blank line has come. Line ends after that, such as the LF of a CR
     LF that is split between two chunks, are returned at once, as pieces without any other byte.

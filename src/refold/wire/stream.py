@@ -1,5 +1,4 @@
-"""Reads streamed replies: returns the deltas of every chunk, and at the end the same reply as without a
-stream.
+"""Reads streamed replies: returns the deltas of every chunk, and at the end the same reply as without a stream.
 
 The pieces are assembled into the body that the provider would have sent without streaming, and the decoder
 of replies reads that body, so that both ways give the same result. The deltas are returned at the same

@@ -1,9 +1,9 @@
-"""Reads and writes recorded conversations: a request body, a list of messages, an object around one, one
-message per line, or an agent's log.
+"""Reads and writes recorded conversations.
 
-Every file is brought into the shape of a request, so that later steps know only one shape. It is written
-in the shape it came in; an agent's log is written as the request that it became. A file holds one
-conversation.
+A recording is a request body, a list of messages, an object around one, one message per line, or an
+agent's log. Every file is brought into the shape of a request, so that later steps know only one shape. It
+is written in the shape it came in; an agent's log is written as the request that it became. A file holds
+one conversation.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Translates messages and tool definitions from one format to another, for a conversation that continues at
-another provider.
+"""Translates messages and tool definitions from one format to another, for a conversation that continues at another provider.
 
 A message of another format is rebuilt from its content. Its reasoning, its opaque blocks and its files
 stored at the provider are dropped, the provider's own tools become ordinary functions, media without a

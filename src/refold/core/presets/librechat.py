@@ -1,8 +1,8 @@
-"""The preset `librechat`: mask answered results and limit huge ones under pressure; if that is not enough,
-summarise all but the last turns.
+"""The preset `librechat`: mask and limit tool results under pressure, then summarise all but the last turns.
 
-The variants are the same system with other settings: a summary taken over from an earlier run, no turns
-kept, and no summaries at all.
+The policy masks results that were answered and limits huge ones. If that is not enough, it summarises. The
+variants are the same system with other settings: a summary taken over from an earlier run, no turns kept,
+and no summaries at all.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ WITHOUT_SUMMARIES = structs.replace(
     soft=None,
     emergency=EMERGENCY,
 )
-"""Nothing is summarised: results fade as the window fills, and messages that still do not fit are dropped,
-with a note.
+"""Nothing is summarised: results fade as the window fills, and messages that still do not fit are dropped, with a note.
 
 `Trim()` as an additional stage prunes by position as well."""

@@ -1,6 +1,6 @@
-"""The preset `lis`: rolling compaction into sessions. Prunes old tool output first, keeps 4,000 recent
-tokens, never merges two summaries.
+"""The preset `lis`: rolling compaction into sessions.
 
+The policy prunes old tool output first, keeps 4,000 recent tokens and never merges two summaries.
 `structs.replace(LIS, stages=(Prune(policy="keep_all"),))` and its like set the policy for tool output:
 `auto`, `keep_all` or `keep_none`; `rules` names the tools with output that stays until it is summarised
 (`summarize`).

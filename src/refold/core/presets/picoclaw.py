@@ -1,8 +1,8 @@
-"""The preset `picoclaw`: whole turns, by message count or share of the window; half of the turns are dropped
-if a call cannot wait.
+"""The preset `picoclaw`: whole turns, by message count or share of the window.
 
-Sizes are an estimate by characters, including the output. The check before a call holds for every preset:
-a window that does not fit with its output is not sent.
+Half of the turns are dropped if a call cannot wait for a summary. Sizes are an estimate by characters,
+including the output. The check before a call holds for every preset: a window that does not fit with its
+output is not sent.
 """
 
 from __future__ import annotations
