@@ -184,7 +184,7 @@ def alter_message(store: MemoryStore, **fields: object) -> None:
 @pytest.mark.parametrize(
     "harm, told",
     [
-        (unreadable, "What is stored cannot be read."),
+        (unreadable, "the stored data cannot be read"),
         (gone, "it was deleted while it was read"),
         (missing, "message 2 is missing"),
         (changed, "the bytes of message 2 have changed"),

@@ -25,7 +25,7 @@ from refold.core.fold import (
     Folded,
     forget_thoughts,
     is_broken,
-    is_void,
+    is_signature_error,
     mend,
     thought_edits,
 )
@@ -496,7 +496,7 @@ class _Draft:
     def recover(self, status: int | None, body: object, held: int | None) -> None:
         state = self.state
         policy, shown = state.frame.policy, state.sent if state.window else state.folded
-        if is_void(status, body) and self._forget_thoughts():
+        if is_signature_error(status, body) and self._forget_thoughts():
             self.send(lambda: self.act("before_call"))
             return
         sent, asked = size_of(shown, state.frame), state.output

@@ -271,7 +271,7 @@ async def _open_sqlite(url: str, patience_s: float | None, warn: Warn) -> Store:
     try:
         from refold.stores.sqlite.store import SqliteStore
     except ImportError:
-        raise MissingExtra("sqlite", "Keeping conversations in an SQLite file") from None
+        raise MissingExtra("sqlite", "keeping conversations in an SQLite file") from None
     return await (SqliteStore.open(path, patience_s=patience_s) if patience_s else SqliteStore.open(path))
 
 
@@ -279,7 +279,7 @@ async def _open_postgres(url: str) -> Store:
     try:
         from refold.stores.postgres.store import PostgresStore
     except ImportError:
-        raise MissingExtra("postgres", "Keeping conversations in PostgreSQL") from None
+        raise MissingExtra("postgres", "keeping conversations in PostgreSQL") from None
     return await PostgresStore.open(url)
 
 
