@@ -1,8 +1,9 @@
-"""The user's rules: sentences that say how things are to be done, found by their form and kept word for word.
+"""The user's rules: sentences that state how work has to be done, found by their form and kept word for word.
 
-One idea: a rule in other words is another rule. So sentences that order, forbid or limit something are taken as they stand,
-and so is every point of a list that its heading calls rules. Code is no rule, whatever its comments say, and neither is a
-question. An order between quotation marks or inline tags is quoted and not given, though a rule may quote something.
+A paraphrased rule is a different rule, so sentences that order, forbid or limit something are copied
+unchanged, and so is every item of a list whose heading calls it rules. Code, including its comments, is no
+rule, and neither is a question. An order between quotation marks or inline tags is quoted and not given,
+though a rule may contain a quotation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ MAX_RULE = 400
 """Characters of one rule: a longer sentence is a text, and no rule to follow word for word."""
 _MIN_WORDS = 3
 _START = r"(?:^|[.!?,:;(*—-] ?|\b(?:please|pls|plz|you|but|and|so|then) )"
-"""Where an order can begin."""
+"""Positions at which an order can begin."""
 _ORDER = re.compile(
     r"\b(?:always|never|must|mustn['’]t|make sure|be sure|ensure|avoid|prefer|remember to|from (?:now|here) on|at all times"
     r"|under no circumstances|no more than|at most|at least|only use|use only|only (?:if|when|after)|required to"
@@ -31,9 +32,8 @@ _ORDER = re.compile(
     "|必须|不要|禁止|务必|请勿|绝对不|絕對不|不得|不准|絶対に|しないでください|必ず|절대|하지 마|반드시",
     re.IGNORECASE,
 )
-"""An order, a ban or a limit. "I don't know" states a fact, so the negation counts only where an order can begin, and so do words of other
-languages that facts are stated with as well.
-"""
+"""An order, a ban or a limit. "I don't know" states a fact, so a negation counts only at a position at
+which an order can begin, and so do words of other languages that also occur in statements of facts."""
 _ASKED = re.compile(
     r"(?:can|could|will|would) you (?:please )?(?:(?:make sure|ensure)(?: that)? you (?:never|always|do not|don['’]t)|never)\b",
     re.IGNORECASE,
@@ -53,9 +53,8 @@ _SAID = re.compile(
     r"|\[quote\b[^\]]{0,80}\][^\[]*+|\[(?:image|file|photo|video|audio|attachment):[^\]]*+|\s//\s.*+"
     r"|\b(?:WARN|ERROR|INFO|DEBUG|FATAL)\b.*+|\b[Ee]rror [A-Z]{1,4}[0-9]{2,5}:.*+"
 )
-"""What is quoted within a line: between quotation marks, tags or brackets, as a comment behind code, or behind the level of a log. What is
-not closed goes on to the end of the line.
-"""
+"""A quotation within a line: between quotation marks, tags or brackets, a comment after code, or the text
+after a log level. An unclosed quotation continues to the end of the line."""
 _EMPHASIS = re.compile(r"</?(?:b|i|u|em|strong)>", re.IGNORECASE)
 _HIDDEN = "\x1a"
 _CODE_START = re.compile(
@@ -63,14 +62,14 @@ _CODE_START = re.compile(
 )
 _CODE_MARKS = frozenset("{}[]()<>=;|\\")
 _MAX_MARKS = 0.05
-"""A line with more marks of code than this is code; a rule may name a call or an operator."""
+"""A line with a higher share of code characters than this is code; a rule may name a call or an operator."""
 _WRAPPED = 60
-"""A line at least this long that ends in the middle of a sentence goes on in the next one."""
+"""A line at least this long that ends in the middle of a sentence continues on the next line."""
 _FAR_EAST = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 
 
 def rules(text: str) -> Iterator[str]:
-    """The sentences of a user's text that state a rule, in their order."""
+    """Yield the sentences of a user's text that state a rule, in order."""
     in_list = False
     for line in _unwrapped(_EMPHASIS.sub("", text)):
         is_point = _POINT.match(line) is not None
@@ -83,7 +82,7 @@ def rules(text: str) -> Iterator[str]:
 
 
 def sentences(line: str) -> Iterator[str]:
-    """The sentences of a line. What it quotes is a part of the sentence that it stands in."""
+    """Yield the sentences of a line. A quotation belongs to the sentence that contains it."""
     masked, start = _without_said(line), 0
     for found in _SENTENCE.finditer(masked):
         yield line[start : found.start()]
@@ -92,7 +91,7 @@ def sentences(line: str) -> Iterator[str]:
 
 
 def stated(text: str) -> Iterator[str]:
-    """The lines and sentences of a user's text that are neither code nor nothing but a quotation."""
+    """Yield the lines and sentences of a user's text that are neither code nor only a quotation."""
     for line in (*text.splitlines(), *_unwrapped(text)):
         if not _is_code(line):
             units = (line, *sentences(line))
@@ -100,12 +99,12 @@ def stated(text: str) -> Iterator[str]:
 
 
 def _without_said(line: str) -> str:
-    """The line with as many other characters in place of what it quotes."""
+    """Return the line with every quotation masked by the same number of other characters."""
     return _SAID.sub(lambda found: _HIDDEN * len(found[0]), line)
 
 
 def _unwrapped(text: str) -> Iterator[str]:
-    """The lines of a text; a sentence that was broken by hand is one line again."""
+    """Yield the lines of a text; a sentence that was wrapped by hand becomes one line again."""
     held = _Unwrapped("")
     for line in text.splitlines():
         said = line.strip()
@@ -120,8 +119,9 @@ def _unwrapped(text: str) -> Iterator[str]:
 
 
 class _Unwrapped:
-    """Lines that are one line, and how much of it is code, kept up to date as it grows: reading it all again for each line
-    would take time that grows with the square of a text.
+    """Consecutive lines that are one wrapped line, with running counts of code characters.
+
+    Counting from the start for each added line would take quadratic time.
     """
 
     def __init__(self, line: str) -> None:
@@ -129,7 +129,7 @@ class _Unwrapped:
         self._is_comment = _CODE_START.match(line) is not None
         self._marks = self._size = 0
         self._quoted: tuple[int, int] | None = None
-        """The same of what stands behind a backtick that is not closed yet: if it will be, it counts for nothing."""
+        """The same counts since an unclosed backtick: they are dropped when it is closed."""
         self._count(line)
 
     def add(self, line: str) -> None:
@@ -149,7 +149,7 @@ class _Unwrapped:
 
     @property
     def goes_on(self) -> bool:
-        """Is it broken in the middle of a sentence, and no code?"""
+        """True if the line is broken in the middle of a sentence and is not code."""
         is_broken = self.length >= _WRAPPED and self.parts[-1][-1:].isalnum()
         if not is_broken or self._is_comment:
             return False
