@@ -317,7 +317,7 @@ def catch_up(log: FactLog, size: int) -> None:
     """Read queued messages until the first `size` messages are read."""
     while len(log.messages) < size and log.waiting:
         found = _understood(log, *log.waiting[0])
-        log.waiting.popleft()  # not before: whoever is interrupted while it is read finds it here again
+        log.waiting.popleft()  # only now: an interrupted read leaves it in the queue
         log.note(*found)
 
 
@@ -457,7 +457,7 @@ def carry(facts: Facts, numbers: Iterable[int], upto: int) -> tuple[tuple[Carrie
     """
     known = set(numbers)
     if not known:
-        return (), {}  # and nothing that waits has to be read for it
+        return (), {}  # without reading the queue
     pieces = facts.known.pieces
     kept = sorted(number for number in known if number < len(pieces) and pieces[number].seq < upto)
     places = {number: place for place, number in enumerate(kept)}

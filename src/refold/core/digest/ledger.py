@@ -71,7 +71,7 @@ def ledger_of(messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS) -> L
 def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool = False) -> Ledger:
     """Return the entries that one message adds to the ledger.
 
-    Files count by the calls of the assistant, also if the call failed; rules count by text that a user typed
+    Files count by the calls of the assistant, regardless of the result; rules count by text that a user typed
     into a message, also beside tool results and never inside of one. A user message before the first reply of
     the assistant `is_task`.
     """
@@ -100,7 +100,7 @@ def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool 
 def typed_rules(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
     """Return the rules that a user typed into a message, in order."""
     if next(rules(message.text), None) is None:
-        return ()  # mostly there is none, and nobody has to know what was typed
+        return ()  # the usual case: finding the typed text would be wasted
     found = (rule for stretch in typed(message, is_task=is_task) for rule in rules(stretch))
     return tuple(islice(dict.fromkeys(found), MAX_MESSAGE_RULES))
 

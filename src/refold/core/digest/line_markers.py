@@ -186,7 +186,7 @@ def quoted_lines(text: str, place: Place = "digest", *, own: str = "", begins_li
     """
     if not begins_line and _BREAK.search(text) is None:
         return text
-    found = _BREAK.split(text)  # lines, and between them what ends them
+    found = _BREAK.split(text)  # lines, alternating with their line ends
     for at in range(0 if begins_line else 2, len(found), 2):
         found[at] = _set_off(found[at], place, own)
     return "".join(found)

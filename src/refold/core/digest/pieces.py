@@ -166,7 +166,7 @@ def _next_break(line: str, at: int) -> int:
 
 def _is_spaceless(character: str) -> bool:
     """Return True for Chinese, Japanese and pictures, which may be separated between any two characters."""
-    return character >= "\u2e80" and (  # spelled out: it is asked about every character of a long text
+    return character >= "\u2e80" and (  # spelled out: it runs for every character of a long text
         character <= "\u9fff"
         or "\uf900" <= character <= "\ufaff"
         or "\uff66" <= character <= "\uff9f"

@@ -70,7 +70,7 @@ def excerpt(
     for a handle.
     """
     told = [_telling(facts, message, seq, query)[:budget] for seq, message in said]
-    by_turns = chain.from_iterable(zip_longest(*told))  # so that one message does not take the room of all
+    by_turns = chain.from_iterable(zip_longest(*told))  # so that one message does not take all the room
     chosen = [piece for piece in by_turns if piece is not None][:budget]
     return fitting(chosen, budget, counter)[1] or (_cut(chosen[0], budget, counter) if chosen else "")
 

@@ -472,8 +472,8 @@ def with_ends(message: Message, most: int) -> Message:
 
 
 def searchable(message: Message) -> Message:
-    """Return the message as it is searched for secrets: long texts reduced to their ends, and no
-    longer data.
+    """Return the message as it is searched for secrets: long texts reduced to their ends, other long data
+    removed.
     """
 
     def cut(part: Part) -> Part:
@@ -532,7 +532,7 @@ def digested(message: Message, most: int, handle: str, clean: Clean) -> Message:
                     File(name=part.name, text=digest(part.text)) if part.text else Text(f"(file {part.name})")
                 )
             case Reasoning():
-                return Text("")  # nobody is shown what a model thought
+                return Text("")  # reasoning is never shown
             case Opaque():
                 return Text(f"({part.kind})")
             case _:

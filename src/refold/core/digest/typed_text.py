@@ -438,7 +438,7 @@ class _Reader:
         after = self.lines[at + 1 : at + 2 + 2 * MAX_LINES_AFTER_QUESTION]
         if line.endswith((":", "：")):
             return self._is_about_text(said, next(filter(None, after), ""))
-        if after and after[0] and after[0] != _MARKED:  # it ends no paragraph
+        if after and after[0] and after[0] != _MARKED:  # it does not end a paragraph
             return False
         if _STRONG.search(bare := line.rstrip(".!?。！？ ")) or _HERE.search(bare):
             return True
@@ -628,8 +628,8 @@ def _without_tags(lines: Sequence[str]) -> list[str]:
 def _tags(text: str) -> Iterator[_Tag]:
     """Yield the blocks from a tag at the beginning of a line to the last closing tag of its name.
 
-    An unclosed block continues to the end of the text if its tag is alone on its line, and else to the end of
-    the line.
+    An unclosed block continues to the end of the text if its tag is alone on its line, otherwise to the end
+    of the line.
     """
     closed = {found[1].lower(): found.end() for found in _CLOSING_TAG.finditer(text)}
     comment, at = text.rfind("-->") + 3, 0
@@ -687,7 +687,7 @@ def _document_at(lines: Sequence[str], *, is_task: bool) -> int:
         *_chat_at(lines),
     ]
     if not is_task:
-        is_short = sum(map(len, lines)) <= MAX_AFTER_QUESTION  # then a heading that opens it is the user's
+        is_short = sum(map(len, lines)) <= MAX_AFTER_QUESTION  # then its first heading is the user's
         signs += [at for at, line in enumerate(lines) if (at or not is_short) and _HEADING.match(line)][:1]
     return min(signs, default=len(lines))
 

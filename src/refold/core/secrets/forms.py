@@ -1,10 +1,10 @@
-"""Secrets that are known by their own form, whatever stands before them.
+"""Find secrets by their own form, without a name before them.
 
-One idea: whoever issues keys gives them a form by which they can be found again: a prefix, armour, a place in an address or a
-header. Such a form needs no name before it, and hardly anything else has it.
+Issuers of keys give them a recognisable form: a prefix, armour, a place in a URL or a header. Hardly any
+other text has such a form.
 
-Patterns are linear in the text: every repetition is bounded or over one class of characters, and none of them starts twice
-within the same run of characters.
+Patterns are linear in the text: every repetition is bounded or over one class of characters, and none of them
+starts twice within the same run of characters.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _PREFIXES = (
     "NRAK-", "glsa_", "glc_", "sntrys_", "sntryu_", "dp.pt.", "dp.st.", "sbp_", "pscale_tkn_", "pscale_pw_", "pul-", "rubygems_",
     "HRKU-", "sq0atp-", "sq0csp-", "whsec_", "EAACEdEose0cBA",
 )  # fmt: skip
-"""Of vendors who put nothing but a prefix before a long word."""
+"""Prefixes of vendors whose keys are only a prefix and a long word."""
 _FORMS = (
     *((kind, hints, re.compile(form)) for kind, hints, form in _VENDORS),
     *(("api key", (prefix,), re.compile(rf"{re.escape(prefix)}{_WORD}{{20,400}}")) for prefix in _PREFIXES),
@@ -70,7 +70,7 @@ _FORMS = (
 KINDS = frozenset(
     (*(kind for kind, _, _ in _FORMS), "signature", "token", "cookie", "password", "private key", "secret")
 )
-"""Every word by which a secret may be called in its place."""
+"""Every kind of secret that a placeholder may name."""
 _NAMED_SO = re.compile(r"[a-z0-9]{2,12}[\-_](?:[a-z]+[\-_])*[a-z]+")
 _ESCAPED = re.compile(r"(?:\\[nrtbf]|%[0-9A-Fa-f]{2})$")
 _EDGE = re.compile(
@@ -81,12 +81,12 @@ _ARMOUR = re.compile(
     r"[\s\"'`+,|>#]++|\\{1,15}[nrt]|(?:Proc-Type|DEK-Info|Version|Comment)[^\n\\]{0,100}+|[A-Za-z0-9+/]{16,}+={0,2}"
     r"|[A-Za-z0-9+/=]{1,15}+(?=\s{0,9}$)"
 )
-"""One piece of what stands between the edges of a private key; it is never empty."""
+"""One piece of the text between the edges of a private key; it is never empty."""
 _BLOB = re.compile(r"[A-Za-z0-9+/]{16}")
 _LONGEST_KEY = 20_000
 """Characters between the first and the last line of a private key: the largest in use have 13,000."""
 START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
-"""Where a word begins; also after the escaped line break of a text within JSON."""
+"""The beginning of a word; also after the escaped line break of a text within JSON."""
 _QUOTE = r"\\{0,15}[\"'`]"
 _HEADER = re.compile(
     rf"(?:{START}(?:proxy-)?authorization(?:{_QUOTE})?[ \t]{{0,3}}[:=,][ \t]{{0,3}}(?:{_QUOTE})?"
@@ -123,7 +123,7 @@ _PIPED = re.compile(
 
 
 class Secret(Struct, frozen=True):
-    """Something that must not be copied: what it is, and where in the text it was."""
+    """A string that must not be copied: its kind and its position in the text."""
 
     kind: str
     start: int
@@ -131,7 +131,7 @@ class Secret(Struct, frozen=True):
 
 
 def formed(text: str, low: str) -> Iterator[Secret]:
-    """Every secret of a text that has a form of its own; `low` is the text in lower case."""
+    """Yield every secret of a text that has a form of its own; `low` is the text in lower case."""
     if "PRIVATE KEY" in text or "Private-Lines" in text:
         yield from _armoured(text)
     for number in dict.fromkeys([number for hint, number in _FORM_HINTS if hint in text]):
@@ -144,7 +144,10 @@ def formed(text: str, low: str) -> Iterator[Secret]:
 
 
 def _begins(match: re.Match[str]) -> bool:
-    """Does a word begin here that is no name made of words? Also after the escaped line break of a text within JSON."""
+    """Return True if a word begins at the match and it is no name made of words.
+
+    A word may also begin after the escaped line break of a text within JSON.
+    """
     if _NAMED_SO.fullmatch(match[0]):
         return False
     before = match.string[max(0, match.start() - 3) : match.start()]
@@ -154,7 +157,7 @@ def _begins(match: re.Match[str]) -> bool:
 
 
 def _authorises(match: re.Match[str]) -> bool:
-    """Is it what a header grants access with, and not a word about that?"""
+    """Return True if the match is the credential of a header, and not a word about it."""
     secret, scheme = match["secret"].rstrip(".:,"), match["scheme"]
     if is_blank(secret):
         return False
@@ -165,7 +168,9 @@ def _authorises(match: re.Match[str]) -> bool:
 
 
 def _opens(match: re.Match[str]) -> bool:
-    """Is it a password in an address? Without a name before it, only what looks like a token is."""
+    """Return True if the match is a password in a URL. Without a user name before it, it must look like a
+    token.
+    """
     secret = match["secret"]
     if match["user"] is None:
         return is_random(secret) and ":" not in secret
@@ -184,7 +189,9 @@ def _is_mixed(value: str) -> bool:
 
 
 def _armoured(text: str) -> Iterator[Secret]:
-    """Private keys from their first line to their last; of one that is cut off, as far as it looks like one."""
+    """Yield private keys from their first line to their last; of a key that is cut off, as far as the text
+    looks like one.
+    """
     begun: re.Match[str] | None = None
     ends, blob = dict[int, int](), _BLOB.search(text)
     for edge in (*_EDGE.finditer(text), None):
@@ -199,9 +206,11 @@ def _armoured(text: str) -> Iterator[Secret]:
 
 
 def _armour_end(text: str, start: int, ends: dict[int, int]) -> int:
-    """Where the armour stops that goes on at a place. `ends` knows it for all places that were passed before.
+    """Return the end of the armour that continues at `start`. `ends` caches it for all positions that were
+    passed before.
 
-    First lines may follow each other in what looks like one armour; each place is looked at once for all of them.
+    Several first lines may stand in text that looks like one armour; with the cache each position is read
+    only once.
     """
     passed, at = list[int](), start
     while at not in ends:
@@ -233,7 +242,7 @@ _PLACES: tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[re.Match[s
     ),
     ("password", ("-stdin", "--with-token", "sudo -s", "chpasswd"), _PIPED, _is_filled),
 )
-"""Where secrets stand: what they are called, words without which there are none, the pattern, and whether it holds."""
+"""Places of secrets: kind, words without which there is none, pattern, and a check of the match."""
 _FORM_HINTS = tuple((hint, number) for number, (_, hints, *_) in enumerate(_FORMS) for hint in hints)
 _PLACE_HINTS = tuple((hint, number) for number, (_, hints, *_) in enumerate(_PLACES) for hint in hints)
-"""All of those words in a row: a text that has none of them, as most have, is looked through in one go."""
+"""All of those words in a row: a text without any of them, as most are, is searched in one pass."""
