@@ -26,7 +26,7 @@ class PhraseIndex:
         """The length of the longest phrase that ends at each node; zero if there is none."""
         for phrase in phrases:
             self._add(phrase)
-        self._link = self._linked()
+        self._link = self._suffix_links()
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the start and end of phrases in a text: for every end, the longest phrase."""
@@ -59,7 +59,7 @@ class PhraseIndex:
             node = new
         self._longest[node] = len(phrase)
 
-    def _linked(self) -> array[int]:
+    def _suffix_links(self) -> array[int]:
         link = array("I", bytes(4 * len(self._letter)))
         waiting = deque([0])
         while waiting:

@@ -129,7 +129,7 @@ def defused(text: str) -> str:
 
 def instruction(asked: Asked, prompts: Prompts, *, max_tokens: int, focus: str = "", fault: str = "") -> str:
     """Return the instruction, with a focus, and, on another try, the fault of the last answer."""
-    text = _wording(asked, prompts).replace("{words}", str(max(20, int(max_tokens * WORDS_PER_TOKEN))))
+    text = _prompt_text(asked, prompts).replace("{words}", str(max(20, int(max_tokens * WORDS_PER_TOKEN))))
     more = prompts.focus.replace("{focus}", defused(focus)) if focus else ""
     again = prompts.again.replace("{reason}", fault) if fault else ""
     return "\n\n".join(part for part in (text, more, again) if part)
@@ -141,7 +141,7 @@ def question(body: str, asked: str, *, previous: str = "") -> str:
     return "\n\n".join(part for part in (before, fenced(body), asked) if part)
 
 
-def _wording(asked: Asked, prompts: Prompts) -> str:
+def _prompt_text(asked: Asked, prompts: Prompts) -> str:
     match asked:
         case "fresh":
             return prompts.fresh
@@ -157,21 +157,21 @@ def _entry(passage: Passage) -> str:
     who = _ROLES[passage.message.role]
     visible = [part for part in passage.message.parts if not isinstance(part, Reasoning)]
     lines = (
-        _spoken(part, who, handle_of(passage.number, number if len(visible) > 1 else None))
+        _labelled_line(part, who, handle_of(passage.number, number if len(visible) > 1 else None))
         for number, part in enumerate(visible, 1)
     )
     return "\n".join(lines) or f"[{who} {handle_of(passage.number)}] (nothing)"
 
 
-def _spoken(part: Part, who: str, handle: str) -> str:
+def _labelled_line(part: Part, who: str, handle: str) -> str:
     """Return a part after its label. No other line of it can be taken for a label, a section or a mark of
     Refold.
     """
-    label, text = _labelled(part, who)
+    label, text = _label_and_text(part, who)
     return f"[{label} {handle}] {quoted_lines(text, 'transcript', own=handle)}"
 
 
-def _labelled(part: Part, who: str) -> tuple[str, str]:
+def _label_and_text(part: Part, who: str) -> tuple[str, str]:
     match part:
         case Text():  # text beside tool results is the user's
             return _ROLES["user"] if who == _ROLES["tool"] else who, part.text

@@ -177,7 +177,7 @@ class Automaton:
         if use == "search":
             self._join(0, 0, self._always)
         self._accept(whole, self.alphabet.edge if use == "fullmatch" else edge)
-        self.is_sure = self._sure()
+        self.is_sure = self._sure_states()
         """For each state, whether the pattern matches regardless of the following text. Then no earlier
         choice is ever tried again."""
         self.failing = [self._failing(state) for state in range(len(self.edges))]
@@ -195,10 +195,10 @@ class Automaton:
     def _sequence(self, tree: Iterable[_Tree], flags: int, *, is_kept: bool) -> _Part:
         """Build consecutive pieces. If it `is_kept`, the last one does not give back characters it took."""
         items = list(tree)
-        whole = self._nothing
+        whole = self._empty_part
         for at, (op, value) in enumerate(items):
             is_last = at == len(items) - 1
-            whole = self._chained(whole, self._piece(op, value, flags, is_kept=is_kept and is_last))
+            whole = self._concatenate(whole, self._piece(op, value, flags, is_kept=is_kept and is_last))
         return whole
 
     def _piece(self, op: Any, value: Any, flags: int, *, is_kept: bool) -> _Part:
@@ -208,47 +208,56 @@ class Automaton:
         if op in _REPEATS:
             is_own = op is _constants.POSSESSIVE_REPEAT
             least, most, body = value
-            return self._repeated(least, most, body, flags, is_kept=is_kept or is_own, is_body_kept=is_own)
+            return self._repetition(least, most, body, flags, is_kept=is_kept or is_own, is_body_kept=is_own)
         if op is _constants.AT:
             return _Part([], [], self._place(value, flags))
         if op in _LOOKAROUNDS:
             direction, body = value
-            return self._looked(direction, body, flags, is_wanted=op is _constants.ASSERT)
+            return self._lookaround(direction, body, flags, is_wanted=op is _constants.ASSERT)
         if op is _constants.GROUPREF:
             group, own = self._groups[value]
-            return self._chained(
-                self._maybe, self._chained(self._sequence(group, own, is_kept=False), self._maybe)
+            return self._concatenate(
+                self._unknown_part,
+                self._concatenate(self._sequence(group, own, is_kept=False), self._unknown_part),
             )
         parts = [
             self._sequence(inner, own, is_kept=is_kept or op is _constants.ATOMIC_GROUP)
             for inner, own in _inside(op, value, flags)
         ]
-        return self._any_of(parts)
+        return self._alternation(parts)
 
     @property
-    def _nothing(self) -> _Part:
+    def _empty_part(self) -> _Part:
         return _Part([], [], [self._always])
 
     @property
-    def _maybe(self) -> _Part:
+    def _unknown_part(self) -> _Part:
         """A condition of which nothing is known."""
         return _Part([], [], [self._always._replace(is_exact=False)])
 
-    def _chained(self, one: _Part, other: _Part) -> _Part:
+    def _concatenate(self, one: _Part, other: _Part) -> _Part:
         self._connect(one, other)
         first = [
-            (met, state) for gap in one.empty for guard, state in other.first if (met := _met(gap, guard))
+            (met, state)
+            for gap in one.empty
+            for guard, state in other.first
+            if (met := _intersection(gap, guard))
         ]
-        last = [(state, met) for gap in other.empty for state, guard in one.last if (met := _met(guard, gap))]
-        empty = [met for gap in one.empty for guard in other.empty if (met := _met(gap, guard))]
-        return _Part(one.first + first, last + other.last, self._few(empty))
+        last = [
+            (state, met)
+            for gap in other.empty
+            for state, guard in one.last
+            if (met := _intersection(guard, gap))
+        ]
+        empty = [met for gap in one.empty for guard in other.empty if (met := _intersection(gap, guard))]
+        return _Part(one.first + first, last + other.last, self._limit_guards(empty))
 
-    def _any_of(self, parts: Sequence[_Part]) -> _Part:
+    def _alternation(self, parts: Sequence[_Part]) -> _Part:
         first = [way for part in parts for way in part.first]
         last = [way for part in parts for way in part.last]
-        return _Part(first, last, self._few([guard for part in parts for guard in part.empty]))
+        return _Part(first, last, self._limit_guards([guard for part in parts for guard in part.empty]))
 
-    def _repeated(
+    def _repetition(
         self, least: int, most: Any, tree: _Tree, flags: int, *, is_kept: bool, is_body_kept: bool
     ) -> _Part:
         """Build a repetition.
@@ -257,7 +266,7 @@ class Automaton:
         does.
         """
         most = inf if most is _constants.MAXREPEAT else most
-        more = self._certain(tree, flags) if is_kept else 0
+        more = self._certain_letters(tree, flags) if is_kept else 0
         body = _Body(tree, flags, is_body_kept)
         if most <= _UNROLLED or (least == most and least <= _EXACT):
             return self._unrolled(least, int(most), body, more)
@@ -267,52 +276,52 @@ class Automaton:
             loop = self._loop(most - least, body)
             self._connect(before, loop)
             self._twins.append((range(start, middle), range(middle, len(self.reads))))
-            return _Part(before.first, self._stopping(loop, most, body, more), before.empty)
-        whole = self._nothing
+            return _Part(before.first, self._loop_exits(loop, most, body, more), before.empty)
+        whole = self._empty_part
         for _ in range(1, min(least, _UNROLLED + 1)):
-            whole = self._chained(whole, self._turn(body))
+            whole = self._concatenate(whole, self._iteration(body))
         loop = self._loop(most, body)
-        last = self._stopping(loop, most, body, more)
-        return self._chained(whole, _Part(loop.first, last, [self._always] if least == 0 else loop.empty))
+        last = self._loop_exits(loop, most, body, more)
+        return self._concatenate(whole, _Part(loop.first, last, [self._always] if least == 0 else loop.empty))
 
-    def _stopping(self, loop: _Part, most: float, body: _Body, more: int) -> list[tuple[int, EdgeGuard]]:
+    def _loop_exits(self, loop: _Part, most: float, body: _Body, more: int) -> list[tuple[int, EdgeGuard]]:
         """Return the ways out of a loop. A possessive loop ends when it cannot continue, or after its last
         turn.
         """
-        last = self._leaving(loop.last, more)
+        last = self._exits(loop.last, more)
         if not more or most == inf:
             return last
-        turn = self._turn(body)
+        turn = self._iteration(body)
         self._connect(loop, turn)
         return last + turn.last
 
-    def _turn(self, body: _Body) -> _Part:
+    def _iteration(self, body: _Body) -> _Part:
         return self._sequence(body.tree, body.flags, is_kept=body.is_kept)
 
     def _loop(self, times: float, body: _Body) -> _Part:
         outer, self._weight = self._weight, self._weight * times
-        turn = self._turn(body)
+        turn = self._iteration(body)
         self._connect(turn, turn)
         self._weight = outer
         return turn
 
     def _unrolled(self, least: int, most: int, body: _Body, more: int) -> _Part:
-        whole, last = self._nothing, list[tuple[int, EdgeGuard]]()
+        whole, last = self._empty_part, list[tuple[int, EdgeGuard]]()
         for count in range(1, most + 1):
             if count > least:
-                last += self._leaving(whole.last, more)
-            turn = self._turn(body)
+                last += self._exits(whole.last, more)
+            turn = self._iteration(body)
             # An optional turn is not tried again after it read nothing.
-            whole = self._chained(whole, turn if count <= least else turn._replace(empty=[]))
+            whole = self._concatenate(whole, turn if count <= least else turn._replace(empty=[]))
         empty = [self._always] if least == 0 else whole.empty
         return _Part(whole.first, last + whole.last, empty)
 
-    def _leaving(self, last: list[tuple[int, EdgeGuard]], more: int) -> list[tuple[int, EdgeGuard]]:
+    def _exits(self, last: list[tuple[int, EdgeGuard]], more: int) -> list[tuple[int, EdgeGuard]]:
         """Return the ways out of a repetition that continues as long as one of the letters `more` follows."""
         stop = EdgeGuard(self._always.before, self._always.behind & ~more)
-        return [(state, met) for state, guard in last if (met := _met(guard, stop))]
+        return [(state, met) for state, guard in last if (met := _intersection(guard, stop))]
 
-    def _certain(self, tree: Iterable[_Tree], flags: int) -> int:
+    def _certain_letters(self, tree: Iterable[_Tree], flags: int) -> int:
         """Return the letters with which a piece is sure to match, regardless of the following text."""
         items = list(tree)
         if not items or any(op not in _REPEATS or value[0] for op, value in items[1:]):
@@ -321,12 +330,12 @@ class Automaton:
         if op in _SINGLE:
             return self.alphabet.bits(op, value, flags)
         if op in _REPEATS:
-            return self._certain(value[2], flags) if value[0] == 1 else 0
+            return self._certain_letters(value[2], flags) if value[0] == 1 else 0
         if op in _LOOKAROUNDS or op in (_constants.AT, _constants.GROUPREF, _constants.GROUPREF_EXISTS):
             return 0
         found = 0
         for inner, own in _inside(op, value, flags):
-            found |= self._certain(inner, own)
+            found |= self._certain_letters(inner, own)
         return found
 
     # Positions and lookarounds
@@ -349,20 +358,20 @@ class Automaton:
             case _:
                 return [self._always]
 
-    def _looked(self, direction: int, tree: _Tree, flags: int, *, is_wanted: bool) -> _Part:
-        glance = self._glance(tree, flags)
+    def _lookaround(self, direction: int, tree: _Tree, flags: int, *, is_wanted: bool) -> _Part:
+        glance = self._lookaround_guards(tree, flags)
         if direction < 0:
-            return _Part([], [], [self._looked_back(tree, flags, glance, is_wanted=is_wanted)])
+            return _Part([], [], [self._lookbehind(tree, flags, glance, is_wanted=is_wanted)])
         if glance is not None and is_wanted:
             return _Part([], [], glance)
         if glance is not None and all(one.before == self._always.before for one in glance):
-            barred = _any(one.behind for one in glance)
+            barred = _union(one.behind for one in glance)
             return _Part([], [], [EdgeGuard(self._always.before, self._always.behind & ~barred)])
         start = len(self.reads)
         body = self._sequence(tree, flags, is_kept=False)
         self._accept(body, self._always.behind)  # a lookahead that has matched is never retried
         self._ahead.update(range(start, len(self.reads)))
-        behind = _any(guard.behind & self.reads[state] for guard, state in body.first)
+        behind = _union(guard.behind & self.reads[state] for guard, state in body.first)
         is_open = not is_wanted or bool(body.empty)
         return _Part(
             body.first,
@@ -370,17 +379,17 @@ class Automaton:
             [EdgeGuard(self._always.before, self._always.behind if is_open else behind, False)],
         )
 
-    def _looked_back(
+    def _lookbehind(
         self, tree: _Tree, flags: int, glance: list[EdgeGuard] | None, *, is_wanted: bool
     ) -> EdgeGuard:
         if glance is not None and all(one.before == self._always.before for one in glance):
-            found = _any(one.behind for one in glance)
+            found = _union(one.behind for one in glance)
             return self._always._replace(before=found if is_wanted else self._always.before & ~found)
         op, value = list(tree)[-1] if len(tree) else (None, None)
         before = self.alphabet.bits(op, value, flags) if is_wanted and op in _SINGLE else self._always.before
         return EdgeGuard(before, self._always.behind, False)
 
-    def _glance(self, tree: _Tree, flags: int) -> list[EdgeGuard] | None:
+    def _lookaround_guards(self, tree: _Tree, flags: int) -> list[EdgeGuard] | None:
         """Return the guards that are equivalent to a lookaround; None if it reads more than one character."""
         items = list(tree)
         if len(items) != 1:
@@ -392,7 +401,7 @@ class Automaton:
             return self._place(value, flags)
         if op not in (_constants.BRANCH, _constants.SUBPATTERN):
             return None
-        found = [self._glance(inner, own) for inner, own in _inside(op, value, flags)]
+        found = [self._lookaround_guards(inner, own) for inner, own in _inside(op, value, flags)]
         known = [guard for guards in found if guards is not None for guard in guards]
         return known if all(guards is not None for guards in found) else None
 
@@ -410,7 +419,7 @@ class Automaton:
     def _connect(self, one: _Part, other: _Part) -> None:
         for state, leaving in one.last:
             for entering, following in other.first:
-                if met := _met(leaving, entering):
+                if met := _intersection(leaving, entering):
                     self._join(state, following, met)
 
     def _join(self, start: int, stop: int, guard: EdgeGuard) -> None:
@@ -425,15 +434,15 @@ class Automaton:
             if guard.is_exact and not self.reads[state] & ~guard.before:
                 self._ends[state] |= guard.behind & letters
 
-    def _sure(self) -> list[bool]:
+    def _sure_states(self) -> list[bool]:
         sure = [ends & self.alphabet.edge != 0 for ends in self._ends]
         is_done = False
         while not is_done:
-            held = [is_held and self._goes_on(state, sure) for state, is_held in enumerate(sure)]
+            held = [is_held and self._stays_sure(state, sure) for state, is_held in enumerate(sure)]
             is_done, sure = held == sure, held
         return sure
 
-    def _goes_on(self, state: int, sure: Sequence[bool]) -> bool:
+    def _stays_sure(self, state: int, sure: Sequence[bool]) -> bool:
         """Return True if every letter that may follow a state ends the pattern or leads to a state that is
         sure.
         """
@@ -443,8 +452,8 @@ class Automaton:
             lost |= 0 if sure[edge.state] else edge.reads
         return not self._always.behind & ~known and not lost & ~self._ends[state]
 
-    def _few(self, guards: list[EdgeGuard]) -> list[EdgeGuard]:
-        return guards if len(guards) <= _MOST_GUARDS else self._maybe.empty
+    def _limit_guards(self, guards: list[EdgeGuard]) -> list[EdgeGuard]:
+        return guards if len(guards) <= _MOST_GUARDS else self._unknown_part.empty
 
     def _failing(self, state: int) -> list[Edge]:
         found = [edge._replace(reads=edge.reads & ~self._ends[state]) for edge in self.edges[state]]
@@ -467,7 +476,7 @@ class Automaton:
                 for edge in edges:
                     if edge.reads & letters:
                         before[edge.state].append(state)
-            self._leading[key] = frozenset(_reached(set(stop), before.__getitem__))
+            self._leading[key] = frozenset(_reachable(set(stop), before.__getitem__))
         return self._leading[key]
 
     def is_twin(self, one: int, other: int) -> bool:
@@ -475,7 +484,7 @@ class Automaton:
         return any(one in first and other in second for first, second in self._twins)
 
 
-def _met(one: EdgeGuard, other: EdgeGuard) -> EdgeGuard | None:
+def _intersection(one: EdgeGuard, other: EdgeGuard) -> EdgeGuard | None:
     before, behind = one.before & other.before, one.behind & other.behind
     return EdgeGuard(before, behind, one.is_exact and other.is_exact) if before and behind else None
 
@@ -490,13 +499,13 @@ def ambiguity(pattern: str | bytes | re.Pattern[Any], use: Use = "search", flags
         automaton = Automaton(pattern, use, flags)
     except (OverflowError, RecursionError):
         return "it is too large to be checked"
-    doubled = next(_doubled(automaton), None)
+    doubled = next(_ambiguous_states(automaton), None)
     if doubled is not None:
-        return f"it can read {_shown(automaton, doubled)} repeated in exponentially many ways"
+        return f"it can read {_sample_text(automaton, doubled)} repeated in exponentially many ways"
     return _split(automaton)
 
 
-def _shown(automaton: Automaton, state: int) -> str:
+def _sample_text(automaton: Automaton, state: int) -> str:
     return ascii(automaton.alphabet.sample(automaton.reads[state]))
 
 
@@ -509,7 +518,7 @@ def loops(edges: Sequence[Sequence[Edge]]) -> list[list[int]]:
     return [group for group in _components(following) if len(group) > 1 or group[0] in following[group[0]]]
 
 
-def _doubled(automaton: Automaton) -> Iterator[int]:
+def _ambiguous_states(automaton: Automaton) -> Iterator[int]:
     """Yield states of loops that can read one text in two ways and return to the same state."""
     for group in loops(automaton.failing):
         inside = set(group)
@@ -518,12 +527,12 @@ def _doubled(automaton: Automaton) -> Iterator[int]:
         }
         yield from (state for state in group if _has_double(edges[state]))
         same = {(state, state) for state in group}
-        there = _reached(same, lambda pair, edges=edges: _together(edges, pair))  # type: ignore[misc]
+        there = _reachable(same, lambda pair, edges=edges: _joint_steps(edges, pair))  # type: ignore[misc]
         back = dict[tuple[int, int], list[tuple[int, int]]]()
         for pair in there:
-            for following in _together(edges, pair):
+            for following in _joint_steps(edges, pair):
                 back.setdefault(following, []).append(pair)
-        again = _reached(same, lambda pair, back=back: back.get(pair, ()))  # type: ignore[misc]
+        again = _reachable(same, lambda pair, back=back: back.get(pair, ()))  # type: ignore[misc]
         yield from (one for one, other in there & again if one != other)
 
 
@@ -535,7 +544,7 @@ def _has_double(edges: Sequence[Edge]) -> bool:
     )
 
 
-def _together(edges: dict[int, list[Edge]], pair: tuple[int, int]) -> Iterator[tuple[int, int]]:
+def _joint_steps(edges: dict[int, list[Edge]], pair: tuple[int, int]) -> Iterator[tuple[int, int]]:
     """Yield the states of two readers of one text after the next letter."""
     for one in edges[pair[0]]:
         for other in edges[pair[1]]:
@@ -545,10 +554,12 @@ def _together(edges: dict[int, list[Edge]], pair: tuple[int, int]) -> Iterator[t
 
 def _split(automaton: Automaton) -> str:
     """Explain why consecutive loops take more than linear time; empty if they do not."""
-    likely = list(_likely(automaton))
+    likely = list(_candidate_pairs(automaton))
     for pair in likely:
-        if automaton.weights[pair.one] == automaton.weights[pair.other] == inf and _shares(automaton, pair):
-            letter = _shown(automaton, pair.other)
+        if automaton.weights[pair.one] == automaton.weights[pair.other] == inf and _read_one_text(
+            automaton, pair
+        ):
+            letter = _sample_text(automaton, pair.other)
             if pair.one == 0:
                 return (
                     f"it is tried at every place of a text such as {letter} repeated, and reads on each time"
@@ -556,7 +567,7 @@ def _split(automaton: Automaton) -> str:
             return f"it can split {letter} repeated between two repetitions at any place"
     steps = _steps(automaton, likely)
     if steps > MAX_STEPS:
-        steps = _steps(automaton, [pair for pair in likely if _shares(automaton, pair)])
+        steps = _steps(automaton, [pair for pair in likely if _read_one_text(automaton, pair)])
     return f"it may take {steps:,.0f} steps for each character" if steps > MAX_STEPS else ""
 
 
@@ -577,14 +588,14 @@ def _steps(automaton: Automaton, pairs: Iterable[_Pair]) -> float:
 
 
 class _Pair(NamedTuple):
-    """Two states of different loops, and the states allowed for three readers of one text: see `_shares`."""
+    """Two states of different loops, and the states allowed for three readers of one text: see `_read_one_text`."""
 
     one: int
     other: int
     inside: tuple[frozenset[int], frozenset[int], frozenset[int]]
 
 
-def _likely(automaton: Automaton) -> Iterator[_Pair]:
+def _candidate_pairs(automaton: Automaton) -> Iterator[_Pair]:
     """Yield pairs of loops of which the second can be reached from the first by letters that both read.
 
     The text that the second loop reads may have to be read again. The first one continues in any case, as a
@@ -592,9 +603,9 @@ def _likely(automaton: Automaton) -> Iterator[_Pair]:
     """
     starts, stops = loops(automaton.edges), loops(automaton.wasted)
     for start in [[0], *starts] if automaton.use == "search" else starts:
-        letters = _any(automaton.reads[state] for state in start)
+        letters = _union(automaton.reads[state] for state in start)
         for stop in stops:
-            common = letters & _any(automaton.reads[state] for state in stop)
+            common = letters & _union(automaton.reads[state] for state in stop)
             if not common or not set(start).isdisjoint(stop):
                 continue
             between = automaton.leading(tuple(stop), common)
@@ -607,7 +618,7 @@ def _likely(automaton: Automaton) -> Iterator[_Pair]:
                         yield _Pair(one, other, inside)
 
 
-def _shares(automaton: Automaton, pair: _Pair) -> bool:  # noqa: C901  # three readers, each with its own edges
+def _read_one_text(automaton: Automaton, pair: _Pair) -> bool:  # noqa: C901  # three readers, each with its own edges
     """Return True if one text leads from `one` to itself, from `one` to `other`, and from `other` to itself.
 
     Three readers of that text stay inside the first loop, among the states between the two, and inside the
@@ -636,19 +647,19 @@ def _shares(automaton: Automaton, pair: _Pair) -> bool:  # noqa: C901  # three r
     for kind, letters in enumerate(kinds):
         if letters & reads[one] & reads[other]:
             goal = (one, other, other, kind)
-            if goal in _reached(set(following((one, one, other, kind))), following, goal):
+            if goal in _reachable(set(following((one, one, other, kind))), following, goal):
                 return True
     return False
 
 
-def _any(masks: Iterable[int]) -> int:
+def _union(masks: Iterable[int]) -> int:
     found = 0
     for mask in masks:
         found |= mask
     return found
 
 
-def _reached(starts: set[_T], following: Callable[[_T], Iterable[_T]], goal: _T | None = None) -> set[_T]:
+def _reachable(starts: set[_T], following: Callable[[_T], Iterable[_T]], goal: _T | None = None) -> set[_T]:
     """Return all reachable nodes, the starts included; if a goal is given, stop as soon as it is reached."""
     found, waiting = set(starts), deque(starts)
     while waiting and (goal is None or goal not in found):

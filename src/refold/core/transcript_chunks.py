@@ -64,7 +64,7 @@ def shortened(
     limit = max(least, room * _CHARACTERS_PER_TOKEN // max(1, parts))
     while True:
         short = tuple(
-            Passage(passage.number, _short(passage.message, limit, handle_of(passage.number)))
+            Passage(passage.number, _shorten_message(passage.message, limit, handle_of(passage.number)))
             for passage in unit
         )
         if limit <= least or count(transcript(short)) <= room:
@@ -106,11 +106,11 @@ def _pieces(passages: Sequence[Passage], room: int, count: Count) -> Iterator[tu
             yield from (shortened((passage,), room, count, least=0) for passage in short)
 
 
-def _short(message: Message, limit: int, handle: str) -> Message:
-    return Message(message.role, tuple(_cut(part, limit, handle) for part in message.parts))
+def _shorten_message(message: Message, limit: int, handle: str) -> Message:
+    return Message(message.role, tuple(_shorten_part(part, limit, handle) for part in message.parts))
 
 
-def _cut(part: Part, limit: int, handle: str) -> Part:
+def _shorten_part(part: Part, limit: int, handle: str) -> Part:
     match part:
         case Text():
             return Text(truncate(part.text, limit, HANDLE_MARK, handle))

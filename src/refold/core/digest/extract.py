@@ -38,7 +38,7 @@ class Worth(dict[int, float]):
         super().__init__()
         known = facts.log
         self.standing, self.last, self.weights = known.standing, known.last, known.weights
-        self.fading = _Fading(facts.position, max(1, window_characters), known.weights)
+        self.fading = _AgeFactors(facts.position, max(1, window_characters), known.weights)
 
     def __missing__(self, term: int) -> float:
         value = self[term] = self.standing[term] * self.fading[self.last[term]]
@@ -50,7 +50,7 @@ class Worth(dict[int, float]):
         self.update(zip(terms, map(mul, map(self.standing.__getitem__, terms), faded), strict=True))
 
 
-class _Fading(dict[int, float]):
+class _AgeFactors(dict[int, float]):
     """The factor by which age reduces the value of a term, by the last position of the term."""
 
     def __init__(self, now: int, window: int, weights: Weights) -> None:
@@ -153,7 +153,7 @@ class _Search:
         step = max(steps, default=0)
         while steps and room > 0:
             for offer in (here := steps.pop(step, [])):
-                if offer.taken or not self._weigh(offer):
+                if offer.taken or not self._update_value(offer):
                     continue
                 if (lower := _step(offer.value)) < step:
                     steps.setdefault(lower, []).append(offer)
@@ -163,7 +163,7 @@ class _Search:
                     yield offer.piece
             step -= 1
 
-    def _weigh(self, offer: _Offer) -> float:
+    def _update_value(self, offer: _Offer) -> float:
         """Recompute the value that an offer would add now, per character."""
         source, covered = offer.source, self.covered
         fresh = [term for term in offer.fresh if term not in covered]
@@ -261,7 +261,7 @@ def digest(
         in_sight(facts, sight),
         room,
         label=label_of,
-        factor=_factor(sight, worth.weights.cut_off),
+        factor=_partial_factor(sight, worth.weights.cut_off),
     )
     chosen, text = fitting(choice.chosen, budget, counter, turn_from)
     reserve = _reserve(choice, sight, RESERVE * max(room, usual * CHARACTERS_PER_TOKEN))
@@ -285,11 +285,11 @@ def render(chosen: Iterable[Piece], turn_from: int | None = None) -> str:
     """
     ordered = sorted(chosen, key=_number)
     if turn_from is None:
-        return _quoted(ordered)
+        return _quote_pieces(ordered)
     before = [piece for piece in ordered if piece.seq < turn_from]
     since = [piece for piece in ordered if piece.seq >= turn_from]
     parts = [(HISTORY, before), (TURN, since)]
-    return "\n".join(f"{title}\n{_quoted(own)}" for title, own in parts if own)
+    return "\n".join(f"{title}\n{_quote_pieces(own)}" for title, own in parts if own)
 
 
 def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Digest) -> Iterable[Piece]:
@@ -303,11 +303,11 @@ def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Dig
         leaving += facts.pieces(seq, seq + 1)
     most = MAX_CANDIDATES if len(leaving) < 3 * MAX_CANDIDATES else FEWER_CANDIDATES
     if len(leaving) > most:
-        leaving = _promising(leaving, most)
+        leaving = _most_promising(leaving, most)
     return {**kept, **{piece.number: piece for piece in leaving}}.values()
 
 
-def _promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
+def _most_promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
     """Return the `most` pieces with the highest promise, the newest of equals."""
     counts, bar = Counter([piece.promise for piece in pieces]), 0
     left = most
@@ -319,7 +319,7 @@ def _promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
     return [piece for piece in pieces if piece.promise > bar] + equal[len(equal) - left :]
 
 
-def _factor(sight: Sight, cut_off: float) -> Callable[[Piece], float] | None:
+def _partial_factor(sight: Sight, cut_off: float) -> Callable[[Piece], float] | None:
     """Return a factor that reduces the value of pieces of partly shown messages: some of their content is
     visible already.
     """
@@ -354,7 +354,7 @@ def _reserve(choice: Choice, sight: Sight, room: int) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def _quoted(ordered: Iterable[Piece]) -> str:
+def _quote_pieces(ordered: Iterable[Piece]) -> str:
     """Return the pieces as text, with each label once."""
     said: list[str] = []
     last: Piece | None = None

@@ -152,7 +152,7 @@ class FactLog:
         by_assistant, by_user = message.role == "assistant", message.role == "user"
         last, spread, used, asked, values = self.last, self.spread, self.used, self.asked, self.values
         standing, odds = self.standing, self._odds
-        self._begin(position, used=by_assistant, asked=by_user)
+        self._add_new_terms(position, used=by_assistant, asked=by_user)
         for term in found:
             if term < known:
                 last[term] = position
@@ -162,7 +162,7 @@ class FactLog:
                 case = used[term], spread[term] > 1, asked[term]
                 standing[term] = values[term] * (odds.get(case) or self._odds_of(*case))
 
-    def _begin(self, position: int, *, used: bool, asked: bool) -> None:
+    def _add_new_terms(self, position: int, *, used: bool, asked: bool) -> None:
         """Add the statistics of terms that occur for the first time: they have the last numbers."""
         new, odds = self.values[len(self.last) :], self._odds_of(int(used), False, asked)
         self.last += [position] * len(new)
@@ -209,7 +209,7 @@ class FactLog:
         """Copy the log as it was after `size` messages. Messages queued here are queued in the copy."""
         log, messages = FactLog(self.weights), self.messages[:size]
         pieces = self.pieces[: messages[-1].stop if messages else 0]
-        log._number(self, 1 + max(chain.from_iterable(map(_terms, pieces)), default=-1))
+        log._copy_terms(self, 1 + max(chain.from_iterable(map(_terms, pieces)), default=-1))
         log.calls, log.raised = dict(self.calls), [(term, at) for term, at in self.raised if at < size]
         for term, at in self.raised:
             if at >= size and term < len(log.values):
@@ -221,7 +221,7 @@ class FactLog:
         log.waiting.extend(islice(self.waiting, max(0, size - len(self.messages))))
         return log
 
-    def _number(self, other: FactLog, count: int) -> None:
+    def _copy_terms(self, other: FactLog, count: int) -> None:
         """Start with the first `count` terms of another log under the same numbers, with empty statistics."""
         self.ids = {term: number for term, number in other.ids.items() if number < count}
         self.values = other.values[:count]
@@ -316,12 +316,12 @@ def index_message(facts: Facts, message: Message, seq: int, *, later: bool = Fal
 def catch_up(log: FactLog, size: int) -> None:
     """Read queued messages until the first `size` messages are read."""
     while len(log.messages) < size and log.waiting:
-        found = _understood(log, *log.waiting[0])
+        found = _index_entry(log, *log.waiting[0])
         log.waiting.popleft()  # only now: an interrupted read leaves it in the queue
         log.note(*found)
 
 
-def _understood(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Sequence[Piece]]:
+def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Sequence[Piece]]:
     """Build the index entry and the pieces of the next message of a log."""
     parts = [part for part in message.parts if type(part) is not Reasoning]
     for part in parts:

@@ -86,12 +86,16 @@ def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool 
             return Ledger(
                 read=_without(read, modified),
                 modified=modified,
-                decisions=_unique(_short(found) for found in _decisions(message.text)),
-                tasks=_unique(_short(line[mark.end() :]) for line in lines if (mark := _OPEN.match(line))),
-                done=_unique(_short(line[mark.end() :]) for line in lines if (mark := _DONE.match(line))),
+                decisions=_unique(_shorten_entry(found) for found in _decisions(message.text)),
+                tasks=_unique(
+                    _shorten_entry(line[mark.end() :]) for line in lines if (mark := _OPEN.match(line))
+                ),
+                done=_unique(
+                    _shorten_entry(line[mark.end() :]) for line in lines if (mark := _DONE.match(line))
+                ),
             )
         case "tool":
-            errors = _unique(_short(r.text) for r in message.results if has_failed(r))
+            errors = _unique(_shorten_entry(r.text) for r in message.results if has_failed(r))
             return Ledger(rules=typed_rules(message), errors=errors)
         case _:
             return EMPTY
@@ -109,15 +113,18 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
     """Return one ledger with the entries of both."""
     if later == EMPTY:
         return earlier
-    modified, read = _added(earlier.modified, later.modified), _added(earlier.read, later.read)
+    modified, read = (
+        _merge_entries(earlier.modified, later.modified),
+        _merge_entries(earlier.read, later.read),
+    )
     if read is not earlier.read or modified is not earlier.modified:
-        modified = _ends(modified, MAX_FILES)
-        read = _ends(_without(read, modified), MAX_FILES)
+        modified = _oldest_and_newest(modified, MAX_FILES)
+        read = _oldest_and_newest(_without(read, modified), MAX_FILES)
     tasks = (*_without(earlier.tasks, later.done), *_without(later.tasks, later.done))
     return Ledger(
         read=read,
         modified=modified,
-        rules=_ends(_added(earlier.rules, later.rules), MAX_RULES),
+        rules=_oldest_and_newest(_merge_entries(earlier.rules, later.rules), MAX_RULES),
         errors=_newest((*earlier.errors, *later.errors)),
         decisions=_newest((*earlier.decisions, *later.decisions)),
         tasks=_newest(tasks),
@@ -125,7 +132,7 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
     )
 
 
-def _added(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
+def _merge_entries(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
     """Return both lists without repeats; mostly nothing is new, and the earlier one is returned itself."""
     new = _without(later, earlier)
     return earlier + new if new else earlier
@@ -136,7 +143,7 @@ def _without(found: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]
     return tuple(entry for entry in found if entry not in known)
 
 
-def _ends(entries: tuple[str, ...], most: int) -> tuple[str, ...]:
+def _oldest_and_newest(entries: tuple[str, ...], most: int) -> tuple[str, ...]:
     """Return the oldest and the newest entries, `most` in total."""
     half = most // 2
     return entries if len(entries) <= most else entries[: most - half] + entries[-half:]
@@ -158,7 +165,7 @@ def _decisions(text: str) -> Iterator[str]:
             yield from (sentence for sentence in _SENTENCE.split(line) if _DECISION.search(sentence))
 
 
-def _short(text: str) -> str:
+def _shorten_entry(text: str) -> str:
     return head(" ".join(head(text, 4 * MAX_LINE).split()), MAX_LINE)
 
 

@@ -51,7 +51,7 @@ _BREAK = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
 """Every sequence that may be read as the end of a line."""
 _HIDDEN = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Me"))
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-_ALIKE = {
+_LOOKALIKES = {
     "a": "аɑαꭺꓮ", "b": "ꮟꓐ", "c": "сϲꮯꓚ", "d": "ԁꭰꓓ", "e": "еєꭼꓰ", "f": "ꓝ", "g": "ԍꮐꓖ", "h": "һнꮋꓧ", "i": "іɩꭵꓲ", "j": "јꭻꓙ",
     "k": "кκꮶꓗ", "l": "ӏꮮꓡ", "m": "мꮇꓟ", "n": "ոꓠ", "o": "оοꓳ", "p": "рρꮲꓑ", "q": "ԛ", "r": "гꭇꭱꓣ", "s": "ѕտꮪꓢ", "t": "тτꭲꓔ",
     "u": "սυꓴ", "v": "ѵνꮩꓦ", "w": "ԝꮃꓪ", "x": "хχꓫ", "y": "уʏγꭹꓬ", "z": "ꮓꓜ", "#": "♯⌗", "<": "‹〈⟨", ">": "›〉⟩", "[": "【〖〔⟦", "]": "】〗〕⟧",
@@ -59,7 +59,7 @@ _ALIKE = {
 _LATIN = str.maketrans(
     {
         form: latin
-        for latin, others in _ALIKE.items()
+        for latin, others in _LOOKALIKES.items()
         for other in others
         for form in (other, other.casefold())
     }
@@ -113,7 +113,7 @@ def _markers(*kinds: str) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=4_096)
-def _read_as(character: str) -> str:
+def _character_reading(character: str) -> str:
     """Return the reading of a character: empty if invisible, a blank, or letters in one case without
     accents.
     """
@@ -137,7 +137,7 @@ def reading(text: str, most: int = HEAD) -> str:
         return " ".join(plain.lstrip(f"{_AROUND}\t").split(None, most))[:most]
     found: list[str] = []
     for character in text:
-        one = _read_as(character)
+        one = _character_reading(character)
         if one and (one.strip() or (found and found[-1] != " ")) and (found or one not in _AROUND):
             found.append(one)
             if len(found) >= most:
@@ -145,7 +145,9 @@ def reading(text: str, most: int = HEAD) -> str:
     return " ".join("".join(found).split()).lstrip(_AROUND)
 
 
-_SPEAKERS = rf"(?:{_ROLE}|{'|'.join(''.join(map(_read_as, word)) for word in _FOREIGN.split())}){_LABEL}"
+_SPEAKERS = (
+    rf"(?:{_ROLE}|{'|'.join(''.join(map(_character_reading, word)) for word in _FOREIGN.split())}){_LABEL}"
+)
 _MARKERS: dict[Place, re.Pattern[str]] = {
     "digest": _markers("#", _HANDLES, _SPEAKERS, _FRAMES),
     "transcript": _markers(rf"#{{1,6}} ?[*_]{{0,3}}(?:{_SECTIONS})\b", _HANDLES, _SPEAKERS, _FRAMES),
@@ -156,7 +158,7 @@ _MARKERS: dict[Place, re.Pattern[str]] = {
 """Beginnings that no line of a foreign text may have, for each place."""
 _FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnbeqUHASDTMRCNBEQ-+|:/.(\\={0123456789")
 """The ASCII characters that such a beginning may start with."""
-_ALL_ROLES = _ROLES | {"".join(map(_read_as, word)) for word in _FOREIGN.split()}
+_ALL_ROLES = _ROLES | {"".join(map(_character_reading, word)) for word in _FOREIGN.split()}
 _OWN = re.compile(r"#[ms][0-9]{1,9}")
 
 
@@ -188,7 +190,7 @@ def quoted_lines(text: str, place: Place = "digest", *, own: str = "", begins_li
         return text
     found = _BREAK.split(text)  # lines, alternating with their line ends
     for at in range(0 if begins_line else 2, len(found), 2):
-        found[at] = _set_off(found[at], place, own)
+        found[at] = _quote_marker(found[at], place, own)
     return "".join(found)
 
 
@@ -213,7 +215,7 @@ def is_role(name: str) -> bool:
     return reading(name, 2 * HEAD).lower().strip("0123456789.:/_- ") in _ALL_ROLES
 
 
-def _set_off(line: str, place: Place, own: str) -> str:
+def _quote_marker(line: str, place: Place, own: str) -> str:
     if not is_marker(line, place):
         return line
     is_own = own and line.startswith("[") and _OWN.findall(line[:HEAD]) == [own.partition(".")[0]]

@@ -34,7 +34,7 @@ _ORDER = re.compile(
 )
 """An order, a ban or a limit. "I don't know" states a fact, so a negation counts only at a position at
 which an order can begin, and so do words of other languages that also occur in statements of facts."""
-_ASKED = re.compile(
+_ORDER_AS_QUESTION = re.compile(
     r"(?:can|could|will|would) you (?:please )?(?:(?:make sure|ensure)(?: that)? you (?:never|always|do not|don['’]t)|never)\b",
     re.IGNORECASE,
 )
@@ -47,7 +47,7 @@ _POINT = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+(?=\S)")
 _BULLET = re.compile(r"^[\s>*•-]*(?:\d+[.)]\s+)?")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _QUOTED = re.compile(r"`[^`]*`")
-_SAID = re.compile(
+_QUOTATION = re.compile(
     "“[^“”]*+”?|„[^„“”]*+[“”]?|«[^«»]*+»?|「[^「」]*+」?|『[^『』]*+』?"
     r"|(?<![\w\"])\"(?=\w)[^\"]*+\"?|<!--(?:[^-]|-(?!->))*+|<([a-z][\w-]{0,30}+)(?:\s[^<>]{0,200}+)?>[^<>]*+</"
     r"|\[quote\b[^\]]{0,80}\][^\[]*+|\[(?:image|file|photo|video|audio|attachment):[^\]]*+|\s//\s.*+"
@@ -71,19 +71,19 @@ _FAR_EAST = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 def rules(text: str) -> Iterator[str]:
     """Yield the sentences of a user's text that state a rule, in order."""
     in_list = False
-    for line in _unwrapped(_EMPHASIS.sub("", text)):
+    for line in _join_wrapped(_EMPHASIS.sub("", text)):
         is_point = _POINT.match(line) is not None
         in_list = in_list and (is_point or not line.strip())
         if is_point and in_list and not _is_code(line):
-            yield from (point for point in [_bare(line)] if len(point) <= MAX_RULE)
+            yield from (point for point in [_strip_bullet(line)] if len(point) <= MAX_RULE)
         elif _ORDER.search(line) and not _is_code(line):
-            yield from filter(_is_rule, map(_bare, sentences(line)))
+            yield from filter(_is_rule, map(_strip_bullet, sentences(line)))
         in_list = in_list or (_HEADING.match(line.strip()) is not None and not is_point)
 
 
 def sentences(line: str) -> Iterator[str]:
     """Yield the sentences of a line. A quotation belongs to the sentence that contains it."""
-    masked, start = _without_said(line), 0
+    masked, start = _mask_quotations(line), 0
     for found in _SENTENCE.finditer(masked):
         yield line[start : found.start()]
         start = found.end()
@@ -92,20 +92,20 @@ def sentences(line: str) -> Iterator[str]:
 
 def stated(text: str) -> Iterator[str]:
     """Yield the lines and sentences of a user's text that are neither code nor only a quotation."""
-    for line in (*text.splitlines(), *_unwrapped(text)):
+    for line in (*text.splitlines(), *_join_wrapped(text)):
         if not _is_code(line):
             units = (line, *sentences(line))
-            yield from (unit for unit in units if any(map(str.isalnum, _without_said(unit))))
+            yield from (unit for unit in units if any(map(str.isalnum, _mask_quotations(unit))))
 
 
-def _without_said(line: str) -> str:
+def _mask_quotations(line: str) -> str:
     """Return the line with every quotation masked by the same number of other characters."""
-    return _SAID.sub(lambda found: _HIDDEN * len(found[0]), line)
+    return _QUOTATION.sub(lambda found: _HIDDEN * len(found[0]), line)
 
 
-def _unwrapped(text: str) -> Iterator[str]:
+def _join_wrapped(text: str) -> Iterator[str]:
     """Yield the lines of a text; a sentence that was wrapped by hand becomes one line again."""
-    held = _Unwrapped("")
+    held = _WrappedLine("")
     for line in text.splitlines():
         said = line.strip()
         if said[:1].islower() and held.goes_on:
@@ -113,12 +113,12 @@ def _unwrapped(text: str) -> Iterator[str]:
         else:
             if held.length:
                 yield " ".join(held.parts)
-            held = _Unwrapped(line.rstrip())
+            held = _WrappedLine(line.rstrip())
     if held.length:
         yield " ".join(held.parts)
 
 
-class _Unwrapped:
+class _WrappedLine:
     """Consecutive lines that are one wrapped line, with running counts of code characters.
 
     Counting from the start for each added line would take quadratic time.
@@ -158,14 +158,14 @@ class _Unwrapped:
 
 
 def _is_rule(sentence: str) -> bool:
-    if len(sentence) > MAX_RULE or not _ORDER.search(_without_said(sentence)):
+    if len(sentence) > MAX_RULE or not _ORDER.search(_mask_quotations(sentence)):
         return False
-    if sentence.endswith(("?", "？")) and not _ASKED.match(sentence):
+    if sentence.endswith(("?", "？")) and not _ORDER_AS_QUESTION.match(sentence):
         return False
     return len(sentence.split(maxsplit=_MIN_WORDS)) >= _MIN_WORDS or _FAR_EAST.search(sentence) is not None
 
 
-def _bare(sentence: str) -> str:
+def _strip_bullet(sentence: str) -> str:
     return _BULLET.sub("", sentence).strip()
 
 

@@ -50,13 +50,13 @@ def meant(query: str) -> str:
 
 def holds(message: Message, query: str) -> bool:
     """Return True if the message holds a significant word of the query, in any spelling."""
-    wanted = _Wanted(fragments(phrases(meant(query))))
+    wanted = _PhraseCounter(fragments(phrases(meant(query))))
     return any(wanted.count(text_of(part)) for part in message.parts if type(part) is not Reasoning)
 
 
 def quote(pieces: Sequence[Piece], query: str, *, budget: int, counter: TokenCounter) -> str:
     """Return the pieces with the most matches, in at most `budget` tokens; empty if none matches."""
-    found = _Wanted(phrases(meant(query))).held(pieces)
+    found = _PhraseCounter(phrases(meant(query))).held(pieces)
     newest = sorted(found, key=lambda place: (found[place], place), reverse=True)[:budget]
     return fitting(_with_neighbours(pieces, newest), budget, counter)[1]
 
@@ -69,13 +69,13 @@ def excerpt(
     Earlier messages of the list come first. Empty only if the messages have no text or the budget has no room
     for a handle.
     """
-    told = [_telling(facts, message, seq, query)[:budget] for seq, message in said]
+    told = [_pieces_by_match(facts, message, seq, query)[:budget] for seq, message in said]
     by_turns = chain.from_iterable(zip_longest(*told))  # so that one message does not take all the room
     chosen = [piece for piece in by_turns if piece is not None][:budget]
-    return fitting(chosen, budget, counter)[1] or (_cut(chosen[0], budget, counter) if chosen else "")
+    return fitting(chosen, budget, counter)[1] or (_cut_piece(chosen[0], budget, counter) if chosen else "")
 
 
-class _Wanted:
+class _PhraseCounter:
     """The phrases of a query, in a form that is fast to count in texts."""
 
     def __init__(self, wanted: Sequence[Phrase]) -> None:
@@ -110,21 +110,21 @@ def _portions(text: str) -> Iterator[str]:
         start = stop
 
 
-def _telling(facts: Facts, message: Message, seq: int, query: str) -> list[Piece]:
+def _pieces_by_match(facts: Facts, message: Message, seq: int, query: str) -> list[Piece]:
     """Return the pieces of a message, those with the most matches first."""
     own = list[Piece]()
-    for wanted in _readings(query):
+    for wanted in _interpretations(query):
         own = list(_pieces_of(facts, message, seq, wanted))
         if found := wanted.held(own):
             return _with_neighbours(own, sorted(found, key=lambda place: -found[place]))
     return own
 
 
-def _readings(query: str) -> Iterator[_Wanted]:
+def _interpretations(query: str) -> Iterator[_PhraseCounter]:
     """Yield interpretations of a query, from the most specific to the least."""
     for words in dict.fromkeys((meant(query), query)):
-        yield _Wanted(phrases(words))
-        yield _Wanted(fragments(phrases(words)))
+        yield _PhraseCounter(phrases(words))
+        yield _PhraseCounter(fragments(phrases(words)))
 
 
 def _with_neighbours(pieces: Sequence[Piece], found: Sequence[int]) -> list[Piece]:
@@ -138,7 +138,7 @@ def _with_neighbours(pieces: Sequence[Piece], found: Sequence[int]) -> list[Piec
     return list(known.values())
 
 
-def _pieces_of(facts: Facts, message: Message, seq: int, wanted: _Wanted) -> Iterator[Piece]:
+def _pieces_of(facts: Facts, message: Message, seq: int, wanted: _PhraseCounter) -> Iterator[Piece]:
     """Yield the pieces of a message, also of parts that are too long to be indexed completely."""
     labels = {piece.part: piece.label for piece in facts.pieces(seq, seq + 1)}
     numbers, before = count(), ""
@@ -148,15 +148,15 @@ def _pieces_of(facts: Facts, message: Message, seq: int, wanted: _Wanted) -> Ite
             for raw in split:
                 index, is_spaced, before = next(numbers), raw.startswith(" ") or before.endswith(" "), raw
                 number = seq * _MOST_PIECES + index
-                yield Piece(number, seq, place, index, _quoted(raw), (), 0, line, is_spaced, label)
+                yield Piece(number, seq, place, index, _limit_length(raw), (), 0, line, is_spaced, label)
 
 
-def _quoted(raw: str) -> str:
+def _limit_length(raw: str) -> str:
     text = raw.strip()
     return text if len(text) <= _LONGEST_PIECE else f"{text[:_LONGEST_PIECE]}…"
 
 
-def _cut(piece: Piece, budget: int, counter: TokenCounter) -> str:
+def _cut_piece(piece: Piece, budget: int, counter: TokenCounter) -> str:
     """Return as much of a piece as fits after its label."""
     stop = len(piece.text)
     while stop >= 0:

@@ -149,12 +149,12 @@ _GAP_COST = len(GAP) + 2
 SEARCHED = 96 * 1024
 """Characters at each end of a text that are searched for pieces and rules: the index and the rules cover
 no more of it."""
-_MISSES = 200
+_MAX_MISSES = 200
 """After this many pieces that are not found, the search ends: the text is not the one they were taken
 from."""
 _WORD = re.compile(r"\S+")
 _ATTEMPTS = 8
-_TIGHTER = 0.9
+_SAFETY_FACTOR = 0.9
 _SMALLEST = 24
 """Strings in arguments are not cut below this length: they are flags and names."""
 
@@ -210,11 +210,11 @@ def shorten(
     short = message
     for _ in range(_ATTEMPTS):
         cap = fair_share([_length(part) for part, _ in sources], int(room))
-        short = message.with_parts(tuple(_cut(part, source, cap) for part, source in sources))
+        short = message.with_parts(tuple(_shorten_part(part, source, cap) for part, source in sources))
         size = counter.message(short)
         if size <= limit:
             break
-        room *= _TIGHTER * limit / size
+        room *= _SAFETY_FACTOR * limit / size
     return short
 
 
@@ -229,13 +229,13 @@ def _sources(message: Message, source: ShortenSource) -> list[tuple[Part, Shorte
     for part in message.parts:
         own = structs.replace(source, part=place, several=several)
         found.append(
-            (part, _placed(part.text, own, pieces[place]) if isinstance(part, Text | ToolResult) else own)
+            (part, _with_spans(part.text, own, pieces[place]) if isinstance(part, Text | ToolResult) else own)
         )
         place += type(part) is not Reasoning
     return found
 
 
-def _placed(text: str, source: ShortenSource, pieces: Sequence[Piece]) -> ShortenSource:
+def _with_spans(text: str, source: ShortenSource, pieces: Sequence[Piece]) -> ShortenSource:
     """Return the source with the spans of its pieces and of the sentences that have to stay."""
     words = [found.span() for start, stop in _searched(text) for found in _WORD.finditer(text, start, stop)]
     stated = _spans(text, words, source.must)
@@ -274,7 +274,7 @@ def _spans(text: str, words: Sequence[Span], wanted: Sequence[str]) -> list[Span
         if at >= 0:
             after = at + len(said)
             found.append((original(at), original(after - 1) + 1))
-        elif misses < _MISSES:
+        elif misses < _MAX_MISSES:
             misses += 1
             found.append(None)
         else:
@@ -306,15 +306,15 @@ def source_excerpt(text: str, source: ShortenSource, limit: int) -> str:
         return mark
     begin, end = beginning(text, int(room * BEGINNING)), ending(text, int(room * ENDING))
     middle, left = (len(begin), len(text) - len(end)), room - len(begin) - len(end)
-    stated = _fitting(source.stated, middle, min(left, int(room * RULES)))
+    stated = _select_fitting(source.stated, middle, min(left, int(room * RULES)))
     left -= _cost(stated)
     shown = "\n".join((begin, *(text[start:stop] for start, stop in stated), end))
-    news = _fitting(_news(text, source, shown, left), middle, left)
+    news = _select_fitting(_informative_lines(text, source, shown, left), middle, left)
     begin = beginning(text, len(begin) + left - _cost(news))
-    return _joined(text, [(0, len(begin)), *sorted({*stated, *news}), (middle[1], len(text))], mark)
+    return _join_spans(text, [(0, len(begin)), *sorted({*stated, *news}), (middle[1], len(text))], mark)
 
 
-def _news(text: str, source: ShortenSource, shown: str, room: int) -> Iterator[Span]:
+def _informative_lines(text: str, source: ShortenSource, shown: str, room: int) -> Iterator[Span]:
     """Yield the lines that add most to the visible part of the text, best first."""
     facts, places = source.facts, {piece.number: span for piece, span in source.places}
     seen = source.covered | term_ids(facts.log, shown)
@@ -331,7 +331,7 @@ def _line_around(text: str, span: Span) -> Span:
     return (start, stop) if stop - start <= LONG_LINE else span
 
 
-def _fitting(wanted: Iterable[Span], middle: Span, room: int) -> list[Span]:
+def _select_fitting(wanted: Iterable[Span], middle: Span, room: int) -> list[Span]:
     """Return as many of the spans as fit, in the given order of preference, clipped to the middle."""
     kept = dict[Span, None]()
     for start, stop in wanted:
@@ -346,7 +346,7 @@ def _cost(spans: Iterable[Span]) -> int:
     return sum(stop - start + _GAP_COST for start, stop in spans)
 
 
-def _joined(text: str, spans: Sequence[Span], mark: str) -> str:
+def _join_spans(text: str, spans: Sequence[Span], mark: str) -> str:
     """Join the spans of a text, which may overlap, with a mark in each gap; between two lines the mark has a
     line of its own.
     """
@@ -365,7 +365,7 @@ def _joined(text: str, spans: Sequence[Span], mark: str) -> str:
     return "".join(said)
 
 
-def _cut(part: Part, source: ShortenSource, cap: int) -> Part:
+def _shorten_part(part: Part, source: ShortenSource, cap: int) -> Part:
     if _length(part) <= cap:
         return part
     match part:
@@ -489,19 +489,19 @@ def searchable(message: Message) -> Message:
             case _:
                 return Text("")
 
-    return _changed(message, MAX_SEARCHED, cut)
+    return _replace_long_parts(message, MAX_SEARCHED, cut)
 
 
 def source_bound(messages: Iterable[Message]) -> int:
     """Return the length up to which each text of these messages can be given to a summariser in full."""
-    lengths = (characters(part) for message in messages for part in _told(message))
+    lengths = (characters(part) for message in messages for part in _transcript_parts(message))
     given = [length if length <= MAX_TEXT else DIGEST for length in lengths]
     return MAX_TEXT if sum(given) <= MAX_SOURCE else fair_share(given, MAX_SOURCE)
 
 
 def count_long(message: Message, most: int) -> int:
     """Return the number of texts of a message that are longer than `most`."""
-    return sum(characters(part) > most for part in _told(message))
+    return sum(characters(part) > most for part in _transcript_parts(message))
 
 
 def is_short(message: Message) -> bool:
@@ -538,7 +538,7 @@ def digested(message: Message, most: int, handle: str, clean: Clean) -> Message:
             case _:
                 return Text("(image)")
 
-    return _changed(message, most, cut)
+    return _replace_long_parts(message, most, cut)
 
 
 def plain_digest(text: str, most: int, handle: str, clean: Clean) -> str:
@@ -551,7 +551,7 @@ def plain_digest(text: str, most: int, handle: str, clean: Clean) -> str:
     return f"[plain digest of {len(text):,} characters: the first and the last lines]\n{shown}"
 
 
-def _told(message: Message) -> Iterator[Part]:
+def _transcript_parts(message: Message) -> Iterator[Part]:
     """Yield the parts whose text a transcript shows."""
     for part in message.parts:
         if isinstance(part, ToolResult):
@@ -560,19 +560,19 @@ def _told(message: Message) -> Iterator[Part]:
             yield part
 
 
-def _changed(message: Message, most: int, change: Callable[[Part], Part]) -> Message:
+def _replace_long_parts(message: Message, most: int, change: Callable[[Part], Part]) -> Message:
     """Return the message with its long parts replaced and without the JSON it came from; itself if all parts
     are short.
     """
     if message.characters <= most:
         return message
-    parts = [_part_changed(part, most, change) for part in message.parts]
+    parts = [_replace_long_part(part, most, change) for part in message.parts]
     if all(map(is_, parts, message.parts)):
         return message
     return Message(message.role, tuple(parts))
 
 
-def _part_changed(part: Part, most: int, change: Callable[[Part], Part]) -> Part:
+def _replace_long_part(part: Part, most: int, change: Callable[[Part], Part]) -> Part:
     if characters(part) <= most:
         return part
     if not isinstance(part, ToolResult):

@@ -117,7 +117,7 @@ MAX_TASK = 16_000
 """Characters of a task: prompts that people or programs prepare have up to ten thousand."""
 
 _CLOSING = frozenset("”“»」』")
-_MARKED = "\0"
+_PLACEHOLDER = "\0"
 """Placeholder line for a marked block that was removed."""
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _TAG = re.compile(
@@ -392,7 +392,7 @@ def _instructions(texts: Sequence[str]) -> tuple[str, ...]:
     lines = [
         _without_quotes(_without_tags(_without_fences(text.split("\n"), pairwise=True))) for text in inner
     ]
-    return tuple(stretch for own in lines for stretch in _parted(own))
+    return tuple(stretch for own in lines for stretch in _split_passages(own))
 
 
 class _Reader:
@@ -402,11 +402,11 @@ class _Reader:
         self.is_task, self.is_announced, self.is_last = is_task, is_announced, is_last
         lines = _without_tags(_without_fences([line.removesuffix("\r") for line in text.split("\n")]))
         lines = _without_quotes(_without_delimited(_without_quotations(lines), is_task=is_task))
-        lines = _below_text(_without_data(lines))
+        lines = _reference_to_above(_without_data(lines))
         lines, self.is_whole = _beginning(
             lines, *((MAX_TASK, MAX_TASK) if is_task else (MAX_TYPED, MAX_TYPED_LINES))
         )
-        stop = _document_at(lines, is_task=is_task)
+        stop = _document_start(lines, is_task=is_task)
         self.lines, self.is_whole = lines[:stop], self.is_whole or stop < len(lines)
         self.heading = max((at for at, line in enumerate(self.lines) if _HEADING.match(line)), default=-1)
 
@@ -416,20 +416,20 @@ class _Reader:
         """
         kept: list[str] = []
         for at, line in enumerate(self.lines):
-            if line == _MARKED:
+            if line == _PLACEHOLDER:
                 self.is_announced = False
             elif line:
                 if self.is_announced:
                     self.is_whole = True
                     break
-                colon = _announced_after(line)
-                line, self.is_announced = line[:colon], colon < len(line) or self._announces(at)
+                colon = _announcement_end(line)
+                line, self.is_announced = line[:colon], colon < len(line) or self._is_announcement(at)
             kept.append(line)
         if not self.is_whole:
             kept = _first_paragraph(kept)
-        return list(_parted(kept))
+        return list(_split_passages(kept))
 
-    def _announces(self, at: int) -> bool:
+    def _is_announcement(self, at: int) -> bool:
         """Return True if line `at` announces the text that follows it."""
         if self.is_last and at == len(self.lines) - 1:
             return False
@@ -438,13 +438,13 @@ class _Reader:
         after = self.lines[at + 1 : at + 2 + 2 * MAX_LINES_AFTER_QUESTION]
         if line.endswith((":", "：")):
             return self._is_about_text(said, next(filter(None, after), ""))
-        if after and after[0] and after[0] != _MARKED:  # it does not end a paragraph
+        if after and after[0] and after[0] != _PLACEHOLDER:  # it does not end a paragraph
             return False
         if _STRONG.search(bare := line.rstrip(".!?。！？ ")) or _HERE.search(bare):
             return True
         if _STUDIED.search(line) and at < self.heading:
             return True
-        return self._may_introduce(line, said) and (_is_much(after) or not self.is_whole)
+        return self._may_introduce(line, said) and (_is_long(after) or not self.is_whole)
 
     def _is_about_text(self, said: str, following: str) -> bool:
         """Return True if the words before a colon announce a pasted text and not the user's wishes."""
@@ -479,7 +479,7 @@ def _beginning(lines: Sequence[str], most: int, most_lines: int) -> tuple[list[s
         if not line.strip():
             found += [""] if found and found[-1] else []
             continue
-        if line != _MARKED:
+        if line != _PLACEHOLDER:
             most, most_lines = most - len(line), most_lines - 1
         if most < 0 or most_lines < 0:
             return found, False
@@ -491,11 +491,11 @@ def _first_paragraph(lines: Sequence[str]) -> list[str]:
     """Return the lines up to the first blank line, if there is one and they are as short as a typed
     introduction.
     """
-    first = list(takewhile(lambda line: line and line != _MARKED, lines))
+    first = list(takewhile(lambda line: line and line != _PLACEHOLDER, lines))
     return first if len(first) < len(lines) and sum(map(len, first)) <= MAX_FIRST else []
 
 
-def _announced_after(line: str) -> int:
+def _announcement_end(line: str) -> int:
     """Return the position in a line after which a text begins that is announced before a colon or an arrow.
 
     The result is the length of the line if it announces none.
@@ -515,16 +515,16 @@ def _announced_after(line: str) -> int:
     return len(line)
 
 
-def _is_much(lines: Sequence[str]) -> bool:
-    said = [line for line in lines if line and line != _MARKED]
+def _is_long(lines: Sequence[str]) -> bool:
+    said = [line for line in lines if line and line != _PLACEHOLDER]
     return sum(map(len, said)) > MAX_AFTER_QUESTION or len(said) > MAX_LINES_AFTER_QUESTION
 
 
-def _parted(lines: Sequence[str]) -> Iterator[str]:
+def _split_passages(lines: Sequence[str]) -> Iterator[str]:
     """Join lines to passages, split at the placeholders of marked blocks."""
     held: list[str] = []
-    for line in (*lines, _MARKED):
-        if line != _MARKED:
+    for line in (*lines, _PLACEHOLDER):
+        if line != _PLACEHOLDER:
             held.append(line)
             continue
         if any(map(str.strip, held)):
@@ -549,7 +549,7 @@ def _without_fences(lines: Sequence[str], *, pairwise: bool = False) -> list[str
             spans = list(zip(fences[::2], fences[1::2], strict=True))
         else:
             spans = [(fences[0], fences[-1] if len(fences) > 1 else len(found) - 1)] if fences else []
-        found = _marked(found, spans)
+        found = _replace_spans(found, spans)
     return found
 
 
@@ -558,7 +558,9 @@ def _without_delimited(lines: list[str], *, is_task: bool) -> list[str]:
     for pattern in (_BRACKET,) if is_task else (_BRACKET, _RULER):
         places = [at for at, line in enumerate(lines) if pattern.fullmatch(line)]
         if places:
-            lines = _marked(lines, [(places[0], places[-1])]) if len(places) > 1 else lines[: places[0]]
+            lines = (
+                _replace_spans(lines, [(places[0], places[-1])]) if len(places) > 1 else lines[: places[0]]
+            )
     return lines
 
 
@@ -567,9 +569,9 @@ def _without_quotes(lines: Sequence[str]) -> list[str]:
     found: list[str] = []
     is_wrapped = False
     for line in lines:
-        is_quoted = line != _MARKED and bool(_QUOTED.match(line) or (is_wrapped and line.strip()))
+        is_quoted = line != _PLACEHOLDER and bool(_QUOTED.match(line) or (is_wrapped and line.strip()))
         is_wrapped = is_quoted and (is_wrapped or len(line) >= _WRAPPED)
-        found.append(_MARKED if is_quoted else line)
+        found.append(_PLACEHOLDER if is_quoted else line)
     return found
 
 
@@ -583,7 +585,7 @@ def _without_quotations(lines: Sequence[str]) -> list[str]:
         if at > end:
             opened = [mark for mark in _OPENING if mark in line and not _is_closed(line, mark)]
             end = max((last.get(close, -1) for mark in opened for close in _OPENING[mark]), default=-1)
-        found.append(_MARKED if at <= end else line)
+        found.append(_PLACEHOLDER if at <= end else line)
     return found
 
 
@@ -597,14 +599,14 @@ def _without_data(lines: Sequence[str]) -> list[str]:
     found: list[str] = []
     for at, line in enumerate(lines):
         is_run = is_set[at] and (is_set[at - 1 : at] == [True] or is_set[at + 1 : at + 2] == [True])
-        found.append(_MARKED if is_run or _JSON.fullmatch(line) else line)
+        found.append(_PLACEHOLDER if is_run or _JSON.fullmatch(line) else line)
     return found
 
 
-def _below_text(lines: list[str]) -> list[str]:
+def _reference_to_above(lines: list[str]) -> list[str]:
     """Return only the last line if it refers to the text above it, else all lines."""
     last = next((at for at in range(len(lines) - 1, -1, -1) if lines[at].strip()), -1)
-    return [_MARKED, lines[last]] if last > 0 and _ABOVE.match(lines[last]) else lines
+    return [_PLACEHOLDER, lines[last]] if last > 0 and _ABOVE.match(lines[last]) else lines
 
 
 class _Tag(Struct, frozen=True):
@@ -620,7 +622,7 @@ def _without_tags(lines: Sequence[str]) -> list[str]:
     """Replace blocks between tags that begin a line."""
     text, parts, at = "\n".join(lines), list[str](), 0
     for tag in _tags(text):
-        parts += [text[at : tag.start], f"\n{_MARKED}\n"]
+        parts += [text[at : tag.start], f"\n{_PLACEHOLDER}\n"]
         at = tag.stop
     return "".join((*parts, text[at:])).split("\n")
 
@@ -648,11 +650,11 @@ def _tags(text: str) -> Iterator[_Tag]:
             at = end + 1
 
 
-def _marked(lines: list[str], spans: Sequence[tuple[int, int]]) -> list[str]:
+def _replace_spans(lines: list[str], spans: Sequence[tuple[int, int]]) -> list[str]:
     """Replace each span of lines, its last line included, by one placeholder."""
     found, at = list[str](), 0
     for start, stop in spans:
-        found += [*lines[at:start], _MARKED]
+        found += [*lines[at:start], _PLACEHOLDER]
         at = stop + 1
     return [*found, *lines[at:]]
 
@@ -660,7 +662,7 @@ def _marked(lines: list[str], spans: Sequence[tuple[int, int]]) -> list[str]:
 # --- Documents ---
 
 
-def _document_at(lines: Sequence[str], *, is_task: bool) -> int:
+def _document_start(lines: Sequence[str], *, is_task: bool) -> int:
     """Return the number of the first line that shows a document, which continues to the end; the number of
     lines if there is none.
     """
@@ -675,7 +677,7 @@ def _document_at(lines: Sequence[str], *, is_task: bool) -> int:
             or _ROW.fullmatch(line)
             or _is_attribution(line)
         ),
-        *_change_at(lines),
+        *_diff_start(lines),
         *[at for at, line in enumerate(lines) if _NAME_AND_TIME.fullmatch(line)][:-1],
         *_first_run(lines, _is_header, 2),
         *_first_run(lines, _TABLE.match, 2),
@@ -684,7 +686,7 @@ def _document_at(lines: Sequence[str], *, is_task: bool) -> int:
         *_first_run(lines, _KEY.match, 3),
         *_first_run(lines, _NUMBERED.match, 3),
         *(at for at, line in enumerate(lines) if at and _GREETING.match(line)),
-        *_chat_at(lines),
+        *_chat_start(lines),
     ]
     if not is_task:
         is_short = sum(map(len, lines)) <= MAX_AFTER_QUESTION  # then its first heading is the user's
@@ -716,7 +718,7 @@ def _first_run(lines: Sequence[str], is_one: Callable[[str], object], least: int
             return
 
 
-def _change_at(lines: Sequence[str]) -> Iterator[int]:
+def _diff_start(lines: Sequence[str]) -> Iterator[int]:
     """Yield the first position at which a removed line of a diff is next to an added one, if there is one."""
     marks = [found[1] if (found := _CHANGE.match(line)) else "" for line in lines]
     for at in range(1, len(marks)):
@@ -725,7 +727,7 @@ def _change_at(lines: Sequence[str]) -> Iterator[int]:
             return
 
 
-def _chat_at(lines: Sequence[str]) -> Iterator[int]:
+def _chat_start(lines: Sequence[str]) -> Iterator[int]:
     """Yield the position at which the record of a chat begins, if there is one: at the first of two lines
     with the same speaker.
 

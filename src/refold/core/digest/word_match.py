@@ -19,7 +19,7 @@ _AFTER = frozenset("/\\.-@")
 
 def says(text: str, entry: str) -> bool:
     """Return True if the text contains the entry, letter for letter and as a whole."""
-    return _holds(text, entry, _is_letter)
+    return _contains_whole(text, entry, _is_letter)
 
 
 def says_apart(text: str, entry: str) -> bool:
@@ -27,19 +27,21 @@ def says_apart(text: str, entry: str) -> bool:
 
     This is the safe answer for a text that may be one long word.
     """
-    return _holds(text, entry, _is_sign)
+    return _contains_whole(text, entry, _is_letter_or_mark)
 
 
-def _holds(text: str, entry: str, is_letter: Callable[[str], bool]) -> bool:
+def _contains_whole(text: str, entry: str, is_letter: Callable[[str], bool]) -> bool:
     at = text.find(entry)
     while at >= 0:
-        if not _goes_back(text, at, is_letter) and not _goes_on(text, at + len(entry), is_letter):
+        if not _continues_left(text, at, is_letter) and not _continues_right(
+            text, at + len(entry), is_letter
+        ):
             return True
         at = text.find(entry, at + 1)
     return not entry
 
 
-def _goes_back(text: str, start: int, is_letter: Callable[[str], bool]) -> bool:
+def _continues_left(text: str, start: int, is_letter: Callable[[str], bool]) -> bool:
     """Return True if the match at `start` is the end of a longer name."""
     if start == 0 or not (is_letter(text[start]) or text[start] in _BEFORE):
         return False
@@ -49,7 +51,7 @@ def _goes_back(text: str, start: int, is_letter: Callable[[str], bool]) -> bool:
     return is_letter(before) or before in _BEFORE
 
 
-def _goes_on(text: str, stop: int, is_letter: Callable[[str], bool]) -> bool:
+def _continues_right(text: str, stop: int, is_letter: Callable[[str], bool]) -> bool:
     """Return True if the match before `stop` is the beginning of a longer name."""
     if stop >= len(text) or not (is_letter(text[stop - 1]) or text[stop - 1] in _AFTER):
         return False
@@ -59,12 +61,12 @@ def _goes_on(text: str, stop: int, is_letter: Callable[[str], bool]) -> bool:
 
 
 def _is_letter(character: str) -> bool:
-    return (character.isalnum() or character == "_") and not _is_far_eastern(character)
+    return (character.isalnum() or character == "_") and not _is_east_asian(character)
 
 
-def _is_far_eastern(character: str) -> bool:
+def _is_east_asian(character: str) -> bool:
     return character >= "\u2e80" and not "\ufb00" <= character <= "\ufeff"
 
 
-def _is_sign(character: str) -> bool:
+def _is_letter_or_mark(character: str) -> bool:
     return character.isalnum() or character == "_" or (character > "\u02ff" and category(character)[0] == "M")

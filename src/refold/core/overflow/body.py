@@ -69,12 +69,12 @@ def read_answer(body: object) -> ErrorDetails:
         if not queue:
             break
         value, depth = queue.popleft()
-        node = _opened(value)
+        node = _decode_string(value)
         children = _children(node)
         if isinstance(value, str) and not children:
             texts.append(value[:MOST_TEXT])
         if isinstance(node, dict):
-            _note_fields(node, codes, numbers)
+            _collect_fields(node, codes, numbers)
         if depth < MOST_DEPTH:
             queue.extend((child, depth + 1) for child in children)
     return ErrorDetails(frozenset(codes), normalise("\n".join(texts)), numbers, _stated_status(codes))
@@ -120,7 +120,7 @@ def _is_content(node: dict[object, object], key: str) -> bool:
     return key == "response" and isinstance(node[key], str)
 
 
-def _opened(value: object) -> object:
+def _decode_string(value: object) -> object:
     """Return the JSON inside a string of an error, if it contains JSON."""
     return _decoded(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
 
@@ -167,7 +167,7 @@ def _as_text(source: bytes | str) -> str:
     return source.decode("utf-8", errors="replace") if isinstance(source, bytes) else source
 
 
-def _note_fields(node: dict[object, object], codes: list[str], numbers: Numbers) -> None:
+def _collect_fields(node: dict[object, object], codes: list[str], numbers: Numbers) -> None:
     for key in _CODED:
         value = node.get(key)
         if isinstance(value, str):

@@ -68,8 +68,8 @@ def classify(
     if status not in _OPEN and status != 429 and not _is_server_error(status):
         return Overflow("other", evidence=f"status {status}")
     for rule in RULES:
-        if _may_decide(rule, status) and (numbers := _find(rule, answer)) is not None:
-            return _conclude(rule, {**answer.numbers, **numbers})
+        if _may_decide(rule, status) and (numbers := _rule_numbers(rule, answer)) is not None:
+            return _overflow_of(rule, {**answer.numbers, **numbers})
     return _without_reason(status, answer, is_near=_is_near(estimated, budget))
 
 
@@ -103,7 +103,7 @@ def _may_decide(rule: Rule, status: int | None) -> bool:
     return not (rule.is_vague and (status == 413 or _is_server_error(status)))
 
 
-def _find(rule: Rule, answer: ErrorDetails) -> Numbers | None:
+def _rule_numbers(rule: Rule, answer: ErrorDetails) -> Numbers | None:
     """Return the numbers stated with this rule; None if it does not match."""
     numbers = _first_match(rule.says, answer.text)
     if numbers is None and answer.codes.isdisjoint(rule.codes):
@@ -126,9 +126,9 @@ def _first_match(phrases: tuple[Phrase, ...], text: str) -> Numbers | None:
     return next((numbers for numbers in found if numbers is not None), None)
 
 
-def _conclude(rule: Rule, stated: Numbers) -> Overflow:
-    numbers = _complete(stated)
-    kind = _correct(rule, numbers)
+def _overflow_of(rule: Rule, stated: Numbers) -> Overflow:
+    numbers = _complete_numbers(stated)
+    kind = _corrected_kind(rule, numbers)
     if rule.is_vague or kind not in _REPORTED:
         return Overflow(kind, evidence=rule.name)
     limit = numbers.get("limit") or None
@@ -145,7 +145,7 @@ def _conclude(rule: Rule, stated: Numbers) -> Overflow:
     )
 
 
-def _complete(stated: Numbers) -> Numbers:
+def _complete_numbers(stated: Numbers) -> Numbers:
     """Add the numbers that follow from the stated ones."""
     numbers = dict(stated)
     if "megabytes" in numbers:
@@ -162,7 +162,7 @@ def _complete(stated: Numbers) -> Numbers:
     return numbers
 
 
-def _correct(rule: Rule, numbers: Numbers) -> OverflowKind:
+def _corrected_kind(rule: Rule, numbers: Numbers) -> OverflowKind:
     """Return the kind, corrected by the numbers if they contradict it."""
     limit = numbers.get("limit") or numbers.get("window")
     if not limit:

@@ -33,7 +33,7 @@ _OPENERS = " ([:=~'\""
 _MOST_OPENERS = 4
 _DIGITS = "0123456789"
 _SEPARATORS = ",_"
-_CUTS_SHORT = "km%"
+_UNITS = "km%"
 
 
 class Rule(Struct, frozen=True):
@@ -123,27 +123,27 @@ def read_number(text: str, at: int) -> tuple[int, int | None]:
     while at < len(text) and at - start < _MOST_OPENERS and text[at] in _OPENERS:
         at += 1
     digits: list[str] = []
-    while at < len(text) and (text[at] in _DIGITS or _separates(text, at, digits)):
+    while at < len(text) and (text[at] in _DIGITS or _is_separator(text, at, digits)):
         if text[at] in _DIGITS:
             digits.append(text[at])
         at += 1
     if not digits:
         return start, None
-    if len(digits) > len(str(LARGEST_NUMBER)) or _is_cut_short(text, at):
+    if len(digits) > len(str(LARGEST_NUMBER)) or _has_fraction_or_unit(text, at):
         return at, None
     number = int("".join(digits))
     return at, number if number <= LARGEST_NUMBER else None
 
 
-def _separates(text: str, at: int, digits: list[str]) -> bool:
+def _is_separator(text: str, at: int, digits: list[str]) -> bool:
     return bool(digits) and text[at] in _SEPARATORS and _is_digit(text, at + 1)
 
 
-def _is_cut_short(text: str, at: int) -> bool:
+def _has_fraction_or_unit(text: str, at: int) -> bool:
     """Return True if the number continues as a fraction or a unit."""
     if text[at : at + 1] == ".":
         return _is_digit(text, at + 1)
-    return at < len(text) and text[at] in _CUTS_SHORT
+    return at < len(text) and text[at] in _UNITS
 
 
 def _is_digit(text: str, at: int) -> bool:

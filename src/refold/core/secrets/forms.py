@@ -71,7 +71,7 @@ KINDS = frozenset(
     (*(kind for kind, _, _ in _FORMS), "signature", "token", "cookie", "password", "private key", "secret")
 )
 """Every kind of secret that a placeholder may name."""
-_NAMED_SO = re.compile(r"[a-z0-9]{2,12}[\-_](?:[a-z]+[\-_])*[a-z]+")
+_NAME_OF_WORDS = re.compile(r"[a-z0-9]{2,12}[\-_](?:[a-z]+[\-_])*[a-z]+")
 _ESCAPED = re.compile(r"(?:\\[nrtbf]|%[0-9A-Fa-f]{2})$")
 _EDGE = re.compile(
     r"-----?[ ]?(?:BEGIN|(?P<end>END)) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[ ]?-----?"
@@ -133,22 +133,22 @@ class Secret(Struct, frozen=True):
 def formed(text: str, low: str) -> Iterator[Secret]:
     """Yield every secret of a text that has a form of its own; `low` is the text in lower case."""
     if "PRIVATE KEY" in text or "Private-Lines" in text:
-        yield from _armoured(text)
+        yield from _private_keys(text)
     for number in dict.fromkeys([number for hint, number in _FORM_HINTS if hint in text]):
         kind, _, form = _FORMS[number]
-        yield from (Secret(kind, *match.span()) for match in form.finditer(text) if _begins(match))
+        yield from (Secret(kind, *match.span()) for match in form.finditer(text) if _is_word_start(match))
     for number in dict.fromkeys([number for hint, number in _PLACE_HINTS if hint in low]):
         kind, _, pattern, holds = _PLACES[number]
         found = (match for match in pattern.finditer(text) if holds(match))
         yield from (Secret(kind, *match.span("secret")) for match in found)
 
 
-def _begins(match: re.Match[str]) -> bool:
+def _is_word_start(match: re.Match[str]) -> bool:
     """Return True if a word begins at the match and it is no name made of words.
 
     A word may also begin after the escaped line break of a text within JSON.
     """
-    if _NAMED_SO.fullmatch(match[0]):
+    if _NAME_OF_WORDS.fullmatch(match[0]):
         return False
     before = match.string[max(0, match.start() - 3) : match.start()]
     return (
@@ -156,7 +156,7 @@ def _begins(match: re.Match[str]) -> bool:
     )
 
 
-def _authorises(match: re.Match[str]) -> bool:
+def _is_credential(match: re.Match[str]) -> bool:
     """Return True if the match is the credential of a header, and not a word about it."""
     secret, scheme = match["secret"].rstrip(".:,"), match["scheme"]
     if is_blank(secret):
@@ -167,7 +167,7 @@ def _authorises(match: re.Match[str]) -> bool:
     return len(secret) >= 8 and (_is_mixed(secret) or secret.endswith("=")) if scheme else is_random(secret)
 
 
-def _opens(match: re.Match[str]) -> bool:
+def _is_url_password(match: re.Match[str]) -> bool:
     """Return True if the match is a password in a URL. Without a user name before it, it must look like a
     token.
     """
@@ -188,7 +188,7 @@ def _is_mixed(value: str) -> bool:
     return is_password(value) or (value.lower() != value != value.upper())
 
 
-def _armoured(text: str) -> Iterator[Secret]:
+def _private_keys(text: str) -> Iterator[Secret]:
     """Yield private keys from their first line to their last; of a key that is cut off, as far as the text
     looks like one.
     """
@@ -230,10 +230,10 @@ def _is_filled(match: re.Match[str]) -> bool:
 
 
 _PLACES: tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
-    ("token", ("authorization", "bearer", "basic"), _HEADER, _authorises),
+    ("token", ("authorization", "bearer", "basic"), _HEADER, _is_credential),
     ("signature", ("signature", "x-amz-"), _SIGNED, _is_filled),
     ("cookie", ("cookie",), _COOKIE, _is_filled),
-    ("password", ("://",), _IN_URL, _opens),
+    ("password", ("://",), _IN_URL, _is_url_password),
     (
         "password",
         ("curl", "wget", "http ", "https ", "mysql", "mariadb", "login", "sshpass", "-pass"),

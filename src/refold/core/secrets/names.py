@@ -190,12 +190,12 @@ def named(text: str, low: str) -> Iterator[Secret]:
     done = 0
     for start in starts(text, low):
         match = NAME.match(text, start) if start >= done else None
-        yield from _replaced(match) if match else ()
-        found = _announced(match) if match else None
+        yield from _replaced_values(match) if match else ()
+        found = _secret_after_name(match) if match else None
         if found is not None:
             done = found.stop
             yield found
-        elif (before := _called_so(text, start)) is not None:
+        elif (before := _secret_before_name(text, start)) is not None:
             yield before
     if "log" in low or "sign" in low or "cred" in low:
         for login in _LOGIN.finditer(text):
@@ -203,14 +203,14 @@ def named(text: str, low: str) -> Iterator[Secret]:
                 yield Secret("secret", *login.span("secret"))
 
 
-def _replaced(match: re.Match[str]) -> Iterator[Secret]:
+def _replaced_values(match: re.Match[str]) -> Iterator[Secret]:
     """Yield the value that is replaced by another: `change the password from hunter22 to hunter33`."""
     found = _CHANGED.match(match.string, match.end("suffix")) if not is_weak(match) else None
     if found is not None and is_password(found["secret"]) and not is_blank(found["secret"]):
         yield Secret("secret", *found.span("secret"))
 
 
-def _called_so(text: str, start: int) -> Secret | None:
+def _secret_before_name(text: str, start: int) -> Secret | None:
     """Return the secret before a name: `hunter22 is my password`."""
     link = _REVERSED.search(text[max(0, start - 60) : start])
     if link is None:
@@ -221,23 +221,23 @@ def _called_so(text: str, start: int) -> Secret | None:
     return Secret("secret", stop - len(word[0]), stop) if word and is_found else None
 
 
-def _announced(match: re.Match[str]) -> Secret | None:
+def _secret_after_name(match: re.Match[str]) -> Secret | None:
     """Return the value after a name, if it is a secret."""
     prefix = _prefix(match.string, match.start())
-    value = _read(match, prefix) if _is_name(match, prefix) else None
+    value = _read_value(match, prefix) if _is_name(match, prefix) else None
     if value is None or len(value.text) < LEAST_QUOTED or is_blank(value.text):
-        return _phrase(match, value) if value and match["strong"] else None
-    if not value.is_quoted and _is_fetched(match, prefix, value):
+        return _phrase_secret(match, value) if value and match["strong"] else None
+    if not value.is_quoted and _is_function_result(match, prefix, value):
         return None
     if is_weak(match):
         return value.secret if is_random(value.text) and not is_counted(match, prefix) else None
-    if match["short"] and not _suits(match, prefix, value):
+    if match["short"] and not _fits_short_name(match, prefix, value):
         return None
     if value.is_quoted:
         return value.secret if _is_quoted_secret(match, value.text) else None
     if _is_bare_secret(match, prefix, value):
-        return _whole(match, value).secret
-    return _phrase(match, value)
+        return _extend_value(match, value).secret
+    return _phrase_secret(match, value)
 
 
 def _prefix(text: str, start: int) -> str:
@@ -262,7 +262,7 @@ def _is_name(match: re.Match[str], prefix: str) -> bool:
     return own[0].isupper() and (prefix[-1].islower() or prefix.isupper())
 
 
-def _suits(match: re.Match[str], prefix: str, value: _Value) -> bool:
+def _fits_short_name(match: re.Match[str], prefix: str, value: _Value) -> bool:
     """Return True if the value fits a short name: a pin is a number; a lone `pass` is mostly a test result,
     unless quoted.
     """
@@ -281,7 +281,7 @@ def _is_argument(match: re.Match[str], start: int) -> bool:
     return _FIRST_ARGUMENT.search(before) is not None
 
 
-def _read(match: re.Match[str], prefix: str) -> _Value | None:
+def _read_value(match: re.Match[str], prefix: str) -> _Value | None:
     """Return the value after a name, up to the end of its quotes, its tag or its characters."""
     text, at, start = match.string, match.end(), match.start() - len(prefix)
     if match["tag"]:
@@ -295,7 +295,7 @@ def _read(match: re.Match[str], prefix: str) -> _Value | None:
             return _Value(start, text[start:stop], is_quoted=True)
         at = start
     is_ascii = match["link"] is not None and not match["link"].isascii()
-    bare = (_MORE if _is_set(match, prefix) else _PRINTED if is_ascii else _BARE).match(text, at)
+    bare = (_MORE if _is_shell_setting(match, prefix) else _PRINTED if is_ascii else _BARE).match(text, at)
     if bare is None:
         return None
     if text[max(0, start - 1) : start] in ("?", "&"):
@@ -321,13 +321,13 @@ def _is_quoted_secret(match: re.Match[str], value: str) -> bool:
     return not (names_itself(value) or is_told or is_place(value) or is_code(value))
 
 
-def _is_fetched(match: re.Match[str], prefix: str, value: _Value) -> bool:
+def _is_function_result(match: re.Match[str], prefix: str, value: _Value) -> bool:
     """Return True if a function returns the value.
 
     In a shell setting, parentheses are part of the value, unless only a plain name precedes them.
     """
     stop = value.start + len(value.text)
-    is_plain = not _is_set(match, prefix) or not any(map(str.isdigit, value.text.partition("(")[0]))
+    is_plain = not _is_shell_setting(match, prefix) or not any(map(str.isdigit, value.text.partition("(")[0]))
     return is_plain and is_call(match.string[value.start : stop + 1])
 
 
@@ -350,14 +350,14 @@ def _is_bare_secret(match: re.Match[str], prefix: str, value: _Value) -> bool:
         has_digit = any(map(str.isdigit, said))
         return is_password(said) and (has_digit or match["space"] is None or prefix.startswith("--"))
     if is_word(said):
-        return len(said) >= LEAST and not names_itself(said) and _stands_alone(match, prefix, stop)
+        return len(said) >= LEAST and not names_itself(said) and _is_alone_on_line(match, prefix, stop)
     return len(said) >= LEAST and not is_technical(said)
 
 
-def _stands_alone(match: re.Match[str], prefix: str, stop: int) -> bool:
+def _is_alone_on_line(match: re.Match[str], prefix: str, stop: int) -> bool:
     """Return True for `NAME=value` as in a shell, or a line with nothing but the name and the value."""
     text = match.string
-    if _is_set(match, prefix):
+    if _is_shell_setting(match, prefix):
         return True
     is_first = _LEADING.search(text[max(0, match.start() - 60) : match.start()]) is not None
     return is_first and _is_line_over(text, stop) and "_" not in text[match.end() : stop]
@@ -369,13 +369,13 @@ def _is_line_over(text: str, at: int) -> bool:
     return _LINE_OVER.match(text, blanks.end() if blanks else at) is not None
 
 
-def _is_set(match: re.Match[str], prefix: str) -> bool:
+def _is_shell_setting(match: re.Match[str], prefix: str) -> bool:
     """Return True for `NAME=value` as in a shell."""
     name = prefix + match.string[match.start() : match.end("suffix")]
     return name.isupper() and match["sign"] == "=" and match.end() == match.end("sign")
 
 
-def _phrase(match: re.Match[str], value: _Value) -> Secret | None:
+def _phrase_secret(match: re.Match[str], value: _Value) -> Secret | None:
     """Return a secret of several words without quotes, such as those of a wallet."""
     is_asked = (match["sign"] or match["link"]) and (is_wallet(match) or is_spoken(match))
     line = _LINE.match(match.string, value.start) if is_asked else None
@@ -384,7 +384,7 @@ def _phrase(match: re.Match[str], value: _Value) -> Secret | None:
     return Secret("secret", value.start, value.start + len(said)) if is_found else None
 
 
-def _whole(match: re.Match[str], value: _Value) -> _Value:
+def _extend_value(match: re.Match[str], value: _Value) -> _Value:
     """Extend an unquoted value to its real end.
 
     On a line of its own it may contain any punctuation; inside a sentence it ends before punctuation.

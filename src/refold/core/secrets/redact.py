@@ -40,8 +40,8 @@ def find_secrets(text: str, known: Collection[str] = ()) -> tuple[Secret, ...]:
     elsewhere.
     """
     low = _lowered(text)
-    found = (*formed(text, low), *named(text, low), *_seen(text, known))
-    return tuple(_joined(found, text)) if found else ()
+    found = (*formed(text, low), *named(text, low), *_find_known(text, known))
+    return tuple(_merge_overlaps(found, text)) if found else ()
 
 
 def _lowered(text: str) -> str:
@@ -109,8 +109,8 @@ def redact_message(
     """Return a message without its secrets; of a `hidden` message only its handle is left."""
     handle = handle_of(number)
     if number in hidden:
-        return Message(message.role, tuple(_hidden(part, handle) for part in message.parts))
-    parts = tuple(_clean(part, handle, known) for part in message.parts)
+        return Message(message.role, tuple(_hide_part(part, handle) for part in message.parts))
+    parts = tuple(_redact_part(part, handle, known) for part in message.parts)
     return message if parts == message.parts else Message(message.role, parts)
 
 
@@ -123,22 +123,22 @@ def is_clean(message: Message, known: Collection[str] = ()) -> bool:
     return redact_message(message, 0, known=known) is message and not holds_secret(raw, known)
 
 
-def _clean(part: Part, handle: str, known: Collection[str]) -> Part:
+def _redact_part(part: Part, handle: str, known: Collection[str]) -> Part:
     match part:
         case ToolCall():
             name, arguments = redact(part.name, handle, known), redact(part.arguments, handle, known)
             is_same = (name, arguments) == (part.name, part.arguments)
             return part if is_same else ToolCall(part.id, name, arguments, part.kind)
         case ToolResult():
-            inner = tuple(_inner(one, handle, known) for one in part.parts)
+            inner = tuple(_redact_inner(one, handle, known) for one in part.parts)
             return part if inner == part.parts else ToolResult(part.call_id, inner, part.is_error, part.kind)
         case Reasoning():
-            return Text(_note(handle)) if holds_secret(part.text, known) else part
+            return Text(_withheld_note(handle)) if holds_secret(part.text, known) else part
         case _:
-            return _inner(part, handle, known)
+            return _redact_inner(part, handle, known)
 
 
-def _inner(part: Inner, handle: str, known: Collection[str]) -> Inner:
+def _redact_inner(part: Inner, handle: str, known: Collection[str]) -> Inner:
     """Return a part without its secrets. A part that cannot be rewritten, such as a URL or a provider's
     block, is replaced.
     """
@@ -147,7 +147,7 @@ def _inner(part: Inner, handle: str, known: Collection[str]) -> Inner:
         return part if text == part.text else Text(text)
     is_clean_inside = not any(holds_secret(text, known) for text in _texts(part))
     if is_clean_inside or not isinstance(part, File) or not part.text:
-        return part if is_clean_inside else Text(_note(handle))
+        return part if is_clean_inside else Text(_withheld_note(handle))
     return File(name=redact(part.name, handle, known), text=redact(part.text, handle, known))
 
 
@@ -176,22 +176,22 @@ def _decoded(data: str) -> str:
         return ""
 
 
-def _hidden(part: Part, handle: str) -> Part:
+def _hide_part(part: Part, handle: str) -> Part:
     """Return the remainder of a part that was marked as sensitive: its place in the conversation."""
     match part:
         case ToolCall():
             return ToolCall(part.id, redact(part.name, handle), "{}", part.kind)
         case ToolResult():
-            return ToolResult(part.call_id, (Text(_note(handle)),), part.is_error, part.kind)
+            return ToolResult(part.call_id, (Text(_withheld_note(handle)),), part.is_error, part.kind)
         case _:
-            return Text(_note(handle))
+            return Text(_withheld_note(handle))
 
 
-def _note(handle: str) -> str:
+def _withheld_note(handle: str) -> str:
     return f"[withheld: {handle}]"
 
 
-def _seen(text: str, known: Collection[str]) -> Iterator[Secret]:
+def _find_known(text: str, known: Collection[str]) -> Iterator[Secret]:
     """Yield the positions of values that were found elsewhere."""
     if len(known) > _FEW:
         spans = _index(frozenset(known)).spans(text)
@@ -210,7 +210,7 @@ def _index(known: frozenset[str]) -> PhraseIndex:
     return PhraseIndex(known)
 
 
-def _joined(found: Iterable[Secret], text: str) -> Iterator[Secret]:
+def _merge_overlaps(found: Iterable[Secret], text: str) -> Iterator[Secret]:
     """Merge overlapping secrets under the kind of the first. A placeholder is covered completely or not at
     all.
     """

@@ -38,7 +38,7 @@ Fault: TypeAlias = Literal[
     "echo",
     "continuation",
 ]
-_CUT = frozenset(
+_CUT_OFF_REASONS = frozenset(
     {"length", "max_tokens", "max_output_tokens", "incomplete", "model_context_window_exceeded", "error"}
 )
 MAX_DRAFT = 64 * 1024
@@ -46,11 +46,11 @@ MAX_DRAFT = 64 * 1024
 usual summary. If a policy asks for longer summaries, the limit grows with `_LONGEST_TOKEN`."""
 _LONGEST_TOKEN = 16
 """Characters of a draft that are allowed for each requested token."""
-_LEAST_SAID = 12
+_MIN_LETTERS = 12
 """Letters: fewer are a word or two, such as "Understood."; the shortest useful summaries have a few more."""
-_MUCH_TOLD = 500
+_LONG_SOURCE = 500
 """Tokens of a source: a word or two may be enough for a shorter one, never for a longer one."""
-_DECLINED = frozenset({"refusal", "content_filter", "safety"})
+_REFUSAL_REASONS = frozenset({"refusal", "content_filter", "safety"})
 
 
 class SummaryDraft(Struct, frozen=True):
@@ -113,7 +113,7 @@ def accept(
     notes = ("reasoning taken out",) if said != draft.text.strip() else ()
     plain = quoted_lines(defused(text), "summary", begins_line=True)
     found = _without_inventions(Accepted(plain, mended=notes), source, is_last_try=is_last_try)
-    return found if found.fault else _completed(found, source, most, count)
+    return found if found.fault else _add_facts(found, source, most, count)
 
 
 def _faults(draft: SummaryDraft, text: str, source: DraftSource, count: Count) -> Iterator[tuple[Fault, str]]:
@@ -124,18 +124,18 @@ def _faults(draft: SummaryDraft, text: str, source: DraftSource, count: Count) -
         yield "reasoning_only", "it is nothing but reasoning"
     if not says_something(text):
         yield "empty", "it is empty or has only headings"
-    if draft.finish.lower() in _CUT or ends_open(text, tuple(_carried(source))):
+    if draft.finish.lower() in _CUT_OFF_REASONS or ends_open(text, tuple(_ledger_lines(source))):
         yield "cut_off", "it was cut off before its end; be briefer"
-    if draft.finish.lower() in _DECLINED or is_refusal(text):
+    if draft.finish.lower() in _REFUSAL_REASONS or is_refusal(text):
         yield "refusal", "it declines to write a checkpoint"
-    if letters(text) < _LEAST_SAID and source.tokens > _MUCH_TOLD:
+    if letters(text) < _MIN_LETTERS and source.tokens > _LONG_SOURCE:
         yield "empty", "it is a word or two"
     if count(text) >= source.tokens:
         yield "not_smaller", "it is no shorter than the transcript"
-    yield from _strays(text, source)
+    yield from _report_faults(text, source)
 
 
-def _strays(text: str, source: DraftSource) -> Iterator[tuple[Fault, str]]:
+def _report_faults(text: str, source: DraftSource) -> Iterator[tuple[Fault, str]]:
     """Yield the faults of a text that is no report of the conversation, or not in its language."""
     if is_echo(text, source.told) or is_echo(text, source.asked):
         yield "echo", "it repeats what it was given instead of summarising it"
@@ -145,13 +145,13 @@ def _strays(text: str, source: DraftSource) -> Iterator[tuple[Fault, str]]:
         yield "other_language", "it is not in the language of the conversation"
 
 
-def _carried(source: DraftSource) -> Iterator[str]:
+def _ledger_lines(source: DraftSource) -> Iterator[str]:
     for lines in fact_lines(source.ledger or EMPTY).values():
         yield from lines
 
 
 def _without_inventions(found: Accepted, source: DraftSource, *, is_last_try: bool) -> Accepted:
-    known = known_of(source.told, source.previous, source.beside, *_carried(source), asked=source.asked)
+    known = known_of(source.told, source.previous, source.beside, *_ledger_lines(source), asked=source.asked)
     made_up = invented(found.text, known)
     if not made_up:
         return found
@@ -164,7 +164,7 @@ def _without_inventions(found: Accepted, source: DraftSource, *, is_last_try: bo
     return Accepted(text, mended=(*found.mended, "lines with invented names taken out"))
 
 
-def _completed(found: Accepted, source: DraftSource, most: int, count: Count) -> Accepted:
+def _add_facts(found: Accepted, source: DraftSource, most: int, count: Count) -> Accepted:
     once, notes = headings_once(found.text), found.mended
     if once != found.text:
         notes = (*notes, "headings that stood twice joined")

@@ -98,10 +98,10 @@ def continues(text: str) -> bool:
         return True
     spoken = [line for line in lines if _SPEAKER.match(line)]
     said = sum(_FIRST_PERSON.search(line[:400]) is not None for line in spoken)
-    return (len(spoken) > 1 and 2 * said > len(spoken)) or _answers(lines)
+    return (len(spoken) > 1 and 2 * said > len(spoken)) or _is_next_reply(lines)
 
 
-def _answers(lines: list[str]) -> bool:
+def _is_next_reply(lines: list[str]) -> bool:
     """Return True if the text reads as the next reply of the assistant."""
     opening = lines[0][:200] if lines else ""
     is_answer = _ANSWER.match(opening) is not None and not _ABOUT_ITSELF.search(opening)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 _HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
-_VOID = re.compile(
+_NO_CONTENT = re.compile(
     r"(?:there (?:is|was) )?(?:no|n/?a|none|nil|null|nothing|empty|ok(?:ay)?|done|todo|tbd|unavailable|unknown|not (?:available|applicable))"
     r"(?: (?:yet|so far|here|available|to report))?"
     r"|(?:(?:there is )?no |the )?(?:summary|checkpoint)(?: (?:is |was )?(?:not |un)?available| (?:is )?empty| complete| provided| follows)?"
@@ -61,18 +61,18 @@ def is_heading(line: str) -> bool:
 def says_something(text: str) -> bool:
     """Return True if a text has more than white space, rulers, headings, and words such as "none"."""
     return any(
-        any(map(str.isalnum, line)) and (is_code or not (is_heading(line) or _is_void(line)))
+        any(map(str.isalnum, line)) and (is_code or not (is_heading(line) or _has_no_content(line)))
         for line, is_code in lines_of(text)
     )
 
 
-def _is_void(line: str) -> bool:
-    return _VOID.fullmatch(line.strip(_AROUND)) is not None
+def _has_no_content(line: str) -> bool:
+    return _NO_CONTENT.fullmatch(line.strip(_AROUND)) is not None
 
 
 def repeated(text: str) -> int:
     """Return the number of headings that occur more than once."""
-    return sum(count > 1 for count in Counter(path for path, _ in _placed(text) if path).values())
+    return sum(count > 1 for count in Counter(path for path, _ in _sections(text) if path).values())
 
 
 def headings_once(text: str) -> str:
@@ -80,7 +80,7 @@ def headings_once(text: str) -> str:
     if not repeated(text):
         return text
     parts: dict[tuple[str, ...], list[str]] = {(): []}
-    for path, lines in _placed(text):
+    for path, lines in _sections(text):
         parts.setdefault(path, lines[:1] if path else []).extend(lines[1:] if path else lines)
     order = {path: number for number, path in enumerate(parts)}
     by_parent = sorted(parts, key=lambda path: [order[path[: size + 1]] for size in range(len(path))])
@@ -96,27 +96,27 @@ def under(text: str, title: str) -> tuple[int, int] | None:
         if is_code or not is_heading(line):
             continue
         if start is not None:
-            return start, _last(lines, start, number)
+            return start, _trim_blank_end(lines, start, number)
         start = number + 1 if _identity(line) == wanted else None
-    return None if start is None else (start, _last(lines, start, len(lines)))
+    return None if start is None else (start, _trim_blank_end(lines, start, len(lines)))
 
 
 def apart(text: str, title: str) -> tuple[str, str]:
     """Split a text into the rest and the section under a heading, with the heading and its smaller ones."""
     wanted = _identity(title)
     rest, own = list[str](), list[str]()
-    for path, lines in _placed(text):
+    for path, lines in _sections(text):
         (own if path[:1] == (wanted,) else rest).extend(lines)
     return "\n".join(rest).strip(), "\n".join(own).strip()
 
 
-def _last(lines: Sequence[str], start: int, stop: int) -> int:
+def _trim_blank_end(lines: Sequence[str], start: int, stop: int) -> int:
     while stop > start and not lines[stop - 1].strip():
         stop -= 1
     return stop
 
 
-def _placed(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+def _sections(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     """Yield the path of each heading, its parents included, with its lines; first the lines before all
     headings.
     """

@@ -39,7 +39,7 @@ _MARKER = re.compile(r"\s*(?:(?:[-*•>]|\d+[.)])\s+)*")
 _SENTENCE_END = re.compile(
     r"(?<![.\s(]\w\.)(?<=[.!?])(\s+)(?=[^\W\d_a-zß-ÿа-я]|[\"'“«(`*])|(?<=[。！？])()(?=\S)"
 )
-_ABOUT = re.compile(
+_APPROXIMATELY = re.compile(
     r"(?:[~≈<>≤≥]|\b(?:about|around|roughly|approximately|over|under|nearly|almost|some|ca\.|circa|etwa|rund|ungefähr|fast|environ"
     r"|près de|unos|unas|casi|cerca de|quase|quasi|около|примерно|почти)|约|大约|近|約|およそ|약)\s?$",
     re.IGNORECASE,
@@ -98,28 +98,28 @@ def known_of(*shown: str, asked: str = "") -> KnownNames:
 
 def invented(text: str, known: KnownNames) -> tuple[str, ...]:
     """Return the names, numbers and handles of a text that are not known, each once."""
-    found = (term for _, terms in _judged(text, known) for term in terms)
+    found = (term for _, terms in _sentences_with_inventions(text, known) for term in terms)
     return tuple(dict.fromkeys(found))
 
 
 def without_inventions(text: str, known: KnownNames) -> str:
     """Return the text without the sentences that hold an invention."""
     kept: dict[int, list[str]] = {}
-    for unit, terms in _judged(text, known):
+    for unit, terms in _sentences_with_inventions(text, known):
         kept.setdefault(unit.line, []).extend([] if terms else [unit.text])
-    whole = (_rest(line, kept.get(number, [line])) for number, line in enumerate(text.splitlines()))
+    whole = (_rebuild_line(line, kept.get(number, [line])) for number, line in enumerate(text.splitlines()))
     return "\n".join(line for line in whole if line is not None).strip()
 
 
-def _judged(text: str, known: KnownNames) -> Iterator[tuple[_Unit, tuple[str, ...]]]:
+def _sentences_with_inventions(text: str, known: KnownNames) -> Iterator[tuple[_Unit, tuple[str, ...]]]:
     """Yield each sentence with its inventions."""
     units = list(_units(text, known))
-    unknown = _unknown((claim for unit in units for claim in unit.claims), known)
+    unknown = _unknown_claims((claim for unit in units for claim in unit.claims), known)
     for unit in units:
         yield unit, (*unit.others, *(claim.name for claim in unit.claims if claim in unknown))
 
 
-def _rest(line: str, sentences: list[str]) -> str | None:
+def _rebuild_line(line: str, sentences: list[str]) -> str | None:
     """Return a line with its remaining sentences and its list mark; None if nothing is left."""
     rest = "".join(sentences)
     if rest == line:
@@ -153,7 +153,7 @@ def _unit(sentence: str, line: int, known: KnownNames, *, is_start: bool) -> _Un
     said = _HANDLE.sub(" ", said)
     said, days = _without_days(said, known)
     others += days
-    others += [number.written for number in _claimed(said) if not _holds(number, known)]
+    others += [number.written for number in _checkable_numbers(said) if not _is_known_number(number, known)]
     return _Unit(sentence, line, tuple(claims(said)), tuple(others))
 
 
@@ -173,10 +173,10 @@ def _without_days(said: str, known: KnownNames) -> tuple[str, list[str]]:
     return "".join((*parts, said[at:])), [day for day in wrong if _folded(day) not in known.names]
 
 
-def _claimed(said: str) -> Iterator[Number]:
+def _checkable_numbers(said: str) -> Iterator[Number]:
     """Yield the numbers of a sentence that are no part of a name and long enough to be checked."""
     for number in find_numbers(said):
-        if not is_small(number) and not _is_in_name(said, number) and not _is_rough(said, number):
+        if not is_small(number) and not _is_in_name(said, number) and not _is_approximate(said, number):
             yield number
 
 
@@ -192,12 +192,14 @@ def _is_letter(character: str) -> bool:
     return character == "_" or (character.isalpha() and character < "\u2e80")
 
 
-def _is_rough(said: str, number: Number) -> bool:
+def _is_approximate(said: str, number: Number) -> bool:
     digits = "".join(filter(str.isdigit, number.written)).strip("0")
-    return len(digits) <= 2 and _ABOUT.search(said[max(0, number.start - 16) : number.start]) is not None
+    return (
+        len(digits) <= 2 and _APPROXIMATELY.search(said[max(0, number.start - 16) : number.start]) is not None
+    )
 
 
-def _holds(number: Number, known: KnownNames) -> bool:
+def _is_known_number(number: Number, known: KnownNames) -> bool:
     if known.numbers.holds(number):
         return True
     groups = number.written.split()
@@ -205,11 +207,11 @@ def _holds(number: Number, known: KnownNames) -> bool:
     return bool(apart) and all(is_small(one) or known.numbers.holds(one) for one in apart)
 
 
-def _unknown(found: Iterable[Claim], known: KnownNames) -> frozenset[Claim]:
+def _unknown_claims(found: Iterable[Claim], known: KnownNames) -> frozenset[Claim]:
     """Return the claims that are neither known nor a whole part of a known name."""
     forms = {claim: _forms(claim.name) for claim in found}
     left = {claim: own for claim, own in forms.items() if known.names.isdisjoint(own)}
-    parts = _said_parts({form for own in left.values() for form in own}, known)
+    parts = _known_parts({form for own in left.values() for form in own}, known)
     roots = {said.partition("/")[0] for said in known.names if "/" in said and "." in said} if left else set()
     hashes = sorted(said for said in known.names if len(said) >= _SHORTEST_HASH) if left else []
     return frozenset(
@@ -236,7 +238,7 @@ def _forms(name: str) -> frozenset[str]:
     return frozenset(found | ({head} if head and tail in _SUFFIXES else set()))
 
 
-def _said_parts(wanted: set[str], known: KnownNames) -> set[str]:
+def _known_parts(wanted: set[str], known: KnownNames) -> set[str]:
     """Return the wanted names that are whole parts of a known name."""
     found = set[str]()
     sizes = {len(JOINTS.split(name)) for name in wanted}

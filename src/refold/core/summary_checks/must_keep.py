@@ -38,7 +38,7 @@ _SHORTEST_RULE = 12
 """Characters: a shorter string may occur in any text by chance."""
 
 
-class _Page:
+class _FactInserter:
     """A text that is being filled with facts, up to a number of tokens."""
 
     def __init__(self, text: str, most: int, count: Count) -> None:
@@ -55,7 +55,7 @@ class _Page:
             added = self.added.get(name, {})
             lines = [*(added[at] for at in sorted(added)), *([line] if name == title else [])]
             if lines and (place := under(text, name)):
-                text = _inserted(text, place[1], lines)
+                text = _insert_lines(text, place[1], lines)
             elif lines:
                 text, joint = "\n".join((f"{text}{joint}{name}", *lines)), "\n"
         return text
@@ -101,7 +101,7 @@ def with_facts(text: str, ledger: Ledger, *, most: int, count: Count, said: str 
     `said` is the text that the user typed (`typed_by_user`): a rule that occurs there may stay in the text.
     """
     facts = fact_lines(ledger)
-    page = _Page(_with_own_lists(text, facts, said), most, count)
+    page = _FactInserter(_without_wrong_items(text, facts, said), most, count)
     room = most - page.used
     for title, share in _SHARES.items():
         page.fill(title, facts[title], page.used + int(room * share))
@@ -137,20 +137,20 @@ def fact_lines(ledger: Ledger) -> dict[str, list[str]]:
         DECISIONS: ledger.decisions,
         TASKS: ledger.tasks,
     }
-    return {title: _lines(entries) for title, entries in found.items()}
+    return {title: _list_items(entries) for title, entries in found.items()}
 
 
-def _lines(entries: Iterable[str]) -> list[str]:
+def _list_items(entries: Iterable[str]) -> list[str]:
     """Return each entry as a line of its own, without anything that could be taken for a mark of Refold."""
     return [f"- {defused(said)}" for entry in entries if (said := one_line(entry))]
 
 
-def _inserted(text: str, at: int, lines: Sequence[str]) -> str:
+def _insert_lines(text: str, at: int, lines: Sequence[str]) -> str:
     whole = text.splitlines()
     return "\n".join((*whole[:at], *lines, *whole[at:]))
 
 
-def _with_own_lists(text: str, facts: dict[str, list[str]], said: str) -> str:
+def _without_wrong_items(text: str, facts: dict[str, list[str]], said: str) -> str:
     """Return the text without list items that contradict the ledger: rules that the user did not give,
     modified files as only read.
     """
@@ -166,15 +166,15 @@ def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
     """Return the text with its lists of rules rebuilt: an item stays if all of it was said by the user."""
     if not any(map(is_rules_title, text.splitlines())):
         return text
-    known = frozenset((*map(_plain, rules), *_heard(said)))
+    known = frozenset((*map(_normalise, rules), *_typed_units(said)))
     kept: list[str] = []
     point: list[str] = []
     in_list = is_below = False  # below: under a smaller heading that the list had
     for line, is_code in (*lines_of(text), (RULES, False)):  # a last heading ends the last list
         is_title = is_rules_title(line)
         smaller = _SMALLER.fullmatch(line) if in_list and not is_title and not is_code else None
-        if point and (is_title or smaller or is_heading(line) or not _goes_on(line)):
-            kept += _given(point, known)
+        if point and (is_title or smaller or is_heading(line) or not _continues_item(line)):
+            kept += _given_item(point, known)
             point = []
         if is_title and is_code:
             kept += () if in_list else (f"{QUOTE}{line}",)
@@ -195,17 +195,17 @@ def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
     return headings_once("\n".join(_without_empty(kept[:-1])).strip())
 
 
-def _goes_on(line: str) -> bool:
+def _continues_item(line: str) -> bool:
     """Return True if a line continues a wrapped list item and is no item of its own."""
     return line[:1].isspace() and bool(line.strip()) and _POINT.match(line) is None
 
 
-def _given(point: Sequence[str], known: frozenset[str]) -> list[str]:
+def _given_item(point: Sequence[str], known: frozenset[str]) -> list[str]:
     """Return an item of a list of rules, if it or each of its sentences was given; an empty list if not."""
     whole = " ".join(map(str.strip, point))
     bare = whole[_after_marks(whole) :]
-    said = [plain for one in sentences(bare) if (plain := _plain(one))]
-    is_given = _plain(bare) in known or known.issuperset(said)
+    said = [plain for one in sentences(bare) if (plain := _normalise(one))]
+    is_given = _normalise(bare) in known or known.issuperset(said)
     return [f"- {bare}"] if said and is_given else []
 
 
@@ -239,10 +239,10 @@ def _without_points(text: str, title: str, is_wrong: Callable[[str], bool]) -> s
     return headings_once("\n".join((*rest, *lines[stop:])).strip())
 
 
-def _heard(said: str) -> Iterator[str]:
+def _typed_units(said: str) -> Iterator[str]:
     """Yield the typed text as lines and as sentences: a smaller part may say the contrary of the whole."""
     for unit in stated(said):
-        plain = _plain(unit[_after_marks(unit) :])
+        plain = _normalise(unit[_after_marks(unit) :])
         if len(plain) >= _SHORTEST_RULE:
             yield plain
 
@@ -252,6 +252,6 @@ def _after_marks(line: str) -> int:
     return found.end() if found else 0
 
 
-def _plain(text: str) -> str:
+def _normalise(text: str) -> str:
     """Return a text in lower case, without markup and surrounding punctuation."""
     return " ".join(text.casefold().replace("*", "").replace("`", "").split()).strip("\"'“”«».!。！ ")

@@ -64,7 +64,7 @@ _TASKS = (
     r"(?:vous|t['’])\s?aider|résum\w+|cette (?:demande|conversation)|votre demande", r"ayudar(?:te|le|lo)?\b|resum\w+|esta (?:solicitud|petición|conversación)|su solicitud",
     r"ajudar|resum\w+|ess[ae] (?:pedido|conversa|solicitação)|est[ae] (?:pedido|conversa)|seu pedido", r"aiutar\w*|riassu\w+|quest[ao] (?:richiesta|conversazione)|sua richiesta",
 )  # fmt: skip
-_NOTHING = re.compile(
+_NO_SOURCE = re.compile(
     r"(?:(?:it (?:seems|looks like|appears)(?: that| as if)? )?(?:there(?: is|['’]s| was| are) )?no (?:\w{1,12} ){0,2}"
     r"(?:conversation|transcript|history|messages?|text)(?: history)?(?: (?:to|provided|given|available|found|yet|here|so far)\b|[.!,;]|$)"
     r"|(?:i (?:don['’]t|do not|cannot|can['’]t) see (?:any|a|the)|(?:it (?:seems|looks like|appears)(?: that)? )?you (?:haven['’]t|have not|didn['’]t)"
@@ -75,7 +75,7 @@ _NOTHING = re.compile(
 )
 """Claims that there is nothing to summarise."""
 
-_THAT = re.compile(
+_VAGUE_OBJECT = re.compile(
     r"[^.!?]{0,20}?\b(?:(?:do|perform|produce|provide|process|write|generate|create|give|answer|complete|fulfil\w*|handle|discuss|go|continue|proceed)"
     r"(?: (?:to|with|on))?(?: (?:this|that|it|so|such|any of this|anything)\b.{0,30})?"
     r"|(?:tun|machen|leisten|fortfahren|weitermachen)|(?:faire|continuer)(?: (?:cela|ça|ceci))?|hacer(?:lo)?(?: (?:eso|esto))?|continuar|fazer(?: (?:isso|isto))?"
@@ -84,12 +84,12 @@ _THAT = re.compile(
     re.IGNORECASE,
 )
 """The end of a sentence with no object but "that", after the statement that it cannot be done."""
-_WHO = re.compile(
+_SUBJECT = re.compile(
     r"(?:(?:unfortunately|regrettably|no(?=,)|leider|malheureusement|lamentablemente|purtroppo|infelizmente|к сожалению|很遗憾|残念ながら|안타깝게도)[,，、]?\s{0,2})?"
     r"(?:das |dies |esto |eso |isso |я |это |yo |eu |我|这我|それは|これは|その?ような?ことは|그건 |그것은 |그렇게 (?:는 )?할 )?",
     re.IGNORECASE,
 )
-_BARRED = re.compile(
+_FORBIDDEN = re.compile(
     r"(?:this|that|your|the|such an?) (?:request|content|conversation|prompt|message|input|query|task)\b[^.!?]{0,30}"
     r"\b(?:violates?|is against|goes against|conflicts? with|breach\w*)\b (?:[\w'’]{1,16} ){0,4}(?:polic|guideline|terms\b)"
     r"|(?:(?:this|your|the) )?(?:request|content|prompt|response) (?:is |was |has been )?(?:declined|denied|blocked|refused|rejected|filtered|flagged)\W*$"
@@ -101,18 +101,20 @@ _BARRED = re.compile(
 """Claims that the request is forbidden, or that an AI does not do it."""
 
 
-def _any(patterns: tuple[str, ...]) -> str:
+def _alternatives(patterns: tuple[str, ...]) -> str:
     return "(?:" + "|".join(patterns) + ")"
 
 
-_SORRY = re.compile(rf"{_any(_APOLOGIES)}", re.IGNORECASE)
+_SORRY = re.compile(rf"{_alternatives(_APOLOGIES)}", re.IGNORECASE)
 _CANNOT_AT_ALL = re.compile(
-    _any((*_CANNOT, r"\b(?:i|we) (?:(?:must|have to) )?(?:decline|refuse)(?: to)?")), re.IGNORECASE
+    _alternatives((*_CANNOT, r"\b(?:i|we) (?:(?:must|have to) )?(?:decline|refuse)(?: to)?")), re.IGNORECASE
 )
-_SORRY_CANNOT = re.compile(rf"{_any(_APOLOGIES)}.{{0,120}}?{_any(_CANNOT)}", re.IGNORECASE | re.DOTALL)
+_SORRY_CANNOT = re.compile(
+    rf"{_alternatives(_APOLOGIES)}.{{0,120}}?{_alternatives(_CANNOT)}", re.IGNORECASE | re.DOTALL
+)
 _CANNOT_DO = re.compile(
-    rf"(?:{_any(_HEDGES)}[,，、]?\s{{0,2}})?.{{0,12}}?{_any(_CANNOT)}.{{0,80}}?{_any(_TASKS)}"
-    rf"|.{{0,24}}?{_any(_TASKS)}.{{0,40}}?{_any(_CANNOT)}",
+    rf"(?:{_alternatives(_HEDGES)}[,，、]?\s{{0,2}})?.{{0,12}}?{_alternatives(_CANNOT)}.{{0,80}}?{_alternatives(_TASKS)}"
+    rf"|.{{0,24}}?{_alternatives(_TASKS)}.{{0,40}}?{_alternatives(_CANNOT)}",
     re.IGNORECASE,
 )
 
@@ -133,14 +135,14 @@ def _declines(body: str) -> bool:
     if _SORRY.match(said) and size <= _SHORT:
         return True
     is_brief = size <= _BRIEF
-    if is_brief and (_NOTHING.match(said) or _BARRED.match(said)):
+    if is_brief and (_NO_SOURCE.match(said) or _FORBIDDEN.match(said)):
         return True
     if size <= _FEW and _cannot_do_that(said):
         return True
-    return bool(_SORRY_CANNOT.match(said) or _speaks_of_itself(said)) and (is_brief or not _has_facts(body))
+    return bool(_SORRY_CANNOT.match(said) or _declines_task(said)) and (is_brief or not _has_facts(body))
 
 
-def _speaks_of_itself(said: str) -> bool:
+def _declines_task(said: str) -> bool:
     """Return True if the writer states in the first sentence that it cannot do the task."""
     first = re.split(r"[.!?。！？\n]", said, maxsplit=1)[0]
     return _CANNOT_DO.match(first) is not None
@@ -148,9 +150,9 @@ def _speaks_of_itself(said: str) -> bool:
 
 def _cannot_do_that(said: str) -> bool:
     """Return True if the writer states that it cannot do "that", without naming the task."""
-    start = _WHO.match(said)
+    start = _SUBJECT.match(said)
     found = _CANNOT_AT_ALL.match(said, start.end() if start else 0)
-    return found is not None and _THAT.fullmatch(said, found.end()) is not None
+    return found is not None and _VAGUE_OBJECT.fullmatch(said, found.end()) is not None
 
 
 def _has_facts(text: str) -> bool:
