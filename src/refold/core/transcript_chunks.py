@@ -72,13 +72,13 @@ def shortened(
         limit = max(least, limit * 2 // 3)
 
 
-def parted(text: str, room: int, count: Count) -> list[str]:
+def split_text(text: str, room: int, count: Count) -> list[str]:
     """Split a text between its lines into pieces of at most `room` tokens."""
     lines = [line[at : at + room] for line in text.splitlines() for at in range(0, max(1, len(line)), room)]
-    return ["\n".join(group) for group in grouped(lines, room, count)]
+    return ["\n".join(group) for group in group_texts(lines, room, count)]
 
 
-def grouped(texts: Sequence[str], room: int, count: Count) -> list[list[str]]:
+def group_texts(texts: Sequence[str], room: int, count: Count) -> list[list[str]]:
     """Join neighbours to as few groups as the room allows; a text larger than the room is a group alone."""
     groups: list[list[str]] = []
     used = 0

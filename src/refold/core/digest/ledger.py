@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from refold.core.digest.pieces import head
 from refold.core.digest.rules import rules
-from refold.core.digest.typed_text import typed
+from refold.core.digest.typed_text import typed_passages
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, file_accesses, has_failed
 from refold.model.message import Message
 
@@ -105,7 +105,7 @@ def typed_rules(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
     """Return the rules that a user typed into a message, in order."""
     if next(rules(message.text), None) is None:
         return ()  # the usual case: finding the typed text would be wasted
-    found = (rule for stretch in typed(message, is_task=is_task) for rule in rules(stretch))
+    found = (rule for stretch in typed_passages(message, is_task=is_task) for rule in rules(stretch))
     return tuple(islice(dict.fromkeys(found), MAX_MESSAGE_RULES))
 
 

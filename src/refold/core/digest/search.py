@@ -36,27 +36,27 @@ _MOST_PIECES = 1_000_000
 message."""
 
 
-def knows(facts: Facts, query: str) -> set[int]:
+def messages_with_terms(facts: Facts, query: str) -> set[int]:
     """Return the numbers of the messages that hold a term of the query in the same spelling."""
     log = facts.log
     found = chain.from_iterable(log.holders.get(term, ()) for term in term_ids(log, query))
     return {log.pieces[number].seq for number in found}
 
 
-def meant(query: str) -> str:
+def significant_words(query: str) -> str:
     """Return the significant words of a query; all words if none is significant, such as `the` or `C++`."""
     return " ".join(word for word in query.split() if distinct(word)) or query
 
 
-def holds(message: Message, query: str) -> bool:
+def mentions(message: Message, query: str) -> bool:
     """Return True if the message holds a significant word of the query, in any spelling."""
-    wanted = _PhraseCounter(fragments(phrases(meant(query))))
+    wanted = _PhraseCounter(fragments(phrases(significant_words(query))))
     return any(wanted.count(text_of(part)) for part in message.parts if type(part) is not Reasoning)
 
 
 def quote(pieces: Sequence[Piece], query: str, *, budget: int, counter: TokenCounter) -> str:
     """Return the pieces with the most matches, in at most `budget` tokens; empty if none matches."""
-    found = _PhraseCounter(phrases(meant(query))).held(pieces)
+    found = _PhraseCounter(phrases(significant_words(query))).held(pieces)
     newest = sorted(found, key=lambda place: (found[place], place), reverse=True)[:budget]
     return fitting(_with_neighbours(pieces, newest), budget, counter)[1]
 
@@ -122,7 +122,7 @@ def _pieces_by_match(facts: Facts, message: Message, seq: int, query: str) -> li
 
 def _interpretations(query: str) -> Iterator[_PhraseCounter]:
     """Yield interpretations of a query, from the most specific to the least."""
-    for words in dict.fromkeys((meant(query), query)):
+    for words in dict.fromkeys((significant_words(query), query)):
         yield _PhraseCounter(phrases(words))
         yield _PhraseCounter(fragments(phrases(words)))
 

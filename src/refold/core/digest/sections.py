@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from refold.core.digest.ledger import Ledger, from_both_ends
 from refold.core.digest.line_markers import visible
-from refold.core.digest.word_match import says
+from refold.core.digest.word_match import contains_word
 from refold.model.message import Message, Role
 
 RULES = "## Rules the user gave"
@@ -83,7 +83,7 @@ def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
     room -= len(title) + 1
     for at in from_both_ends(len(entries)) if title == RULES else reversed(range(len(entries))):
         entry = entries[at]
-        if len(entry) + 3 <= room and not says(shown, entry):
+        if len(entry) + 3 <= room and not contains_word(shown, entry):
             room -= len(entry) + 3
             kept[at] = f"- {one_line(entry)}"
     return "\n".join((title, *(kept[at] for at in sorted(kept)))) if kept else ""

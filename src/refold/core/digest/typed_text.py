@@ -309,7 +309,7 @@ def said_by_user(message: Message) -> Message | None:
     return Message("user", said) if said else None
 
 
-def typed(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
+def typed_passages(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
     """Return the passages of a message that its user typed, in order."""
     texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
     if is_task and (found := _instructions(texts)):
@@ -318,7 +318,7 @@ def typed(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
     is_announced = False
     for at, text in enumerate(texts, 1):
         reader = _Reader(text, is_task=is_task, is_announced=is_announced, is_last=at == len(texts))
-        stretches += reader.typed()
+        stretches += reader.typed_passages()
         is_announced = reader.is_announced
     return tuple(stretches)
 
@@ -331,7 +331,7 @@ def is_typed(message: Message) -> bool:
 def request_text(message: Message, mark: str = "") -> str:
     """Return the text of a message without the blocks that programs are known to add to a user's message.
 
-    More is kept than by `typed`: text that a user pastes or writes between tags belongs to the request.
+    More is kept than by `typed_passages`: text that a user pastes or writes between tags belongs to the request.
     `mark` replaces a removed block that had other text before and after it.
     """
     texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
@@ -410,7 +410,7 @@ class _Reader:
         self.lines, self.is_whole = lines[:stop], self.is_whole or stop < len(lines)
         self.heading = max((at for at, line in enumerate(self.lines) if _HEADING.match(line)), default=-1)
 
-    def typed(self) -> list[str]:
+    def typed_passages(self) -> list[str]:
         """Return the typed passages. If the text is longer than people type, only a short first paragraph is
         returned.
         """

@@ -2,7 +2,7 @@
 
 `src/a.pyc` does not contain `src/a.py`, nor `ORD-99123` the number `ORD-9912`, nor `tests/config.py` the file
 `config.py`: the characters next to a match decide whether the name ends there. Chinese, Japanese and Korean
-words have no separators: `says` accepts every position in such text as the end of a word, and `says_apart`
+words have no separators: `contains_word` accepts every position in such text as the end of a word, and `contains_separate_word`
 none.
 """
 
@@ -17,13 +17,13 @@ _BEFORE = frozenset("/\\.-_@~")
 _AFTER = frozenset("/\\.-@")
 
 
-def says(text: str, entry: str) -> bool:
+def contains_word(text: str, entry: str) -> bool:
     """Return True if the text contains the entry, letter for letter and as a whole."""
     return _contains_whole(text, entry, _is_letter)
 
 
-def says_apart(text: str, entry: str) -> bool:
-    """Like `says`, but no letter, digit or mark of any script may be next to the entry.
+def contains_separate_word(text: str, entry: str) -> bool:
+    """Like `contains_word`, but no letter, digit or mark of any script may be next to the entry.
 
     This is the safe answer for a text that may be one long word.
     """

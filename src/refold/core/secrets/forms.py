@@ -130,7 +130,7 @@ class Secret(Struct, frozen=True):
     stop: int
 
 
-def formed(text: str, low: str) -> Iterator[Secret]:
+def find_by_form(text: str, low: str) -> Iterator[Secret]:
     """Yield every secret of a text that has a form of its own; `low` is the text in lower case."""
     if "PRIVATE KEY" in text or "Private-Lines" in text:
         yield from _private_keys(text)

@@ -101,7 +101,7 @@ _SPOKEN = re.compile(
 _WALLET = re.compile(r"seed|recovery|secret[ ]phrase|mnemonic", re.IGNORECASE)
 
 
-def starts(text: str, low: str) -> list[int]:
+def name_positions(text: str, low: str) -> list[int]:
     """Return the positions at which names may begin, in order."""
     found = set[int]()
     anchors = _ANCHORS if text.isascii() else (*_ANCHORS, *_FOREIGN_ANCHORS)
@@ -185,10 +185,10 @@ class _Value(Struct, frozen=True):
         return Secret("secret", self.start, self.start + len(self.text))
 
 
-def named(text: str, low: str) -> Iterator[Secret]:
+def find_by_name(text: str, low: str) -> Iterator[Secret]:
     """Yield every secret of a text that follows its name; `low` is the text in lower case."""
     done = 0
-    for start in starts(text, low):
+    for start in name_positions(text, low):
         match = NAME.match(text, start) if start >= done else None
         yield from _replaced_values(match) if match else ()
         found = _secret_after_name(match) if match else None

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from refold.core.phrase_index import PhraseIndex
-from refold.core.secrets.forms import KINDS, Secret, formed
-from refold.core.secrets.names import named
+from refold.core.secrets.forms import KINDS, Secret, find_by_form
+from refold.core.secrets.names import find_by_name
 from refold.core.secrets.values import is_password, is_random
 from refold.core.shown import handle_of
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
@@ -40,7 +40,7 @@ def find_secrets(text: str, known: Collection[str] = ()) -> tuple[Secret, ...]:
     elsewhere.
     """
     low = _lowered(text)
-    found = (*formed(text, low), *named(text, low), *_find_known(text, known))
+    found = (*find_by_form(text, low), *find_by_name(text, low), *_find_known(text, known))
     return tuple(_merge_overlaps(found, text)) if found else ()
 
 

@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from refold.core.digest.ledger import EMPTY, Ledger
 from refold.core.digest.line_markers import quoted_lines, visible
-from refold.core.digest.word_match import says
+from refold.core.digest.word_match import contains_word
 from refold.core.prompts import defused
 from refold.core.summary_checks import headings
 from refold.core.summary_checks.echoes import continues, ends_open, is_call, is_echo, without_thoughts
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
-from refold.core.summary_checks.languages import speaks_otherwise
+from refold.core.summary_checks.languages import is_other_language
 from refold.core.summary_checks.must_keep import fact_lines, with_facts
 from refold.core.summary_checks.refusal import is_refusal, letters
 from refold.core.transcript_chunks import Count
@@ -141,7 +141,7 @@ def _report_faults(text: str, source: DraftSource) -> Iterator[tuple[Fault, str]
         yield "echo", "it repeats what it was given instead of summarising it"
     if continues(text):
         yield "continuation", "it goes on with the conversation instead of summarising it"
-    if speaks_otherwise(text, (source.spoken, source.answered)):
+    if is_other_language(text, (source.spoken, source.answered)):
         yield "other_language", "it is not in the language of the conversation"
 
 
@@ -221,7 +221,7 @@ def check_headings_once(text: str) -> Verdict:
     """Check that no heading occurs twice: a repeated one is a sign that an earlier summary was copied into a
     later one.
     """
-    repeated = headings.repeated(text)
+    repeated = headings.count_repeated(text)
     return Verdict(
         "headings_once", not repeated, f"{repeated} headings stand there twice" if repeated else ""
     )
@@ -231,5 +231,5 @@ def keeps_facts(text: str, must_keep: Iterable[str]) -> Verdict:
     """Check that every fact that must be carried is present word for word, and not as a part of a longer
     name.
     """
-    lost = sum(not says(text, fact) for fact in must_keep)
+    lost = sum(not contains_word(text, fact) for fact in must_keep)
     return Verdict("keeps_facts", not lost, f"{lost} facts that had to stay are missing" if lost else "")

@@ -70,14 +70,14 @@ def _has_no_content(line: str) -> bool:
     return _NO_CONTENT.fullmatch(line.strip(_AROUND)) is not None
 
 
-def repeated(text: str) -> int:
+def count_repeated(text: str) -> int:
     """Return the number of headings that occur more than once."""
     return sum(count > 1 for count in Counter(path for path, _ in _sections(text) if path).values())
 
 
 def headings_once(text: str) -> str:
     """Return the text with the lines under a repeated heading moved under its first occurrence."""
-    if not repeated(text):
+    if not count_repeated(text):
         return text
     parts: dict[tuple[str, ...], list[str]] = {(): []}
     for path, lines in _sections(text):
@@ -87,7 +87,7 @@ def headings_once(text: str) -> str:
     return "\n".join(line for path in by_parent for line in parts[path]).strip()
 
 
-def under(text: str, title: str) -> tuple[int, int] | None:
+def section_span(text: str, title: str) -> tuple[int, int] | None:
     """Return the first line and the end of the section under a heading, without the heading and empty last
     lines.
     """
@@ -101,7 +101,7 @@ def under(text: str, title: str) -> tuple[int, int] | None:
     return None if start is None else (start, _trim_blank_end(lines, start, len(lines)))
 
 
-def apart(text: str, title: str) -> tuple[str, str]:
+def split_section(text: str, title: str) -> tuple[str, str]:
     """Split a text into the rest and the section under a heading, with the heading and its smaller ones."""
     wanted = _identity(title)
     rest, own = list[str](), list[str]()

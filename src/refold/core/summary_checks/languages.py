@@ -63,7 +63,7 @@ _LANGUAGE_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def speaks_otherwise(text: str, said: Iterable[str]) -> bool:
+def is_other_language(text: str, said: Iterable[str]) -> bool:
     """Return True if the text is in a language that neither side used. Each of `said` is the text of one
     side.
     """

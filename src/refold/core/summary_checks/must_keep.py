@@ -14,10 +14,10 @@ from refold.core.digest.ledger import Ledger, from_both_ends
 from refold.core.digest.line_markers import QUOTE, is_rules_title
 from refold.core.digest.rules import sentences, stated
 from refold.core.digest.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
-from refold.core.digest.typed_text import said_by_user, typed
-from refold.core.digest.word_match import says
+from refold.core.digest.typed_text import said_by_user, typed_passages
+from refold.core.digest.word_match import contains_word
 from refold.core.prompts import Passage, defused
-from refold.core.summary_checks.headings import headings_once, is_heading, lines_of, under
+from refold.core.summary_checks.headings import headings_once, is_heading, lines_of, section_span
 from refold.core.transcript_chunks import Count
 
 _ORDER = (RULES, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
@@ -54,7 +54,7 @@ class _FactInserter:
         for name in _ORDER:
             added = self.added.get(name, {})
             lines = [*(added[at] for at in sorted(added)), *([line] if name == title else [])]
-            if lines and (place := under(text, name)):
+            if lines and (place := section_span(text, name)):
                 text = _insert_lines(text, place[1], lines)
             elif lines:
                 text, joint = "\n".join((f"{text}{joint}{name}", *lines)), "\n"
@@ -66,12 +66,12 @@ class _FactInserter:
         """
         for at in from_both_ends(len(lines)) if title == RULES else reversed(range(len(lines))):
             line = lines[at]
-            if not says(self.shown, line[2:]) and self._fits(title, line, min(limit, self.most)):
+            if not contains_word(self.shown, line[2:]) and self._fits(title, line, min(limit, self.most)):
                 self.added.setdefault(title, {})[at] = line
                 self.shown = f"{self.shown}\n{line}"
 
     def _fits(self, title: str, line: str, limit: int) -> bool:
-        is_new = title not in self.added and under(self.text, title) is None
+        is_new = title not in self.added and section_span(self.text, title) is None
         cost = self.count(f"\n{line}") + (self.count(f"\n{title}") if is_new else 0)
         if self.used + cost + _SLACK <= limit:
             self.used, self.is_exact = self.used + cost + _SLACK, False
@@ -120,7 +120,7 @@ def typed_by_user(passages: Sequence[Passage]) -> str:
     replies = (passage.number for passage in passages if passage.message.role == "assistant")
     reply = next(replies, 0 if first else len(passages))
     said = (
-        "\n".join(typed(said, is_task=not first and passage.number < reply))
+        "\n".join(typed_passages(said, is_task=not first and passage.number < reply))
         for passage in passages
         if (said := said_by_user(passage.message))
     )
@@ -158,7 +158,7 @@ def _without_wrong_items(text: str, facts: dict[str, list[str]], said: str) -> s
     return _without_points(
         _with_given_rules(text, rules, said),
         READ,
-        lambda point: point not in read and any(says(point, path) for path in modified),
+        lambda point: point not in read and any(contains_word(point, path) for path in modified),
     )
 
 
@@ -225,7 +225,7 @@ def _without_points(text: str, title: str, is_wrong: Callable[[str], bool]) -> s
     """Return the text without the wrong items of the list under a heading, and without the heading if nothing
     is left.
     """
-    place = under(text, title)
+    place = section_span(text, title)
     if place is None:
         return text
     start, stop = place
