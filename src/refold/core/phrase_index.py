@@ -1,5 +1,5 @@
-"""Find many phrases in a text at once, in time linear in the text for any number of phrases
-(Aho-Corasick).
+"""Search for many phrases at once (Aho-Corasick): the time is linear in the text for any number of
+phrases.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 
 
 class PhraseIndex:
-    """A trie of all phrases. Each node links to the longest proper suffix of its text that is also a prefix
-    of a phrase.
+    """A trie of all phrases.
+
+    Each node links to the longest proper suffix of its text that is also a prefix of a phrase.
 
     Most nodes have one child, which has the next number: then only its letter is stored, some 20 bytes for
     each.

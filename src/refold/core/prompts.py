@@ -164,8 +164,9 @@ def _entry(passage: Passage) -> str:
 
 
 def _labelled_line(part: Part, who: str, handle: str) -> str:
-    """Return a part after its label. No other line of it can be taken for a label, a section or a mark of
-    Refold.
+    """Return a part after its label.
+
+    No other line of it can be taken for a label, a section or a mark of Refold.
     """
     label, text = _label_and_text(part, who)
     return f"[{label} {handle}] {quoted_lines(text, 'transcript', own=handle)}"

@@ -62,8 +62,9 @@ _Place: TypeAlias = tuple[int, int, int, int]
 
 
 class EdgeGuard(NamedTuple):
-    """A condition on the letters before and after a position, as bits of letters. The highest bit is the edge
-    of the text.
+    """A condition on the letters before and after a position, as bits of letters.
+
+    The highest bit is the edge of the text.
     """
 
     before: int
@@ -285,8 +286,9 @@ class Automaton:
         return self._concatenate(whole, _Part(loop.first, last, [self._always] if least == 0 else loop.empty))
 
     def _loop_exits(self, loop: _Part, most: float, body: _Body, more: int) -> list[tuple[int, EdgeGuard]]:
-        """Return the ways out of a loop. A possessive loop ends when it cannot continue, or after its last
-        turn.
+        """Return the ways out of a loop.
+
+        A possessive loop ends when it cannot continue, or after its last turn.
         """
         last = self._exits(loop.last, more)
         if not more or most == inf:
@@ -510,8 +512,9 @@ def _sample_text(automaton: Automaton, state: int) -> str:
 
 
 def loops(edges: Sequence[Sequence[Edge]]) -> list[list[int]]:
-    """Return the loops of a graph, each as the states that can reach each other. The loop of the search is
-    left out.
+    """Return the loops of a graph, each as the states that can reach each other.
+
+    The loop of the search is left out.
     """
     following = [[edge.state for edge in own] for own in edges]
     following[0] = []

@@ -143,8 +143,9 @@ def _accesses(name: str, arguments: str, kinds: ToolKinds) -> tuple[FileAccess, 
 
 
 def has_failed(result: ToolResult) -> bool:
-    """Return True if the result is an error. Not every format has a flag for it; then its first words
-    decide.
+    """Return True if the result is an error.
+
+    Not every format has a flag for it; then its first words decide.
     """
     return result.is_error or _FAILURE.match(result.text[:_LONGEST_OPENING]) is not None
 

@@ -144,8 +144,9 @@ class _Search:
                     self.offers.append(offer)
 
     def fill(self, offers: list[_Offer], room: int) -> Iterator[Piece]:
-        """Yield the best offers that fit, from the highest step down. An offer that has lost value moves to a
-        lower step.
+        """Yield the best offers that fit, from the highest step down.
+
+        An offer that has lost value moves to a lower step.
         """
         steps: dict[int, list[_Offer]] = {}
         for offer in offers:

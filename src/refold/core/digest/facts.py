@@ -54,8 +54,9 @@ _LITERAL_KIND = TermKind.LITERAL
 
 
 class Piece(Struct, frozen=True, gc=False):
-    """A quotable part of a message. `number` is its place in the conversation, `index` its place in the
-    message.
+    """A quotable part of a message.
+
+    `number` is its place in the conversation, `index` its place in the message.
     """
 
     number: int
@@ -91,8 +92,9 @@ class Indexed(Struct, frozen=True, gc=False):
 
 
 class FactLog:
-    """The log that the facts of one branch share; append-only. Terms are numbered in the order of their first
-    occurrence.
+    """The log that the facts of one branch share; append-only.
+
+    Terms are numbered in the order of their first occurrence.
     """
 
     __slots__ = (
@@ -103,16 +105,25 @@ class FactLog:
     def __init__(self, weights: Weights = DEFAULT) -> None:
         self.weights = weights
         self.ids: dict[str, int] = {}
+        """The number of each term. The lists of numbers below are indexed by it."""
         self.calls: dict[str, str] = {}
+        """The name of the tool, by the id of the call."""
         self.values: list[float] = []
+        """The value of each term by its kind."""
         self.last: list[int] = []
+        """The position at which each term was last said."""
         self.used: list[int] = []
+        """The number of messages of the assistant that hold each term."""
         self.spread: list[int] = []
+        """The number of messages that hold each term."""
         self.asked: list[bool] = []
+        """Whether the user has said each term."""
         self.standing: list[float] = []
+        """The value of each term times its odds of being needed again, without its age."""
         self.messages: list[Indexed] = []
         self.pieces: list[Piece] = []
         self.raised: list[tuple[int, int]] = []
+        """Terms that became literals after their first occurrence, each with the number of messages before."""
         self.waiting: deque[tuple[int, Message]] = deque()
         """Queue of messages that arrived after those that are read, with their numbers."""
         self._holders: dict[int, array[int]] = {}

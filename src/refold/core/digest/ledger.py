@@ -1,8 +1,8 @@
-"""The ledger: facts that are carried mechanically from summary to summary, never paraphrased and never
-dropped by chance.
+"""The ledger: facts that are carried from summary to summary mechanically, not by a model.
 
-Files, rules, errors, decisions and open tasks are found by their form in each message, and are only added. A
-file that was read and later modified counts as modified; a rule stays as the user wrote it.
+Files, rules, errors, decisions and open tasks are found by their form in each message, and are only added: an
+entry is never paraphrased and never dropped by chance. A file that was read and later modified counts as
+modified; a rule stays as the user wrote it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Quote lines of foreign text that could be taken for Refold's own lines, or for another turn of the
-conversation.
+"""Quote lines of foreign text that could be taken for Refold's own lines or for another turn.
 
 Digests, transcripts for summarisers and recalled texts give lines a meaning: `#m2 user:` begins a message of
 the user, `##` a section, `[End of the earlier messages]` ends a summary. Text of users, tools and models is

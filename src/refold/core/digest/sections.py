@@ -35,8 +35,9 @@ NOTES_SHARE = 0.03
 
 
 def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
-    """Return the ledger as text for a room of this many characters. Entries that `shown` contains are not
-    repeated.
+    """Return the ledger as text for a room of this many characters.
+
+    Entries that `shown` contains are not repeated.
     """
     files, notes = int(room * FILES_SHARE), int(room * NOTES_SHARE) // 3
     parts = (

@@ -90,8 +90,9 @@ def ending(text: str, limit: int) -> str:
 
 
 def _best_place(text: str, places: range) -> int:
-    """Return the first of the positions with the best kind of cut. The positions do not include the ends of
-    the text.
+    """Return the first of the positions with the best kind of cut.
+
+    The positions do not include the ends of the text.
     """
     ways: Iterable[Callable[[str, int], bool]] = (_ends_item, _ends_word, _ends_character)
     return next((at for is_good in ways for at in places if is_good(text, at)), places[0])
@@ -219,8 +220,9 @@ def shorten(
 
 
 def _sources(message: Message, source: ShortenSource) -> list[tuple[Part, ShortenSource]]:
-    """Return every part with its source. Reasoning, which is sent unchanged or not at all, has no place of
-    its own.
+    """Return every part with its source.
+
+    Reasoning, which is sent unchanged or not at all, has no place of its own.
     """
     found, place, pieces = list[tuple[Part, ShortenSource]](), 0, defaultdict[int, list[Piece]](list)
     several = sum(type(part) is not Reasoning for part in message.parts) > 1
@@ -510,8 +512,9 @@ def is_short(message: Message) -> bool:
 
 
 def digested(message: Message, most: int, handle: str, clean: Clean) -> Message:
-    """Return the message with a plain digest for each longer text. Longer parts that are no text, such as
-    media, are only named.
+    """Return the message with a plain digest for each longer text.
+
+    Longer parts that are no text, such as media, are only named.
     """
 
     def digest(text: str) -> str:

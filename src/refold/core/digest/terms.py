@@ -79,8 +79,9 @@ def terms(text: str) -> list[tuple[str, TermKind]]:
 
 @lru_cache(maxsize=20_000)
 def _read(token: str) -> tuple[str, bool, tuple[tuple[str, TermKind], ...]]:
-    """Return a token in its normal form, whether it is a term, and the terms in it. An empty token ends a
-    phrase.
+    """Return a token in its normal form, whether it is a term, and the terms in it.
+
+    An empty token ends a phrase.
 
     Conversations repeat themselves, so the results are cached for as many tokens as a window may hold.
     """

@@ -354,8 +354,9 @@ def request_text(message: Message, mark: str = "") -> str:
 
 
 def _program_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each block of a known program. A block ends at the first closing tag of its
-    name.
+    """Yield the start and end of each block of a known program.
+
+    A block ends at the first closing tag of its name.
     """
     if "</" not in text:
         return
@@ -411,8 +412,9 @@ class _Reader:
         self.heading = max((at for at, line in enumerate(self.lines) if _HEADING.match(line)), default=-1)
 
     def typed_passages(self) -> list[str]:
-        """Return the typed passages. If the text is longer than people type, only a short first paragraph is
-        returned.
+        """Return the typed passages.
+
+        If the text is longer than people type, only a short first paragraph is returned.
         """
         kept: list[str] = []
         for at, line in enumerate(self.lines):
@@ -576,8 +578,9 @@ def _without_quotes(lines: Sequence[str]) -> list[str]:
 
 
 def _without_quotations(lines: Sequence[str]) -> list[str]:
-    """Replace lines from an unclosed opening quotation mark to the last line that closes it. Quotations
-    within one line stay.
+    """Replace lines from an unclosed opening quotation mark to the last line that closes it.
+
+    Quotations within one line stay.
     """
     last = {mark: at for at, line in enumerate(lines) for mark in set(line) & _CLOSING}
     found, end = list[str](), -1

@@ -98,8 +98,9 @@ def _without_urls(text: str) -> str:
 
 
 def _url_end(text: str) -> int:
-    """Return the end of a URL: the first character that cannot be part of one. Chinese text follows without a
-    space.
+    """Return the end of a URL: the first character that cannot be part of one.
+
+    Chinese text follows without a space.
     """
     return next((at for at, char in enumerate(text) if char in _ENDS_URL or char > "~"), len(text))
 
@@ -155,8 +156,9 @@ def _stream_events(source: bytes | str) -> list[object]:
 
 
 def _event(before: str, line: str) -> object:
-    """Return the object on a line of a stream, or the text of an error event. Other text may come from the
-    model.
+    """Return the object on a line of a stream, or the text of an error event.
+
+    Other text may come from the model.
     """
     payload = line.removeprefix("data:").removeprefix("error:").strip()
     value = _decoded(payload) if payload.startswith("{") else payload

@@ -72,8 +72,9 @@ def _pieces(stretch: str) -> Stretch:
 
 
 def read_phrase(wanted: Phrase, text: str) -> Numbers | None:
-    """Return the numbers of the phrase if the text contains all of it in order. Numbers with equal names are
-    added up.
+    """Return the numbers of the phrase if the text contains all of it in order.
+
+    Numbers with equal names are added up.
     """
     at = 0
     numbers: Numbers = {}

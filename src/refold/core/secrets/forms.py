@@ -206,8 +206,9 @@ def _private_keys(text: str) -> Iterator[Secret]:
 
 
 def _armour_end(text: str, start: int, ends: dict[int, int]) -> int:
-    """Return the end of the armour that continues at `start`. `ends` caches it for all positions that were
-    passed before.
+    """Return the end of the armour that continues at `start`.
+
+    `ends` caches it for all positions that were passed before.
 
     Several first lines may stand in text that looks like one armour; with the cache each position is read
     only once.

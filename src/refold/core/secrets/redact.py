@@ -139,8 +139,9 @@ def _redact_part(part: Part, handle: str, known: Collection[str]) -> Part:
 
 
 def _redact_inner(part: Inner, handle: str, known: Collection[str]) -> Inner:
-    """Return a part without its secrets. A part that cannot be rewritten, such as a URL or a provider's
-    block, is replaced.
+    """Return a part without its secrets.
+
+    A part that cannot be rewritten, such as a URL or a provider's block, is replaced.
     """
     if isinstance(part, Text):
         text = redact(part.text, handle, known)
@@ -211,8 +212,9 @@ def _index(known: frozenset[str]) -> PhraseIndex:
 
 
 def _merge_overlaps(found: Iterable[Secret], text: str) -> Iterator[Secret]:
-    """Merge overlapping secrets under the kind of the first. A placeholder is covered completely or not at
-    all.
+    """Merge overlapping secrets under the kind of the first.
+
+    A placeholder is covered completely or not at all.
     """
     last: Secret | None = None
     for secret in sorted(_around_placeholders(found, text), key=lambda one: (one.start, -one.stop)):

@@ -77,8 +77,9 @@ def without_thoughts(text: str) -> str:
 
 
 def is_echo(text: str, transcript: str) -> bool:
-    """Return True if most of the text is copied in long passages. A checkpoint quotes names, not
-    paragraphs.
+    """Return True if most of the text is copied in long passages.
+
+    A checkpoint quotes names, not paragraphs.
     """
     lines = (
         line.strip()

@@ -158,8 +158,9 @@ def _unit(sentence: str, line: int, known: KnownNames, *, is_start: bool) -> _Un
 
 
 def _without_days(said: str, known: KnownNames) -> tuple[str, list[str]]:
-    """Return a sentence with blanks for its dates, and the dates that are not known. A date in digits may
-    mean two days.
+    """Return a sentence with blanks for its dates, and the dates that are not known.
+
+    A date in digits may mean two days.
     """
     found: dict[tuple[int, int], bool] = {}
     for day, start, stop in find_days(said):

@@ -64,8 +64,9 @@ _LANGUAGE_OF: dict[str, tuple[str, ...]] = {
 
 
 def is_other_language(text: str, said: Iterable[str]) -> bool:
-    """Return True if the text is in a language that neither side used. Each of `said` is the text of one
-    side.
+    """Return True if the text is in a language that neither side used.
+
+    Each of `said` is the text of one side.
     """
     plain, known = _plain(text), [_plain(part) for part in said]
     expected = {script for part in known for script in scripts_of(part)}

@@ -148,8 +148,9 @@ def find_days(text: str) -> Iterator[tuple[Day, int, int]]:
 
 
 def is_small(number: Number) -> bool:
-    """Return True for a number too short to be checked: a count, a step, a list mark, a rounded size. A bare
-    `3.9` may be a version.
+    """Return True for a number too short to be checked: a count, a step, a list mark, a rounded size.
+
+    A bare `3.9` may be a version.
     """
     is_version = "." in number.written and not number.unit
     return sum(map(str.isdigit, number.written)) <= 2 and not is_version
