@@ -1,5 +1,6 @@
-"""Search for many phrases at once (Aho-Corasick): the time is linear in the text for any number of
-phrases.
+"""Search a text for many phrases at once, with the Aho-Corasick algorithm.
+
+The time is linear in the text for any number of phrases.
 """
 
 from __future__ import annotations

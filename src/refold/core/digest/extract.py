@@ -195,6 +195,8 @@ def _value(offer: _Offer) -> float:
     return offer.value
 
 
+# The digest: candidates, budget, and the text.
+
 CHARACTERS_PER_TOKEN = 4
 """A first estimate; the finished text is counted and shortened if the estimate was too high."""
 RESERVE = 3

@@ -244,6 +244,8 @@ def _seq(message: Indexed) -> int:
     return message.seq
 
 
+# The index: messages are added, queued and read.
+
 MAX_CHARACTERS = 80_000
 """Limit of indexed characters of one message, three quarters from its beginning and one from its end. The
 rest stays in the branch and can be recalled by handle; indexing all of a printed log file would block for

@@ -100,7 +100,7 @@ _FRAMES = (
     r"|context summary|conversation summary|emergency compression|system_prompt\]|available_tools\]|tool_calls\]|tool_results\]|gmask\])"
     r"|< ?[|/]? ?\|?(?:transcript|previous-summary|summary|context_summary|system|user|assistant|human|developer|tool|function_result"
     r"|instruction|im_start|im_end|im_sep|start_header|end_header|eot|eom|endoftext|begin_of|end_of|start_of|bos\b|eos\b|s>|turn|channel)"
-    r"|<\|[^ |<>][^|<>]{0,60}\|>"  # <|start|>, <｜begin▁of▁sentence｜>, and whatever else chat templates have
+    r"|<\|[^ |<>][^|<>]{0,60}\|>"  # <|start|>, <｜begin▁of▁sentence｜>, and other tokens of chat templates
     r"|<</?sys"
 )
 _RULES_TITLE = re.compile(r"(?:<[^<>]{0,40}>|[^a-z<]){0,24}rules[\W_]{1,3}the[\W_]{1,3}user[\W_]{1,3}gave\b")

@@ -168,6 +168,8 @@ def _cut_piece(piece: Piece, budget: int, counter: TokenCounter) -> str:
     return ""
 
 
+# Ranking of indexed pieces (BM25, with shares from neighbours and from the message).
+
 _SATURATION = 1.2
 _LENGTH = 0.75
 _AVERAGE = 12

@@ -134,6 +134,8 @@ def _secret_around(text: str, at: int) -> tuple[int, int]:
     return at, at
 
 
+# Shortening of one message.
+
 BEGINNING = 0.25
 """Share of the room for the beginning of a text."""
 ENDING = 0.15

@@ -136,6 +136,8 @@ def is_counted(match: re.Match[str], prefix: str) -> bool:
     return match["weak"] is not None and _COUNTED.search(prefix) is not None
 
 
+# Values before and after names.
+
 _Q = r"\\{0,15}[\"'`]"
 _PREFIX = re.compile(r"[A-Za-z0-9_\-.]{0,40}\Z")
 _OPENING = re.compile(r"[bBrRuUfFL@]{0,2}(?P<quote>\"{3}|'{3}|\\{0,15}[\"'`]|[“‘«„「])")

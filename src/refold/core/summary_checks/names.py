@@ -223,6 +223,8 @@ def _shown(value: Fraction) -> str:
     return f"{whole}.{digits}"
 
 
+# Names.
+
 _WORD = rf"[^\W{CJK}]"
 TOKEN = re.compile(rf"{_WORD}+(?:[-./@+%\\]{{1,4}}{_WORD}+)*")
 JOINTS = re.compile(r"[-./@+%\\]+")
