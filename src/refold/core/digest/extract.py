@@ -91,9 +91,7 @@ def choose(
 
 
 class _Source:
-    """The state that all offers of one message share: the unpaid length of its label, and the characters it
-    has taken.
-    """
+    """The state of all offers under one label: the unpaid length of the label, and the characters taken."""
 
     __slots__ = ("label", "offers", "taken")
 
