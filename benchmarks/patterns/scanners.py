@@ -19,12 +19,12 @@ from refold.core.digest.ledger import entries, ledger_of, merge
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
 from refold.core.digest.rules import rules
-from refold.core.digest.search import excerpt, find, holds
+from refold.core.digest.search import excerpt, find, mentions
 from refold.core.digest.sections import mechanical, sections
 from refold.core.digest.shorten import shorten
 from refold.core.digest.terms import terms
-from refold.core.digest.typed_text import typed
-from refold.core.digest.word_match import says
+from refold.core.digest.typed_text import typed_passages
+from refold.core.digest.word_match import contains_word
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
 from refold.core.prompts import fenced
@@ -35,11 +35,11 @@ from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept
 from refold.core.summary_checks.echoes import continues, is_call, is_echo, without_thoughts
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
-from refold.core.summary_checks.languages import speaks_otherwise
+from refold.core.summary_checks.languages import is_other_language
 from refold.core.summary_checks.must_keep import with_facts
 from refold.core.summary_checks.refusal import is_refusal
 from refold.core.tool_kinds import file_accesses, has_failed
-from refold.core.transcript_chunks import parted
+from refold.core.transcript_chunks import split_text
 from refold.engine.journal import title_of
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.errors import DoesNotFit, RefoldError
@@ -214,7 +214,7 @@ SCANNERS: dict[str, Scanner] = {
     "values_of": lambda text: values_of(user(text)),
     "known secrets": _known_secrets,
     "rules": lambda text: list(rules(text)),
-    "typed text": lambda text: (typed(user(text)), typed(user(text), is_task=True)),
+    "typed text": lambda text: (typed_passages(user(text)), typed_passages(user(text), is_task=True)),
     "quoted lines": lambda text: (quoted_lines(text, begins_line=True), quoted_lines(text, "transcript", begins_line=True), is_role(text)),
     "ledger of a user": lambda text: entries(user(text)),
     "ledger of an assistant": lambda text: merge(entries(assistant(text)), entries(assistant(text[::-1]))),
@@ -232,10 +232,10 @@ SCANNERS: dict[str, Scanner] = {
     "shorten with rules": _shorten_with_rules,
     "shorten a call": lambda text: _shorten_call(_valid(text)),
     "find": lambda text: find(_facts(text), text[:500], budget=500, window=WINDOW, counter=COUNTER),
-    "find by a long query": lambda text: (term_ids(_facts(text).log, text), holds(user(text), text)),
+    "find by a long query": lambda text: (term_ids(_facts(text).log, text), mentions(user(text), text)),
     "excerpt": lambda text: excerpt(_facts(text), [(0, user(text))], text[:100], budget=500, counter=COUNTER),
     "truncate": lambda text: truncate(text, len(text) // 2, HANDLE_MARK, "#m1"),
-    "parted": lambda text: parted(text, 1_000, _count),
+    "parted": lambda text: split_text(text, 1_000, _count),
     "accept": _accept,
     "is_refusal": is_refusal,
     "without_thoughts": without_thoughts,
@@ -243,12 +243,12 @@ SCANNERS: dict[str, Scanner] = {
     "continues": lambda text: (continues(text), is_call(text)),
     "inventions": lambda text: invented(text, known_of(text[: len(text) // 2])),
     "without_inventions": lambda text: without_inventions(text, known_of("")),
-    "languages": lambda text: speaks_otherwise(text, (text,)),
+    "languages": lambda text: is_other_language(text, (text,)),
     "headings": lambda text: (headings_once(text), says_something(text)),
     "with_facts": lambda text: with_facts(text, ledger_of([user(text), assistant(text)]), most=4_000, count=_count, said=text),
     "sections": lambda text: (sections(ledger_of([user(text)]), 10_000, shown=text)),
     "mechanical": lambda text: mechanical([user(text)], ledger_of([user(text)]), previous=text),
-    "says": lambda text: (says(text, text[:20]), says(text, text[: len(text) // 2] + "!")),
+    "says": lambda text: (contains_word(text, text[:20]), contains_word(text, text[: len(text) // 2] + "!")),
     "fenced": fenced,
     "tool kinds": lambda text: (file_accesses(ToolCall("c", "apply_patch", text)), has_failed(ToolResult("c", (Text(text),)))),
     "count": _GPT.text,

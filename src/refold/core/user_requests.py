@@ -20,7 +20,7 @@ from refold.core.budget import share_of
 from refold.core.digest.line_markers import quoted_lines, visible
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
 from refold.core.digest.typed_text import request_text
-from refold.core.digest.word_match import says_apart
+from refold.core.digest.word_match import contains_separate_word
 from refold.core.fold import Folded, UserRequest
 from refold.core.shown import Item, handle_of
 from refold.core.stages.truncate import Mark, truncate
@@ -96,7 +96,9 @@ def missing_lines(text: str, lines: Sequence[str]) -> str:
 def _holds(text: str, plain: str, line: str) -> bool:
     """True if the text contains the line, in any length, or its words."""
     label, _, said = line.partition(": ")
-    return text.startswith(f"{label}: ") or f"\n{label}: " in text or says_apart(plain, _plain(said))
+    return (
+        text.startswith(f"{label}: ") or f"\n{label}: " in text or contains_separate_word(plain, _plain(said))
+    )
 
 
 def _plain(text: str) -> str:

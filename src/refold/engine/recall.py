@@ -14,7 +14,7 @@ from operator import itemgetter
 from msgspec import Struct
 
 from refold.core.digest.facts import Facts, index_message
-from refold.core.digest.search import excerpt, find, holds, knows
+from refold.core.digest.search import excerpt, find, mentions, messages_with_terms
 from refold.core.fold import Folded
 from refold.core.measure import CharacterEstimate
 from refold.core.shown import handle_of, part_of
@@ -143,7 +143,7 @@ async def search(journal: Journal, state: State, query: str, *, max_tokens: int)
         note = f"{', '.join(map(handle_of, damaged))} [damaged: cannot be read]" if damaged else ""
         room = max_tokens - (counter.text(f"\n{note}") if note else 0)
         # Where nothing holds all of the words a store takes any, and every text has an `of`.
-        ranked = [(seq, said[seq]) for seq in numbers if seq in said and holds(said[seq], query)]
+        ranked = [(seq, said[seq]) for seq in numbers if seq in said and mentions(said[seq], query)]
         told = _tell(ranked, query, budget=room, window=window, counter=counter)
         told = told or actions.search(state, query, max_tokens=room)
         return "\n".join(filter(None, (told, note)))
@@ -187,7 +187,7 @@ def _tell(
     facts = Facts()
     for seq, message in sorted(said, key=itemgetter(0)):
         facts = index_message(facts, message, seq)
-    known = knows(facts, query)
+    known = messages_with_terms(facts, query)
     found = find(facts, query, budget=budget, window=window, counter=counter) if known else ""
     if not found:
         return excerpt(facts, said, query, budget=budget, counter=counter)

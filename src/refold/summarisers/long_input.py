@@ -14,9 +14,9 @@ from typing import TypeVar
 from msgspec import structs
 
 from refold.core.prompts import Asked, Passage, instruction, transcript
-from refold.core.summary_checks.headings import apart, says_something
+from refold.core.summary_checks.headings import says_something, split_section
 from refold.core.tool_kinds import has_failed
-from refold.core.transcript_chunks import chunks, grouped, parted
+from refold.core.transcript_chunks import chunks, group_texts, split_text
 from refold.model.errors import ContextOverflow
 from refold.summarisers.attempt import Rejected, SummaryAttempt, TaskAnswer, TaskQuestion
 
@@ -77,7 +77,7 @@ class Reader:
         if history:
             found.append(await self._told(history, self._whole(previous), share, previous))
         else:
-            previous, begun = apart(previous, TURN) if turn else (previous, "")
+            previous, begun = split_section(previous, TURN) if turn else (previous, "")
             found += [await self._kept(previous, share)] if previous else []
         if turn:
             most = self.most // 3 - _JOINT if found else self.most
@@ -166,7 +166,7 @@ class Reader:
                 return await self.desk.answer(structs.replace(asked, body=told, most=most))
 
     def _cut(self, text: str) -> list[TaskAnswer]:
-        return [TaskAnswer(piece) for piece in parted(text, self._each, self.count)]
+        return [TaskAnswer(piece) for piece in split_text(text, self._each, self.count)]
 
     async def _parts(self, passages: Sequence[Passage], asked: Asked) -> list[TaskAnswer]:
         """A summary of each chunk."""
@@ -188,7 +188,7 @@ class Reader:
         """The parts, merged in groups until all that is left can be read at once."""
         while await self._work(self.count, _BETWEEN.join(answer.text for answer in answers)) > room:
             texts = [answer.text for answer in answers]
-            groups = await self._work(grouped, texts, self._room(asked, self._each), self.count)
+            groups = await self._work(group_texts, texts, self._room(asked, self._each), self.count)
             if len(groups) >= len(texts):
                 raise Rejected("its window is too small for the parts of the whole")
             answers = await self._merged_once(groups, asked, facts)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from refold.core.digest.ledger import Ledger
-from refold.core.digest.word_match import says
+from refold.core.digest.word_match import contains_word
 from refold.core.prompts import DEFAULT, defused, instruction
 from refold.core.summary_checks import headings
 from refold.core.summary_checks.accept import SummaryDraft, accept
@@ -42,7 +42,7 @@ def test_facts_are_added_to_a_good_summary_and_nothing_else_changes(talk, text):
     lines = [*without_thoughts(text).splitlines()]
     rest = iter(found.text.splitlines())
     assert all(line in rest for line in lines)
-    assert all(says(found.text, fact) for fact in (*LEDGER.rules, *LEDGER.modified, *LEDGER.tasks))
+    assert all(contains_word(found.text, fact) for fact in (*LEDGER.rules, *LEDGER.modified, *LEDGER.tasks))
 
 
 @pytest.mark.feature("N3")
@@ -168,7 +168,7 @@ def test_whatever_is_written_carries_what_must_stay_once_and_within_its_tokens(d
     if found.fault:
         return
     assert count(found.text) <= max(most, count(defused(f"{FIXED}\n{draft}")))
-    assert not headings.repeated(found.text)
+    assert not headings.count_repeated(found.text)
     for title, entries in (
         ("## Rules the user gave", ledger.rules),
         ("## Files modified", ledger.modified),
@@ -176,8 +176,8 @@ def test_whatever_is_written_carries_what_must_stay_once_and_within_its_tokens(d
     ):
         for entry in entries:
             fact = defused(" ".join(entry.splitlines()).strip())
-            title_too = "" if headings.under(found.text, title) else f"\n{title}"
-            assert says(found.text, fact) or count(f"{found.text}\n{title_too}\n- {fact}") > most
+            title_too = "" if headings.section_span(found.text, title) else f"\n{title}"
+            assert contains_word(found.text, fact) or count(f"{found.text}\n{title_too}\n- {fact}") > most
     again = accept(SummaryDraft(found.text), of, most=most, count=count, is_last_try=True)
     assert again.text == found.text
     assert again.fault is None or ends_open(found.text)
