@@ -145,7 +145,7 @@ async def test_a_refusal_reads_as_the_clients_provider_would_write_it(both, styl
     assert answer.status == 404
     kind = answer.json["error"]["type"]
     assert kind == ("not_found_error" if style == "anthropic" else "invalid_request_error")
-    assert "no such file of yours" in answer.error
+    assert "you have no such file" in answer.error
     off = await both.ben.get("/v1/files", **headers)
     assert (off.status, "`allow` of the upstream shared" in off.error) == (404, True)
 
@@ -845,7 +845,7 @@ async def test_an_id_that_cannot_be_noted_leaves_and_leads_nowhere(caplog, strea
 
         assert (await both.anna.get(f"/v1/responses/{made}")).status == 404
         assert (await both.ben.get(f"/v1/responses/{made}")).status == 404
-    assert "the owner of an id could not be kept: StoreError" in caplog.text
+    assert "the owner of an id could not be stored: StoreError" in caplog.text
 
 
 async def test_where_it_cannot_be_said_whose_an_id_is_nobody_reaches_it():

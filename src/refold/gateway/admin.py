@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from refold.config import update
 from refold.config.formats import hidden_names, tree_of, values_of
 from refold.engine.conversation import Conversation
-from refold.gateway.app import RUNTIME, Gateway, leaving, where
+from refold.gateway.app import RUNTIME, Gateway, cancel_on_disconnect, error_location
 from refold.gateway.auth import send_answer
 from refold.gateway.conversations import Conversations
 from refold.gateway.errors import answer, log_store_failure
@@ -59,7 +59,7 @@ class EventStream:
         await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
         if scope["method"] == "GET":
             with suppress(ClientDisconnect):
-                async with leaving(receive):
+                async with cancel_on_disconnect(receive):
                     await self._follow(channel, place, key_id, send)
         await send({"type": "http.response.body", "body": b""})
 
@@ -145,7 +145,7 @@ class Admin:
         engine = host.engine
         head = await engine.store.head(engine.owner, name, request.query_params.get("branch", ""))
         if head is None:
-            raise NotFound("There is no such conversation.", hint="see /refold/conversations")
+            raise NotFound("there is no such conversation", hint="see /refold/conversations")
         target = self.gateway.targets.choose(head.model, None)[0]
         terms = host.terms(head.model, head.format, window=target.window)
         return await engine.conversation(
@@ -167,12 +167,12 @@ class _Page:
             return
         except Exception as error:  # noqa: BLE001  # every failure gets the same shape
             if not isinstance(error, RefoldError):
-                _log.error("a page failed: %s", where(error))
+                _log.error("a page failed: %s", error_location(error))
             log_store_failure(error)
             await send_answer(send, answer(error, "refold"))
             return
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-        body = msgspec.json.encode(found, enc_hook=_plain)
+        body = msgspec.json.encode(found, enc_hook=_encode_unknown)
         await Response(body, media_type="application/json", headers=headers)(scope, receive, send)
 
 
@@ -182,7 +182,7 @@ def _check_names(scope: Scope) -> None:
         NotFound: the name contains a NUL, which some stores cannot search for.
     """
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        raise NotFound("There is nothing of this name.")
+        raise NotFound("there is nothing with this name")
 
 
 async def status(admin: Admin, request: Request) -> object:
@@ -239,7 +239,7 @@ async def sessions(admin: Admin, request: Request) -> object:
 async def compactions(admin: Admin, request: Request) -> object:
     talk, host = await admin.opened(request), await admin.host(request)
     rows = await host.engine.store.compactions(host.engine.owner, talk.branch, _limit(request))
-    return [_told(structs.asdict(row)) for row in rows]
+    return [_without_content(structs.asdict(row)) for row in rows]
 
 
 async def receipts(admin: Admin, request: Request) -> object:
@@ -248,7 +248,7 @@ async def receipts(admin: Admin, request: Request) -> object:
 
     def write() -> msgspec.Raw:
         rows = [{**structs.asdict(call), "receipt": _json(call.receipt), "reply": None} for call in calls]
-        return msgspec.Raw(msgspec.json.encode(rows, enc_hook=_plain))
+        return msgspec.Raw(msgspec.json.encode(rows, enc_hook=_encode_unknown))
 
     # The receipt of a call with a window of its own holds that window in full, so it may be long.
     return await run_text_work(sum(len(call.receipt) for call in calls), write)
@@ -259,7 +259,7 @@ async def compact(admin: Admin, request: Request) -> object:
     asked = await _body(request)
     focus = asked.get("focus", "")
     if not isinstance(focus, str):
-        raise ConfigError("focus is no text", hint='such as {"focus": "the refund"}')
+        raise ConfigError("focus must be a text", hint='such as {"focus": "the refund"}')
     talk = await admin.opened(request)
     before = (await talk.status()).tokens
     with suppress(InvalidWindow):  # the compaction is done even if no call can follow yet
@@ -284,7 +284,9 @@ async def change_pin(admin: Admin, request: Request) -> object:
     asked = await _body(request)
     found = [(name, asked[name]) for name in ("pin", "unpin") if name in asked]
     if len(found) != 1 or not isinstance(found[0][1], str):
-        raise ConfigError("this names no message to pin", hint='such as {"pin": "#m12"} or {"unpin": "#m12"}')
+        raise ConfigError(
+            "the body names no message to pin", hint='such as {"pin": "#m12"} or {"unpin": "#m12"}'
+        )
     ((verb, handle),) = found
     talk = await admin.opened(request)
     await (talk.pin(handle) if verb == "pin" else talk.unpin(handle))
@@ -298,18 +300,18 @@ async def _body(request: Request) -> dict[str, Any]:
         return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
     except msgspec.DecodeError:
         raise ConfigError(
-            "the body is no JSON object", hint='such as {"compaction": {"preset": "lis"}}'
+            "the body is not a JSON object", hint='such as {"compaction": {"preset": "lis"}}'
         ) from None
 
 
 def _limit(request: Request) -> int:
     text = request.query_params.get("limit", "50")
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST)) and 0 < int(text) <= MOST):
-        raise ConfigError("limit is no number of rows", hint=f"1 to {MOST}")
+        raise ConfigError("limit must be a number of rows", hint=f"1 to {MOST}")
     return int(text)
 
 
-def _told(row: dict[str, object]) -> dict[str, object]:
+def _without_content(row: dict[str, object]) -> dict[str, object]:
     """A row of the journal without the window: that is content, and long."""
     return {name: value for name, value in row.items() if name not in ("shown", "edits", "holder")}
 
@@ -321,7 +323,7 @@ def _json(raw: bytes) -> object:
         return None
 
 
-def _plain(value: object) -> object:
+def _encode_unknown(value: object) -> object:
     if isinstance(value, bytes | memoryview):
         return None
     return str(value)

@@ -100,21 +100,21 @@ class Gateway:
                 embedder=self._embedder,
                 clock=self.now,
                 new_id=self._new_id,
-                on_event=lambda event: self._told(owner, event),
+                on_event=lambda event: self._on_event(owner, event),
             )
-            self._hosts.setdefault(owner, Conversations(engine, self._tuned(saved)))
+            self._hosts.setdefault(owner, Conversations(engine, self._with_stored_changes(saved)))
         return self._hosts[owner]
 
-    def _told(self, owner: str, event: Event) -> None:
+    def _on_event(self, owner: str, event: Event) -> None:
         self.events.tell(owner, event, self._hosts[owner].resolved.settings.notify)
 
-    def _tuned(self, saved: bytes | None) -> Resolved:
+    def _with_stored_changes(self, saved: bytes | None) -> Resolved:
         if not saved:
             return self.resolved
         try:
             return resolve([*self.resolved.layers, runtime_layer(msgspec.json.decode(saved))])
         except (RefoldError, msgspec.DecodeError):
-            _log.warning("settings that were changed while the gateway ran no longer fit, and are left out")
+            _log.warning("stored changes of the settings are no longer valid, and are ignored")
             return self.resolved
 
     async def sweep(self) -> None:
@@ -136,21 +136,21 @@ class Gateway:
         shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
         call_id, began, status = self._new_id(), time.perf_counter(), 0
 
-        async def noted(message: Message) -> None:
+        async def send_and_keep_status(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
         try:
-            await self._serve(scope, receive, noted, scope["path"], shape, call_id)
+            await self._serve(scope, receive, send_and_keep_status, scope["path"], shape, call_id)
         except ClientDisconnect:
             pass
         except Exception as error:  # noqa: BLE001  # every failure is sent in the client's own format
             if not isinstance(error, RefoldError):
-                _log.error("a request failed: %s", where(error))
+                _log.error("a request failed: %s", error_location(error))
             errors.log_store_failure(error)
             if not status:
-                await send_answer(noted, errors.answer(error, shape, request_id=call_id))
+                await send_answer(send_and_keep_status, errors.answer(error, shape, request_id=call_id))
         took_ms = round(1_000 * (time.perf_counter() - began), 1)
         _log.info(
             "%s %s", scope["method"], scope["path"], extra=facts(status=status, ms=took_ms, receipt=call_id)
@@ -165,7 +165,7 @@ class Gateway:
             await self._list_models(scope, send, is_anthropic=shape == "anthropic")
             return
         ticket = await self._ticket(scope, body, path, shape, call_id)
-        async with leaving(receive):
+        async with cancel_on_disconnect(receive):
             await self._relay.serve(ticket, send)
 
     async def _list_models(self, scope: Scope, send: Send, *, is_anthropic: bool) -> None:
@@ -263,12 +263,14 @@ class Gateway:
         except WireError:
             ticket.action, ticket.exchange = "unparsed", None
         except StoreError as error:
-            _log.warning("a request could not be kept: %s", error.located)
+            _log.warning("a request could not be stored: %s", error.located)
             ticket.action, ticket.handout.answers = "not-kept", StateRow(call=ticket.call_id)
         except (ConfigError, DoesNotFit):
             raise  # the client must fix a wish that cannot be met, or a request that cannot be made smaller
         except Exception as error:  # noqa: BLE001  # an internal failure must not stop a request that the provider would accept
-            _log.error("a request could not be looked at: %s", where(error))
+            _log.error(
+                "a request could not be processed, and is sent on unchanged: %s", error_location(error)
+            )
             ticket.action, ticket.exchange = "failed", None
 
     async def _host(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: Conversations) -> None:
@@ -306,7 +308,7 @@ class Gateway:
         await ticket.host(incoming, hosted, added)
 
 
-class leaving:  # noqa: N801  # reads as a word: `async with leaving(receive)`
+class cancel_on_disconnect:  # noqa: N801  # reads as a verb: `async with cancel_on_disconnect(receive)`
     """Cancel the body of the `async with` block if the client disconnects: the provider would bill an unread
     reply.
     """
@@ -333,7 +335,7 @@ class leaving:  # noqa: N801  # reads as a word: `async with leaving(receive)`
         return False
 
 
-def where(error: Exception) -> str:
+def error_location(error: Exception) -> str:
     """The error's type and location, without its text, which may contain user content."""
     frames = traceback.extract_tb(error.__traceback__)
     return (

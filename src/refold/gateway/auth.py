@@ -88,18 +88,20 @@ def check_source(rules: Rules, scope: Scope) -> None:
     Raises:
         AccessError: the path, the Host, the Origin or Sec-Fetch-Site is not acceptable.
     """
-    if not scope["path"].startswith("/") or _climbs(scope["path"]):
-        raise AccessError("The address of the request is no path.", hint="the gateway is not a forward proxy")
+    if not scope["path"].startswith("/") or _has_dot_segments(scope["path"]):
+        raise AccessError(
+            "the target of the request is not a path", hint="the gateway is not a forward proxy"
+        )
     hosts = _values(scope, b"host")
     if len(hosts) != 1 or not is_own_host(rules, hosts[0]):
         raise AccessError(
-            "The Conversations of the request is no name of this gateway.",
+            "the Host of the request is not a name of this gateway",
             hint="call it by its address or as localhost, or declare the name in server.names",
         )
     ours = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
     if not (ours.issuperset(_values(scope, b"origin")) and _OWN_SITE.issuperset(_sites(scope))):
         raise AccessError(
-            "Web pages of other sites may not use the gateway.",
+            "web pages of other sites may not use the gateway",
             hint="call it from a program, not from a page",
         )
 
@@ -172,14 +174,14 @@ class KeyRing:
             # nothing.
             kept = await self._look_up(which, text)
         if kept.revoked_at is not None:
-            raise KeyRefused("The key was revoked.")
+            raise KeyRefused("the key was revoked")
         return kept
 
     async def _look_up(self, which: str, text: str) -> ClientKey:
         until = self._clock() + REMEMBER_S
         kept = await self._store.find_key_owner(which)
         if not opens(text, kept) or kept is None:
-            raise KeyRefused("The key is not valid.")
+            raise KeyRefused("the key is not valid")
         self._verified.pop(which, None)
         if len(self._verified) >= MAX_REMEMBERED:
             del self._verified[next(iter(self._verified))]
@@ -219,7 +221,7 @@ class Access:
         """The scope of an admitted request, without keys and with its owner."""
         check_source(self._rules, scope)
         if _KEY_BYTES.search(scope.get("query_string", b"")) or KEY.search(scope["path"]):
-            raise KeyRefused("A key in an address is not taken: addresses end up in logs.")
+            raise KeyRefused("a key in a URL is refused, because URLs are logged")
         presented, headers = take_keys(scope["headers"])
         state = dict(scope.get("state", {}))
         if scope["path"] not in PUBLIC:
@@ -231,12 +233,12 @@ class Access:
         the local user may.
         """
         if len(presented) > 1:
-            raise KeyRefused("The request has two different keys.", hint="send one of them")
+            raise KeyRefused("the request has two different keys", hint="send one of them")
         for text in presented:
             kept = await self._ring.verify(text)
             return kept.owner, kept.id, kept.admin
         if self._rules.requires_key or await self._ring.is_needed():
-            raise KeyRefused("This gateway needs a key.")
+            raise KeyRefused("this gateway needs a key")
         _check_nearby(scope)
         return OWNER, "", True
 
@@ -248,7 +250,7 @@ async def send_answer(send: Send, told: ErrorResponse) -> None:
     await send({"type": "http.response.body", "body": told.body})
 
 
-def _climbs(path: str) -> bool:
+def _has_dot_segments(path: str) -> bool:
     """True if the path contains `.` or `..` segments: they could reach other paths of an upstream with the
     operator's key.
     """
@@ -261,7 +263,7 @@ def _check_nearby(scope: Scope) -> None:
     is_passed_on = any(name in _FORWARDED for name, _ in scope["headers"])
     if client is None or not is_local(client[0]) or is_passed_on:
         raise AccessError(
-            "Without a key the gateway serves this machine only.",
+            "without a key the gateway serves this machine only",
             hint="make a key with `refold keys create`, and send it as a bearer token",
         )
 

@@ -69,7 +69,7 @@ class Exchange(Struct, frozen=True):
         """
         hosted = await self.host.take(self.incoming, self.terms, None, self.upstream)
         if not hosted.is_stored:
-            raise StoreError("the store does not take it yet")
+            raise StoreError("the store does not accept the exchange yet")
         if self.outcome is None:
             return
         live, size = hosted.live, hosted.made.sent.size
@@ -115,7 +115,7 @@ class Backlog:
         self._bytes += exchange.size
         self._marks[exchange.mark] += 1
         while self._bytes > MAX_BYTES and len(self._waiting) > 1:
-            self._leave_out("there is no more room in memory for it")
+            self._give_up("there is no more room in memory for it")
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work())
 
@@ -142,7 +142,9 @@ class Backlog:
         if self._task is not None:
             self._task.cancel()
         if self._waiting:
-            _log.error("%d exchanges were never stored: the store did not take them", len(self._waiting))
+            _log.error(
+                "%d exchanges were not stored and are lost: the store did not accept them", len(self._waiting)
+            )
 
     async def _work(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -151,20 +153,20 @@ class Backlog:
             try:
                 await exchange.store()
             except (NotFound, Damaged) as error:
-                self._leave_out(type(error).__name__, exchange)
+                self._give_up(type(error).__name__, exchange)
             except StoreError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             except RefoldError as error:
-                self._leave_out(type(error).__name__, exchange)
+                self._give_up(type(error).__name__, exchange)
             else:
                 pause_s = FIRST_PAUSE_S
                 self._remove(exchange)
 
-    def _leave_out(self, why: str, exchange: Exchange | None = None) -> None:
+    def _give_up(self, why: str, exchange: Exchange | None = None) -> None:
         self._remove(exchange or self._waiting[0])
         self.given_up += 1
-        _log.error("an exchange is never stored: %s", why)
+        _log.error("an exchange is lost and will not be stored: %s", why)
 
     def _remove(self, exchange: Exchange) -> None:
         """Remove the oldest exchange, unless it was dropped meanwhile."""

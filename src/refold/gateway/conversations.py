@@ -66,7 +66,7 @@ MODELS = 256
 """Size of the caches of windows and budgets, in models: a lookup tries every spelling of the name, and
 clients use few models.
 """
-NONE = Wishes()
+NO_WISHES = Wishes()
 _INSTRUCTIONS = ("system", "instructions", "tools", "cache_control")
 
 
@@ -83,8 +83,7 @@ class NotStored(RefoldError):
 
 
 class NeedsBranch(RefoldError):
-    """An earlier request needs another window than it was answered with, and therefore a branch of its own.
-    """
+    """An earlier request needs another window than it was answered with, and therefore a branch of its own."""
 
 
 class Made(Struct, frozen=True, dict=True):
@@ -147,7 +146,7 @@ class LiveBranch:
         """
         self.line: Line | None = None
         self.lock = asyncio.Lock()
-        self._told: dict[str, Raw] = {}
+        self._instruction_fields: dict[str, Raw] = {}
         self._fixed: Fixed | None = None
 
     def serves(self, incoming: Incoming) -> bool:
@@ -160,15 +159,14 @@ class LiveBranch:
         return len(self.line.history.array) if self.line else 0
 
     def instructions(self, incoming: Incoming, line: Line) -> Fixed:
-        """The system prompt and the tools of a request. Returns the same object again if they did not change.
-        """
+        """The system prompt and the tools of a request. Returns the same object again if they did not change."""
         fields, dialect = incoming.fields, incoming.dialect
-        told = {key: Raw(bytes(fields[key])) for key in _INSTRUCTIONS if key in fields}
+        instruction_fields = {key: Raw(bytes(fields[key])) for key in _INSTRUCTIONS if key in fields}
         leading = line.history.array[: line.leading] if line.offset else b"["
-        told[dialect.messages_key] = Raw(leading + b"]")
-        if self._fixed is None or told != self._told:
+        instruction_fields[dialect.messages_key] = Raw(leading + b"]")
+        if self._fixed is None or instruction_fields != self._instruction_fields:
             # Decoded from copies: the value lives long and would otherwise keep the whole request in memory.
-            self._fixed, self._told = fixed_of(told, dialect), told
+            self._fixed, self._instruction_fields = fixed_of(instruction_fields, dialect), instruction_fields
         return self._fixed
 
     async def take(
@@ -276,7 +274,7 @@ class LiveBranch:
 
         def act(state: State) -> ActionOutcome:
             if state.sent is not made.sent or not outcome.is_answered:
-                return ActionOutcome(state=state)  # the usage of an earlier window says nothing about this one
+                return ActionOutcome(state=state)  # this usage belongs to an earlier window
             return actions.take_answer(state, outcome.usage and outcome.usage.without(held))
 
         await self.conversation.record_call(
@@ -321,7 +319,7 @@ class Conversations:
         wire: str,
         *,
         window: int | None,
-        wishes: Wishes = NONE,
+        wishes: Wishes = NO_WISHES,
         max_output: int | None = None,
         thinking_budget: int = 0,
         held: int = 0,
@@ -383,7 +381,7 @@ class Conversations:
                         self.table.drop(live)
                 except NeedsBranch:
                     is_earlier = False
-        raise Conflict("The conversation is written to by somebody else all the time.")
+        raise Conflict("other requests keep writing to this conversation", hint="send the request again")
 
     async def marks(self, incoming: Incoming) -> tuple[bytes, ...]:
         """The hash of a request's whole history, or an empty tuple for an empty history."""
@@ -485,10 +483,10 @@ class Conversations:
         engine = self.engine
         first = line.hashes[0] if line.hashes else b""
         async with self._opening.setdefault(first, asyncio.Lock()):
-            found, foreign = await find(line.hashes, self._look, incoming.dialect.name)
+            found, foreign = await find(line.hashes, self._find_places, incoming.dialect.name)
             is_earlier = is_earlier and found is not None and not found.goes_on and found.known == len(line)
             if found is not None and is_earlier:
-                head, foreign = await self._stored(found.place), None
+                head, foreign = await self._read_head(found.place), None
             else:
                 is_another = found is not None and not found.goes_on and is_own_way(line, found.known)
                 found = None if is_another else found
@@ -497,9 +495,9 @@ class Conversations:
                 apart = sha256(engine.new_id().encode()).digest() if is_another else b""
                 head = await self._head(incoming, line, found, foreign, apart)
                 if found and not found.goes_on:
-                    found = KnownHistory(_ended(found.place, head), found.known)
+                    found = KnownHistory(_place_in_fork(found.place, head), found.known)
         talk = await self._open_branch(head, incoming, settings, upstream)
-        if foreign and (carried := await self._carried(foreign.place, line)) and carried.last:
+        if foreign and (carried := await self._summary_of_other_format(foreign.place, line)) and carried.last:
             talk.prepare(carried)
         return LiveBranch(talk, incoming.line_name, is_earlier=is_earlier), found
 
@@ -523,12 +521,12 @@ class Conversations:
             return await self._root(name, wire.encode() + mark + apart, model, wire)
         if not found.goes_on:
             return await self._fork(found.place, model)
-        return await self._stored(found.place)
+        return await self._read_head(found.place)
 
-    async def _stored(self, place: Place) -> Head:
+    async def _read_head(self, place: Place) -> Head:
         head = await self.engine.store.head(self.engine.owner, place.conversation, place.branch)
         if head is None:
-            raise StoreError("The conversation is gone.", hint="it was deleted at this moment: ask again")
+            raise StoreError("the conversation was deleted during the request", hint="send the request again")
         return head
 
     async def _open_branch(
@@ -550,7 +548,7 @@ class Conversations:
             await talk.load()  # replacements of another model's compactions depend on the messages in effect
         return talk
 
-    async def _look(self, hashes: Sequence[bytes]) -> list[Place]:
+    async def _find_places(self, hashes: Sequence[bytes]) -> list[Place]:
         return await self.engine.store.places(self.engine.owner, hashes)
 
     async def _root(self, name: str, mark: bytes, model: str, wire: str) -> Head:
@@ -584,7 +582,7 @@ class Conversations:
         opened = Session(id=session, branch=branch, first=at.size, at=engine.clock())
         return await engine.store.fork(base, at.size, head, opened)
 
-    async def _carried(self, at: Place, line: Line) -> Summary | None:
+    async def _summary_of_other_format(self, at: Place, line: Line) -> Summary | None:
         """The summary from the branch of another format, limited to messages that this line has too."""
         store = self.engine.store
         head = await store.head(self.engine.owner, at.conversation, at.branch)
@@ -593,7 +591,7 @@ class Conversations:
         summaries = await run_text_work(len(shown), summaries_in, shown) if shown else ()
         if not summaries:
             return None
-        last = await boundary(line.hashes, self._look, at.branch, summaries[-1].last)
+        last = await boundary(line.hashes, self._find_places, at.branch, summaries[-1].last)
         text = "\n\n".join(one.text for one in summaries)
         tokens = sum(one.tokens for one in summaries)
         return structs.replace(summaries[-1], id="", text=text, tokens=tokens, first=0, last=last, reserve=())
@@ -620,5 +618,5 @@ def _budget(
     return structs.replace(budget_for(settings), is_output_stated=is_output_stated)
 
 
-def _ended(at: Place, head: Head) -> Place:
+def _place_in_fork(at: Place, head: Head) -> Place:
     return Place(at.hash, head.conversation, head.branch, at.size, head.next_seq)

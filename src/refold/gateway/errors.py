@@ -69,7 +69,7 @@ _ANTHROPIC_TYPES = {
 _ANTHROPIC_TOO_LONG = "prompt is too long: "
 _REQUEST_ID: dict[Shape, str] = {"anthropic": "request-id"}
 """The header in which the SDK looks for the request id, if it is not `x-request-id`."""
-_BUG = errors.RefoldError("Refold failed to answer this request.", hint="the gateway's log says more")
+_BUG = errors.RefoldError("Refold failed to answer this request", hint="the gateway's log says more")
 _CAPITAL = re.compile("(?<!^)([A-Z])")
 
 
@@ -108,7 +108,7 @@ def answer(error: Exception, shape: Shape, *, request_id: str = "") -> ErrorResp
     """An error as the response to a request. Exceptions that are not Refold's become a general message,
     because their text may contain anything.
     """
-    status, told = status_of(error), _told(error)
+    status, told = status_of(error), _public_error(error)
     headers = [("content-type", "application/json"), ("cache-control", "no-store")]
     if request_id:
         headers.append((_REQUEST_ID.get(shape, "x-request-id"), request_id))
@@ -120,7 +120,7 @@ def answer(error: Exception, shape: Shape, *, request_id: str = "") -> ErrorResp
 
 def event(error: Exception, shape: Shape, *, request_id: str = "", sequence: int = 0) -> bytes:
     """An error as the last event of a stream; `sequence` is its number among the events of a Responses stream."""
-    body = _body(_told(error), status_of(error), shape, request_id)
+    body = _body(_public_error(error), status_of(error), shape, request_id)
     if shape == "responses":
         inner = body["error"]
         assert isinstance(inner, dict)
@@ -131,7 +131,7 @@ def event(error: Exception, shape: Shape, *, request_id: str = "", sequence: int
     return name + b"data: %s\n\n" % msgspec.json.encode(body)
 
 
-def _told(error: Exception) -> errors.RefoldError:
+def _public_error(error: Exception) -> errors.RefoldError:
     return error if isinstance(error, errors.RefoldError) else _BUG
 
 

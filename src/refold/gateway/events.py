@@ -83,7 +83,7 @@ class Channel:
         first = self._told - len(self._ring)
         missed = None if place < 0 else max(0, first - place)
         new = tuple(self._ring)[max(0, place - first) :]
-        lost = () if missed == 0 else (_lost(missed),)
+        lost = () if missed == 0 else (_lost_event(missed),)
         return News((*lost, *new), self._told)
 
     async def wait(self, place: int, seconds: float) -> bool:
@@ -135,7 +135,7 @@ def message(kind: str, data: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
 
 
-def _lost(count: int | None) -> bytes:
+def _lost_event(count: int | None) -> bytes:
     return message(LOST, msgspec.json.encode({"event": LOST, "count": count}))
 
 

@@ -33,9 +33,9 @@ from refold.gateway.request_edits import (
     body_of,
     is_only_usage,
     lowered_fields,
+    output_header,
+    room_header,
     room_to_warn_of,
-    told_output,
-    told_room,
     with_fields,
 )
 from refold.gateway.response_tap import EVENTS, Watcher, WholeEvents
@@ -125,9 +125,9 @@ class Ticket:
         """Send the window instead of the original body, with the operator's additions."""
         self.incoming, self.hosted, self._added = incoming, hosted, added
         self._room = room_to_warn_of(hosted)
-        await self._made(hosted.made)
+        await self._use_window(hosted.made)
 
-    async def _made(self, made: Made) -> None:
+    async def _use_window(self, made: Made) -> None:
         incoming, hosted, added = self.incoming, self.hosted, self._added
         assert incoming is not None
         assert hosted is not None
@@ -155,15 +155,16 @@ class Ticket:
             self.action = "not-kept"
 
     async def body_for(self, target: Target) -> bytes:
-        """The body for an upstream. A fallback gets plain text in place of compactions that it did not make.
-        """
+        """The body for an upstream. A fallback gets plain text in place of compactions that it did not make."""
         self._upstream = target.name
         if target is self.targets[0] or self.hosted is None or self.made is None or self.incoming is None:
             return self.body
         try:
             return await self._in_words(self.incoming, self.hosted, self.made, target)
         except Exception as error:  # noqa: BLE001  # no failure here may stop the call: the upstream may accept the body
-            _log.warning("a call could not be put in words for another upstream: %s", type(error).__name__)
+            _log.warning(
+                "compactions could not be rewritten as text for another upstream: %s", type(error).__name__
+            )
             return self.body
 
     async def _in_words(self, incoming: Incoming, hosted: TakenRequest, made: Made, target: Target) -> bytes:
@@ -192,7 +193,7 @@ class Ticket:
         held = incoming.held if incoming.held or not incoming.root else None
         try:
             made = await self.hosted.live.shrink(status if status >= 400 else None, refusal, held=held)
-            await self._made(made)
+            await self._use_window(made)
         except RecoverySpent:
             raise
         except Exception as error:  # noqa: BLE001  # on any failure the client gets the provider's own refusal
@@ -231,13 +232,13 @@ class Ticket:
             _log.warning("a reply is stored later: %s", error.located)
             await self._store_later(answered)
         except Exception as error:  # noqa: BLE001  # no failure here may stop the client's answer
-            _log.warning("a reply could not be kept: %s", type(error).__name__)
+            _log.warning("a reply could not be stored: %s", type(error).__name__)
 
     async def _store_later(self, exchange: Exchange) -> None:
         mark = self.hosted.line.hashes[-1:] if self.hosted else await exchange.host.marks(exchange.incoming)
         self._backlog.add(structs.replace(exchange, mark=b"".join(mark)))
 
-    def told(self, upstream: str) -> list[tuple[bytes, bytes]]:
+    def refold_headers(self, upstream: str) -> list[tuple[bytes, bytes]]:
         """The `x-refold-*` response headers."""
         said = {
             "x-refold-action": self.action,
@@ -252,9 +253,9 @@ class Ticket:
             if waiting := self._backlog.waiting_for(self.hosted.line.hashes):
                 said["x-refold-not-kept"] = str(waiting)
         if self.incoming is not None and self.made is not None and self._lowered:
-            said["x-refold-output"] = told_output(self.incoming, self.made)
+            said["x-refold-output"] = output_header(self.incoming, self.made)
         if self._room is not None:
-            said["x-refold-room"] = told_room(self._room)
+            said["x-refold-room"] = room_header(self._room)
         if self._added:
             said["x-refold-added"] = ", ".join(self._added)
         return [(name.encode(), _header(value)) for name, value in said.items()]
@@ -278,7 +279,7 @@ _BROKEN = (aiohttp.ClientError, OSError)
 """Exceptions of reading from an upstream; a TimeoutError is an OSError."""
 
 
-class Coming(Struct):
+class UpstreamAnswer(Struct):
     """An answer with its headers, and the part of its body that was read already."""
 
     target: Target
@@ -337,14 +338,14 @@ class Relay:
             await ticket.keep(Watcher(ticket.dialect))  # the provider may bill the call all the same
             raise
         try:
-            await self._hand_on(ticket, coming, send)
+            await self._pass_answer_on(ticket, coming, send)
         finally:
             coming.close()
 
-    async def _answer(self, ticket: Ticket) -> Coming:
+    async def _answer(self, ticket: Ticket) -> UpstreamAnswer:
         """The answer for the client: the first one that is not a refusal for length."""
         while True:
-            coming = await self._first(ticket)
+            coming = await self._ask_in_turn(ticket)
             try:
                 refusal = await self._refusal(ticket, coming)
                 if refusal is None:
@@ -354,18 +355,18 @@ class Relay:
             except RecoverySpent:
                 return coming
             except BaseException as error:
-                await self._lost(ticket, coming)
+                await self._abandon(ticket, coming)
                 if isinstance(error, _BROKEN):
                     raise _unavailable(coming.target, error) from None
                 raise
             coming.close()
 
-    async def _lost(self, ticket: Ticket, coming: Coming) -> None:
+    async def _abandon(self, ticket: Ticket, coming: UpstreamAnswer) -> None:
         """Close and store an answer that had begun and will not reach the client."""
         coming.close()
         await ticket.keep(coming.watcher, coming.response.status)
 
-    async def _first(self, ticket: Ticket) -> Coming:
+    async def _ask_in_turn(self, ticket: Ticket) -> UpstreamAnswer:
         """The answer of the first upstream that is not busy or unavailable."""
         *others, last = ticket.targets
         for target in others:
@@ -378,12 +379,12 @@ class Relay:
             coming.close()
         return await self._ask(ticket, last)
 
-    async def _ask(self, ticket: Ticket, target: Target) -> Coming:
+    async def _ask(self, ticket: Ticket, target: Target) -> UpstreamAnswer:
         try:
             headers = await request_headers(target, ticket.credentials)
         except ConfigError:  # the operator must fix it, not the client
             raise UpstreamUnavailable(
-                f"the key of {target.name} is not to be had", hint="its key command fails on the gateway"
+                f"the key of {target.name} cannot be obtained", hint="its key command fails on the gateway"
             ) from None
         address = target.address(ticket.path, ticket.credentials.query_for(target))
         try:
@@ -393,9 +394,7 @@ class Relay:
             raise _unavailable(target, error) from None
         if not 200 <= response.status < 600:  # not a status that can be passed on
             response.close()
-            raise UpstreamUnavailable(
-                f"{target.name} answered with a status that is none", hint="check its url"
-            )
+            raise UpstreamUnavailable(f"{target.name} answered with an invalid status", hint="check its url")
         if response.status in (401, 403):
             self._warn_without_key(ticket, target)
         is_read = response.status < 400 and "content-encoding" not in response.headers
@@ -404,7 +403,7 @@ class Relay:
         is_hidden = is_only_usage if ticket.strips_usage else None
         events = WholeEvents(MAX_EVENT_BYTES, is_hidden) if source else WholeEvents(is_hidden=is_hidden)
         is_stream = response.content_type.startswith(EVENTS)
-        return Coming(
+        return UpstreamAnswer(
             target,
             response,
             watcher,
@@ -422,11 +421,11 @@ class Relay:
         if is_without and sent.is_sent and not sent.go_to(target) and target.name not in self._refused:
             self._refused.add(target.name)
             _log.warning(
-                "the fallback %s wants a key: name one in its settings, or say pass_key = true to send the client's",
+                "the fallback %s needs a key: name one in its settings, or set pass_key = true to send the client's",
                 target.name,
             )
 
-    async def _refusal(self, ticket: Ticket, coming: Coming) -> bytes | None:
+    async def _refusal(self, ticket: Ticket, coming: UpstreamAnswer) -> bytes | None:
         """The body of a refusal to which the gateway can still react; None if there is none."""
         if not ticket.can_shrink:
             return None
@@ -440,7 +439,7 @@ class Relay:
         await self._hold(coming, lambda: coming.watcher.has_begun or coming.watcher.is_over, HOLD_S)
         return coming.watcher.failure if not coming.watcher.has_begun else None
 
-    async def _note_whole(self, ticket: Ticket, coming: Coming) -> None:
+    async def _note_whole(self, ticket: Ticket, coming: UpstreamAnswer) -> None:
         """Store rows for the ids in an answer that is not streamed, before any of it leaves."""
         if coming.source is None or coming.is_stream:
             return
@@ -453,7 +452,7 @@ class Relay:
 
     async def _hold(
         self,
-        coming: Coming,
+        coming: UpstreamAnswer,
         is_enough: Callable[[], bool],
         wait_s: float | None,
         most: int = MAX_HELD_BYTES,
@@ -468,12 +467,12 @@ class Relay:
             if isinstance(error, aiohttp.ServerTimeoutError):
                 raise
 
-    async def _hand_on(self, ticket: Ticket, coming: Coming, send: Send) -> None:
+    async def _pass_answer_on(self, ticket: Ticket, coming: UpstreamAnswer, send: Send) -> None:
         response, watcher = coming.response, coming.watcher
         if coming.is_ended:
             await ticket.keep(watcher, response.status)  # store before the client has the answer
         came = response_headers(response.raw_headers, has_length=not watcher.is_stream)
-        headers = [*came, *ticket.told(coming.target.name)]
+        headers = [*came, *ticket.refold_headers(coming.target.name)]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         problem: UpstreamUnavailable | None = None
         try:
@@ -487,17 +486,17 @@ class Relay:
                         await ticket.handout.note(found, coming.target)
                     if watcher.is_over or coming.is_ended:
                         await ticket.keep(watcher, response.status)
-                    await _pass_on(send, chunk)
+                    await _send_chunk(send, chunk)
         except _BROKEN as error:
             problem = _unavailable(coming.target, error)
         finally:
             await ticket.keep(watcher, response.status)
         if watcher.is_open:
-            await self._say_broken(ticket, coming, problem or _too_short(coming.target), send)
+            await self._send_error_event(ticket, coming, problem or _too_short(coming.target), send)
         elif problem is None:
             await send({"type": "http.response.body", "body": coming.rest()})
 
-    async def _chunks(self, coming: Coming, *, holds_last: bool) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, coming: UpstreamAnswer, *, holds_last: bool) -> AsyncGenerator[bytes, None]:
         """The chunks for the client, as they arrive. With `holds_last`, an answer that is not an event stream
         keeps back its last chunk until the next one or the end arrives: its end cannot be recognised
         otherwise, and it must not leave before the reply is stored.
@@ -512,17 +511,17 @@ class Relay:
                     yield allowed
             coming.held[:] = [held] if held else []
 
-    async def _say_broken(
-        self, ticket: Ticket, coming: Coming, problem: UpstreamUnavailable, send: Send
+    async def _send_error_event(
+        self, ticket: Ticket, coming: UpstreamAnswer, problem: UpstreamUnavailable, send: Send
     ) -> None:
         """Send an error event of the client's format, unless part of an event is out. No final event follows,
         so that the client sees that the reply is incomplete.
         """
         if coming.events.is_between:
-            await _pass_on(send, errors.event(problem, ticket.shape, request_id=ticket.call_id))
+            await _send_chunk(send, errors.event(problem, ticket.shape, request_id=ticket.call_id))
 
 
-async def _pass_on(send: Send, body: bytes) -> None:
+async def _send_chunk(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
 
 

@@ -68,13 +68,13 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        told = "".join(f" {name}={_word(value)}" for name, value in _facts(record).items())
+        told = "".join(f" {name}={_field_text(value)}" for name, value in _facts(record).items())
         # Event texts are Refold's own and have several lines; a line break in any other message might be
         # forged.
         words = _message(record)
         first, *more = words.split("\n") if record.name == EVENTS else [words]
-        line = f"{at} {record.levelname.lower():<7} {_plain(first)}{told}"
-        return "\n".join((line, *map(_plain, more)))
+        line = f"{at} {record.levelname.lower():<7} {_printable(first)}{told}"
+        return "\n".join((line, *map(_printable, more)))
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -106,12 +106,12 @@ def _exception(error: BaseException) -> dict[str, object]:
     return {"error": type(error).__name__, "places": places}
 
 
-def _word(value: object) -> str:
+def _field_text(value: object) -> str:
     """A value in a line: plain if it is unambiguous, otherwise in quotes."""
-    text = _plain(str(value)) if not isinstance(value, list) else _plain(", ".join(map(str, value)))
+    text = _printable(str(value)) if not isinstance(value, list) else _printable(", ".join(map(str, value)))
     return text if text and not set(text) & set(" ='\"") else json.dumps(text, ensure_ascii=False)
 
 
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     """One line without control characters, safe in a terminal."""
     return "".join(letter if letter.isprintable() else "�" for letter in text)

@@ -104,7 +104,7 @@ _ODD_LETTERS = re.compile(rb"\\u00[2-7]|\\u017f|\\u212a|\xc5\xbf|\xe2\x84\xaa", 
 """An ASCII letter written as an escape, and the two other characters that match `s` and `k` when case is
 ignored: both are other spellings of a field name.
 """
-_TOLD_ONCE = frozenset(("id", "type", "role"))
+_SINGLE_SPELLING = frozenset(("id", "type", "role"))
 """Fields of an item that may not occur in two spellings."""
 _IS_ID = re.compile(r"[!-~]{1,200}").fullmatch
 
@@ -134,7 +134,7 @@ def references_in(body: bytes, *, is_anthropic: bool = False) -> set[StateId]:
         found.add(one)
         if len(found) > MAX_REFERENCES:
             raise WireError(
-                f"the body refers to more than {MAX_REFERENCES:,} things that the provider keeps",
+                f"the body refers to more than {MAX_REFERENCES:,} objects that the provider stores",
                 hint="send them in several requests",
             )
     return found
@@ -179,8 +179,8 @@ def _loads(body: bytes) -> Any:
 
 def _ambiguous() -> WireError:
     return WireError(
-        "the body may name something that the provider keeps, and cannot be read as JSON in one way only",
-        hint="send it as plain JSON in UTF-8, with every field once",
+        "the body may name an object that the provider stores, and is not unambiguous JSON",
+        hint="send plain JSON in UTF-8, with every field once",
     )
 
 
@@ -200,35 +200,35 @@ def _walk(root: Any, *, is_anthropic: bool) -> Iterator[StateId]:
             continue
         if not isinstance(value, dict):
             continue
-        told = _folded(value)
+        told = _lower_case(value)
         kind = told.get("type")
         if name in _LISTS_OF_ITEMS and not is_anthropic:
-            yield from _item(told)
+            yield from _references_in_item(told)
         is_tool_use = is_anthropic and bool(name) and kind in _TOOL_USES
         for spelling, inner in value.items():
             field = spelling.casefold()
             if field in _FREE or (is_tool_use and field == "input"):
                 continue
             if field in _NAMES and not (field == "skill_id" and kind == "anthropic"):
-                yield from _named(field, inner)
+                yield from _ids_in_field(field, inner)
             waiting.append((field, inner))
 
 
-def _folded(fields: dict[str, Any]) -> dict[str, Any]:
+def _lower_case(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields by their lower-case names."""
     found: dict[str, Any] = {}
     for spelling, value in fields.items():
         name = spelling.casefold()
-        if name in found and name in _TOLD_ONCE:
+        if name in found and name in _SINGLE_SPELLING:
             raise _ambiguous()
         found[name] = value
     return found
 
 
-def _named(field: str, value: Any) -> Iterator[StateId]:
+def _ids_in_field(field: str, value: Any) -> Iterator[StateId]:
     kind = _NAMES[field]
     if isinstance(value, dict):
-        value = _folded(value).get("id")
+        value = _lower_case(value).get("id")
     elif field in _OBJECTS_ONLY:
         return
     for one in value if isinstance(value, list) else [value]:
@@ -236,7 +236,7 @@ def _named(field: str, value: Any) -> Iterator[StateId]:
             yield StateId(kind, one)
 
 
-def _item(item: dict[str, Any]) -> Iterator[StateId]:
+def _references_in_item(item: dict[str, Any]) -> Iterator[StateId]:
     """The id of an item that is only a reference, or that a provider completes. An item without type and role
     is a reference.
     """
@@ -269,13 +269,13 @@ class _ResponsesAnswer(_Response, gc=False):
     item: _Item | None = None
 
 
-class _Said(Struct, gc=False):
+class _ChatMessage(Struct, gc=False):
     audio: _Id | None = None
 
 
 class _Choice(Struct, gc=False):
-    message: _Said | None = None
-    delta: _Said | None = None
+    message: _ChatMessage | None = None
+    delta: _ChatMessage | None = None
 
 
 class _ChatAnswer(Struct, gc=False):
@@ -576,14 +576,14 @@ class ProviderState:
             return others  # the client's own key comes first: only the fallbacks are ruled out
         left = [one for one in targets if one in others or not places or places == {one.name}]
         if not left:
-            raise _not_yours()
+            raise _not_found()
         return left
 
     async def _places(self, asked: StateRequest, target: Target) -> set[str]:
         """The upstreams that made the objects that a call names; empty if it names none."""
         call = read_call(asked.method, asked.path)
         if call is None:
-            raise _is_off(target)
+            raise _path_not_available(target)
         named = await _references(asked)
         if call.opens is not None:
             named.add(call.opens)
@@ -591,11 +591,11 @@ class ProviderState:
         for which in named:
             kept = await self.find(asked.owner, _row_of(which))
             if kept is None or not kept.upstream:
-                raise _not_yours(which.kind)
+                raise _not_found(which.kind)
             if which.kind == "batch_input" and not kept.is_checked:
                 raise NotFound(
-                    "This file cannot be run as a batch here.",
-                    hint="its requests name what the provider keeps and is not yours, or could not be read: upload it again",
+                    "this file cannot be run as a batch here",
+                    hint="its requests name objects that are not yours, or could not be read: upload it again",
                 )
             places.add(kept.upstream)
         return places
@@ -655,7 +655,7 @@ class StateHandout:
             try:
                 await self._note(which, "" if is_clients else target.name)
             except Exception as error:  # noqa: BLE001  # no failure here may stop the client's answer
-                _log.warning("the owner of an id could not be kept: %s", type(error).__name__)
+                _log.warning("the owner of an id could not be stored: %s", type(error).__name__)
 
     def has_noted(self, which: StateId) -> bool:
         """True if the answer handed this id out, even if the store did not accept the row."""
@@ -750,21 +750,21 @@ def _names_file(form: bytes) -> bool:
 
 def _unreadable(what: str) -> WireError:
     return WireError(
-        f"{what} cannot be looked through for what the provider keeps",
-        hint="behind the operator's key, send JSON in UTF-8 or bring the file itself",
+        f"{what} cannot be searched for ids of objects that the provider stores",
+        hint="with the operator's key, send JSON in UTF-8, or send the file itself",
     )
 
 
-def _not_yours(kind: Kind | None = None) -> NotFound:
-    what = _WORDS.get(kind, kind) if kind else "thing"
+def _not_found(kind: Kind | None = None) -> NotFound:
+    what = _KIND_WORDS.get(kind, kind) if kind else "thing"
     return NotFound(
-        f"There is no such {what} of yours at this upstream.",
-        hint="behind the operator's key you reach what you made through this gateway, and nothing else; "
-        "with a provider key of your own, whatever is yours there",
+        f"you have no such {what} at this upstream",
+        hint="with the operator's key you reach only objects that you made through this gateway; "
+        "with a provider key of your own, all of your own objects there",
     )
 
 
-_WORDS: dict[Kind, str] = {
+_KIND_WORDS: dict[Kind, str] = {
     "batch_input": "file",
     "message_batch": "batch",
     "vector_store": "vector store",
@@ -773,8 +773,8 @@ _WORDS: dict[Kind, str] = {
 }
 
 
-def _is_off(target: Target) -> NotFound:
+def _path_not_available(target: Target) -> NotFound:
     return NotFound(
-        "This path is off behind the operator's key, which several clients share.",
+        "this path is not available with the operator's key, which several clients share",
         hint=f"the operator can open it with `allow` of the upstream {target.name}; or bring a provider key of your own",
     )

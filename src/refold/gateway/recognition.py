@@ -163,7 +163,7 @@ def read_line(array: bytes, dialect: Dialect, key: bytes, before: Line | None = 
 
 def _read_all(reading: Reading, dialect: Dialect, key: bytes) -> Seen:
     items = reading.messages
-    offset = _leading(items) if dialect.name != "anthropic" else 0
+    offset = _count_leading(items) if dialect.name != "anthropic" else 0
     messages = items[offset:]
     hashes = tuple(_chained(start_chain(key), messages, key))
     replied, compactions = _first_reply(messages, 0), tuple(_compactions(messages, 0))
@@ -185,7 +185,7 @@ def _compactions(messages: Sequence[Message], first: int) -> Iterator[int]:
     return (index for index, one in enumerate(messages, first) if holds_compaction(one))
 
 
-def _leading(items: Sequence[Message]) -> int:
+def _count_leading(items: Sequence[Message]) -> int:
     later = (index for index, item in enumerate(items) if item.role not in ("system", "developer"))
     return next(later, len(items))
 
@@ -197,15 +197,15 @@ async def find(
     format. Searches from the newest message backwards.
     """
     foreign: KnownHistory | None = None
-    async for places in _looks(hashes, look):
+    async for places in _search_prefixes(hashes, look):
         own = [one for one in places if one.place.format == wanted and one.known == one.place.size]
         if own:
-            return max(own, key=_worth), foreign
-        foreign = foreign or max(places, key=_worth, default=None)
+            return max(own, key=_match_rank), foreign
+        foreign = foreign or max(places, key=_match_rank, default=None)
     return None, foreign
 
 
-async def _looks(hashes: Sequence[bytes], look: Look) -> AsyncIterator[list[KnownHistory]]:
+async def _search_prefixes(hashes: Sequence[bytes], look: Look) -> AsyncIterator[list[KnownHistory]]:
     last, width = len(hashes), FIRST_LOOK
     while last > 0:
         first = max(0, last - width)
@@ -218,7 +218,7 @@ async def boundary(hashes: Sequence[bytes], look: Look, branch: str, size: int) 
     """The number of messages of a line that correspond to the first `size` messages of a branch, or to the
     longest part of them that ends at a message of the line.
     """
-    async for places in _looks(hashes, look):
+    async for places in _search_prefixes(hashes, look):
         within = [
             found.known for found in places if found.place.branch == branch and found.place.size <= size
         ]
@@ -227,7 +227,7 @@ async def boundary(hashes: Sequence[bytes], look: Look, branch: str, size: int) 
     return 0
 
 
-def _worth(found: KnownHistory) -> tuple[int, bool]:
+def _match_rank(found: KnownHistory) -> tuple[int, bool]:
     return found.known, found.goes_on
 
 
@@ -318,7 +318,7 @@ def before(lines: Sequence[Line], name: str, array: bytes) -> Line | None:
     a prefix of this one.
     """
     if not name:
-        return next((line for line in lines if _begins(line, array)), None)
+        return next((line for line in lines if _is_prefix(line, array)), None)
     if len(lines) < 2:
         return lines[0] if lines else None
     return max(lines, key=lambda line: same_items(line.history, array))
@@ -330,7 +330,7 @@ def known_bytes(earlier: Line, array: bytes) -> int:
     return earlier.history.ends[items - 1] if items else 0
 
 
-def _begins(line: Line, array: bytes) -> bool:
+def _is_prefix(line: Line, array: bytes) -> bool:
     """True if the list of messages begins with the line's. Compares the last bytes first, because they
     usually differ.
     """

@@ -190,7 +190,7 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
     """
     window = headers.get("x-refold-window", "").strip()
     if window and not (_NUMBER.fullmatch(window) and int(window)):
-        raise ConfigError("X-Refold-Window is no number of tokens", hint="such as X-Refold-Window: 32000")
+        raise ConfigError("X-Refold-Window is not a number of tokens", hint="such as X-Refold-Window: 32000")
     return Wishes(
         headers.get(OWN, "").strip().lower() == "off",
         headers.get("x-refold-preset", "").strip(),
@@ -213,9 +213,9 @@ def name_of(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:
 def _named_in_metadata(fields: Mapping[str, Raw]) -> str:
     """The id of a session, conversation or thread in `metadata`, if it is a UUID or a ULID."""
     metadata = _fields(fields.get("metadata", NULL))
-    told = (_word(metadata, key) for key in _METADATA_KEYS)
+    told = (_text_field(metadata, key) for key in _METADATA_KEYS)
     named = next((text for text in told if _UNIQUE.fullmatch(text)), "")
-    return named or _claude_code_session(_word(metadata, "user_id"))
+    return named or _claude_code_session(_text_field(metadata, "user_id"))
 
 
 def _claude_code_session(user_id: str) -> str:
@@ -235,7 +235,7 @@ def _as_name(said: str) -> str:
     return sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def _word(fields: Mapping[str, Raw], key: str) -> str:
+def _text_field(fields: Mapping[str, Raw], key: str) -> str:
     return word(fields[key]) if key in fields else ""
 
 
@@ -281,7 +281,7 @@ _OTHERS = bytes(_EVERY - set(b'"{}[]'))
 _OTHERS_OUTSIDE_ESCAPES = bytes(_EVERY - set(b'"{}[]' rb"\/bfnrtu"))
 """Characters that may follow a backslash are kept with it; otherwise it would join the next kept character."""
 _ONE_KIND = bytes.maketrans(b"[]", b"{}")
-_CLIMB = tuple({ord("{"): 1, ord("}"): -1}.get(byte, 0) for byte in range(256))
+_DEPTH_CHANGE = tuple({ord("{"): 1, ord("}"): -1}.get(byte, 0) for byte in range(256))
 
 
 async def read_body(
@@ -307,7 +307,7 @@ async def read_body(
             while await _take(receive, kept, max_bytes):
                 limit.reschedule(began + grace_s + kept.tell() / bytes_per_s)
     except TimeoutError:
-        raise BodyTooSlow(f"The body took too long to arrive; {kept.tell():,} bytes came.") from None
+        raise BodyTooSlow(f"the body took too long to arrive; {kept.tell():,} bytes came") from None
     # Unlike joining pieces this needs no second copy of a large body.
     return kept.getvalue()
 
@@ -334,7 +334,7 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]], max_bytes: int) -> No
 
 def _too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(
-        f"The body has more than {max_bytes:,} bytes.",
+        f"the body has more than {max_bytes:,} bytes",
         hint="raise server.max_body_mb, or send media by reference instead of inline",
     )
 
@@ -358,7 +358,7 @@ def check_json(body: bytes, *, max_bytes: int = MAX_BODY_BYTES, max_depth: int =
         if _deepest(brackets, depth, max_depth) > max_depth:
             raise WireError(
                 f"the body is nested more than {max_depth} levels deep",
-                hint="raise server.max_depth, or send what is nested as text",
+                hint="raise server.max_depth, or send the nested part as text",
             )
         depth += brackets.count(b"{") - brackets.count(b"}")
         if depth < 0:
@@ -409,9 +409,9 @@ def _deepest(brackets: bytes, depth: int, enough: int) -> int:
     folded = brackets
     for _ in range(_FOLDS):
         folded = folded.replace(b"{}", b"")
-    at_most = _climb(folded, depth) + _FOLDS
-    return at_most if at_most <= enough else _climb(brackets, depth)
+    at_most = _peak_depth(folded, depth) + _FOLDS
+    return at_most if at_most <= enough else _peak_depth(brackets, depth)
 
 
-def _climb(brackets: bytes, depth: int) -> int:
-    return max(accumulate(map(_CLIMB.__getitem__, brackets), initial=depth))
+def _peak_depth(brackets: bytes, depth: int) -> int:
+    return max(accumulate(map(_DEPTH_CHANGE.__getitem__, brackets), initial=depth))

@@ -57,7 +57,7 @@ def _as_sent(incoming: Incoming, hosted: TakenRequest, made: Made, window: Windo
         number = made.sent.number(index)
         raw = hosted.line.history.item(number + hosted.line.offset)
         if made.sent.shown[index].message is message and made.sent.is_original(message, number):
-            messages.append(_own(incoming, message, raw))
+            messages.append(_client_encoding(incoming, message, raw))
             continue
         messages.append(unmarked(message))
         if MARK in bytes(raw):
@@ -65,7 +65,7 @@ def _as_sent(incoming: Incoming, hosted: TakenRequest, made: Made, window: Windo
     return structs.replace(window, messages=tuple(messages), breakpoints=tuple(marks))
 
 
-def _own(incoming: Incoming, message: Message, raw: Raw) -> Message:
+def _client_encoding(incoming: Incoming, message: Message, raw: Raw) -> Message:
     """A message as the client encoded it in this request."""
     if message.origin is not None and message.origin.raw == raw:
         return message
@@ -183,7 +183,7 @@ def lowered_fields(incoming: Incoming, made: Made) -> dict[str, Raw]:
     return {name: write(output) for name, count in stated.items() if count is not None and count > output}
 
 
-def told_output(incoming: Incoming, made: Made) -> str:
+def output_header(incoming: Incoming, made: Made) -> str:
     """The original and the lowered output limit, for a header."""
     output = made.window.output if made.window else None
     return f"{incoming.max_output}->{output}"
@@ -199,7 +199,7 @@ def room_to_warn_of(hosted: TakenRequest) -> OutputRoom | None:
     return room
 
 
-def told_room(room: OutputRoom) -> str:
+def room_header(room: OutputRoom) -> str:
     """The room for messages as a calculation, for a header."""
     return f"window {room.window} - instructions {room.instructions} - output {room.asked} = {room.left} for messages"
 

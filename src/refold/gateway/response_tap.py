@@ -102,7 +102,7 @@ class Watcher:
         try:
             deltas = stream.feed(chunk)
         except Exception as error:  # noqa: BLE001  # no failure here may stop the bytes
-            _log.error("a stream could not be read along: %s", type(error).__name__)
+            _log.error("a stream could not be read: %s", type(error).__name__)
             self._is_lost = True
             return
         self.has_begun = self.has_begun or bool(deltas)
@@ -114,16 +114,18 @@ class Watcher:
             return self._outcome(self._reply())
         except (RefoldError, RecursionError):
             told = {"text": "".join(self._text), "is_whole": False}
-            return CallResult(None, self._told(told), is_whole=False, is_answered=self.has_begun)
+            return CallResult(None, self._encode_result(told), is_whole=False, is_answered=self.has_begun)
 
     def _outcome(self, reply: Reply) -> CallResult:
         assert self._dialect is not None
         items = [encode_item(message, self._dialect) for message in reply.messages]
         told = {"messages": items, "finish": reply.finish, "model": reply.model, "is_whole": True}
         made = tuple(key for message in reply.messages for key in keys_of(message))
-        return CallResult(reply.usage, self._told(told), is_whole=True, is_answered=True, compactions=made)
+        return CallResult(
+            reply.usage, self._encode_result(told), is_whole=True, is_answered=True, compactions=made
+        )
 
-    def _told(self, told: dict[str, object]) -> bytes:
+    def _encode_result(self, told: dict[str, object]) -> bytes:
         try:
             return msgspec.json.encode({"format": self._dialect and self._dialect.name, **told})
         except UnicodeEncodeError:
@@ -131,7 +133,7 @@ class Watcher:
 
     def _reply(self) -> Reply:
         if self._dialect is None or self._is_lost:
-            raise WireError("it was not read")
+            raise WireError("the answer was not read")
         if self._stream is not None:
             return self._stream.reply()
         return decode_reply(bytes(self._body), self._dialect)

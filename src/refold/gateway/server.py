@@ -88,7 +88,7 @@ class _Shortcut:
 
 async def _missing(request: Request, _: Exception) -> Response:
     told = answer(
-        NotFound("There is nothing at this path.", hint="see /refold/status"), shape_of(request.url.path)
+        NotFound("there is nothing at this path", hint="see /refold/status"), shape_of(request.url.path)
     )
     return Response(told.body, told.status, dict(told.headers))
 
@@ -138,18 +138,18 @@ async def open_gateway(
         gateway = Gateway(store, resolved, targets, embedder=installed())
         stack.push_async_callback(gateway.close)
         await gateway.sweep()
-        house = asyncio.create_task(_keep_house(gateway))
-        stack.callback(house.cancel)
+        sweeping = asyncio.create_task(_sweep_hourly(gateway))
+        stack.callback(sweeping.cancel)
         yield OpenGateway(build(gateway, Admin(gateway, version("refold")), rules), gateway)
 
 
-async def _keep_house(gateway: Gateway) -> None:
+async def _sweep_hourly(gateway: Gateway) -> None:
     while True:
         await asyncio.sleep(HOUR_S)
         try:
             await gateway.sweep()
         except StoreError as error:
-            _log.warning("housekeeping has to wait: %s", type(error).__name__)
+            _log.warning("expired content could not be deleted now: %s", type(error).__name__)
 
 
 def _targets(resolved: Resolved, local: Target | None, environ: Mapping[str, str]) -> Targets:
@@ -202,13 +202,13 @@ def _listening(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
     except OSError as error:
         raise ConfigError(
-            f"the gateway cannot listen on {host}:{port} ({_words(error)})",
+            f"the gateway cannot listen on {host}:{port} ({_os_error_text(error)})",
             hint="another program may have it: choose another with --port, or 0 for any",
         ) from None
     return listening
 
 
-def _words(error: OSError) -> str:
+def _os_error_text(error: OSError) -> str:
     """The error without the address, which Python repeats."""
     return os.strerror(error.errno) if error.errno else type(error).__name__
 
@@ -241,14 +241,14 @@ class OriginForm(HttpToolsProtocol):
     _head: int | None = 0
     """Bytes of the head so far; None when it is complete."""
     _has_begun = False
-    _waiting: asyncio.TimerHandle | None = None
+    _head_timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._waiting = self.loop.call_later(HEAD_S, self._refuse, "The headers took too long.")
+        self._head_timeout = self.loop.call_later(HEAD_S, self._refuse, "the headers took too long to arrive")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_more()
+        self._cancel_head_timeout()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -257,13 +257,13 @@ class OriginForm(HttpToolsProtocol):
         if self._head is not None and not self._has_begun:  # otherwise the head began within these bytes
             self._head += len(data)
             if self._head > MAX_HEAD_BYTES:
-                self._refuse("The headers are too long.")
+                self._refuse("the headers are too long")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head, self._has_begun = 0, True
-        self._waiting = self._waiting or self.loop.call_later(
-            HEAD_S, self._refuse, "The headers took too long."
+        self._head_timeout = self._head_timeout or self.loop.call_later(
+            HEAD_S, self._refuse, "the headers took too long to arrive"
         )
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -271,19 +271,19 @@ class OriginForm(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._wait_no_more()
+        self._cancel_head_timeout()
         self._head = None
         if not self.url.startswith(b"/"):
             raise httptools.HttpParserInvalidURLError
         super().on_headers_complete()
 
-    def _wait_no_more(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _cancel_head_timeout(self) -> None:
+        if self._head_timeout is not None:
+            self._head_timeout.cancel()
+            self._head_timeout = None
 
     def _refuse(self, why: str) -> None:
-        self._wait_no_more()
+        self._cancel_head_timeout()
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             self.transport.abort()  # an answer is in progress: no error can be sent inside it

@@ -142,7 +142,7 @@ class Targets:
     def _named(self, name: str) -> Target:
         if name not in self._targets:
             raise ConfigError(
-                "there is no upstream of this name", hint=f"choose from: {', '.join(self._targets)}"
+                "there is no upstream with this name", hint=f"choose from: {', '.join(self._targets)}"
             )
         return self._targets[name]
 
@@ -340,7 +340,7 @@ class PrivateNetworkGuard(AbstractResolver):
     ) -> list[ResolveResult]:
         found = await self._names.resolve(host, port, family)
         if any(not ipaddress.ip_address(one["host"]).is_global for one in found):
-            raise OSError(None, "the name leads into a private network")
+            raise OSError(None, "the host is in a private network")
         return found
 
     async def close(self) -> None:
