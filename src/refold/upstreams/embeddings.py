@@ -1,7 +1,6 @@
-"""Vectors from a provider: any server that has OpenAI's `/embeddings`.
+"""Vectors from a provider: any server with OpenAI's `/embeddings`.
 
-One idea: it is one more question over the same connection, with the same key, patience and errors; only what is asked and how the
-answer is read differ.
+Uses the same connection, key, timeouts, retries and errors as a question for a reply.
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ from refold.upstreams.response_errors import (
 from refold.wire.json_codec import MAX_BODY_BYTES
 
 MAX_CHARACTERS = 6_000
-"""Of a text: some 1,500 tokens. What it is about stands at its beginning, and some servers refuse more than they read."""
+"""Characters of a text, about 1,500 tokens: its beginning shows its subject, and some servers refuse longer
+texts.
+"""
 _JSON = "application/json"
 
 
@@ -48,7 +49,7 @@ class HttpEmbedder:
 
     def __init__(self, provider: Provider, connection: Connection, pace: Pace) -> None:
         self._provider, self._connection, self._pace = provider, connection, pace
-        self.least = -1.0  # nobody has measured it for every model
+        self.least = -1.0  # not measured for arbitrary models
         size = provider.parameters.get("dimensions")
         self.name = f"{provider.name}:{provider.model}" + (f":{size}" if size else "")
 
@@ -56,10 +57,10 @@ class HttpEmbedder:
         return f"<embedder {self.name}>"
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """A vector for each of the texts, empty for one that says nothing.
+        """A vector for each of the texts, empty for a blank text.
 
         Raises:
-            UpstreamError: there are none to be had.
+            UpstreamError: the provider gave no vectors.
         """
         asked = [text[:MAX_CHARACTERS] for text in texts if text.strip()]
         if not asked:
@@ -98,7 +99,7 @@ class HttpEmbedder:
 
 
 def _packed(numbers: list[float]) -> bytes:
-    """A vector of length one, as it is kept."""
+    """A vector of length one, in the stored format."""
     length = hypot(*numbers)
     packed = array("f", (number / length for number in numbers))
     if sys.byteorder == "big":
