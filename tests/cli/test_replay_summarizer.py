@@ -101,10 +101,10 @@ def test_the_report_shows_the_summariser_and_its_dollars(server, tmp_path):
         (("--summarizer", "opnai:gpt-4o-mini"), "there is no provider 'opnai'", "choose from: openai"),
         (
             ("--summarizer", "gpt-4o-mini"),
-            "does not say which model is meant, and whose",
+            "does not name a provider and a model",
             "openai:gpt-4o-mini",
         ),
-        (("--summarizer", "m@https://"), "is no address", "https://"),
+        (("--summarizer", "m@https://"), "is not an address", "https://"),
         (
             ("--summarizer", "gpt-4o-mini@http://127.0.0.1:9/v1"),
             "gpt-4o-mini cannot write summaries: the server cannot be reached",

@@ -1,9 +1,9 @@
-"""Stored conversations as an MCP server: any assistant that speaks the Model Context Protocol can look things up in them.
+"""Stored conversations as an MCP server, for any assistant that speaks the Model Context Protocol.
 
-One idea: whoever asks through a protocol gets to read, and nothing else. There are three tools: which conversations there are, what
-was said about something, and the original behind a handle. Whose conversations these are is decided when the server is started;
-no tool takes an owner. The store is opened at the first question, so that what is wrong with it is said to whoever asks, and a
-server that was started too early works as soon as there is something to read.
+Access is read-only, with three tools: list the conversations, search in them, and recall the original behind
+a handle. The owner is fixed when the server starts; no tool takes one. The store is opened at the first call,
+so that the caller gets its errors, and a server that was started before the store exists works as soon as it
+does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ try:
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
     from pydantic import Field
-except ImportError:  # also where there is an older one, which has no MCPServer
+except ImportError:  # also for an older version without MCPServer
     raise MissingExtra("mcp", "an MCP server") from None
 
 _log = logging.getLogger("refold")
@@ -35,9 +35,9 @@ _log = logging.getLogger("refold")
 P = ParamSpec("P")
 
 MAX_TOKENS = 2_000
-"""Of one answer. Whoever asks has a window of unknown size; what is cut can be asked for."""
+"""Size of one answer. The caller's window is unknown; the rest can be asked for."""
 TITLE = 100
-"""Characters of a title: it is there to tell conversations apart."""
+"""Characters of a title: enough to distinguish conversations."""
 
 INSTRUCTIONS = (
     "Conversations that Refold keeps. What left a model's context is still here, word for word. Use list_conversations to see "
@@ -73,28 +73,34 @@ Limit: TypeAlias = Annotated[int, Field(ge=1, le=50, description="How many at mo
 
 
 async def serve(open_engine: Callable[[], Awaitable[Engine]]) -> None:
-    """Answer on stdin and stdout until stdin ends."""
-    desk = McpTools(open_engine)
+    """Serve on stdin and stdout until stdin is closed."""
+    tools = McpTools(open_engine)
     try:
-        await server_for(desk).run_stdio_async()
+        await server_for(tools).run_stdio_async()
     finally:
-        await desk.close()
+        await tools.close()
 
 
-def server_for(desk: McpTools) -> MCPServer[None]:
-    """The server and its tools."""
-    # Calls that fail are told to whoever made them; a log of each would fill the host's.
+def server_for(tools: McpTools) -> MCPServer[None]:
+    """The server with its tools."""
+    # The caller gets the errors of failed calls; a log line for each would fill the host's log.
     server: MCPServer[None] = MCPServer(
         "refold", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-    for tool, description in ((desk.list_conversations, LIST), (desk.search, SEARCH), (desk.recall, RECALL)):
-        server.add_tool(_told(tool), description=description, annotations=reads, structured_output=False)
+    for tool, description in (
+        (tools.list_conversations, LIST),
+        (tools.search, SEARCH),
+        (tools.recall, RECALL),
+    ):
+        server.add_tool(
+            _with_tool_errors(tool), description=description, annotations=reads, structured_output=False
+        )
     return server
 
 
 class McpTools:
-    """Where questions are answered, by an engine that is opened when there is one."""
+    """The tools. The engine is opened at the first call."""
 
     def __init__(self, open_engine: Callable[[], Awaitable[Engine]]) -> None:
         self._open, self._opening = open_engine, asyncio.Lock()
@@ -129,7 +135,7 @@ class McpTools:
         engine = await self._opened()
         head = await _head(engine, conversation, branch)
         async with await engine.conversation(conversation, branch=head.branch) as talk:
-            # With its sign it can only be a handle, and is not looked for as a word.
+            # With its sign it can only be a handle, and is not searched for as a word.
             found = await talk.recall(f"#{asked.what.lstrip('#')}", max_tokens=room(MAX_TOKENS))
             return tell(asked, found, talk.state, max_tokens=MAX_TOKENS)
 
@@ -144,31 +150,31 @@ class McpTools:
             return self._engine
 
 
-def _told(tool: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
-    """The tool, with errors as the protocol has them: for the model to read. Where the store is stands on stderr only."""
+def _with_tool_errors(tool: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
+    """The tool, with errors in the protocol's form, for the model to read. The location of the store goes to
+    stderr only.
+    """
 
     @wraps(tool)
-    async def told(*args: P.args, **kwargs: P.kwargs) -> str:
+    async def answer_or_tool_error(*args: P.args, **kwargs: P.kwargs) -> str:
         try:
             return await tool(*args, **kwargs)
         except RefoldError as error:
             if error.location:
                 _log.warning("%s", error.located)
             raise ToolError(str(error)) from error
-        except Exception as error:  # noqa: BLE001  # the words of other errors may hold anything
-            raise ToolError(f"Refold failed to answer ({type(error).__name__}).") from None
+        except Exception as error:  # noqa: BLE001  # the text of other errors may contain anything
+            raise ToolError(f"Refold failed to answer ({type(error).__name__})") from None
 
-    return told
+    return answer_or_tool_error
 
 
 async def _head(engine: Engine, name: str, branch: str = "") -> Head:
-    """A conversation that is there: to ask for one must not begin it."""
+    """The head of an existing conversation: a question must not create one."""
     head = await engine.store.head(engine.owner, name, branch) if name else None
     if head is None:
         what = "branch of this conversation" if branch else "conversation of this name"
-        raise NotFound(
-            f"there is no {what}", hint="list_conversations and search give the names that there are"
-        )
+        raise NotFound(f"there is no {what}", hint="list_conversations and search show the names")
     return head
 
 
@@ -179,6 +185,8 @@ def _listed(one: Listed) -> str:
 
 
 def _passage(one: FoundMessage, newest: Head) -> str:
-    """What was found, under the name by which `recall` opens it. A message of another branch is another message there."""
+    """A search result with the name under which `recall` opens it. The same handle means another message in
+    another branch.
+    """
     branch = "" if one.branch == newest.branch else f" (branch {one.branch})"
     return f"{one.conversation}{branch}\n{one.text or f'{one.handle} [the content was not kept]'}"

@@ -1,7 +1,7 @@
-"""Summaries that somebody else wrote: a function of the user's own, and whatever it asks.
+"""Checks a summary that a function of the user wrote.
 
-One idea: what stands for a conversation is checked, whoever wrote it. A function cannot be asked again, so what can be mended
-is mended at once, and the rest is no summary.
+Every summary is checked, not only those of models. A function cannot be asked again, so faults that can be
+repaired are repaired at once, and a text with any other fault is not used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger("refold.summarisers")
 
 
 def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
-    """A text as the summary of a task, with the facts that must not get lost; None where it has a fault."""
+    """A text as the summary of a task, with the facts that must not get lost; None if it has a fault."""
     found = accept(
         SummaryDraft(text), _source(task, count), most=task.max_tokens, count=count, is_last_try=True
     )

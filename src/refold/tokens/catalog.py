@@ -41,10 +41,10 @@ def spellings(name: str) -> tuple[str, ...]:
     A name longer than `LONGEST` has no other spelling.
     """
     name = name.strip()
-    return tuple(dict.fromkeys(_ever_barer(name))) if len(name) <= LONGEST else (name,)
+    return tuple(dict.fromkeys(_shorter_names(name))) if len(name) <= LONGEST else (name,)
 
 
-def _ever_barer(name: str) -> Iterator[str]:
+def _shorter_names(name: str) -> Iterator[str]:
     yield name
     name = name.lower()
     yield name
@@ -306,14 +306,14 @@ def window_by_pattern(model: str) -> int | None:
     """The window that the name alone suggests: a size in it (`-32k`, `-1m`), or its family."""
     for name in reversed(spellings(model)):
         if stated := _SIZE_IN_NAME.search(name):
-            return _stated(int(stated[1]), stated[2])
+            return _size_in_tokens(int(stated[1]), stated[2])
         for pattern, tokens in _PATTERNS:
             if pattern.match(name):
                 return tokens
     return None
 
 
-def _stated(number: int, unit: str) -> int:
+def _size_in_tokens(number: int, unit: str) -> int:
     """Vendors round: 32k means 32,768 for small sizes, 128k may mean 128,000. Takes the smaller reading,
     which is safe.
     """

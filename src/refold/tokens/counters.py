@@ -280,7 +280,7 @@ class ExactCounter(MessageCounter):
         """Uses `encode_flat`, which is several times faster than a list, but reads spelled special tokens as
         such.
         """
-        if len(text) > _RUN and self.vocabulary in _WITH_RUNS and (parts := _parted(text)):
+        if len(text) > _RUN and self.vocabulary in _WITH_RUNS and (parts := _split_runs(text)):
             return sum(map(self._count, parts))
         return self._count(text)
 
@@ -299,7 +299,7 @@ class ExactCounter(MessageCounter):
         return any(opening in text for opening in self._openings) and self._spelled.search(text) is not None
 
 
-def _parted(text: str) -> list[str]:
+def _split_runs(text: str) -> list[str]:
     """A text split inside its long runs of line breaks and tabs; empty if it has none."""
     cuts = [at for run in _RUNS.finditer(text) for at in range(run.start() + _RUN, run.end(), _RUN)]
     return [text[start:stop] for start, stop in pairwise((0, *cuts, len(text)))] if cuts else []

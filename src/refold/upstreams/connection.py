@@ -21,7 +21,7 @@ from refold.upstreams.response_errors import Pace, Setback
 # Network failures as typed errors
 
 
-def lost(provider: Provider, error: Exception, waited_s: float | None) -> Setback:
+def network_failure(provider: Provider, error: Exception, waited_s: float | None) -> Setback:
     """The error for a request without an answer, or with only the beginning of one.
 
     `waited_s` is the time without data; None if the time for the whole question was over.
@@ -145,4 +145,4 @@ class Connection:
             async with asyncio.timeout(min(limit_s, left_s)):
                 yield
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
-            raise lost(self._provider, error, limit_s if limit_s <= left_s else None) from None
+            raise network_failure(self._provider, error, limit_s if limit_s <= left_s else None) from None

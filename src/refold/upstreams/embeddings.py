@@ -22,9 +22,9 @@ from refold.upstreams.response_errors import (
     ErrorReply,
     Pace,
     Setback,
-    refused,
-    repeat,
-    unread,
+    error_of_response,
+    unreadable_reply,
+    with_retries,
 )
 from refold.wire.json_codec import MAX_BODY_BYTES
 
@@ -66,7 +66,7 @@ class HttpEmbedder:
         if not asked:
             return [b""] * len(texts)
         until = self._pace.clock() + self._provider.timeouts.total_s
-        tries = repeat(lambda: self._try(asked, until), self._provider, self._pace, until)
+        tries = with_retries(lambda: self._try(asked, until), self._provider, self._pace, until)
         async with aclosing(tries):
             found = iter(await anext(tries))
         return [next(found) if text.strip() else b"" for text in texts]
@@ -81,7 +81,7 @@ class HttpEmbedder:
                 response.status, await self._connection.body(response, until, limit), response.headers
             )
         if not is_fine:
-            raise refused(self._provider, answer, Ask(()), self._pace.wall())
+            raise error_of_response(self._provider, answer, Ask(()), self._pace.wall())
         yield self._read(answer.body, len(texts))
 
     def _read(self, body: bytes, count: int) -> list[bytes]:
@@ -89,13 +89,13 @@ class HttpEmbedder:
             found = sorted(json.decode(body, type=_Answer).data, key=lambda one: one.index)
             vectors = [_packed(one.embedding) for one in found]
         except (MsgspecError, ZeroDivisionError):
-            raise self._unread("no vectors") from None
+            raise self._unreadable_reply("no vectors") from None
         if len(vectors) != count:
-            raise self._unread(f"{len(vectors)} vectors for {count} texts")
+            raise self._unreadable_reply(f"{len(vectors)} vectors for {count} texts")
         return vectors
 
-    def _unread(self, what: str) -> Setback:
-        return unread(self._provider, WireError(what))
+    def _unreadable_reply(self, what: str) -> Setback:
+        return unreadable_reply(self._provider, WireError(what))
 
 
 def _packed(numbers: list[float]) -> bytes:

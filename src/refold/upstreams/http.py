@@ -29,9 +29,9 @@ from refold.upstreams.response_errors import (
     ErrorReply,
     Pace,
     Setback,
-    refused,
-    repeat,
-    unread,
+    error_of_response,
+    unreadable_reply,
+    with_retries,
 )
 from refold.wire.error import answer_error
 from refold.wire.json_codec import MAX_BODY_BYTES, write
@@ -159,7 +159,7 @@ class HttpUpstream:
         if under is None:
             return None
         until = self._pace.clock() + self._provider.timeouts.total_s
-        counts = repeat(lambda: self._count(ask, under, until), self._provider, self._pace, until)
+        counts = with_retries(lambda: self._count(ask, under, until), self._provider, self._pace, until)
         async with aclosing(counts):
             return await anext(counts)
 
@@ -172,11 +172,13 @@ class HttpUpstream:
         try:
             yield decode(found, type=_Count).input_tokens
         except DecodeError:
-            raise unread(self._provider, WireError("no count")) from None
+            raise unreadable_reply(self._provider, WireError("no count")) from None
 
     def _items(self, ask: Ask, *, stream: bool) -> AsyncGenerator[Delta | Reply, None]:
         until = self._pace.clock() + self._provider.timeouts.total_s
-        return repeat(lambda: self._try(ask, stream=stream, until=until), self._provider, self._pace, until)
+        return with_retries(
+            lambda: self._try(ask, stream=stream, until=until), self._provider, self._pace, until
+        )
 
     async def _try(self, ask: Ask, *, stream: bool, until: float) -> AsyncGenerator[Delta | Reply, None]:
         write = partial(
@@ -216,7 +218,7 @@ class HttpUpstream:
         try:
             reply = await run_text_work(reader.seen, reader.reply)
         except WireError as error:
-            raise unread(self._provider, error) from None
+            raise unreadable_reply(self._provider, error) from None
         await self._connection.linger(response)
         yield reply
 
@@ -227,7 +229,7 @@ class HttpUpstream:
         except WireError as error:
             setback = self._refused(ErrorReply(200, body), ask)
             is_told = answer_error(body).is_error or type(setback.error) is not UpstreamError
-            raise (setback if is_told else unread(self._provider, error)) from None
+            raise (setback if is_told else unreadable_reply(self._provider, error)) from None
         if reply.finish == "error":
             raise self._refused(ErrorReply(200, body), ask)
         return reply
@@ -246,4 +248,4 @@ class HttpUpstream:
         return setback
 
     def _refused(self, answer: ErrorReply, ask: Ask) -> Setback:
-        return refused(self._provider, answer, ask, self._pace.wall())
+        return error_of_response(self._provider, answer, ask, self._pace.wall())

@@ -158,7 +158,8 @@ def _check(provider: Provider) -> None:
         _check_url(provider.proxy, f"the proxy of {name!r}", secret=True)
     if provider.retries.tries < 1 or min(structs.astuple(provider.timeouts)) <= 0:
         raise ConfigError(
-            f"provider {name!r} is given no time", hint="tries are at least 1, time-outs above 0"
+            f"provider {name!r} has retries or timeouts that are too small",
+            hint="set tries to at least 1 and timeouts above 0",
         )
     if not all(_is_plain(part) for header in provider.headers.items() for part in header):
         raise ConfigError(f"a header of {name!r} holds a control character", hint="headers are one line each")
@@ -171,10 +172,10 @@ def _check_url(url: str, what: str, *, secret: bool) -> None:
         parts.port  # noqa: B018  # reading it checks it
     except ValueError:
         raise ConfigError(
-            f"{what} is no address", hint="an address begins with https:// or http://"
+            f"{what} is not an address", hint="an address begins with https:// or http://"
         ) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{what} is no address", hint="an address begins with https:// or http://")
+        raise ConfigError(f"{what} is not an address", hint="an address begins with https:// or http://")
     if not secret and (parts.username or parts.password):
         raise ConfigError(f"{what} holds a password", hint="give the key with key_env or key_command")
 
@@ -255,7 +256,9 @@ def _checked(text: str, what: str) -> str:
     if not key:
         raise ConfigError(f"{what} holds no key", hint="set it, or name another with key_env or key_command")
     if not (key.isascii() and key.isprintable() and " " not in key):
-        raise ConfigError(f"{what} holds something that is no key", hint="a key is one word of plain letters")
+        raise ConfigError(
+            f"{what} holds no valid key", hint="a key is one word of printable ASCII characters"
+        )
     return key
 
 
@@ -285,9 +288,7 @@ def provider_of(spec: str, *, key_env: str = "") -> Provider:
         raise ConfigError(f"there is no provider {mask_model(name[:80])!r}", hint=hint)
     if not (model if is_known else at and told):
         hint = "such as openai:gpt-4o-mini, or my-model@http://localhost:8000/v1"
-        raise ConfigError(
-            f"{mask_model(spec[:80])!r} does not say which model is meant, and whose", hint=hint
-        )
+        raise ConfigError(f"{mask_model(spec[:80])!r} does not name a provider and a model", hint=hint)
     if not at:
         return Provider(name, model)
     name, model = (name, model) if is_known else (SERVER, told)

@@ -82,7 +82,7 @@ class ErrorReply(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-def refused(provider: Provider, answer: ErrorReply, ask: Ask, now: float) -> Setback:
+def error_of_response(provider: Provider, answer: ErrorReply, ask: Ask, now: float) -> Setback:
     """The failure that an error response stands for."""
     status, said = answer.status, decode_error(answer.body)
     stated = None if status == 200 else status
@@ -93,9 +93,9 @@ def refused(provider: Provider, answer: ErrorReply, ask: Ask, now: float) -> Set
     return Setback(_error(provider, status, said, verdict), again=again, wait_s=wait_s)
 
 
-def unread(provider: Provider, error: WireError) -> Setback:
+def unreadable_reply(provider: Provider, error: WireError) -> Setback:
     """The failure for a response that is neither a reply nor an error."""
-    told = f"{provider.name} ({provider.model}) answered with something that is no reply: {error.message}"
+    told = f"{provider.name} ({provider.model}) answered with neither a reply nor an error: {error.message}"
     return Setback(UpstreamError(told, hint="check base_url and format: is this the provider's own API?"))
 
 
@@ -109,7 +109,7 @@ def _is_passing(status: int, said: ErrorBody) -> bool:
 def _error(provider: Provider, status: int, said: ErrorBody, verdict: Overflow) -> UpstreamError:
     kind, words = _KINDS.get(verdict.kind, (UpstreamError, "did not give a reply"))
     if verdict.kind == "other" and _is_passing(status, said):
-        kind, words = UpstreamUnavailable, "is in trouble"
+        kind, words = UpstreamUnavailable, "has a temporary failure"
     code = next((code for code in (said.code, said.type) if code in _CODES), "")
     where = "an error inside of its answer" if status == 200 else f"status {status}"
     told = f"{provider.name} ({provider.model}) {words}: {where}{f', {code}' if code else ''}"
@@ -162,7 +162,7 @@ class Pace(Struct, frozen=True):
     """A random number from 0 to 1."""
 
 
-async def repeat(
+async def with_retries(
     attempt: Callable[[], AsyncGenerator[T, None]], provider: Provider, pace: Pace, until: float
 ) -> AsyncGenerator[T, None]:
     """The items of the first attempt that succeeds.
