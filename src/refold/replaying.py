@@ -87,7 +87,7 @@ def measure(wanted: Wanted, order: SummariserOptions) -> tuple[Table, tuple[Cell
     )  # failures are counted, and shown at the end
     recordings, counting, watch = read_recordings(Path(wanted.data)), Counting(wanted.model), Watch()
     with open_summarisers(order, on_call=watch.draw) as opened:
-        watch.opened, is_asking = opened, any(opened.clerks)
+        watch.opened, is_asking = opened, any(opened.authors)
         presets = candidates(tuple(wanted.presets or PRESETS), opened)
         cells = run(
             recordings,
@@ -158,7 +158,7 @@ class Watch:
             return far
         calls, found = sum(one.calls for one in spending), sum(one.found for one in spending)
         unknown = "" if all(one.prices for one in spending) else " and what is not known"
-        spent = f"${self.opened.purse.spent:.4f}{unknown} spent"
+        spent = f"${self.opened.limit.spent:.4f}{unknown} spent"
         return f"{far}; {calls:,} calls, {spent}; {found:,} summaries were paid for before"
 
     def _write(self, line: str) -> None:

@@ -153,9 +153,9 @@ async def test_a_refusal_reads_as_the_clients_provider_would_write_it(both, styl
 async def test_an_official_client_raises_what_it_raises_for_its_provider(both):
     made = (await both.anna.respond(SECRET)).id
     async with AsyncOpenAI(base_url=f"{both.gate.url}/v1", api_key=both.ben.key, max_retries=0) as client:
-        with pytest.raises(NotFoundError, match="no such response of yours"):
+        with pytest.raises(NotFoundError, match="you have no such response"):
             await client.responses.retrieve(made)
-        with pytest.raises(NotFoundError, match="no such response of yours"):
+        with pytest.raises(NotFoundError, match="you have no such response"):
             await client.responses.create(model="m", input="Again.", previous_response_id=made)
         assert (await client.responses.create(model="m", input="Hi.")).output_text
 
