@@ -1,7 +1,7 @@
-"""`refold demo`: a long agent session through a real gateway, to be watched.
+"""`refold demo`: a long agent session through a real gateway, to watch.
 
-The idea: everything but the model is real. The gateway is the one that `refold serve` starts, on a port of its own and with a store
-that is thrown away; the client is OpenAI's own where it is installed; the provider is the scripted one of `refold.testing`, which
-counts tokens and refuses what does not fit. `session` is what is said, with the papers of `project`; `playing` plays it, and
-`showing` shows it.
+Only the model is scripted. The gateway is the one that `refold serve` starts, on a port of its own and with a
+temporary store; the client is OpenAI's own if it is installed; the provider is the scripted one of
+`refold.testing`, which counts tokens and refuses too long requests. `session` holds the conversation and its
+files, `player` plays it, and `screen` shows it.
 """

@@ -1,7 +1,7 @@
-"""Playing the session: a client that knows nothing of Refold, and notes what the gateway says in its headers.
+"""Plays the session with a client that knows nothing of Refold, and records the gateway's response headers.
 
-One idea: what is shown was measured. The tokens are those of `x-refold-tokens`, the reasons come from the gateway's own record, and
-the provider counts for itself and would refuse what is too long.
+All shown numbers are measured: the tokens are those of `x-refold-tokens`, the reasons come from the gateway's
+own record, and the provider counts for itself and would refuse a too long request.
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ from refold.engine.engine import Engine
 from refold.model.errors import ConfigError
 from refold.testing import Received, Refuse, Say, ScriptedUpstream, call, say
 
-# The client of the demo: OpenAI's own, or a plain HTTP one where that is not installed.
+# The client: OpenAI's own, or a plain HTTP client if that is not installed
 
 
-class Answered(Struct, frozen=True):
+class ClientAnswer(Struct, frozen=True):
     message: dict[str, Any] | None
     headers: Mapping[str, str]
     problem: str = ""
 
 
-Ask: TypeAlias = Callable[[dict[str, Any]], Awaitable[Answered]]
+Ask: TypeAlias = Callable[[dict[str, Any]], Awaitable[ClientAnswer]]
 
 
 @asynccontextmanager
 async def client_for(address: str) -> AsyncIterator[tuple[str, Ask]]:
-    """What the client is called, and how it asks."""
+    """The name of the client, and its function to ask."""
     if find_spec("openai"):
-        async with _openai(address) as ask:
+        async with _openai_client(address) as ask:
             yield "the OpenAI SDK", ask
     else:
-        async with _plain(address) as ask:
+        async with _http_client(address) as ask:
             yield "a plain HTTP client", ask
 
 
 @asynccontextmanager
-async def _openai(address: str) -> AsyncIterator[Ask]:
+async def _openai_client(address: str) -> AsyncIterator[Ask]:
     from openai import APIStatusError, AsyncOpenAI
 
     async with AsyncOpenAI(base_url=f"{address}/v1", api_key="demo", max_retries=0) as client:
 
-        async def ask(fields: dict[str, Any]) -> Answered:
+        async def ask(fields: dict[str, Any]) -> ClientAnswer:
             try:
                 raw = await client.chat.completions.with_raw_response.create(**fields)
             except APIStatusError as error:
-                return Answered(
+                return ClientAnswer(
                     None, error.response.headers, f"{error.status_code} {error.code or error.type}"
                 )
             message = raw.parse().choices[0].message
-            return Answered(message.model_dump(exclude_none=True), raw.headers)
+            return ClientAnswer(message.model_dump(exclude_none=True), raw.headers)
 
         yield ask
 
 
 @asynccontextmanager
-async def _plain(address: str) -> AsyncIterator[Ask]:
+async def _http_client(address: str) -> AsyncIterator[Ask]:
     async with aiohttp.ClientSession() as session:
 
-        async def ask(fields: dict[str, Any]) -> Answered:
+        async def ask(fields: dict[str, Any]) -> ClientAnswer:
             body = {name: value for name, value in fields.items() if name != "extra_headers"}
             headers = {
                 "authorization": "Bearer demo",
@@ -85,18 +85,20 @@ async def _plain(address: str) -> AsyncIterator[Ask]:
                 found = msgspec.json.decode(await got.read())
             told = {name.lower(): value for name, value in got.headers.items()}
             if got.status != 200:
-                return Answered(
+                return ClientAnswer(
                     None, told, f"{got.status} {found['error']['code'] or found['error']['type']}"
                 )
             message = found["choices"][0]["message"]
-            return Answered({name: one for name, one in message.items() if one is not None}, told)
+            return ClientAnswer({name: one for name, one in message.items() if one is not None}, told)
 
         yield ask
 
 
+# The session
+
 NAME = "demo"
 STEP = "x-demo-step"
-"""The header by which the scripted model knows what to say: what it is shown changes with the window."""
+"""The header that tells the scripted model its step: the messages that it sees change with the window."""
 WINDOW = 8_000
 """Small, so that a session of a minute fills it several times."""
 REPLY = 800
@@ -106,46 +108,46 @@ CHANGES = frozenset(("reduce", "summarise", "recover"))
 
 
 class DemoCall(Struct, frozen=True):
-    """One call of the agent, as it went."""
+    """One call of the agent, and its result."""
 
     number: int
     asks: str
-    """What the user said before it, where that is new."""
+    """The user's message before the call, if it is new."""
     does: str
     messages: int
     whole: int
-    """Tokens of the whole history, and of what was sent of it."""
+    """Tokens of the whole history, and of the part that was sent."""
     sent: int
     action: str
     reason: str = ""
 
 
-class Recalled(Struct, frozen=True):
-    """What is asked for at the end, and what is found."""
+class RecalledDetail(Struct, frozen=True):
+    """The recall at the end: the question and the result."""
 
     question: str
     handle: str
     text: str
     is_shown: bool
-    """Was it still in the last window?"""
+    """True if it was still in the last window."""
 
 
-class Played(Struct, frozen=True):
-    """The whole session."""
+class DemoResult(Struct, frozen=True):
+    """The result of the whole session."""
 
     window: int
     client: str
     calls: tuple[DemoCall, ...]
     refused: int
-    """How often the provider refused a request."""
+    """The number of requests that the provider refused."""
     without: str
-    """What the provider says to the request that is the first it refuses, if it comes as the client sends it."""
+    """The provider's error for the first request that it refuses if Refold is off."""
     first_refused: int | None
-    """Which call that is."""
+    """The number of that call."""
     rule: str
     keeps_rule: bool
-    """Does the last window hold what the user asked for in the first turn, word for word?"""
-    recalled: Recalled | None
+    """True if the last window holds the user's rule of the first turn, word for word."""
+    recalled: RecalledDetail | None
 
     @property
     def whole(self) -> int:
@@ -161,21 +163,21 @@ class Played(Struct, frozen=True):
 
 
 class DemoOptions(Struct, frozen=True):
-    """How to play it."""
+    """The options of `refold demo`."""
 
     window: int = WINDOW
     preset: str = ""
     pause_s: float = 0.0
 
 
-async def play(on_call: Callable[[DemoCall], Any], order: DemoOptions) -> Played:
-    """Play the session; `on_call` is told of every call once it is answered.
+async def play(on_call: Callable[[DemoCall], Any], order: DemoOptions) -> DemoResult:
+    """Play the session; `on_call` is called after every answered call.
 
     Raises:
         ConfigError: the gateway did not start.
     """
     steps = [step for turn in session() for step in turn.steps]
-    model = partial(_spoken, steps)
+    model = partial(_scripted_reply, steps)
     with TemporaryDirectory(prefix="refold-demo-") as place:
         async with (
             ScriptedUpstream(otherwise=model, window=order.window, model=MODEL) as upstream,
@@ -189,9 +191,11 @@ async def play(on_call: Callable[[DemoCall], Any], order: DemoOptions) -> Played
                 upstream.requests[-1].body,
             )
             number, without = await player.without_refold(order.window)
-        recalled = await _recalled(f"sqlite:///{place}/{STORE}", last)
+        recalled = await _recall_detail(f"sqlite:///{place}/{STORE}", last)
     kept = RULE.encode() in last
-    return Played(order.window, client, tuple(player.calls), refused, without, number, RULE, kept, recalled)
+    return DemoResult(
+        order.window, client, tuple(player.calls), refused, without, number, RULE, kept, recalled
+    )
 
 
 class _Player:
@@ -208,9 +212,9 @@ class _Player:
         return {**fields, "extra_headers": headers}
 
     async def without_refold(self, window: int) -> tuple[int | None, str]:
-        """The first call that the provider refuses if it comes as it is, and what it says."""
+        """The first call that the provider refuses if it is sent unchanged, and the error."""
         for one in self.calls:
-            if one.whole > 0.8 * window:  # the prompt and the tools come on top
+            if one.whole > 0.8 * window:  # the system prompt and the tools are not included
                 answered = await self._ask(self._request(one.messages, {"x-refold": "off"}))
                 if answered.message is None:
                     return one.number, answered.problem
@@ -227,10 +231,10 @@ class _Player:
                 await asyncio.sleep(self._pause_s)
 
     async def _take(self, step: Step, asks: str) -> bool:
-        """Ask for the next step and do what it says; was there an answer?"""
+        """Ask for the next step and do it; True if there was an answer."""
         headers = {"x-refold-conversation": NAME, STEP: str(len(self.calls))}
         answered = await self._ask(self._request(len(self.history), headers))
-        found = await self._noted(answered, step, asks)
+        found = await self._record_call(answered, step, asks)
         self.calls.append(found)
         self._on_call(found)
         if answered.message is None:
@@ -240,7 +244,7 @@ class _Player:
             self.history.append({"role": "tool", "tool_call_id": wanted["id"], "content": step.result})
         return True
 
-    async def _noted(self, answered: Answered, step: Step, asks: str) -> DemoCall:
+    async def _record_call(self, answered: ClientAnswer, step: Step, asks: str) -> DemoCall:
         headers = answered.headers
         whole, _, sent = headers.get("x-refold-tokens", "0->0").partition("->")
         action = "refused" if answered.message is None else headers.get("x-refold-action", "")
@@ -249,7 +253,7 @@ class _Player:
         return DemoCall(number, asks, step.does, size, int(whole), int(sent), action, reason)
 
 
-async def _spoken(steps: list[Step], received: Received) -> Say:
+async def _scripted_reply(steps: list[Step], received: Received) -> Say:
     number = int(received.headers.get(STEP, "0"))
     step = steps[number]
     calls = [call(step.tool, step.arguments, id=f"call_{number}")] if step.tool else []
@@ -257,15 +261,15 @@ async def _spoken(steps: list[Step], received: Received) -> Say:
 
 
 async def _reason(address: str) -> str:
-    """Why the gateway did what it did last."""
+    """The reason of the gateway's latest compaction."""
     url = f"{address}/refold/conversations/{NAME}/compactions"
     async with aiohttp.ClientSession() as session, session.get(url) as got:
         rows = msgspec.json.decode(await got.read()) if got.status == 200 else []
     return max(rows, key=lambda row: row["number"])["reason"] if rows else ""
 
 
-async def _recalled(store: str, last: bytes) -> Recalled | None:
-    """What is found of the detail, in the conversation as it is stored."""
+async def _recall_detail(store: str, last: bytes) -> RecalledDetail | None:
+    """The result of recalling the detail from the stored conversation."""
     async with Engine(store) as engine:
         passages = str(await (await engine.conversation(NAME)).recall(QUESTION))
     lines, wanted = passages.splitlines(), DETAIL.split()
@@ -273,12 +277,12 @@ async def _recalled(store: str, last: bytes) -> Recalled | None:
     if at is None:
         return None
     handle = next(line.split()[0] for line in reversed(lines[: at + 1]) if line.startswith("#m"))
-    return Recalled(QUESTION, handle, " ".join(wanted), wanted[0].encode() in last)
+    return RecalledDetail(QUESTION, handle, " ".join(wanted), wanted[0].encode() in last)
 
 
 @asynccontextmanager
 async def _gateway(place: Path, url: str, order: DemoOptions) -> AsyncIterator[str]:
-    """The gateway as anybody starts it, without any settings of this machine."""
+    """Run the gateway as a user would, without any settings of this machine."""
     (place / "none.toml").touch()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}
     flags = [
@@ -309,10 +313,10 @@ async def _address(process: asyncio.subprocess.Process, log: Path) -> str:
     assert process.stdout
     address = (await process.stdout.readline()).decode().strip()
     if not address:
-        raise _complaint(log)
+        raise _start_error(log)
     return address
 
 
-def _complaint(log: Path) -> ConfigError:
+def _start_error(log: Path) -> ConfigError:
     what, _, hint = log.read_text(encoding="utf-8").strip().partition("\nhint: ")
     return ConfigError(f"the gateway did not start: {what.removeprefix('error: ')}", hint=hint)

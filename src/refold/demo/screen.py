@@ -1,7 +1,7 @@
-"""The session as people see it: a line for every call, and what it comes to.
+"""Shows the session in a terminal: a line for every call, and a summary.
 
-One idea: a bar is the window. What is sent of the history fills it; the rest of the history is drawn behind, and runs out of it
-long before the session ends. All of it can be read without colour.
+A bar is the window. The sent part of the history fills it; the rest of the history is drawn after it and soon
+exceeds the bar. Everything can be read without colour.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import msgspec
 from rich.text import Text
 
 from refold.cli.output import note, plain, screen_width, show, write_json
-from refold.demo.player import DemoCall, DemoOptions, Played, play
+from refold.demo.player import DemoCall, DemoOptions, DemoResult, play
 
 CELLS, DOES, WIDTH = 16, 20, 80
-"""Of the bar, and of what the agent does, on a screen of this width; a wider one gives more room to both."""
+"""Widths of the bar and of the agent's step, on a screen of `WIDTH`; a wider screen gives more room to both."""
 BLOCKS, LETTERS = ("█", "░", "▶"), ("#", ".", ">")
-"""What is sent, what else there is, and more than fits; as letters where the output has no blocks."""
+"""Sent, not sent, and more than fits; as letters if the output cannot encode blocks."""
 COLOURS = {"summarise": "bold yellow", "reduce": "cyan", "recover": "bold magenta", "refused": "bold red"}
 
 
 def run(order: DemoOptions, *, as_json: bool) -> int:
-    """Play the session and show it; the answer is 1 if the provider refused anything."""
+    """Play the session and show it; returns 1 if the provider refused a request."""
     if not sys.stdout.isatty():
         order = msgspec.structs.replace(order, pause_s=0.0)
     painter = Painter(order.window)
     if not as_json:
         show(*painter.opening())
-    played = asyncio.run(play(_quiet if as_json else painter.draw, order))
+    played = asyncio.run(play(_ignore if as_json else painter.draw, order))
     if as_json:
         write_json(document(played))
     else:
@@ -40,23 +40,27 @@ def run(order: DemoOptions, *, as_json: bool) -> int:
     return 1 if played.refused else 0
 
 
-def _quiet(call: DemoCall) -> None:
+def _ignore(call: DemoCall) -> None:
     del call
 
 
-def document(played: Played) -> dict[str, Any]:
-    """The session for programs."""
+def document(played: DemoResult) -> dict[str, Any]:
+    """The session as JSON values."""
     totals = {"history": played.whole, "sent": played.sent, "compactions": played.compactions}
     return {**msgspec.to_builtins(played), "totals": totals}
 
 
 class Painter:
-    """Draws the calls as they come."""
+    """Draws the calls as they happen."""
 
     def __init__(self, window: int) -> None:
-        self._window, self._told = window, set[str]()
+        self._window, self._actions_shown = window, set[str]()
         more = min(40, max(0, screen_width() - WIDTH))
-        self._does, self._cells, self._said = DOES + more // 2, CELLS + more - more // 2, WIDTH - 8 + more
+        self._does, self._cells, self._text_width = (
+            DOES + more // 2,
+            CELLS + more - more // 2,
+            WIDTH - 8 + more,
+        )
         self._marks = BLOCKS if _has_blocks() else LETTERS
 
     def opening(self) -> list[Text]:
@@ -74,11 +78,11 @@ class Painter:
         return [Text(words), Text(legend, "dim"), Text(head, "bold")]
 
     def draw(self, call: DemoCall) -> None:
-        lines = [Text(f"\nuser: {_short(call.asks, self._said)}", "bold")] if call.asks else []
+        lines = [Text(f"\nuser: {_short(call.asks, self._text_width)}", "bold")] if call.asks else []
         lines.append(self._line(call))
-        if call.reason and (call.action != "reduce" or call.action not in self._told):
+        if call.reason and (call.action != "reduce" or call.action not in self._actions_shown):
             lines.append(Text(f"     {call.action}: {plain(call.reason)}", COLOURS.get(call.action, "")))
-        self._told.add(call.action)
+        self._actions_shown.add(call.action)
         show(*lines)
 
     def _line(self, call: DemoCall) -> Text:
@@ -94,14 +98,14 @@ class Painter:
         return line.append(f" {word}", COLOURS.get(word, ""))
 
 
-def closing(played: Played) -> list[Text]:
-    """What it comes to."""
+def closing(played: DemoResult) -> list[Text]:
+    """The summary at the end."""
     calls = f"{len(played.calls)} calls, {played.compactions} compactions"
     head = Text(f"\n{calls}, {played.refused} refused by the provider\n", "bold")
     return [head, *(Text(f"{name:<14}{words}") for name, words in _facts(played))]
 
 
-def _facts(played: Played) -> Iterator[tuple[str, str]]:
+def _facts(played: DemoResult) -> Iterator[tuple[str, str]]:
     saved, largest = 1 - played.sent / max(1, played.whole), max(call.sent for call in played.calls)
     yield "history", f"{played.whole:>9,} tokens, if every call sends all of it"
     yield "sent", f"{played.sent:>9,} tokens: {saved * 100:.0f} % less, never more than {largest:,} at once"

@@ -1,7 +1,7 @@
-"""A day of a coding agent: what the user asks for, what the agent does about it, what comes back.
+"""The demo's session: a day of a coding agent, with the user's requests, the agent's steps and their results.
 
-One idea: the session is written down once, as turns of steps, and played by a scripted model. Nothing in it depends on what Refold
-shows the model, so that the same session can be told with any window and any preset.
+The session is written down once, as turns of steps, and played by a scripted model. Nothing in it depends on
+the messages that Refold shows the model, so that the same session works with any window and any preset.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-# What the agent of the demo looks at: the files of a project that does not exist, and what its
-# tools print.
+# The project: the files of a project that does not exist, and the output of its tools
 
 NOUNS = ("parcel", "locker", "courier", "site", "pickup", "handover", "code", "event")
 COLUMNS = {
@@ -69,7 +68,7 @@ def _function(at: int) -> str:
 
 
 def checked(passed: int, failures: Sequence[tuple[str, str]] = (), seconds: float = 4.2) -> str:
-    """What a run of the tests prints."""
+    """The output of a test run."""
     names = [f"tests/test_{NOUNS[at % 8]}s.py::test_{ENDINGS[at % 7]}_{at:03}" for at in range(passed)]
     lines = [f"{name:<52} ok     {3 + at * 7 % 41:>3} ms" for at, name in enumerate(names)]
     for name, why in failures:
@@ -79,7 +78,7 @@ def checked(passed: int, failures: Sequence[tuple[str, str]] = (), seconds: floa
 
 
 def hits(words: str, files: Sequence[str], each: int) -> str:
-    """What a search in the project prints."""
+    """The output of a search in the project."""
     return "\n".join(_hits(words, files, each))
 
 
@@ -92,7 +91,7 @@ def _hits(words: str, files: Sequence[str], each: int) -> Iterator[str]:
 
 
 def log(hour: int, lines: int, errors: Sequence[str] = ()) -> str:
-    """An hour of the service's log; the errors stand where they happened."""
+    """An hour of the service's log; the errors stand at their times."""
     told = [_log_line(hour, at) for at in range(lines)]
     for number, error in enumerate(errors, 1):
         told.insert(number * lines // (len(errors) + 1), f"{hour:02}:{number * 17:02}:08 ERROR {error}")
@@ -106,7 +105,7 @@ def _log_line(hour: int, at: int) -> str:
 
 
 def diff(file: str, first: int, hunks: int) -> str:
-    """What changed in a file."""
+    """The changes in a file."""
     lines = [f"--- a/{file}", f"+++ b/{file}"]
     for at in range(hunks):
         noun, ending = NOUNS[(first + at) % 8], ENDINGS[at % 8]
@@ -120,7 +119,7 @@ def diff(file: str, first: int, hunks: int) -> str:
 
 
 def table(title: str, unit: str, rows: Sequence[tuple[str, float]], more: int = 0) -> str:
-    """Measurements, the largest first, and then what hardly counts."""
+    """Measurements, largest first, followed by `more` small ones."""
     lines = [f"{title:<40}{unit:>12}", *(f"{name:<40}{value:>12,.2f}" for name, value in rows)]
     small = (f"{NOUNS[at % 8]}_{ENDINGS[at * 3 % 8]}" for at in range(more))
     return "\n".join([*lines, *(f"{name:<40}{0.9 / (at + 1):>12,.2f}" for at, name in enumerate(small))])
@@ -136,21 +135,23 @@ def listing(folders: int, files: int) -> str:
     )
 
 
+# The conversation
+
 MODEL = "demo-agent"
 SYSTEM = (
     "You are a careful engineer in the project parcelroom. Look before you change something, change little, run the tests, and "
     "say in a sentence what you found. Never push; the user does that."
 )
 RULE = "snapshot otter-4471"
-"""Said by the user in the first turn, and needed in the last."""
+"""The user says it in the first turn and needs it in the last."""
 FILES = listing(8, 6)
 QUESTION = "locker/count_03.py bytes"
 DETAIL = next(line for line in FILES.splitlines() if "locker/count_03.py" in line)
-"""A line of the first listing: nobody needs it again, and it leaves the window early. `QUESTION` asks for it."""
+"""A line of the first listing: it is not needed again, and leaves the window early. `QUESTION` asks for it."""
 
 
 class Step(Struct, frozen=True):
-    """The agent says something, calls a tool, and gets its result. Without a tool it is the answer to the user."""
+    """The agent's text, a tool call, and its result. Without a tool it is the answer to the user."""
 
     says: str
     tool: str = ""
@@ -159,7 +160,7 @@ class Step(Struct, frozen=True):
 
     @property
     def does(self) -> str:
-        """In a few words."""
+        """The step in a few words."""
         what = str(next(iter(self.arguments.values()), ""))
         return f"{self.tool} {what.removeprefix('src/parcelroom/')}" if self.tool else "answers"
 
@@ -210,7 +211,7 @@ def answer(text: str) -> Step:
 
 
 def session() -> Sequence[Turn]:
-    """The whole of it."""
+    """All turns."""
     return (lost_codes(), expiry(), server_errors(), migration(), speed(), review(), release())
 
 
