@@ -1,6 +1,8 @@
-"""Which files of Refold one request passes through, on which nothing has to be done: a mirror of what a reader has to open.
+"""Lists the files of Refold that one request passes through if nothing has to be compacted: the files a
+reader has to open.
 
-.venv/bin/python scripts/request_walk.py            a streamed chat request through the gateway, of a conversation that is known
+.venv/bin/python scripts/request_walk.py            a streamed chat request of a known conversation through
+the gateway
 .venv/bin/python scripts/request_walk.py --list     the files, by package
 """
 
@@ -29,7 +31,7 @@ ROOT = f"{Path(refold.__file__).parent}/"
 
 
 class Walk:
-    """Counts the files whose functions are called while it is on."""
+    """Counts the files whose functions are called while it is active."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -45,7 +47,7 @@ class Walk:
 
 @asynccontextmanager
 async def provider() -> AsyncIterator[int]:
-    """The benchmarks' provider, in a process of its own: what it calls is not on the path."""
+    """The benchmarks' provider, in a process of its own, so that its calls do not count."""
     command = (sys.executable, "-m", "benchmarks.gateway.stub", "0")
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
