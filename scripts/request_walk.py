@@ -1,8 +1,6 @@
-"""Lists the files of Refold that one request passes through if nothing has to be compacted: the files a
-reader has to open.
+"""Lists the files of Refold on the path of one request that needs no compaction.
 
-.venv/bin/python scripts/request_walk.py            a streamed chat request of a known conversation through
-the gateway
+.venv/bin/python scripts/request_walk.py            a streamed chat request of a known conversation
 .venv/bin/python scripts/request_walk.py --list     the files, by package
 """
 

@@ -266,7 +266,9 @@ def _header(value: str) -> bytes:
 
 
 MAX_HELD_BYTES = 1024 * 1024
-"""Limit for an answer that is read before the client gets any of it: an error, or a reply that is not streamed. Larger answers are passed on as they arrive."""
+"""Limit for an answer that is read before the client gets any of it: an error, or a reply that is not
+streamed. Larger answers are passed on as they arrive.
+"""
 MAX_NOTED_BYTES = 64 * 1024 * 1024
 """The same limit for an answer with ids that need rows before they leave: a reply may contain pictures."""
 MAX_EVENT_BYTES = 8 * 1024 * 1024

@@ -36,10 +36,9 @@ from refold.wire.sse import SseParser
 # Ids in JSON
 #
 # Pure functions from bytes to ids. `references_in` finds the ids that a request names, in every field in
-# which
-# a provider looks ids up; text, schemas, metadata and tool arguments are skipped, because providers skip them
-# too. `ids_in_answer` finds the ids that an answer hands out, in fields that only the provider itself writes:
-# an id that a model or a client wrote into an answer is not handed out by it.
+# which a provider looks ids up; text, schemas, metadata and tool arguments are skipped, because providers
+# skip them too. `ids_in_answer` finds the ids that an answer hands out, in fields that only the provider
+# itself writes: an id that a model or a client wrote into an answer is not handed out by it.
 
 Kind: TypeAlias = Literal[
     "response", "item", "conversation", "completion", "audio", "file", "batch_input", "batch", "message_batch",

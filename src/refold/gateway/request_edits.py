@@ -87,9 +87,8 @@ def _request(incoming: Incoming, window: Window) -> Request:
 # Added fields
 #
 # The operator's settings can add usage reports in streams and a thinking budget. A field that the client
-# sends
-# itself is never changed. Every addition is named in a response header, and a stream event that exists only
-# because of it does not reach the client.
+# sends itself is never changed. Every addition is named in a response header, and a stream event that exists
+# only because of it does not reach the client.
 
 USAGE, THINKING = "stream_options", "thinking"
 _THINKS = ("thinking", "reasoning", "reasoning_effort")

@@ -43,9 +43,8 @@ from refold.text_work import abandon_text_work
 # The web application
 #
 # Health checks, administration, and the providers' calls, all behind `Access`. Every path below `/v1/`
-# belongs
-# to the gateway, which passes on the calls that it does not answer itself. Other paths exist only if declared
-# here.
+# belongs to the gateway, which passes on the calls that it does not answer itself. Other paths exist only if
+# declared here.
 
 
 def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | Mount] = ()) -> ASGIApp:
@@ -195,9 +194,8 @@ def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2_048, reuse_port=False)
-        # Accepted connections inherit it. asyncio sets it too, but not for a socket that was created this
-        # way; without it
-        # a short answer would wait 40 ms for the acknowledgement of the previous one.
+        # Accepted connections inherit it. asyncio sets it too, but not for a socket that was created this way;
+        # without it a short answer would wait 40 ms for the acknowledgement of the previous one.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
     except OSError as error:

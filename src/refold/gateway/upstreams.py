@@ -212,12 +212,9 @@ def with_local(targets: Targets, local: Target) -> Targets:
 # Credentials
 #
 # A call leaves with one provider key: the client's own, or the gateway's key for the upstream, never both.
-# The
-# setting `pass_key` of an upstream says whether it may get the client's key; the gateway's key is used if
-# not, or
-# if the client sent none. The client's key is meant for one upstream, the first choice of the request
-# (`home`): it
-# goes to another host only if the settings of that host say `pass_key = true`.
+# The setting `pass_key` of an upstream says whether it may get the client's key; the gateway's key is used if
+# not, or if the client sent none. The client's key is meant for one upstream, the first choice of the request
+# (`home`): it goes to another host only if the settings of that host say `pass_key = true`.
 
 KEYS = frozenset(("authorization", "x-api-key", "api-key", "x-goog-api-key"))
 """Headers in which providers accept a key."""

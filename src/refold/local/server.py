@@ -94,8 +94,7 @@ def run() -> None:
 
 def _start() -> subprocess.Popen[bytes]:
     # -P: ignore modules in the current directory. A session of its own: Ctrl-C stops a reply in the caller
-    # but not the
-    # server.
+    # but not the server.
     command = [sys.executable, "-P", "-c", "from refold.local.server import run; run()"]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(command, 0, stdin=pipe, stdout=pipe, stderr=nowhere, start_new_session=True)  # noqa: S603

@@ -4,8 +4,7 @@ A candidate sees a conversation as a model's client does, one message after the 
 context before every reply. A preset, another library and ten lines in a notebook are measured in the same
 way.
 
-    start(system, tools, window, counter)   a new conversation; the window limits all messages, with the
-    system's
+    start(system, tools, window, counter)   a new conversation; the window limits all messages
     add(message)                            one message, in order, including the real replies
     context() -> messages                   the messages to send now, system messages first
 

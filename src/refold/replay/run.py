@@ -138,8 +138,7 @@ def _in_parallel(works: Sequence[_Work], jobs: int, *, in_threads: bool) -> Iter
     from concurrent.futures import FIRST_COMPLETED, wait
 
     # Largest first, so that none is left for the end. In threads the work may stop early: then in order, so
-    # that the
-    # first recordings are finished.
+    # that the first recordings are finished.
     order = sorted(range(len(works)), key=lambda at: 0 if in_threads else -len(works[at].recording.messages))
     with _pool(min(jobs, len(works) or 1), in_threads=in_threads) as pool:
         places = {pool.submit(_perform, works[at]): at for at in order}

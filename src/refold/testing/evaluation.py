@@ -1,10 +1,8 @@
 """An adapter for evaluations: a conversation behind four plain functions with a stable interface.
 
     engine = Evaluated(preset="refold")
-    engine.start(system, tools, window)      a new conversation; the window limits everything that is sent, in
-    tokens
-    engine.add(message)                      one message of Chat Completions, in order, including the real
-    replies
+    engine.start(system, tools, window)      a new conversation; the window limits all that is sent
+    engine.add(message)                      one Chat Completions message, in order, also real replies
     engine.context() -> messages             the messages to send now, system messages first
     engine.recall(query, max_tokens) -> str  passages of the conversation that match the words
 
