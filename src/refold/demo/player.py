@@ -83,13 +83,13 @@ async def _http_client(address: str) -> AsyncIterator[Ask]:
                 f"{address}/v1/chat/completions", data=msgspec.json.encode(body), headers=headers
             ) as got:
                 found = msgspec.json.decode(await got.read())
-            told = {name.lower(): value for name, value in got.headers.items()}
+            headers = {name.lower(): value for name, value in got.headers.items()}
             if got.status != 200:
                 return ClientAnswer(
-                    None, told, f"{got.status} {found['error']['code'] or found['error']['type']}"
+                    None, headers, f"{got.status} {found['error']['code'] or found['error']['type']}"
                 )
             message = found["choices"][0]["message"]
-            return ClientAnswer({name: one for name, one in message.items() if one is not None}, told)
+            return ClientAnswer({name: one for name, one in message.items() if one is not None}, headers)
 
         yield ask
 

@@ -118,7 +118,7 @@ class Gateway:
             return self.resolved
 
     async def sweep(self) -> None:
-        """Take over unfinished work of crashed processes, for every owner in the store."""
+        """Delete expired content and finish compactions of crashed processes, for every owner in the store."""
         for owner in await self.store.owners():
             await (await self.host(owner)).engine.sweep()
 
@@ -177,11 +177,11 @@ class Gateway:
 
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
         """The prepared call: the body to send and the upstreams to try."""
-        came, state = _texts(scope), scope.get("state") or {}
+        headers, state = _texts(scope), scope.get("state") or {}
         owner = state.get("owner", "")
         incoming, seen, wishes, model = None, None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
-            incoming, seen = await self._read(path, dict(came), body, owner)
+            incoming, seen = await self._read(path, dict(headers), body, owner)
         if incoming is not None:
             wishes, model = incoming.wishes, incoming.model
         wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)
@@ -191,14 +191,14 @@ class Gateway:
             method=scope["method"],
             path=scope.get("raw_path", path.encode()).decode("latin-1").partition("?")[0],
             body=body,
-            content_types=tuple(value for name, value in came if name == "content-type"),
+            content_types=tuple(value for name, value in headers if name == "content-type"),
         )
         call = read_call(asked.method, asked.path)
         named = (call.opens if call else None) or (previous_in(incoming) if incoming else None)
         made_at = await self._made_at(owner, named) if named and not wishes.upstream else ""
         model = model or await run_text_work(len(body), _model, body)
         home, targets = self.targets.choose_for_state(model, wanted, wishes.upstream, made_at)
-        credentials = Credentials(came, scope["query_string"].decode("latin-1"), home)
+        credentials = Credentials(headers, scope["query_string"].decode("latin-1"), home)
         ticket = Ticket(
             call_id=call_id,
             method=asked.method,

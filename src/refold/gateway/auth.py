@@ -243,11 +243,13 @@ class Access:
         return OWNER, "", True
 
 
-async def send_answer(send: Send, told: ErrorResponse) -> None:
-    headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in told.headers]
-    headers.append((b"content-length", b"%d" % len(told.body)))
-    await send({"type": "http.response.start", "status": told.status, "headers": headers})
-    await send({"type": "http.response.body", "body": told.body})
+async def send_answer(send: Send, response: ErrorResponse) -> None:
+    headers = [
+        (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in response.headers
+    ]
+    headers.append((b"content-length", b"%d" % len(response.body)))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
 
 
 def _has_dot_segments(path: str) -> bool:

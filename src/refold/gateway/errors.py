@@ -108,13 +108,13 @@ def answer(error: Exception, shape: Shape, *, request_id: str = "") -> ErrorResp
     """An error as the response to a request. Exceptions that are not Refold's become a general message,
     because their text may contain anything.
     """
-    status, told = status_of(error), _public_error(error)
+    status, public = status_of(error), _public_error(error)
     headers = [("content-type", "application/json"), ("cache-control", "no-store")]
     if request_id:
         headers.append((_REQUEST_ID.get(shape, "x-request-id"), request_id))
     if status == 401:
         headers.append(("www-authenticate", "Bearer"))
-    body = msgspec.json.encode(_body(told, status, shape, request_id))
+    body = msgspec.json.encode(_body(public, status, shape, request_id))
     return ErrorResponse(status, body, tuple(headers))
 
 

@@ -54,12 +54,12 @@ class Channel:
 
     def __init__(self, mark: str, kept: int = KEPT) -> None:
         self._mark, self._ring = mark, deque[bytes](maxlen=kept)
-        self._told, self._news = 0, asyncio.Event()
+        self._count, self._news = 0, asyncio.Event()
         self.is_closed = False
 
     def put(self, kind: str, data: bytes) -> None:
-        self._told += 1
-        self._ring.append(b"id: %s-%d\n%s" % (self._mark.encode(), self._told, message(kind, data)))
+        self._count += 1
+        self._ring.append(b"id: %s-%d\n%s" % (self._mark.encode(), self._count, message(kind, data)))
         self._wake()
 
     def close(self) -> None:
@@ -72,23 +72,23 @@ class Channel:
         unknown id.
         """
         found = re.fullmatch(rf"{re.escape(self._mark)}-([0-9]{{1,15}})", last_id)
-        if found and int(found[1]) <= self._told:
+        if found and int(found[1]) <= self._count:
             return int(found[1])
-        return -1 if last_id else self._told
+        return -1 if last_id else self._count
 
     def since(self, place: int) -> News:
         """The events after a position. For position -1, of an earlier process, the number of lost events is
         unknown.
         """
-        first = self._told - len(self._ring)
+        first = self._count - len(self._ring)
         missed = None if place < 0 else max(0, first - place)
         new = tuple(self._ring)[max(0, place - first) :]
         lost = () if missed == 0 else (_lost_event(missed),)
-        return News((*lost, *new), self._told)
+        return News((*lost, *new), self._count)
 
     async def wait(self, place: int, seconds: float) -> bool:
         """True as soon as there is a new event, False after `seconds`."""
-        if place != self._told or self.is_closed:
+        if place != self._count or self.is_closed:
             return True
         try:
             # Not `wait_for`, which may swallow a cancellation that comes at the same moment.
@@ -119,8 +119,8 @@ class Events:
         without its text.
         """
         text = notice(event, pruning=notify.pruning, compaction=notify.compaction)
-        told = {"at": self._clock(), **msgspec.to_builtins(event), "text": text}
-        self.channel(owner).put(event.kind, msgspec.json.encode(told))
+        data = {"at": self._clock(), **msgspec.to_builtins(event), "text": text}
+        self.channel(owner).put(event.kind, msgspec.json.encode(data))
         if text:
             _log.log(_level(event), "%s", text, extra=facts(owner=owner, **_facts(event)))
 
@@ -149,7 +149,7 @@ def _facts(event: Event) -> Mapping[str, object]:
     known = {name: getattr(event, name, None) for name in _FACTS}
     sizes = {name: size.tokens for name in ("before", "after") if (size := getattr(event, name, None))}
     results = {"results": sum(one.results for one in event.reductions)} if isinstance(event, Pruned) else {}
-    told = {name: value for name, value in known.items() if value}
+    stated = {name: value for name, value in known.items() if value}
     return {
-        "event": event.kind, "conversation": event.conversation, "branch": event.branch, **told, **sizes, **results
+        "event": event.kind, "conversation": event.conversation, "branch": event.branch, **stated, **sizes, **results
     }  # fmt: skip

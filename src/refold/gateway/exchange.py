@@ -173,11 +173,11 @@ class Ticket:
             return self.body
 
         def write() -> tuple[bytes, Made]:
-            told = hosted.live.in_words(made, twins)
-            return with_fields(body_of(incoming, hosted, told), self._added), told
+            rewritten = hosted.live.in_words(made, twins)
+            return with_fields(body_of(incoming, hosted, rewritten), self._added), rewritten
 
-        body, told = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
-        self.made = structs.replace(made, note=told.note)
+        body, rewritten = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
+        self.made = structs.replace(made, note=rewritten.note)
         self.action = "reduce" if self.action == "none" else self.action
         return body
 
@@ -240,25 +240,25 @@ class Ticket:
 
     def refold_headers(self, upstream: str) -> list[tuple[bytes, bytes]]:
         """The `x-refold-*` response headers."""
-        said = {
+        headers = {
             "x-refold-action": self.action,
             "x-refold-receipt": self.call_id,
             "x-refold-upstream": upstream,
         }
         if self.hosted is not None and self.made is not None:
             talk = self.hosted.live.conversation
-            said["x-refold-conversation"] = talk.id
-            said["x-refold-branch"] = talk.branch
-            said["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
+            headers["x-refold-conversation"] = talk.id
+            headers["x-refold-branch"] = talk.branch
+            headers["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
             if waiting := self._backlog.waiting_for(self.hosted.line.hashes):
-                said["x-refold-not-kept"] = str(waiting)
+                headers["x-refold-not-kept"] = str(waiting)
         if self.incoming is not None and self.made is not None and self._lowered:
-            said["x-refold-output"] = output_header(self.incoming, self.made)
+            headers["x-refold-output"] = output_header(self.incoming, self.made)
         if self._room is not None:
-            said["x-refold-room"] = room_header(self._room)
+            headers["x-refold-room"] = room_header(self._room)
         if self._added:
-            said["x-refold-added"] = ", ".join(self._added)
-        return [(name.encode(), _header(value)) for name, value in said.items()]
+            headers["x-refold-added"] = ", ".join(self._added)
+        return [(name.encode(), _header(value)) for name, value in headers.items()]
 
 
 def _header(value: str) -> bytes:
@@ -473,8 +473,8 @@ class Relay:
         response, watcher = coming.response, coming.watcher
         if coming.is_ended:
             await ticket.keep(watcher, response.status)  # store before the client has the answer
-        came = response_headers(response.raw_headers, has_length=not watcher.is_stream)
-        headers = [*came, *ticket.refold_headers(coming.target.name)]
+        upstream_headers = response_headers(response.raw_headers, has_length=not watcher.is_stream)
+        headers = [*upstream_headers, *ticket.refold_headers(coming.target.name)]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         problem: UpstreamUnavailable | None = None
         try:

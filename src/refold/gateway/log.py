@@ -33,9 +33,9 @@ MAX_PLACES = 12
 """Stack locations of an exception, innermost first: the rest is the server's own stack."""
 
 
-def facts(**told: object) -> dict[str, dict[str, object]]:
+def facts(**values: object) -> dict[str, dict[str, object]]:
     """Facts for a log line, to be passed as `extra`: names, numbers and ids."""
-    return {FACTS: told}
+    return {FACTS: values}
 
 
 def set_up(form: str, level: str, stream: TextIO | None = None) -> None:
@@ -68,12 +68,12 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        told = "".join(f" {name}={_field_text(value)}" for name, value in _facts(record).items())
+        fields = "".join(f" {name}={_field_text(value)}" for name, value in _facts(record).items())
         # Event texts are Refold's own and have several lines; a line break in any other message might be
         # forged.
         words = _message(record)
         first, *more = words.split("\n") if record.name == EVENTS else [words]
-        line = f"{at} {record.levelname.lower():<7} {_printable(first)}{told}"
+        line = f"{at} {record.levelname.lower():<7} {_printable(first)}{fields}"
         return "\n".join((line, *map(_printable, more)))
 
 
@@ -91,12 +91,12 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    told = dict(getattr(record, FACTS, {}))
+    found = dict(getattr(record, FACTS, {}))
     if record.name.partition(".")[0] != OURS:
-        told["logger"] = record.name
+        found["logger"] = record.name
     if record.exc_info and record.exc_info[1] is not None:
-        told |= _exception(record.exc_info[1])
-    return told
+        found |= _exception(record.exc_info[1])
+    return found
 
 
 def _exception(error: BaseException) -> dict[str, object]:

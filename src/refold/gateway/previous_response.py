@@ -64,14 +64,14 @@ async def whole(
     if answered is None or not answered.conversation:
         return None
     head = await engine.store.head(engine.owner, answered.conversation, answered.branch)
-    said = await _reply(engine, answered.call)
-    if head is None or said is None:
+    reply = await _reply(engine, answered.call)
+    if head is None or reply is None:
         return None
     asked = await engine.store.messages(head, 0, answered.size)
     if len(asked) < answered.size or any(_is_unusable(one, incoming) for one in asked):
         return None  # part of it is not stored yet, or was stored without content
-    size = sum(len(one.body) for one in asked) + sum(map(len, said)) + len(incoming.body)
-    return await run_text_work(size, _joined, incoming, answered, [one.body for one in asked], said)
+    size = sum(len(one.body) for one in asked) + sum(map(len, reply)) + len(incoming.body)
+    return await run_text_work(size, _joined, incoming, answered, [one.body for one in asked], reply)
 
 
 async def _after_waiting(
@@ -85,9 +85,9 @@ async def _after_waiting(
     answered = StateRow(conversation=asked.name, root=asked.root, held=asked.held)
 
     def join() -> Incoming | None:
-        said = _whole_reply(reply)
+        messages = _whole_reply(reply)
         items = [*map(bytes, read_list(asked.array or b"[]"))]
-        return None if said is None else _joined(incoming, answered, items, said)
+        return None if messages is None else _joined(incoming, answered, items, messages)
 
     return await run_text_work(waiting.size + len(asked.array or b"") + len(incoming.body), join)
 
@@ -113,9 +113,9 @@ def _begins_with_user(array: bytes) -> bool:
         return False
 
 
-def _joined(incoming: Incoming, answered: StateRow, asked: Sequence[bytes], said: Sequence[Raw]) -> Incoming:
+def _joined(incoming: Incoming, answered: StateRow, asked: Sequence[bytes], reply: Sequence[Raw]) -> Incoming:
     """A request with the earlier messages and the reply in front of it."""
-    items = [*asked, *map(bytes, said), *map(bytes, read_list(incoming.array or b"[]"))]
+    items = [*asked, *map(bytes, reply), *map(bytes, read_list(incoming.array or b"[]"))]
     fields = {name: raw for name, raw in incoming.fields.items() if name != PREVIOUS}
     if answered.root:
         fields[PREVIOUS] = Raw(msgspec.json.encode(answered.root))

@@ -199,10 +199,10 @@ def _walk(root: Any, *, is_anthropic: bool) -> Iterator[StateId]:
             continue
         if not isinstance(value, dict):
             continue
-        told = _lower_case(value)
-        kind = told.get("type")
+        fields = _lower_case(value)
+        kind = fields.get("type")
         if name in _LISTS_OF_ITEMS and not is_anthropic:
-            yield from _references_in_item(told)
+            yield from _references_in_item(fields)
         is_tool_use = is_anthropic and bool(name) and kind in _TOOL_USES
         for spelling, inner in value.items():
             field = spelling.casefold()
@@ -355,10 +355,10 @@ def ids_in_events(source: Source, events: bytes, *, is_stored: bool = True) -> l
     if b'"id"' not in events and b'"file_id"' not in events:
         return []  # a text delta
     try:
-        told = SseParser().feed(events)
+        parsed = SseParser().feed(events)
     except BodyTooLarge:
         return []
-    return [one for event in told for one in ids_in_answer(source, event.data, is_stored=is_stored)]
+    return [one for event in parsed for one in ids_in_answer(source, event.data, is_stored=is_stored)]
 
 
 _Found: TypeAlias = Iterator[tuple[Kind, str | None]]
@@ -384,9 +384,9 @@ def _ids_in_completion(answer: _ChatAnswer, *, is_stored: bool) -> _Found:
     if is_stored:
         yield "completion", answer.id
     for choice in answer.choices or ():
-        for said in (choice.message, choice.delta):
-            if said is not None and said.audio is not None:
-                yield "audio", said.audio.id
+        for message in (choice.message, choice.delta):
+            if message is not None and message.audio is not None:
+                yield "audio", message.audio.id
 
 
 def _ids_in_message(answer: _MessagesAnswer) -> _Found:

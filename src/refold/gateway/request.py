@@ -155,8 +155,8 @@ class Incoming(Struct, frozen=True, dict=True):
     @property
     def goes_on(self) -> bool:
         """True if the request continues one response that the provider stores, and no conversation object."""
-        told = {key: not is_null(self.fields.get(key, NULL)) for key in _CONTINUES}
-        return told["previous_response_id"] and sum(told.values()) == 1
+        is_given = {key: not is_null(self.fields.get(key, NULL)) for key in _CONTINUES}
+        return is_given["previous_response_id"] and sum(is_given.values()) == 1
 
     @property
     def continues(self) -> bool:
@@ -203,9 +203,9 @@ def name_of(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:
     """The client's name of its conversation: from Refold's header, from its agent's header, or from
     `metadata` in the body.
     """
-    said = headers.get("x-refold-conversation", "").strip()
-    if said:
-        return _as_name(said)
+    stated = headers.get("x-refold-conversation", "").strip()
+    if stated:
+        return _as_name(stated)
     agents = next((headers[name].strip() for name in SESSION_HEADERS if headers.get(name, "").strip()), "")
     return _as_name(agents or _named_in_metadata(fields))
 
@@ -213,8 +213,8 @@ def name_of(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:
 def _named_in_metadata(fields: Mapping[str, Raw]) -> str:
     """The id of a session, conversation or thread in `metadata`, if it is a UUID or a ULID."""
     metadata = _fields(fields.get("metadata", NULL))
-    told = (_text_field(metadata, key) for key in _METADATA_KEYS)
-    named = next((text for text in told if _UNIQUE.fullmatch(text)), "")
+    ids = (_text_field(metadata, key) for key in _METADATA_KEYS)
+    named = next((text for text in ids if _UNIQUE.fullmatch(text)), "")
     return named or _claude_code_session(_text_field(metadata, "user_id"))
 
 
@@ -229,10 +229,10 @@ def _claude_code_session(user_id: str) -> str:
         return ""
 
 
-def _as_name(said: str) -> str:
-    if len(said) <= MAX_NAME and said.isprintable():
-        return said
-    return sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+def _as_name(name: str) -> str:
+    if len(name) <= MAX_NAME and name.isprintable():
+        return name
+    return sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def _text_field(fields: Mapping[str, Raw], key: str) -> str:

@@ -138,11 +138,11 @@ def is_only_usage(event: bytes) -> bool:
     """
     if b'"usage"' not in event:
         return False
-    told = parse_event(event)
-    if told is None:
+    parsed = parse_event(event)
+    if parsed is None:
         return False
     try:
-        fields = read(FIELDS, told.data)
+        fields = read(FIELDS, parsed.data)
     except WireError:
         return False
     is_empty = bytes(fields.get("choices", NULL)).replace(b" ", b"") == b"[]"

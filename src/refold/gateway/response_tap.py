@@ -113,21 +113,21 @@ class Watcher:
         try:
             return self._outcome(self._reply())
         except (RefoldError, RecursionError):
-            told = {"text": "".join(self._text), "is_whole": False}
-            return CallResult(None, self._encode_result(told), is_whole=False, is_answered=self.has_begun)
+            result = {"text": "".join(self._text), "is_whole": False}
+            return CallResult(None, self._encode_result(result), is_whole=False, is_answered=self.has_begun)
 
     def _outcome(self, reply: Reply) -> CallResult:
         assert self._dialect is not None
         items = [encode_item(message, self._dialect) for message in reply.messages]
-        told = {"messages": items, "finish": reply.finish, "model": reply.model, "is_whole": True}
+        result = {"messages": items, "finish": reply.finish, "model": reply.model, "is_whole": True}
         made = tuple(key for message in reply.messages for key in keys_of(message))
         return CallResult(
-            reply.usage, self._encode_result(told), is_whole=True, is_answered=True, compactions=made
+            reply.usage, self._encode_result(result), is_whole=True, is_answered=True, compactions=made
         )
 
-    def _encode_result(self, told: dict[str, object]) -> bytes:
+    def _encode_result(self, result: dict[str, object]) -> bytes:
         try:
-            return msgspec.json.encode({"format": self._dialect and self._dialect.name, **told})
+            return msgspec.json.encode({"format": self._dialect and self._dialect.name, **result})
         except UnicodeEncodeError:
             return b""
 

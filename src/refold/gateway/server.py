@@ -86,10 +86,10 @@ class _Shortcut:
 
 
 async def _missing(request: Request, _: Exception) -> Response:
-    told = answer(
+    error = answer(
         NotFound("there is nothing at this path", hint="see /refold/status"), shape_of(request.url.path)
     )
-    return Response(told.body, told.status, dict(told.headers))
+    return Response(error.body, error.status, dict(error.headers))
 
 
 UNREAD_BYTES = 256 * 1024

@@ -408,12 +408,12 @@ async def request_headers(target: Target, credentials: Credentials) -> dict[str,
     return sent
 
 
-def response_headers(came: Any, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
+def response_headers(upstream_headers: Any, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
     """An upstream's headers as they are sent to the client: without hop-by-hop headers and without
     `x-refold-*`.
     """
     own = (b"date", b"server") if has_length else (b"date", b"server", b"content-length")
-    lower = [(name.lower(), value) for name, value in came]
+    lower = [(name.lower(), value) for name, value in upstream_headers]
     return [
         (name, value)
         for name, value in lower

@@ -258,8 +258,8 @@ class CountedRecording:
         return self.body[at.start : at.stop]
 
     def last_user_text(self, before: int) -> str:
-        said = (known.spoken_text for known in reversed(self.body[:before]) if known.role == "user")
-        return next(said, "")
+        texts = (known.spoken_text for known in reversed(self.body[:before]) if known.role == "user")
+        return next(texts, "")
 
 
 def _duration_s(message: Message) -> float:

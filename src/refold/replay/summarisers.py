@@ -89,18 +89,18 @@ class Author:
     def __init__(
         self,
         writer: SummaryWriter,
-        told: Spending,
+        spending: Spending,
         *,
         cache: SummaryCache,
         limit: SpendingLimit,
         on_call: Callable[[], None] = lambda: None,
     ) -> None:
         self.writer, self.cache, self.limit, self.on_call = writer, cache, limit, on_call
-        self.prices: Prices | None = told.prices
+        self.prices: Prices | None = spending.prices
         self.has_answered = False
         self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks by question: recordings may begin alike, and concurrent equal questions are asked once."""
-        self._told = told
+        self._spending = spending
         self._failures: Counter[str] = Counter()
 
     @property
@@ -110,7 +110,7 @@ class Author:
     @property
     def spending(self) -> Spending:
         """The calls and the cost of this run so far."""
-        return structs.replace(self._told, failures=dict(sorted(self._failures.items())))
+        return structs.replace(self._spending, failures=dict(sorted(self._failures.items())))
 
     async def write(self, task: SummaryTask, recipe: Recipe) -> WrittenSummary:
         """A summary, if the model gave one, and its cost.
@@ -129,9 +129,9 @@ class Author:
         if summary is None:
             self._failures[_kind(summariser.problems)] += 1
         elif metered.calls:
-            self._told = structs.replace(self._told, written=self._told.written + 1)
+            self._spending = structs.replace(self._spending, written=self._spending.written + 1)
         else:
-            self._told = structs.replace(self._told, found=self._told.found + 1)
+            self._spending = structs.replace(self._spending, found=self._spending.found + 1)
         cost, usage = self.cost(metered.usage), metered.usage
         return WrittenSummary(summary, Writing(1, int(summary is None), usage.prompt, usage.output, cost))
 
@@ -140,10 +140,12 @@ class Author:
 
     def note(self, usage: Usage, *, is_estimated: bool) -> None:
         """Record an answered call."""
-        told, cost = self._told, self.cost(usage)
-        spent = None if cost is None or told.spent is None else told.spent + cost
-        is_estimated = told.is_estimated or is_estimated
-        self._told = structs.replace(told, calls=told.calls + 1, spent=spent, is_estimated=is_estimated)
+        spending, cost = self._spending, self.cost(usage)
+        spent = None if cost is None or spending.spent is None else spending.spent + cost
+        is_estimated = spending.is_estimated or is_estimated
+        self._spending = structs.replace(
+            spending, calls=spending.calls + 1, spent=spent, is_estimated=is_estimated
+        )
         self.has_answered = True
         self.on_call()
 
@@ -213,8 +215,8 @@ class _MeteredUpstream:
 def _all_of(ask: Ask) -> str:
     """Everything that the model reads, as one text to be counted."""
     prompt = (user(ask.system),) if isinstance(ask.system, str) else ask.system
-    said = transcript(Passage(number, one) for number, one in enumerate((*prompt, *ask.messages)))
-    return "\n".join((said, *(f"{tool.name} {tool.schema}" for tool in ask.tools)))
+    read = transcript(Passage(number, one) for number, one in enumerate((*prompt, *ask.messages)))
+    return "\n".join((read, *(f"{tool.name} {tool.schema}" for tool in ask.tools)))
 
 
 def _kind(problems: list[str]) -> str:
@@ -274,14 +276,14 @@ def choose(spec: str, *, key_env: str = "") -> Chosen | None:
 
 
 def _provider(spec: str, key_env: str) -> Provider:
-    told, at, rest = spec.partition("@http")
-    name, colon, model = told.partition(":")
+    before, at, rest = spec.partition("@http")
+    name, colon, model = before.partition(":")
     is_known = bool(colon) and name in KNOWN
-    if not (model if is_known else at and told):
+    if not (model if is_known else at and before):
         _refuse(name, spec, is_known=is_known or not colon)
     if not at:
         return Provider(name, model)
-    name, model = (name, model) if is_known else (SERVER, told)
+    name, model = (name, model) if is_known else (SERVER, before)
     return Provider(name, model, base_url=f"http{rest}", key_env=key_env)
 
 
@@ -482,8 +484,8 @@ def open_summarisers(
             upstream = _run_on(loop, upstreams.enter_async_context(open_upstream(provider, environ=environ)))
             writer = SummaryWriter(upstream, window, counter_for(provider.model).text)
             spent = None if one.prices is None else 0.0
-            told = Spending(one.spec, provider.model, one.prices, one.priced_as, spent=spent)
-            author = Author(writer, told, cache=cache, limit=limit, on_call=on_call)
+            spending = Spending(one.spec, provider.model, one.prices, one.priced_as, spent=spent)
+            author = Author(writer, spending, cache=cache, limit=limit, on_call=on_call)
             return BlockingAuthor(author, loop, clock)
 
         yield OpenSummarisers(

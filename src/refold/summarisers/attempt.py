@@ -228,11 +228,11 @@ class SummaryAttempt:
             fault=fault,
         )
         if asked.is_raw:
-            said = f"{self._previous_if_unseen(asked.previous)}{words}"
-            sent, task = (*self.task.sent, user(said)), self.task
+            prompt = f"{self._previous_if_unseen(asked.previous)}{words}"
+            sent, task = (*self.task.sent, user(prompt)), self.task
             return Ask(sent, task.system, task.tools, asked.most, self.recipe.temperature, is_cached=True)
-        said = question(asked.body, words, previous=asked.previous)
-        return Ask((user(said),), self.recipe.prompts.system, (), asked.most, self.recipe.temperature)
+        prompt = question(asked.body, words, previous=asked.previous)
+        return Ask((user(prompt),), self.recipe.prompts.system, (), asked.most, self.recipe.temperature)
 
     def _previous_if_unseen(self, previous: str) -> str:
         """The previous summary, unless the messages contain it already."""
@@ -258,10 +258,10 @@ def _window_after_overflow(found: Overflow | None, size: int, output: int) -> in
 
 
 def _draft(reply: Reply) -> SummaryDraft:
-    said: list[Message] = list(reply.messages)
+    messages: list[Message] = list(reply.messages)
     return SummaryDraft(
-        "\n".join(message.text for message in said if message.text),
+        "\n".join(message.text for message in messages if message.text),
         reply.finish,
-        any(message.calls for message in said),
-        any(isinstance(part, Reasoning) for message in said for part in message.parts),
+        any(message.calls for message in messages),
+        any(isinstance(part, Reasoning) for message in messages for part in message.parts),
     )

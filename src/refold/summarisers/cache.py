@@ -76,10 +76,10 @@ def key_of(recipe: Recipe, model: str, task: SummaryTask) -> str:
     settings = (recipe.strategy, recipe.reading, recipe.max_tokens, recipe.temperature, model, task.scope)
     numbers = (task.first, task.last, task.max_tokens, task.turn_from)
     ledger = (line for lines in msgspec.structs.astuple(task.ledger) for line in lines)
-    told = (transcript(task.passages), task.previous, task.focus, *task.word_for_word)
+    source = (transcript(task.passages), task.previous, task.focus, *task.word_for_word)
     raw = _raw(task.sent, task.system, task.tools) if recipe.reading == "raw" else ()
     prompts = msgspec.structs.astuple(recipe.prompts)
-    return _hash((VERSION, repr((*settings, *numbers)), *prompts, *told, *map(str, ledger), *raw))
+    return _hash((VERSION, repr((*settings, *numbers)), *prompts, *source, *map(str, ledger), *raw))
 
 
 def question_key(model: str, ask: Ask) -> str:

@@ -28,13 +28,13 @@ def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
     if found.fault is not None:
         _log.warning("a summary was not used: %s", found.fault)
         return None
-    said = redact(found.text)
-    opening = missing_lines(said, task.word_for_word)
+    summary = redact(found.text)
+    opening = missing_lines(summary, task.word_for_word)
     return Summary(
-        f"{opening}{said}",
+        f"{opening}{summary}",
         task.first,
         task.last,
-        count(f"{opening}{said}"),
+        count(f"{opening}{summary}"),
         "model",
         task.scope,
         checks=found.mended,
@@ -43,10 +43,10 @@ def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
 
 
 def _source(task: SummaryTask, count: Count) -> DraftSource:
-    told = transcript(task.passages)
+    source = transcript(task.passages)
     return DraftSource(
-        told=told,
-        tokens=count(told) + count(task.previous),
+        told=source,
+        tokens=count(source) + count(task.previous),
         previous=task.previous,
         asked=task.focus,
         spoken=said_by("user", task.passages),

@@ -171,9 +171,9 @@ class Reader:
                 and await self._work(self.count, answers[0].text) <= most
             ):
                 return answers[0]
-            told = _BETWEEN.join(answer.text for answer in answers)
+            body = _BETWEEN.join(answer.text for answer in answers)
             with suppress(ContextOverflow):
-                return await self.attempt.answer(structs.replace(asked, body=told, most=most))
+                return await self.attempt.answer(structs.replace(asked, body=body, most=most))
 
     def _split_text(self, text: str) -> list[TaskAnswer]:
         return [TaskAnswer(piece) for piece in parted(text, self._each, self.count)]

@@ -80,8 +80,8 @@ class ModelSummariser:
 def _with_facts(answer: TaskAnswer, reader: Reader) -> TaskAnswer:
     """The answer with the facts that must not get lost, as many as fit."""
     task, text = reader.task, headings_once(answer.text)
-    said = typed_by_user(task.passages)
-    full = with_facts(text, task.ledger, most=reader.most, count=reader.count, said=said)
+    typed = typed_by_user(task.passages)
+    full = with_facts(text, task.ledger, most=reader.most, count=reader.count, said=typed)
     return TaskAnswer(
         full, (*answer.mended, "facts from the ledger added") if full != text else answer.mended
     )

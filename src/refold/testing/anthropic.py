@@ -62,8 +62,8 @@ def events(spoken: NumberedReply) -> list[ReplyEvent]:
 
 def error(refuse: Refuse, number: int) -> Json:
     kind, message = _ERRORS.get(refuse.status) or _ERRORS[500 if refuse.status >= 500 else 400]
-    told = {"type": refuse.type or kind, "message": refuse.message or message}
-    return {"type": "error", "error": told, "request_id": f"req_{number}"}
+    details = {"type": refuse.type or kind, "message": refuse.message or message}
+    return {"type": "error", "error": details, "request_id": f"req_{number}"}
 
 
 def error_event(spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent:  # noqa: ARG001

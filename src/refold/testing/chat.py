@@ -61,9 +61,9 @@ def events(spoken: NumberedReply) -> list[ReplyEvent]:
 
 def error(refuse: Refuse, number: int) -> Json:  # noqa: ARG001
     kind, code, message = _ERRORS.get(refuse.status) or _ERRORS[500 if refuse.status >= 500 else 400]
-    told = refuse.message or message
+    text = refuse.message or message
     given = refuse.code if refuse.message or refuse.code else code
-    return {"error": {"message": told, "type": refuse.type or kind, "param": None, "code": given}}
+    return {"error": {"message": text, "type": refuse.type or kind, "param": None, "code": given}}
 
 
 def error_event(spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent:  # noqa: ARG001

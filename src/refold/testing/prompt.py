@@ -49,13 +49,15 @@ class Biller:
         fixed = count_fixed(request.fixed, self.counter).total.tokens
         return fixed + sum(map(self.counter.message, messages))
 
-    def bill(self, request: Request, held: Sequence[Message], said: Sequence[ReplyPart]) -> tuple[Usage, int]:
+    def bill(
+        self, request: Request, held: Sequence[Message], parts: Sequence[ReplyPart]
+    ) -> tuple[Usage, int]:
         """The usage of a call, and the tokens that it wrote to the cache for an hour."""
         prompt = self._prompt(request, held)
         hit = self._cache(request).send(prompt, self.clock())
         size = self.size(request, held)
-        thought = sum(self.counter.text(part.text) for part in said if isinstance(part, Reasoning))
-        output = thought + sum(self._spent(part) for part in said if not isinstance(part, Reasoning))
+        thought = sum(self.counter.text(part.text) for part in parts if isinstance(part, Reasoning))
+        output = thought + sum(self._spent(part) for part in parts if not isinstance(part, Reasoning))
         if request.dialect.name != "anthropic":
             return Usage(size - hit.read, hit.read, 0, output, thought), 0
         usage = Usage(size - hit.read - hit.written, hit.read, hit.written, max(1, output), thought)

@@ -75,13 +75,13 @@ class ScriptedProvider:
     def speak(self, asked: ReadRequest, say: Say) -> NumberedReply:
         """Give a reply its number, ids, signatures and usage."""
         request = asked.request
-        said = tuple(self._with_ids(part, asked) for part in say.parts)
-        usage, written_1h = self.biller.bill(request, asked.held, said)
+        parts = tuple(self._with_ids(part, asked) for part in say.parts)
+        usage, written_1h = self.biller.bill(request, asked.held, parts)
         options, include = _field(request, "stream_options"), _field(request, "include")
         spoken = NumberedReply(
             next(self._replies),
             request.model,
-            said,
+            parts,
             say.finish,
             say.usage or usage,
             0 if say.usage else written_1h,
@@ -105,8 +105,8 @@ class ScriptedProvider:
         """Store the items so far; `instructions` apply to one request only."""
         request = asked.request
         listed = request.system[len(request.system) - request.offset :]
-        said = decode_messages(msgspec.json.encode(responses.body(spoken)["output"]), RESPONSES)
-        items = (*asked.held, *listed, *request.messages, *said)
+        reply = decode_messages(msgspec.json.encode(responses.body(spoken)["output"]), RESPONSES)
+        items = (*asked.held, *listed, *request.messages, *reply)
         self._stored[responses.response_id(spoken.number)] = items
 
 

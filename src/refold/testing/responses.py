@@ -38,11 +38,11 @@ def body(spoken: NumberedReply) -> Json:
 def events(spoken: NumberedReply) -> list[ReplyEvent]:
     whole = body(spoken)
     items = _items(spoken)
-    told: list[Json] = [*_opening(spoken)]
+    found: list[Json] = [*_opening(spoken)]
     for index, item in enumerate(items):
-        told += _item_events(item, index)
-    told.append({"type": f"response.{whole['status']}", "response": whole})
-    return _numbered(told)
+        found += _item_events(item, index)
+    found.append({"type": f"response.{whole['status']}", "response": whole})
+    return _numbered(found)
 
 
 def error(refuse: Refuse, number: int) -> Json:
@@ -51,9 +51,9 @@ def error(refuse: Refuse, number: int) -> Json:
 
 def error_event(spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent:
     """The error event that ends a stream in progress; it has number `at`."""
-    told = error(refuse, spoken.number)["error"]
-    assert isinstance(told, dict)
-    failure = {"code": told["code"] or told["type"], "message": told["message"]}
+    details = error(refuse, spoken.number)["error"]
+    assert isinstance(details, dict)
+    failure = {"code": details["code"] or details["type"], "message": details["message"]}
     failed = {**_response(spoken, "failed"), "error": failure}
     return _numbered([{"type": "response.failed", "response": failed}], at)[0]
 
@@ -98,9 +98,9 @@ def _opening(spoken: NumberedReply) -> list[Json]:
     return [{"type": f"response.{word}", "response": begun} for word in ("created", "in_progress")]
 
 
-def _numbered(told: Iterable[Json], first: int = 0) -> list[ReplyEvent]:
+def _numbered(events: Iterable[Json], first: int = 0) -> list[ReplyEvent]:
     numbers = count(first)
-    return [ReplyEvent({**data, "sequence_number": next(numbers)}, str(data["type"])) for data in told]
+    return [ReplyEvent({**data, "sequence_number": next(numbers)}, str(data["type"])) for data in events]
 
 
 def _items(spoken: NumberedReply) -> list[Json]:

@@ -39,9 +39,9 @@ class Say(Struct, frozen=True):
 
 def say(*parts: str | ReplyPart, finish: Finish | None = None, usage: Usage | None = None) -> Say:
     """A reply of texts, reasoning and calls. The finish reason defaults to `calls` if it has any."""
-    said = tuple(Text(part) if isinstance(part, str) else part for part in parts)
-    has_calls = any(isinstance(part, ToolCall) for part in said)
-    return Say(said, finish or ("calls" if has_calls else "stop"), usage)
+    found = tuple(Text(part) if isinstance(part, str) else part for part in parts)
+    has_calls = any(isinstance(part, ToolCall) for part in found)
+    return Say(found, finish or ("calls" if has_calls else "stop"), usage)
 
 
 def as_say(answer: Say | str) -> Say:
@@ -221,8 +221,8 @@ class Received(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The text of the last user message."""
-        said = (message.text for message in reversed(self.messages) if message.role == "user")
-        return next(said, "")
+        texts = (message.text for message in reversed(self.messages) if message.role == "user")
+        return next(texts, "")
 
     @property
     def model(self) -> str:

@@ -37,8 +37,8 @@ def _explain(provider: Provider, error: Exception, waited_s: float | None) -> tu
             return f"could not be reached within {connect_s:g} s", "check base_url and proxy", True
         case TimeoutError():
             late = f"did not finish within {provider.timeouts.total_s:g} s"
-            said = late if waited_s is None else f"sent nothing for {waited_s:g} s"
-            return said, "raise its timeouts, or ask for less", False
+            problem = late if waited_s is None else f"sent nothing for {waited_s:g} s"
+            return problem, "raise its timeouts, or ask for less", False
         case aiohttp.ClientSSLError():
             return "shows a certificate that is not trusted", "name your own authority with ca_file", False
         case aiohttp.ClientHttpProxyError():

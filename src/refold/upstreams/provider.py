@@ -280,16 +280,16 @@ def provider_of(spec: str, *, key_env: str = "") -> Provider:
     Raises:
         ConfigError: the word names no model.
     """
-    told, at, rest = spec.partition("@http")
-    name, colon, model = told.partition(":")
+    before, at, rest = spec.partition("@http")
+    name, colon, model = before.partition(":")
     is_known = bool(colon) and name in KNOWN
     if colon and not at and not is_known:
         hint = f"choose from: {', '.join(KNOWN)}; any other server is MODEL@URL"
         raise ConfigError(f"there is no provider {mask_model(name[:80])!r}", hint=hint)
-    if not (model if is_known else at and told):
+    if not (model if is_known else at and before):
         hint = "such as openai:gpt-4o-mini, or my-model@http://localhost:8000/v1"
         raise ConfigError(f"{mask_model(spec[:80])!r} does not name a provider and a model", hint=hint)
     if not at:
         return Provider(name, model)
-    name, model = (name, model) if is_known else (SERVER, told)
+    name, model = (name, model) if is_known else (SERVER, before)
     return Provider(name, model, base_url=f"http{rest}", key_env=key_env)

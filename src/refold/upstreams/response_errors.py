@@ -84,36 +84,38 @@ class ErrorReply(Struct, frozen=True):
 
 def error_of_response(provider: Provider, answer: ErrorReply, ask: Ask, now: float) -> Setback:
     """The failure that an error response stands for."""
-    status, said = answer.status, decode_error(answer.body)
+    status, error_body = answer.status, decode_error(answer.body)
     stated = None if status == 200 else status
     verdict = classify(stated, answer.body, estimated=ask.estimated, budget=ask.budget)
-    passing = verdict.kind == "rate_limit" or (verdict.kind == "other" and _is_passing(status, said))
+    passing = verdict.kind == "rate_limit" or (verdict.kind == "other" and _is_passing(status, error_body))
     again = passing and answer.headers.get("x-should-retry") != "false"
     wait_s = asked_wait(answer.headers, now)
-    return Setback(_error(provider, status, said, verdict), again=again, wait_s=wait_s)
+    return Setback(_error(provider, status, error_body, verdict), again=again, wait_s=wait_s)
 
 
 def unreadable_reply(provider: Provider, error: WireError) -> Setback:
     """The failure for a response that is neither a reply nor an error."""
-    told = f"{provider.name} ({provider.model}) answered with neither a reply nor an error: {error.message}"
-    return Setback(UpstreamError(told, hint="check base_url and format: is this the provider's own API?"))
+    message = (
+        f"{provider.name} ({provider.model}) answered with neither a reply nor an error: {error.message}"
+    )
+    return Setback(UpstreamError(message, hint="check base_url and format: is this the provider's own API?"))
 
 
-def _is_passing(status: int, said: ErrorBody) -> bool:
+def _is_passing(status: int, error_body: ErrorBody) -> bool:
     if status == 200:
-        stated = int(said.code) if said.code.isdecimal() and len(said.code) == 3 else 0
-        return stated >= 500 or said.type in _PASSING or said.code in _PASSING
+        stated = int(error_body.code) if error_body.code.isdecimal() and len(error_body.code) == 3 else 0
+        return stated >= 500 or error_body.type in _PASSING or error_body.code in _PASSING
     return status == 408 or (status >= 500 and status not in _FINAL)
 
 
-def _error(provider: Provider, status: int, said: ErrorBody, verdict: Overflow) -> UpstreamError:
+def _error(provider: Provider, status: int, error_body: ErrorBody, verdict: Overflow) -> UpstreamError:
     kind, words = _KINDS.get(verdict.kind, (UpstreamError, "did not give a reply"))
-    if verdict.kind == "other" and _is_passing(status, said):
+    if verdict.kind == "other" and _is_passing(status, error_body):
         kind, words = UpstreamUnavailable, "has a temporary failure"
-    code = next((code for code in (said.code, said.type) if code in _CODES), "")
+    code = next((code for code in (error_body.code, error_body.type) if code in _CODES), "")
     where = "an error inside of its answer" if status == 200 else f"status {status}"
-    told = f"{provider.name} ({provider.model}) {words}: {where}{f', {code}' if code else ''}"
-    return kind(told, overflow=verdict, hint=_HINTS.get(status, ""))
+    message = f"{provider.name} ({provider.model}) {words}: {where}{f', {code}' if code else ''}"
+    return kind(message, overflow=verdict, hint=_HINTS.get(status, ""))
 
 
 def asked_wait(headers: Mapping[str, str], now: float) -> float | None:

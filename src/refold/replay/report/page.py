@@ -45,7 +45,7 @@ _RECALL: tuple[Column, ...] = (
         lambda row: percent(row.with_recall),
     ),
     ("rules", "rules of the user, kept letter for letter, %", lambda row: percent(row.rules)),
-    ("made up", "literals that nobody ever said, %", lambda row: percent(row.made_up)),
+    ("made up", "literals that no message contains, %", lambda row: percent(row.made_up)),
 )
 _BY_MODEL: tuple[Column, ...] = (
     (
