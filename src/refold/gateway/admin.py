@@ -182,7 +182,7 @@ def _check_names(scope: Scope) -> None:
         NotFound: the name contains a NUL, which some stores cannot search for.
     """
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        raise NotFound("there is nothing with this name")
+        raise NotFound("there is nothing with this name", hint="see /refold/conversations")
 
 
 async def status(admin: Admin, request: Request) -> object:

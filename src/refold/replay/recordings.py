@@ -109,7 +109,10 @@ def _read_file(path: Path, *, is_one_of_many: bool) -> Iterator[tuple[Recording,
                 yield recording, raw.tell()
     except (OSError, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "the archive is damaged"
-        raise ConfigError(f"{path.name} cannot be read: {reason}") from error
+        raise ConfigError(
+            f"{path.name} cannot be read: {reason}",
+            hint="give transcripts in JSON or JSONL, plain or in gzip",
+        ) from error
 
 
 def _read_lines(lines: BufferedIOBase, path: Path, *, is_one_of_many: bool) -> Iterator[Recording]:
@@ -212,7 +215,9 @@ def _stamp(time: str | float) -> float:
     try:
         stamp = datetime.fromisoformat(time)
     except ValueError:
-        raise WireError("holds a value that is not an ISO time", place="times") from None
+        raise WireError(
+            "holds a value that is not an ISO time", place="times", hint="such as 2026-01-31T09:30:00Z"
+        ) from None
     return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
 
 
