@@ -1,8 +1,8 @@
-"""How fast stored conversations are, on SQLite and on a real PostgreSQL: `python -m benchmarks.store`.
+"""The speed of stored conversations, on SQLite and on a real PostgreSQL: `python -m benchmarks.store`.
 
-Ratios in one run are what counts. "Bare" is the least a program could do to keep the same bytes as durably: one insert into one
-table with the same settings and no thought. A conversation of a million stored messages is made of rows written in bulk, then a
-session that begins after them, which then lives on like any other.
+Compare the ratios within one run. "Bare" is the minimum to store the same bytes as durably: one insert into
+one table with the same settings. A conversation of a million stored messages is made of rows written in bulk,
+followed by a session that continues like any other.
 """
 
 import argparse
@@ -58,12 +58,12 @@ def engine(store):
 
 
 def spelt(text: str) -> bytes:
-    """A message of a user as it is kept."""
+    """A user's message in its stored form."""
     return json.dumps({"role": "user", "content": text}).encode()
 
 
 async def grown(store, name: str, size: int, *, report) -> object:
-    """A conversation with so many stored messages, the last of them said in a session that goes on."""
+    """A conversation with this many stored messages, the last of them in a session that continues."""
     from msgspec import structs
 
     from refold.ports.records import Batch, StoredMessage
@@ -91,7 +91,7 @@ async def grown(store, name: str, size: int, *, report) -> object:
 
 
 async def lived(store, sizes: list[int], repeat: int, *, report) -> dict[int, dict[str, float]]:
-    """Append and prepare when warm, and opening when cold; conversations of all sizes in turns."""
+    """Append and prepare when warm, and open when cold; conversations of all sizes take turns."""
     talks = {size: await grown(store, f"long-{size}", size, report=report) for size in sizes}
     times: dict = {size: {"add_ms": [], "context_ms": [], "open_ms": []} for size in sizes}
     for number in range(repeat):
@@ -115,11 +115,12 @@ async def took(awaitable) -> float:
 
 
 async def appended(kind: str, store, place) -> dict[str, dict]:
-    """One message kept by the store, against bare inserts of the same bytes, in turns.
+    """One message stored by the store, against bare inserts of the same bytes, in turns.
 
-    First in new files, then when they have been written to for a while: SQLite's log is then written over instead of growing, which
-    takes half the time, so that what is not the disk counts twice as much. Several files of each, since where the filesystem puts one
-    makes a difference of a tenth. A bare insert into SQLite holds up its event loop; the one that does not is measured as well.
+    First in new files, then after they have been written to for a while: SQLite then overwrites its log
+    instead of extending it, which takes half the time, so that work besides the disk counts twice as much.
+    Several files of each, because their location in the filesystem makes a difference of a tenth. A bare
+    insert into SQLite blocks its event loop; a variant that does not is measured as well.
     """
     body = spelt(Writer(3).prose(700))
     new, later = [], []
@@ -184,7 +185,7 @@ async def kept(store, name: str, body: bytes):
 
 
 async def loaded(store, conversations: int, appends: int = 3_000) -> dict[str, float]:
-    """Messages kept a second, where so many conversations wait for nothing else."""
+    """Messages stored per second, if this many conversations append without a pause."""
     body = spelt(Writer(5).prose(700))
     name = f"load-{conversations}-{time.monotonic_ns()}"
     talks = [await kept(store, f"{name}-{number}", body) for number in range(conversations)]
@@ -200,7 +201,9 @@ async def loaded(store, conversations: int, appends: int = 3_000) -> dict[str, f
 
 
 async def loaded_each(store) -> dict[str, dict]:
-    """One, ten and a hundred conversations; on SQLite once with a trip to the disk for each message, and once as it is."""
+    """One, ten and a hundred conversations; on SQLite once with a flush for each message, and once with the
+    default.
+    """
     results: dict = {}
     workers = store._file._writer.workers if hasattr(store, "_file") else None
     for count in CROWDS:
@@ -213,7 +216,7 @@ async def loaded_each(store) -> dict[str, dict]:
 
 
 async def crowded(store, conversations: int = 100, turns: int = 12) -> dict[str, float]:
-    """Many conversations at once, each in a small window, so that compactions go on all the time."""
+    """Many conversations at once, each in a small window, so that compactions run all the time."""
     from refold import Engine
 
     made, times, failed = Engine(store, window=3_000, max_output=200), [], []

@@ -1,9 +1,10 @@
-"""How the time of every pattern and every text scanner grows with the text, from 1 to 200 KB.
+"""The growth of the time of every pattern and every text scanner with the text, from 1 to 200 KB.
 
     python -m benchmarks.patterns            everything, some minutes
     python -m benchmarks.patterns --few      the texts and scanners that froze a gateway before
 
-For each of them the worst exponent over all its worst cases is printed: 1 is linear, 2 is quadratic. Above `MOST` the command fails.
+Prints the worst exponent over all worst cases of each: 1 is linear, 2 is quadratic. Above `MOST` the command
+fails.
 """
 
 import argparse
@@ -24,14 +25,14 @@ from refold.core.regex_safety import Automaton
 SIZES = (1_000, 12_500, 25_000, 50_000, 100_000, 200_000)
 MOST = 1.2
 LEAST_S = 0.002
-"""Times below this are mostly the clock's and the interpreter's own."""
+"""Times below this are mostly overhead of the clock and the interpreter."""
 TIMES = 3
-"""The quickest of so many counts: everything else on the machine only adds."""
+"""Runs, of which the fastest counts: other load on the machine only adds time."""
 Act = Callable[[int], object]
 
 
 def growth(act: Act) -> tuple[float, float]:
-    """The exponent with which the time grows over the larger sizes, and the time of the largest in seconds."""
+    """The exponent of the growth over the larger sizes, and the time of the largest in seconds."""
     points = [(size, min(_took(act, size) for _ in range(TIMES))) for size in SIZES]
     told = [(log(size), log(took)) for size, took in points if took >= LEAST_S]
     slopes = [(told[-1][1] - at[1]) / (told[-1][0] - at[0]) for at in told[:-1]]
@@ -45,7 +46,7 @@ def _took(act: Act, size: int) -> float:
 
 
 def cases(*, is_few: bool) -> Iterator[tuple[str, str, Act]]:
-    """What is measured: a name, the worst case, and the work on a text of some size."""
+    """The measurements: a name, the worst case, and the work on a text of some size."""
     for found in patterns():
         for use in found.uses:
             shapes = [

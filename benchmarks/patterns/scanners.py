@@ -1,7 +1,7 @@
 """Every function that reads text from outside, as a function of one text.
 
-Some read what a user, a model or a tool says, some a request, a stream or a file, some a model's name or a query. Together they are
-what a message meets on its way into a conversation, through a compaction, and out again.
+Some read texts of a user, a model or a tool, some a request, a stream or a file, some a model's name or a
+query. Together they cover the way of a message into a conversation, through a compaction, and out again.
 """
 
 import asyncio
@@ -79,7 +79,9 @@ def _shorten(text: str) -> object:
 
 
 def _shorten_with_rules(text: str) -> object:
-    """With every sentence that reads as a rule to be kept, and the index of another text, of which nothing is found."""
+    """With every sentence that reads as a rule to be kept, and the index of another text, in which nothing is
+    found.
+    """
     facts = index_message(Facts(), user(text[::-1]), 0)
     must = tuple(rules(text))
     return shorten(facts, user(text), 0, limit=500, window=WINDOW, counter=COUNTER, must=must)
@@ -94,7 +96,7 @@ def _shorten_call(text: str) -> object:
 
 
 def _accept(text: str) -> object:
-    """What a model wrote, held against what it was told."""
+    """A model's text, checked against its source."""
     half = len(text) // 2
     source = DraftSource(
         told=text[:half],
@@ -142,12 +144,14 @@ def _stream(text: str) -> object:
 
 
 def _valid(text: str) -> str:
-    """The text without halves of surrogate pairs, which no JSON has."""
+    """The text without lone surrogates, which JSON cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _conversation(text: str) -> object:
-    """Through the public face: the text by a user, by an assistant and by a tool, then a compaction and a search."""
+    """Through the public interface: the text by a user, by an assistant and by a tool, then a compaction and
+    a search.
+    """
     return asyncio.run(_compacted(_valid(text)))
 
 
@@ -170,7 +174,9 @@ async def _compacted(text: str) -> object:
 
 
 def _parallel_calls(text: str) -> object:
-    """A hundred characters in each of many calls of one message, and in each of their results: they do not fit however much is cut."""
+    """A hundred characters in each of many calls of one message, and in each of their results: no cut makes
+    them fit.
+    """
     parts = [_valid(text[at : at + 100]) for at in range(0, len(text), 200)]
     calls = [
         {"type": "tool_use", "id": f"c{at}", "name": "read", "input": {"path": part}}
@@ -194,14 +200,14 @@ async def _asked(calls: list[dict], results: list[dict]) -> object:
 
 
 def _new_files(text: str) -> object:
-    """Ten files with names of their own in each of many calls."""
+    """Ten new file names in each of many calls."""
     names = [f"*** Add File: {at}" for at in range(len(text) // 20)]
     calls = (ToolCall("c", "apply_patch", "\n".join(names[at : at + 10])) for at in range(0, len(names), 10))
     return ledger_of(Message("assistant", (call,)) for call in calls)
 
 
 def _known_secrets(text: str) -> object:
-    """The secrets of a message, looked for in the next one."""
+    """The secrets of a message, searched for in the next one."""
     return redact_message(assistant(text), 1, known=values_of(user(text)))
 
 

@@ -177,7 +177,7 @@ async def test_a_refusal_has_the_shape_that_the_client_reads():
 
     told = await ask(app, scope_of("/v1/chat/completions", [HOME]))
     assert (told.headers["www-authenticate"], told.headers["content-type"]) == ("Bearer", "application/json")
-    assert told.body.startswith(b'{"error":{"message":"This gateway needs a key.\\nhint: make one')
+    assert told.body.startswith(b'{"error":{"message":"this gateway needs a key\\nhint: make one')
     told = await ask(app, scope_of("/v1/models", [HOME, ("anthropic-version", "2023-06-01")]))
     assert b'"authentication_error"' in told.body
     told = await ask(app, scope_of("/refold/config", [HOME]))

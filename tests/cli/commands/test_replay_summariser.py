@@ -101,10 +101,10 @@ def test_the_report_shows_the_summariser_and_its_dollars(server, tmp_path):
         (("--summariser", "opnai:gpt-4o-mini"), "there is no provider 'opnai'", "choose from: openai"),
         (
             ("--summariser", "gpt-4o-mini"),
-            "does not say which model is meant, and whose",
+            "does not name a provider and a model",
             "openai:gpt-4o-mini",
         ),
-        (("--summariser", "m@https://"), "is no address", "https://"),
+        (("--summariser", "m@https://"), "is not an address", "https://"),
         (
             ("--summariser", "gpt-4o-mini@http://127.0.0.1:9/v1"),
             "gpt-4o-mini cannot write summaries: the server cannot be reached",

@@ -183,7 +183,7 @@ def measure(data: str, options: ReplayOptions, order: SummariserOptions) -> tupl
     logging.getLogger("refold").addHandler(logging.NullHandler())
     recordings, counting, progress = read_recordings(Path(data)), Counting(options.model), ReplayProgress()
     with open_summarisers(order, on_call=progress.draw) as opened:
-        progress.opened, is_asking = opened, any(opened.clerks)
+        progress.opened, is_asking = opened, any(opened.authors)
         presets = candidates(tuple(options.presets or PRESETS), opened)
         cells = run(
             recordings,
@@ -264,5 +264,5 @@ class ReplayProgress:
             return far
         calls, found = sum(one.calls for one in spending), sum(one.found for one in spending)
         unknown = "" if all(one.prices for one in spending) else " and what is not known"
-        spent = f"${self.opened.purse.spent:.4f}{unknown} spent"
+        spent = f"${self.opened.limit.spent:.4f}{unknown} spent"
         return f"{far}; {calls:,} calls, {spent}; {found:,} summaries were paid for before"
