@@ -44,11 +44,11 @@ DAMAGES = {
     "the branch has no session": ("I-1", lose_sessions),
     "messages were counted, and message": ("I-3", lose_count),
     "it is in a format that is not known": ("I-10", lambda shelf: alter(shelf.heads, format="klingon")),
-    "what was noted about a conversation cannot be read": (
+    "the notes of the conversation cannot be read": (
         "I-10",
         lambda shelf: alter(shelf.heads, notes=b"\xc1"),
     ),
-    "what was shown after the compaction": (
+    "the snapshot of the compaction": (
         "I-10",
         lambda shelf: alter(shelf.compactions, shown=b"\xa1\xff"),
     ),

@@ -45,12 +45,12 @@ from refold.engine.events import (
 from refold.engine.history import (
     Difference,
     MessageTokens,
-    Taken,
+    UndoneChanges,
     difference,
     last_change,
     message_tokens,
-    put_back,
     reported_call,
+    restore_changes,
     sent_now,
     sent_with,
 )
@@ -323,7 +323,8 @@ class Conversation:
                 draft = self._journal.draft(done, key=key, calls=done.calls, chains=chains, claims=claims)
                 return done, draft
 
-            # Much text is read in a thread. If the caller is cancelled, the thread finishes and its result is dropped.
+            # Much text is read in a thread. If the caller is cancelled, the thread finishes and its result is
+            # dropped.
             size = 0 if is_brief else text_size + state.text_size
             done, draft = await run_text_act(size, act)
             if draft is not None:
@@ -331,7 +332,8 @@ class Conversation:
                 place, self._is_stale = self._journal.head.place, True
                 try:
                     commit = self._journal.commit_draft(draft)
-                    # Without stored content the state is the only copy: a cancelled caller waits for the outcome.
+                    # Without stored content the state is the only copy: a cancelled caller waits for the
+                    # outcome.
                     await (commit if self._journal.keeps_content else settled(commit))
                 except Conflict:
                     if key and await self._journal.has_key(key):
@@ -780,7 +782,7 @@ class Conversation:
         async with self._locked():
             await self._jobs.stop()
             state = await self._current()
-            taken, start = Taken(state.folded), self._emit_start("rerun", ASKED)
+            taken, start = UndoneChanges(state.folded), self._emit_start("rerun", ASKED)
             try:
                 return await self._compact_again(start, taken, policy, summariser)
             except BaseException as error:
@@ -791,7 +793,7 @@ class Conversation:
     async def _compact_again(
         self,
         start: CompactionStart,
-        taken: Taken,
+        taken: UndoneChanges,
         policy: Policy | None,
         summariser: Summariser | SummaryFunction | None,
     ) -> bool:
@@ -810,10 +812,13 @@ class Conversation:
         # The problem is ignored: the shown messages change even if no call can follow yet.
         await self._apply(act)
         if self._journal.session.id == taken.base:
-            raise SummaryError("nothing is gained by doing it this way; the compaction is as it was")
+            raise SummaryError(
+                "the new compaction would gain nothing, and the old one was restored",
+                hint="try another policy or another summariser",
+            )
         return True
 
-    async def _undo_compaction(self, taken: Taken) -> int | None:
+    async def _undo_compaction(self, taken: UndoneChanges) -> int | None:
         """Undo the last compaction of this session and every change since, and return its cut; None if there
         is none. Messages that were shortened on arrival stay short: they were never shown whole.
         """
@@ -825,13 +830,13 @@ class Conversation:
             is_undone = change.id == wanted.id
         return wanted.cut if wanted else None
 
-    async def _restore_changes(self, taken: Taken) -> None:
+    async def _restore_changes(self, taken: UndoneChanges) -> None:
         if not taken.changes:
             return
         try:
-            await settled(self._apply_steps(lambda state: put_back(self._journal, state, taken)))
+            await settled(self._apply_steps(lambda state: restore_changes(self._journal, state, taken)))
         except RefoldError as error:
-            _log.warning("a compaction that was taken back could not be put back: %s", error.message)
+            _log.warning("an undone compaction could not be restored: %s", error.message)
 
     async def _summarise_before(
         self, cut: int, state: State, summariser: Summariser | SummaryFunction | None
@@ -869,7 +874,8 @@ class Conversation:
 
         async def act(state: State) -> OpenedSession:
             new = await sessions.cleared(state)
-            # Without stored content a reload cannot restore the shown messages: keep the new state for `_settle`.
+            # Without stored content a reload cannot restore the shown messages: keep the new state for
+            # `_settle`.
             self._unsettled = Unsettled(self._journal.head.place, new)
             return await sessions.begin_new(self._journal, state, new)
 

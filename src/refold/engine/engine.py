@@ -539,7 +539,7 @@ class Engine:
     async def _head(self, name: str, branch: str = "") -> Head | None:
         if not name.strip() or len(name) > MAX_ID or not name.isprintable():
             raise ConfigError(
-                "this cannot be the name of a conversation",
+                "this is not a valid name for a conversation",
                 hint=f"use 1 to {MAX_ID} printable characters, not only spaces",
             )
         return await self.store.head(self.owner, name, branch)
