@@ -122,7 +122,7 @@ async def test_notes_that_cannot_be_read_are_told_when_a_conversation_is_opened_
     shelf = await lived(store)
     alter(shelf.heads, notes=notes)
 
-    with pytest.raises(StoreError, match="noted about a conversation") as told:
+    with pytest.raises(StoreError, match="the notes of the conversation") as told:
         await engine(store).conversation("chat")
     assert "refold doctor" in told.value.hint
     assert [(one.id, one.tokens) for one in await engine(store).conversations()] == [("chat", 0)]

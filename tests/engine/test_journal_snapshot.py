@@ -65,7 +65,7 @@ def test_only_what_came_after_the_last_summary_is_needed():
 
 def test_messages_that_do_not_follow_it_are_refused():
     talk = talk_of("opal", 40)
-    with pytest.raises(StoreError, match="are needed"):
+    with pytest.raises(StoreError, match="the snapshot needs messages"):
         read(talk, written(talk), first=0)
 
 

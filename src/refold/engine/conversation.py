@@ -1034,18 +1034,22 @@ class Conversation:
 
     @property
     def id(self) -> str:
+        """The name of the conversation."""
         return self._journal.head.conversation
 
     @property
     def branch(self) -> str:
+        """The id of the branch."""
         return self._journal.head.branch
 
     @property
     def model(self) -> str:
+        """The model that is asked."""
         return self._journal.model
 
     @property
     def format(self) -> str:
+        """The format of the messages: "chat", "responses" or "anthropic"."""
         return self._state.frame.fixed.dialect.name
 
     @property
