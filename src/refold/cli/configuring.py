@@ -14,7 +14,7 @@ from msgspec import structs
 
 from refold.cli import output
 from refold.cli.output import plain, plural
-from refold.config.formats import commented, told, tree_of
+from refold.config.formats import commented, settings_toml, tree_of
 from refold.config.formats import schema as schema_of
 from refold.config.layers import (
     PROJECT_FILE,
@@ -52,7 +52,7 @@ def show(*, with_origins: bool, as_json: bool) -> int:
     if as_json:
         output.write_json({"settings": tree_of(resolved), "origins": resolved.origins})
     else:
-        output.write(told(resolved, with_origins=with_origins))
+        output.write(settings_toml(resolved, with_origins=with_origins))
     return 0
 
 
