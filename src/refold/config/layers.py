@@ -391,7 +391,7 @@ def with_current_url(layer: Layer, report: Callable[[str], None]) -> Layer:
     if now == before:
         return layer
     path = Path(layer.path)
-    change = f"{KEY} {_shown(before)} is written {_shown(now)} now"
+    change = f"{KEY} {_masked(before)} is written {_masked(now)} now"
     try:
         is_written = _rewrite(path, before, now)
     except OSError as error:
@@ -430,5 +430,5 @@ def _values(text: str) -> dict[str, object]:
         return {}
 
 
-def _shown(url: str) -> str:
+def _masked(url: str) -> str:
     return printable(mask_url(url))

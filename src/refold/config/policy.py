@@ -36,9 +36,9 @@ def policy_of(settings: Settings, *, preset: str = "") -> Policy:
     """
     chosen = settings.compaction
     name = preset or chosen.preset
-    policy = _everywhere(_named(name), settings)
+    policy = _with_common_settings(_preset(name), settings)
     if name == chosen.preset:
-        policy = _changed(policy, chosen)
+        policy = _with_preset_settings(policy, chosen)
     if policy.placement == "system" and not chosen.allow_system_summary:
         raise SettingError(
             "compaction.allow_system_summary",
@@ -56,7 +56,7 @@ def limit_for(settings: Settings, window: int) -> int:
     return min(window, limit.tokens) if isinstance(limit, Tokens) else int(exact(limit.fraction) * window)
 
 
-def _named(name: str) -> Policy:
+def _preset(name: str) -> Policy:
     if name not in PRESETS:
         raise SettingError(
             "compaction.preset", "there is no such preset", hint=f"choose from: {', '.join(PRESETS)}"
@@ -64,7 +64,7 @@ def _named(name: str) -> Policy:
     return PRESETS[name]
 
 
-def _everywhere(policy: Policy, settings: Settings) -> Policy:
+def _with_common_settings(policy: Policy, settings: Settings) -> Policy:
     """Apply the settings that every preset takes."""
     chosen, ttl = settings.compaction, settings.cache.ttl
     return structs.replace(
@@ -92,7 +92,7 @@ def _recipe(recipe: Recipe, settings: Settings) -> Recipe:
     )
 
 
-def _changed(policy: Policy, chosen: CompactionSettings) -> Policy:
+def _with_preset_settings(policy: Policy, chosen: CompactionSettings) -> Policy:
     """Apply the settings that only some presets take."""
     for field, change in CHANGES.items():
         value = getattr(chosen, field)

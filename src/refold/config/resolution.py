@@ -170,7 +170,7 @@ def resolve(layers: Iterable[Layer] = ()) -> Resolved:
     try:
         check(settings)
     except SettingError as error:
-        raise _placed(resolved, error) from None
+        raise _with_place(resolved, error) from None
     return resolved
 
 
@@ -214,16 +214,18 @@ def _value(layer: Layer, name: str, raw: object) -> Any:
     try:
         _check_source(layer, name, key)
         if key is None:
-            return _declared(name, raw)
+            return _read_unknown(name, raw)
         return read(key, raw, is_text=layer.is_text)
     except Unreadable as error:
-        raise SettingError(_short(name), error.what, place=_place(layer, name), hint=error.hint) from None
+        raise SettingError(
+            _printable_name(name), error.what, place=_place(layer, name), hint=error.hint
+        ) from None
 
 
 def _check_source(layer: Layer, name: str, key: SettingKey | None) -> None:
     is_upstream = name.partition(".")[0] == UPSTREAMS
     if layer.source == "runtime" and (is_upstream or (key is not None and not key.is_tunable)):
-        raise SettingLocked(_short(name))
+        raise SettingLocked(_printable_name(name))
     if layer.source == "project" and key is not None and key.field == "key_command":
         raise Unreadable(
             "a project's file must not name programs to run",
@@ -231,7 +233,7 @@ def _check_source(layer: Layer, name: str, key: SettingKey | None) -> None:
         )
 
 
-def _declared(name: str, raw: object) -> Any:
+def _read_unknown(name: str, raw: object) -> Any:
     """Accept an upstream with nothing but its name, and refuse any other unknown name."""
     section, _, upstream = name.partition(".")
     if section == UPSTREAMS and upstream and "." not in upstream and raw == {}:
@@ -247,7 +249,9 @@ def _declared(name: str, raw: object) -> Any:
             "name the variable that holds it with key_env, or a command with key_command",
         )
     if name in (*SECTIONS, UPSTREAMS) or (section == UPSTREAMS and "." not in upstream):
-        raise Unreadable("it is a table of settings", f"write [{_short(name)}] and its settings below it")
+        raise Unreadable(
+            "it is a table of settings", f"write [{_printable_name(name)}] and its settings below it"
+        )
     near = nearest(name)
     hint = f"did you mean {near}?" if near else "`refold config show` lists every setting"
     raise Unreadable("there is no such setting", hint)
@@ -288,7 +292,7 @@ def _check_tunable(resolved: Resolved, name: str) -> None:
         raise SettingFixed(name, str(origin))
 
 
-def _placed(resolved: Resolved, error: SettingError) -> SettingError:
+def _with_place(resolved: Resolved, error: SettingError) -> SettingError:
     """Return the error with the place at which the value was written."""
     names = (error.key, error.key.rpartition(".")[0])
     said = [(layer, name) for name in names for layer in reversed(resolved.layers) if name in layer.values]
@@ -302,7 +306,7 @@ def _place(layer: Layer, name: str) -> str:
     return f"{place}, line {line}" if line else place
 
 
-def _short(name: str) -> str:
+def _printable_name(name: str) -> str:
     """Return a name from a file in a form that is harmless in a terminal. A name with unusual characters may
     be an address in the wrong place: then only its section is shown.
     """

@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from refold.engine.journal import inlined, read_notes, read_stored
+from refold.engine.journal import read_notes, read_stored, with_inlined_instructions
 from refold.model.errors import Conflict, Damaged, NotFound, StoreError
 from refold.ports.store import (
     Batch,
@@ -63,7 +63,7 @@ class Rebuild:
 
     def __init__(self, store: Store, branch: Branch, listed: Listed, messages: Iterator[Stored]) -> None:
         if not branch.sessions:
-            raise broken()
+            raise broken_archive()
         self._store, self._branch, self._listed, self._messages = store, branch, listed, messages
         self._sessions = {one.id: one for one in branch.sessions}
         self._written = {one.id: one for one in branch.written}
@@ -80,7 +80,7 @@ class Rebuild:
             if await self._reach(one.base):
                 await self._install(one)
             elif one.base not in self._sessions or self._sessions[one.base].state == "live":
-                raise broken()
+                raise broken_archive()
         await self._append(self._branch.head.next_seq)
         await self._end()
 
@@ -145,7 +145,7 @@ class Rebuild:
     async def _end(self) -> None:
         """Restore the data beside messages and changes."""
         if not await self._reach(self._branch.head.session):
-            raise broken()
+            raise broken_archive()
         branch, owner = self._branch, self._head.owner
         for one in branch.sessions:
             written = self._written.get(one.summary)
@@ -171,7 +171,7 @@ def _fresh(session: Session) -> Session:
     return structs.replace(session, last=None, state="live", summary="", tokens=0, closed_at=None)
 
 
-def broken() -> StoreError:
+def broken_archive() -> StoreError:
     return StoreError(
         "the archive does not fit together", hint="export it again; nothing of this conversation was kept"
     )
@@ -263,10 +263,10 @@ async def _branch(store: Store, head: Head, outline: Outline, calls: Iterable[Ca
         raise Damaged("a branch has no session")
     begun = [one for one in rows if not one.number or one.session == own[0].id]
     made = [one for one in rows if one.number and one.session != own[0].id]
-    changes = [await _whole(store, head, one) for one in sorted(made, key=lambda one: one.number)]
+    changes = [await _with_snapshot(store, head, one) for one in sorted(made, key=lambda one: one.number)]
     ids = [one.id for one in changes] + [one.summary for one in own if one.summary]
     return Branch(
-        structs.replace(await inlined(store, head), revision=0),
+        structs.replace(await with_inlined_instructions(store, head), revision=0),
         own,
         tuple(changes),
         tuple(await store.written(head.owner, [*dict.fromkeys(ids)])),
@@ -280,13 +280,13 @@ async def _branch(store: Store, head: Head, outline: Outline, calls: Iterable[Ca
 async def _inherited(store: Store, head: Head, rows: Sequence[Compaction]) -> Inherited:
     """Return the state that a fork took over from its base, from the rows that are not its own changes."""
     raw = [one.cut for one in rows if one.kind == "arrival" and one.state == "undone" and not one.number]
-    shown = [await _whole(store, head, one) for one in rows if one.number]
+    shown = [await _with_snapshot(store, head, one) for one in rows if one.number]
     written = await store.written(head.owner, [one.id for one in shown])
     change = Change(shown[0], written[0] if written else None) if shown else None
     return Inherited(change, tuple(sorted(raw)))
 
 
-async def _whole(store: Store, head: Head, change: Compaction) -> Compaction:
+async def _with_snapshot(store: Store, head: Head, change: Compaction) -> Compaction:
     """Return a change with its snapshot."""
     found = await store.compaction(head.owner, change.id)
     if found is None:
@@ -349,7 +349,7 @@ async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[Unpacked
     Raises:
         StoreError: this is not an archive, or it is cut short.
     """
-    reading, count = _Reading(lines), 0
+    reading, count = _LineReader(lines), 0
     _check_begin(reading)
     while isinstance(reading.line, ArchivedConversation):
         line, count = reading.take(ArchivedConversation), count + 1
@@ -370,7 +370,7 @@ async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[Unpacked
         )
 
 
-def _check_begin(reading: _Reading) -> None:
+def _check_begin(reading: _LineReader) -> None:
     if isinstance(reading.line, StoreError):
         raise reading.line
     if not isinstance(reading.line, Begin):
@@ -380,7 +380,7 @@ def _check_begin(reading: _Reading) -> None:
     reading.skip()
 
 
-async def _put_in(store: Store, line: ArchivedConversation, reading: _Reading) -> None:
+async def _put_in(store: Store, line: ArchivedConversation, reading: _LineReader) -> None:
     begun = ""
     try:
         for _ in range(line.branches):
@@ -394,19 +394,19 @@ async def _put_in(store: Store, line: ArchivedConversation, reading: _Reading) -
         raise
 
 
-def _messages(branch: Branch, reading: _Reading) -> Iterator[Stored]:
+def _messages(branch: Branch, reading: _LineReader) -> Iterator[Stored]:
     head = branch.head
     sensitive = frozenset(read_notes(head.notes).sensitive)
     for seq in range(head.base_seq, head.next_seq):
         line = reading.take(ArchivedMessage)
         if line.stored.seq != seq:
-            raise broken()
+            raise broken_archive()
         one = line.stored if line.body is None else structs.replace(line.stored, body=line.body.encode())
         read_stored(one, head)
         yield structs.replace(one, is_findable=seq not in sensitive)
 
 
-class _Reading:
+class _LineReader:
     """The lines of an archive, with a look-ahead of one line."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
@@ -420,7 +420,7 @@ class _Reading:
         if isinstance(self.line, StoreError):
             raise self.line
         if not isinstance(self.line, kind):
-            raise broken()
+            raise broken_archive()
         line = self.line
         self._advance()
         return line

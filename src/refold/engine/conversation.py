@@ -641,7 +641,7 @@ class Conversation:
         return await run_text_work(done.state.text_size, self._fields, done.sendable)
 
     async def _recover(self, error: object) -> Outcome:
-        self._jobs.forgive()
+        self._jobs.allow_retry()
         status, body = read_refusal(error)
         return await self.apply(lambda state: actions.recover(state, status, body))
 
@@ -692,7 +692,7 @@ class Conversation:
             start = self._emit_start("manual", ASKED)
             try:
                 if self._jobs.place == place:  # else another task compacted at the same time
-                    await self._jobs.have_written(self._wanted_now, focus)
+                    await self._jobs.ensure_written(self._wanted_now, focus)
                 done, fields = await self._apply_for_fields(
                     partial(self._compact_at, place=place, start=start, keep=keep)
                 )
@@ -733,7 +733,7 @@ class Conversation:
 
         Returns False if there is none.
         """
-        self._jobs.forget()
+        self._jobs.drop_pending()
 
         async def act(state: State) -> tuple[Compaction, State] | None:
             last = await last_change(self._journal)
@@ -909,8 +909,8 @@ class Conversation:
             start = self._emit_start(path, reason)
             try:
                 if resumed is not None:
-                    await self._session_summaries.have_written(resumed)
-                job = await self._session_summaries.leave()
+                    await self._session_summaries.ensure_written(resumed)
+                job = await self._session_summaries.detach_job()
                 opened = await self._apply_steps(act)
             except BaseException as error:
                 self._emit_failure(start, error)

@@ -47,7 +47,7 @@ class Finding(Struct, frozen=True):
     hint: str = ""
 
 
-class _Case(Struct, frozen=True):
+class _BranchRows(Struct, frozen=True):
     """The rows of one branch."""
 
     head: Head
@@ -81,11 +81,11 @@ async def _examine_once(store: Store, owner: str, conversation: str, now: float)
     outline = await store.outline(owner, conversation)
     found: list[Finding] = []
     for head in outline.heads:
-        found += await _examine(store, await _case(store, head, outline), now)
+        found += await _examine(store, await _branch_rows(store, head, outline), now)
     return found
 
 
-async def _case(store: Store, head: Head, outline: Outline) -> _Case:
+async def _branch_rows(store: Store, head: Head, outline: Outline) -> _BranchRows:
     made = tuple(one for one in outline.changes if one.branch == head.branch)
     named = [one.id for one in made if one.state == "installed" and one.kind != "arrival"]
     named += [one.summary for one in outline.sessions if one.branch == head.branch and one.summary]
@@ -95,21 +95,27 @@ async def _case(store: Store, head: Head, outline: Outline) -> _Case:
             summaries |= {one.id: one.summary.last for one in await store.written(head.owner, [which])}
         except Damaged:
             summaries[which] = None
-    return _Case(head, outline.sessions, made, summaries)
+    return _BranchRows(head, outline.sessions, made, summaries)
 
 
-async def _examine(store: Store, case: _Case, now: float) -> list[Finding]:
-    messages = await _messages(store, case)
+async def _examine(store: Store, case: _BranchRows, now: float) -> list[Finding]:
+    messages = await _check_messages(store, case)
     damaged = [
         case.finding("I-4", f"the bytes of message {number} have changed", RESTORE)
         for number in await store.damaged(case.head)
     ]
-    shown = [one async for one in _shown(store, case)]
-    rows = [*_partition(case), *_line(case), *_made(case), *_stuck(case, now), *_unreadable(case)]
+    shown = [one async for one in _check_snapshots(store, case)]
+    rows = [
+        *_check_partition(case),
+        *_check_line(case),
+        *_check_compactions(case),
+        *_check_jobs(case, now),
+        *_check_readable(case),
+    ]
     return [*rows, *messages, *damaged, *shown]
 
 
-def _partition(case: _Case) -> Iterator[Finding]:
+def _check_partition(case: _BranchRows) -> Iterator[Finding]:
     """I-1 and I-2: the live ranges are a partition of the branch."""
     live, head = case.live, case.head
     if not live:
@@ -126,7 +132,7 @@ def _partition(case: _Case) -> Iterator[Finding]:
         yield case.finding("I-1", f"messages from {live[-1].last} on belong to no session")
 
 
-async def _messages(store: Store, case: _Case) -> list[Finding]:
+async def _check_messages(store: Store, case: _BranchRows) -> list[Finding]:
     """I-3, I-8 and I-10, in one pass."""
     head, found = case.head, list[Finding]()
     pairs, expected = _Pairs([one.first for one in case.live if one.kind == "compaction"]), 0
@@ -142,12 +148,12 @@ async def _messages(store: Store, case: _Case) -> list[Finding]:
                 found.append(case.finding("I-10", said.message, RESTORE))
     if expected != head.next_seq:
         found.append(case.finding("I-3", f"{head.next_seq} messages were counted, {expected} are there"))
-    found += [one async for one in _uncounted(store, case)]
+    found += [one async for one in _check_end(store, case)]
     parted = (case.finding("I-8", f"the cut at {cut} parts a call from its result") for cut in pairs.parted)
     return [*found, *parted]
 
 
-async def _uncounted(store: Store, case: _Case) -> AsyncIterator[Finding]:
+async def _check_end(store: Store, case: _BranchRows) -> AsyncIterator[Finding]:
     """I-3: messages after the last, unless they were added since."""
     head = case.head
     for one in await store.messages(head, head.next_seq, None, 1):
@@ -190,7 +196,7 @@ class _Pairs:
             self._open[call.id] = seq
 
 
-def _line(case: _Case) -> Iterator[Finding]:
+def _check_line(case: _BranchRows) -> Iterator[Finding]:
     """I-5: the sessions form one line, with the open session at its end."""
     head, by_id = case.head, {one.id: one for one in case.sessions}
     children = [one for one in case.live if one.kind == "compaction"]
@@ -208,7 +214,7 @@ def _line(case: _Case) -> Iterator[Finding]:
         yield case.finding("I-5", f"{len(children)} sessions were opened, and only {head.epoch} are counted")
 
 
-def _made(case: _Case) -> Iterator[Finding]:
+def _check_compactions(case: _BranchRows) -> Iterator[Finding]:
     """I-6 and I-7: every compaction that took effect has its summary and its session."""
     by_id = {one.id: one for one in case.live}
     installed = [one for one in case.compactions if one.state == "installed" and one.kind == "summarise"]
@@ -227,7 +233,7 @@ def _made(case: _Case) -> Iterator[Finding]:
             )
 
 
-def _stuck(case: _Case, now: float) -> Iterator[Finding]:
+def _check_jobs(case: _BranchRows, now: float) -> Iterator[Finding]:
     """I-9: jobs whose lease has expired."""
     for one in case.compactions:
         if one.state == "running" and one.until < now:
@@ -236,7 +242,7 @@ def _stuck(case: _Case, now: float) -> Iterator[Finding]:
             )
 
 
-def _unreadable(case: _Case) -> Iterator[Finding]:
+def _check_readable(case: _BranchRows) -> Iterator[Finding]:
     """I-10: the data that is needed to open the branch and to resume its sessions."""
     if case.head.format not in DIALECTS:
         yield case.finding("I-10", "it is in a format that is not known", RESTORE)
@@ -252,7 +258,7 @@ def _unreadable(case: _Case) -> Iterator[Finding]:
             yield case.finding("I-10", f"the summary of the session {one.id} is gone", RESTORE)
 
 
-async def _shown(store: Store, case: _Case) -> AsyncIterator[Finding]:
+async def _check_snapshots(store: Store, case: _BranchRows) -> AsyncIterator[Finding]:
     """I-10: the snapshot of each change. They are read one at a time, because they may be long."""
     for one in case.compactions:
         found = await store.compaction(case.head.owner, one.id) if one.number else None

@@ -83,8 +83,8 @@ async def sent_with(journal: Journal, state: State, call: Call) -> Window:
     Raises:
         NotFound: no window was made for this call.
     """
-    sent = _read(call)
-    change = _once(sent) if sent.only else await _in_effect(journal, sent)
+    sent = _read_sent(call)
+    change = _change_for_call(sent) if sent.only else await _change_of(journal, sent)
     folded = await journal.shown_after(state, change, sent.size, sent.raw)
     return assemble(state.frame.fixed, folded.shown.messages(), folded.lead)
 
@@ -95,7 +95,7 @@ def edits_of(call: Call) -> tuple[Edit, ...]:
     Raises:
         NotFound: no window was made for this call.
     """
-    return _read(call).marks
+    return _read_sent(call).marks
 
 
 async def difference(journal: Journal, state: State, change: Compaction) -> Difference:
@@ -111,7 +111,7 @@ async def difference(journal: Journal, state: State, change: Compaction) -> Diff
             hint="it never took effect, or shortened a message as it came: `refold recall` gives the original",
         )
     after = await journal.shown_after(state, found, found.size)
-    before = await _before(journal, state, await _made(journal, found))
+    before = await _before(journal, state, await _original_of(journal, found))
     summary = after.summaries[-1] if found.kind == "summarise" and after.summaries else None
     edits = msgspec.json.decode(found.edits, type=tuple[Edit, ...]) if found.edits else ()
     decision: Decision = "summarise" if summary else "reduce"
@@ -132,17 +132,17 @@ def rehearse(state: State, frame: Frame) -> Difference:
     return Difference(state.folded, done.state.folded, done.state.receipts)
 
 
-async def _made(journal: Journal, change: Compaction) -> Compaction:
+async def _original_of(journal: Journal, change: Compaction) -> Compaction:
     """Return the original of a change: a fork begins with a copy of a change of another branch."""
     store, owner = journal.store, journal.head.owner
     session = await store.session(owner, change.base)
     if session is None or session.branch == change.branch:
         return change
     made = await store.compactions(owner, session.branch, EVERYTHING)
-    return next((one for one in made if one.number and _trace(one) == _trace(change)), change)
+    return next((one for one in made if one.number and _fingerprint(one) == _fingerprint(change)), change)
 
 
-def _trace(change: Compaction) -> tuple[object, ...]:
+def _fingerprint(change: Compaction) -> tuple[object, ...]:
     """The fields that a copy has in common with its original."""
     return change.base, change.cut, change.size, change.before, change.after, change.at
 
@@ -189,7 +189,7 @@ async def _earlier(journal: Journal, change: Compaction) -> list[Compaction]:
     )
 
 
-def _read(call: Call) -> Sent:
+def _read_sent(call: Call) -> Sent:
     try:
         return msgspec.json.decode(call.receipt, type=Sent)
     except msgspec.MsgspecError:
@@ -198,7 +198,7 @@ def _read(call: Call) -> Sent:
         ) from None
 
 
-async def _in_effect(journal: Journal, sent: Sent) -> Compaction | None:
+async def _change_of(journal: Journal, sent: Sent) -> Compaction | None:
     if not sent.change:
         return None
     found = await journal.store.compaction(journal.head.owner, sent.change)
@@ -207,7 +207,7 @@ async def _in_effect(journal: Journal, sent: Sent) -> Compaction | None:
     return found
 
 
-def _once(sent: Sent) -> Compaction:
+def _change_for_call(sent: Sent) -> Compaction:
     return Compaction(id="", branch="", kind="reduce", size=sent.size, shown=sent.only)
 
 

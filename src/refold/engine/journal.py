@@ -194,7 +194,7 @@ async def fields_of(store: Store, head: Head) -> bytes:
     return await _stored_fields(store, head, read_notes(head.notes))
 
 
-async def inlined(store: Store, head: Head) -> Head:
+async def with_inlined_instructions(store: Store, head: Head) -> Head:
     """Return the head with the instructions inside its notes, for an archive that has no store behind it."""
     notes = read_notes(head.notes)
     if not notes.instructions:
@@ -266,7 +266,7 @@ def write_snapshot(folded: Folded, encode: Encode, *, in_words: bool = False) ->
     written in their original form, unless `in_words` asks for exactly what was sent.
     """
     origin = max(folded.origin, folded.summaries[-1].last if folded.summaries else 0)
-    carried, summaries = _carried(folded, origin)
+    carried, summaries = _carried_facts(folded, origin)
     task, asked = [(one.number, encode(one.message)) for one in folded.task], folded.question_before(origin)
     state = _Snapshot(
         version=VERSION,
@@ -276,7 +276,7 @@ def write_snapshot(folded: Folded, encode: Encode, *, in_words: bool = False) ->
         replies=folded.replies,
         edited=folded.edited
         + tuple(range(folded.base, folded.base + len(folded.shown) - len(folded.edited))),
-        replaced=_replaced(folded, origin, encode, {} if in_words else folded.made),
+        replaced=_encode_replaced(folded, origin, encode, {} if in_words else folded.made),
         summaries=summaries,
         numbered=folded.numbered + len(folded.past),
         lead=_encode_lead(folded.lead),
@@ -316,7 +316,7 @@ def read_snapshot(
     known = held[: state.size - state.origin]
     folded = structs.replace(
         Folded.of(empty.extend(one.message for one in known)),
-        shown=empty.extend(_shown(state, known, decode)),
+        shown=empty.extend(_shown_messages(state, known, decode)),
         edited=state.edited,
         base=state.size,
         summaries=state.summaries,
@@ -325,25 +325,25 @@ def read_snapshot(
         settled=state.settled,
         declined=state.declined,
         pinned=pinned,
-        facts=_facts(state, known),
+        facts=_read_facts(state, known),
         ledger=state.ledger,
         replies=state.replies,
         origin=state.origin,
         told=state.told,
-        task=tuple(_task(state, decode)),
+        task=tuple(_read_task(state, decode)),
         asked=UserRequest(state.asked[0], decode(state.asked[1])) if state.asked else None,
         held=frozenset(one.number for one in known if one.is_secret),
     )
-    return grown(folded, held[len(known) :])
+    return append_originals(folded, held[len(known) :])
 
 
-def _task(state: _Snapshot, decode: Decode) -> Iterator[UserRequest]:
+def _read_task(state: _Snapshot, decode: Decode) -> Iterator[UserRequest]:
     for number, body in (*([state.task] if state.task else []), *state.more):
         message = decode(body)
         yield UserRequest(number, message, state.task_replies, is_typed(message))
 
 
-def _shown(state: _Snapshot, known: Sequence[Original], decode: Decode) -> Iterator[Message]:
+def _shown_messages(state: _Snapshot, known: Sequence[Original], decode: Decode) -> Iterator[Message]:
     """Yield the messages of the window: decoded ones, or originals in memory."""
     messages = {one.number: one.message for one in known}
     for place, number in enumerate(state.edited):
@@ -352,7 +352,7 @@ def _shown(state: _Snapshot, known: Sequence[Original], decode: Decode) -> Itera
         yield decode(state.replaced[place]) if place in state.replaced else messages[number]
 
 
-def grown(folded: Folded, originals: Iterable[Original]) -> Folded:
+def append_originals(folded: Folded, originals: Iterable[Original]) -> Folded:
     """Return the branch with more originals, each shown as it was when it arrived."""
     for one in originals:
         taken = folded.hold(one.message) if one.is_secret else folded.take(one.message, later=True)
@@ -372,7 +372,9 @@ def _decode(snapshot: bytes) -> _Snapshot:
     return state
 
 
-def _replaced(folded: Folded, origin: int, encode: Encode, made: Mapping[int, Message]) -> dict[int, bytes]:
+def _encode_replaced(
+    folded: Folded, origin: int, encode: Encode, made: Mapping[int, Message]
+) -> dict[int, bytes]:
     """Encode the messages that are not shown as they came, or that are older than `origin`."""
     found = dict[int, bytes]()
     for place, entry in enumerate(folded.shown):
@@ -383,7 +385,7 @@ def _replaced(folded: Folded, origin: int, encode: Encode, made: Mapping[int, Me
     return found
 
 
-def _carried(folded: Folded, origin: int) -> tuple[tuple[Carried, ...], tuple[Summary, ...]]:
+def _carried_facts(folded: Folded, origin: int) -> tuple[tuple[Carried, ...], tuple[Summary, ...]]:
     """Return the facts that the next summary may use although their originals are not loaded, and the
     summaries with `reserve` pointing into them. Carried are the reserve of the newest summary, and all facts
     of messages that are still shown from an earlier session.
@@ -410,7 +412,7 @@ def _decode_lead(lead: _StoredLead) -> Lead:
     return Lead(messages, lead.block, lead.tokens)
 
 
-def _facts(state: _Snapshot, known: Sequence[Original]) -> Facts:
+def _read_facts(state: _Snapshot, known: Sequence[Original]) -> Facts:
     facts = restore(state.carried)
     for one in known:
         facts = facts if one.is_secret else index_message(facts, one.message, one.number, later=True)
@@ -550,7 +552,7 @@ class Journal:
             batch = structs.replace(batch, model=self.model)
         if batch.notes is not None:
             batch = structs.replace(batch, blobs=instructions.unstored)
-        whole = await self.meaning.embedded(batch, secrets) if self.keeps_content else emptied(batch)
+        whole = await self.meaning.embedded(batch, secrets) if self.keeps_content else without_content(batch)
         self.head = await self.store.commit(self.head, whole)
         self.instructions = instructions.as_stored() if whole.blobs else instructions
 
@@ -691,7 +693,7 @@ class Journal:
 
     def storable(self, written: Written) -> Written:
         """Return a summary in the form that may be stored."""
-        return written if self.keeps_content else _blank(written)
+        return written if self.keeps_content else _blank_summary(written)
 
     def check_content(self) -> None:
         """Refuse an act that needs stored content.
@@ -719,12 +721,12 @@ class Journal:
         origin = await run_text_work(len(shown), origin_of, shown) if latest else 0
         originals = await self.originals(state, origin, max(size, latest.size if latest else 0), raw)
         pinned = frozenset(await self.store.pins(self.head))
-        empty = emptied_view(state.folded.shown)
+        empty = empty_view(state.folded.shown)
 
         def fold() -> Folded:
             if latest:
                 return read_snapshot(shown, originals, empty, decoder(state), pinned)
-            return grown(structs.replace(Folded.of(empty), pinned=pinned), originals)
+            return append_originals(structs.replace(Folded.of(empty), pinned=pinned), originals)
 
         return await run_text_work(len(shown) + sum(one.message.characters for one in originals), fold)
 
@@ -751,7 +753,7 @@ class Journal:
         if folded.origin <= first:
             return folded
         earlier = await self.originals(state, first, folded.origin)
-        empty = emptied_view(folded.shown)
+        empty = empty_view(folded.shown)
         messages = (*(one.message for one in earlier), *folded.branch.messages())
         branch = await run_text_work(sum(one.characters for one in messages), empty.extend, messages)
         held = folded.held | {one.number for one in earlier if one.is_secret}
@@ -859,7 +861,7 @@ class Journal:
         return sha256(named.encode()).hexdigest()[:32]
 
 
-def emptied(batch: Batch) -> Batch:
+def without_content(batch: Batch) -> Batch:
     """Return a batch without content: numbers, times and kinds only."""
     messages = (structs.replace(one, body=b"", shown=None) for one in batch.messages)
     return structs.replace(
@@ -867,18 +869,18 @@ def emptied(batch: Batch) -> Batch:
         title="",
         messages=tuple(messages),
         blobs=(),
-        changes=tuple(map(_emptied, batch.changes)),
+        changes=tuple(map(_blank_change, batch.changes)),
         calls=tuple(structs.replace(call, receipt=b"", reply=b"") for call in batch.calls),
     )
 
 
-def _emptied(change: records.Change) -> records.Change:
-    written = change.written and _blank(change.written)
+def _blank_change(change: records.Change) -> records.Change:
+    written = change.written and _blank_summary(change.written)
     compaction = structs.replace(change.compaction, edits=b"", shown=b"", reason="")
     return structs.replace(change, compaction=compaction, written=written)
 
 
-def _blank(written: Written) -> Written:
+def _blank_summary(written: Written) -> Written:
     summary = structs.replace(written.summary, text="", carried="", read=(), modified=())
     return structs.replace(written, summary=summary, carry=b"")
 
@@ -919,7 +921,7 @@ def decoder(state: State) -> Decode:
     return lambda body: decode_message(body, dialect)
 
 
-def emptied_view(view: View) -> View:
+def empty_view(view: View) -> View:
     """Return a view of the same kind without messages."""
     return View(view.dialect, view.counter, view.key, view.continues)
 

@@ -73,7 +73,7 @@ class Compactions:
     def __init__(self, store: Store, owner: str) -> None:
         self._store, self._owner = store, owner
         self._makers: dict[str, Maker] = {}
-        self._unkept: dict[str, Maker] = {}
+        self._unstored: dict[str, Maker] = {}
         """Those that are not stored yet."""
         self._digests: dict[tuple[str, str, int, int], str] = {}
 
@@ -81,20 +81,20 @@ class Compactions:
         """Remember the maker of some compactions; `keep` stores it."""
         for key in keys:
             _hold(self._makers, key, maker, MOST_MAKERS)
-            _hold(self._unkept, key, maker, MOST_MAKERS)
+            _hold(self._unstored, key, maker, MOST_MAKERS)
 
     async def keep(self, at: float) -> None:
         """Store the remembered makers. If the store fails, the next call tries again: it is no reason for
         another act to fail.
         """
-        for key, maker in [*self._unkept.items()]:
+        for key, maker in [*self._unstored.items()]:
             try:
                 await self._store.learn(self._owner, TOPIC, key, msgspec.msgpack.encode(maker), at)
             except StoreError as error:
                 _log.warning("the maker of a compaction could not be stored yet: %s", error.located)
                 return
-            if self._unkept.get(key) is maker:
-                del self._unkept[key]
+            if self._unstored.get(key) is maker:
+                del self._unstored[key]
 
     async def twins(
         self,

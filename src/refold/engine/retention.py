@@ -46,7 +46,7 @@ Reason: TypeAlias = Literal["clock", "share"]
 _log = logging.getLogger("refold")
 
 
-class Held(Struct, frozen=True):
+class WaitingDeletion(Struct, frozen=True):
     """A deletion that waits: all conversations that were idle since `before`."""
 
     reason: Reason
@@ -66,7 +66,7 @@ class StoreClock(Struct, frozen=True):
     """The latest moment that was believed."""
     looked_at: float
     """The clock's time at the last run."""
-    held: Held | None = None
+    held: WaitingDeletion | None = None
 
 
 class HeldBack(Struct, frozen=True):
@@ -104,7 +104,7 @@ class Retention:
             before = now - self._days * DAY_S
             idle = await self._store.idle(self._owner, before)
             if idle.conversations:
-                await self._note(None, _looked(_last_use(idle, now), now, before), now)
+                await self._note(None, _after_look(_last_use(idle, now), now, before), now)
 
     async def apply(self, names: Collection[str]) -> int:
         """Delete expired conversations except those with these names, once an hour at most. Return how many
@@ -120,8 +120,8 @@ class Retention:
         idle = await self._store.idle(self._owner, before, keep)
         if not idle.conversations:
             return 0
-        noted = _read(seen)
-        known = _looked(noted or _last_use(idle, now), now, before)
+        noted = _read_row(seen)
+        known = _after_look(noted or _last_use(idle, now), now, before)
         known, count = await self._due(known, idle, now, before, keep)
         if not count and noted and not (noted.held or known.held) and now - noted.at < STEP_S:
             return (
@@ -134,7 +134,7 @@ class Retention:
             _log.info("%d conversations were deleted: nothing happened in them for %g days", gone, self._days)
         if known.held and idle.idle > gone and self._warned != known.held.since:
             self._warned = known.held.since  # one warning per program and deletion
-            self._warn(self._why(known, idle.idle - gone, idle.conversations - gone))
+            self._warn(self._warning(known, idle.idle - gone, idle.conversations - gone))
         return gone
 
     async def apply_in_passing(self, names: Collection[str]) -> None:
@@ -165,13 +165,13 @@ class Retention:
             confirmed = (await self._store.idle(self._owner, min(before, held.before), keep)).idle
         allowed = most_at_once(self._share, idle.conversations)
         rest = idle.idle - confirmed
-        waits = Held("share", now, before) if rest > allowed else None
+        waits = WaitingDeletion("share", now, before) if rest > allowed else None
         return StoreClock(max(known.at, now), now, waits), confirmed + min(rest, allowed)
 
     async def _note(self, seen: bytes | None, known: StoreClock, now: float) -> bool:
         return await self._store.swap_learnt(self._owner, TOPIC, KEY, seen, json.encode(known), now)
 
-    def _why(self, known: StoreClock, waiting: int, conversations: int) -> str:
+    def _warning(self, known: StoreClock, waiting: int, conversations: int) -> str:
         waits = (
             f"not deleted yet: {waiting} of {conversations} conversations that are past {self._days:g} days"
         )
@@ -186,7 +186,7 @@ class Retention:
 
 async def held_back(store: Store, owner: str) -> HeldBack | None:
     """Return the deletions that the last run held back and that are still due; None if there are none."""
-    known = _read(await store.learnt(owner, TOPIC, KEY))
+    known = _read_row(await store.learnt(owner, TOPIC, KEY))
     if known is None or known.held is None:
         return None
     waiting = (await store.idle(owner, known.held.before)).idle
@@ -195,7 +195,7 @@ async def held_back(store: Store, owner: str) -> HeldBack | None:
 
 async def clock_lead_s(store: Store, owner: str, now: float) -> float:
     """Return how far the clock is ahead of the store's last use, if that is too far to be believed; else 0."""
-    known = _read(await store.learnt(owner, TOPIC, KEY))
+    known = _read_row(await store.learnt(owner, TOPIC, KEY))
     last = (await store.idle(owner, now)).last_used
     if known is not None:
         # Conversations used while the clock was in doubt are dated by it.
@@ -210,7 +210,7 @@ def most_at_once(share: float, conversations: int) -> int:
     return max(1, floor(share * conversations)) if share else 0
 
 
-def _read(row: bytes | None) -> StoreClock | None:
+def _read_row(row: bytes | None) -> StoreClock | None:
     return None if row is None else json.decode(row, type=StoreClock)
 
 
@@ -221,7 +221,7 @@ def _last_use(idle: Idle, now: float) -> StoreClock:
     return StoreClock(min(idle.last_used, now), now)
 
 
-def _looked(known: StoreClock, now: float, before: float) -> StoreClock:
+def _after_look(known: StoreClock, now: float, before: float) -> StoreClock:
     """Return the row after one more look at the clock."""
     held = known.held
     if now - known.at <= JUMP_S:  # believed; a clock that was ahead has been set right
@@ -230,7 +230,7 @@ def _looked(known: StoreClock, now: float, before: float) -> StoreClock:
     if held and held.reason == "clock" and step >= 0:
         held = structs.replace(held, waited_s=held.waited_s + min(step, STEP_S))
     else:  # it jumped just now, or again
-        held = Held("clock", now, before)
+        held = WaitingDeletion("clock", now, before)
     return StoreClock(known.at, now, held)
 
 

@@ -54,7 +54,7 @@ class SessionSummaries:
         if stopped:
             await asyncio.wait(stopped)
 
-    async def leave(self) -> asyncio.Task[Summary | None] | None:
+    async def detach_job(self) -> asyncio.Task[Summary | None] | None:
         """Return the job that summarises the session about to be closed: it is paid for, and continues. Any
         other job is stopped.
         """
@@ -68,9 +68,9 @@ class SessionSummaries:
     def begin(self, closed: str, job: asyncio.Task[Summary | None] | None) -> None:
         """Start the summary of a closed session, after the `job` that was already writing about it."""
         if self._jobs.summariser is not None and self._journal.keeps_content:
-            self._hold(in_background(self._sum_up(closed, self._jobs.summariser, job)))
+            self._hold(in_background(self._summarise(closed, self._jobs.summariser, job)))
 
-    async def have_written(self, session: Session) -> None:
+    async def ensure_written(self, session: Session) -> None:
         """Wait for the summary of a session that is to be resumed, if it has only a digest and does not fit
         in full. Cancelling the waiter does not stop the job.
         """
@@ -82,7 +82,7 @@ class SessionSummaries:
             closed = await self._without_summary(session.id, is_awaited=True)
         if closed is None:
             return
-        task = in_background(self._sum_up(session.id, summariser, is_awaited=True))
+        task = in_background(self._summarise(session.id, summariser, is_awaited=True))
         self._hold(task)
         await asyncio.wait({task})
 
@@ -90,7 +90,7 @@ class SessionSummaries:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _sum_up(
+    async def _summarise(
         self,
         which: str,
         summariser: Summariser,

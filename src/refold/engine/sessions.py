@@ -24,7 +24,7 @@ from refold.core.user_requests import request_lines, with_requests
 from refold.engine.journal import (
     Journal,
     conversation_gone,
-    emptied_view,
+    empty_view,
     encoder,
     write_notes,
     write_snapshot,
@@ -160,7 +160,7 @@ async def _open(
         id=journal.new_id(), branch=journal.head.branch, first=size, kind=kind, carries=carries, target=target,
         at=journal.clock(),
     )  # fmt: skip
-    change = await run_text_work(text_size, _beginning, journal, state, folded, reason, session)
+    change = await run_text_work(text_size, _first_change, journal, state, folded, reason, session)
     notes = write_notes(journal.notes_of(state.showing(folded)))
     await journal.commit(Batch(at=journal.clock(), changes=(change,), notes=notes))
     if digest is not None and journal.keeps_content:
@@ -168,7 +168,7 @@ async def _open(
     return OpenedSession(session, carries, closed.id)
 
 
-def _beginning(
+def _first_change(
     journal: Journal, state: State, folded: Folded, reason: str, session: Session
 ) -> records.Change:
     """Return the change that a session begins with. A summary that is shown for the first time is stored
@@ -186,7 +186,7 @@ def _beginning(
 
 def _cleared(folded: Folded) -> Folded:
     """Return the branch without shown messages and facts, at the same position."""
-    empty = emptied_view(folded.shown)
+    empty = empty_view(folded.shown)
     return structs.replace(
         folded,
         branch=empty,

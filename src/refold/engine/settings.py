@@ -310,7 +310,7 @@ def providers_for(settings: ConversationSettings, own: Provider) -> tuple[Provid
     provider.
     """
     own = structs.replace(own, model=own.model or settings.model)
-    return tuple(_filled(provider, own) for provider in settings.summarisers) or (own,)
+    return tuple(_with_defaults(provider, own) for provider in settings.summarisers) or (own,)
 
 
 def writer_for(
@@ -336,10 +336,12 @@ def with_block(values: Mapping[str, object], settings: ConversationSettings) -> 
         ConfigError: a key is unknown, or its value cannot be used; the message names it.
     """
     block = read_block(values)
-    return structs.replace(settings, policy=policy_of(block), summarisers=_named(block, settings.summarisers))
+    return structs.replace(
+        settings, policy=policy_of(block), summarisers=_providers_with_block(block, settings.summarisers)
+    )
 
 
-def _named(block: PresetBlock, others: tuple[Provider, ...]) -> tuple[Provider, ...]:
+def _providers_with_block(block: PresetBlock, others: tuple[Provider, ...]) -> tuple[Provider, ...]:
     """Return the provider that a block names. A block that names none keeps the given ones, and adds its
     fields to their parameters.
     """
@@ -351,7 +353,7 @@ def _named(block: PresetBlock, others: tuple[Provider, ...]) -> tuple[Provider, 
     )
 
 
-def _filled(provider: Provider, own: Provider) -> Provider:
+def _with_defaults(provider: Provider, own: Provider) -> Provider:
     if provider.name:
         return structs.replace(provider, model=provider.model or own.model)
     parameters = {**own.parameters, **provider.parameters}

@@ -73,7 +73,7 @@ class Secrecy(Struct, frozen=True):
         Raises:
             ConfigError: a pattern is not a regular expression, or could take exponential time.
         """
-        return cls(tuple(map(_compiled, [patterns] if isinstance(patterns, str) else patterns)))
+        return cls(tuple(map(_compile, [patterns] if isinstance(patterns, str) else patterns)))
 
     def take(
         self, folded: Folded, message: Message, *, is_marked: bool, later: bool = False
@@ -130,7 +130,7 @@ class Secrecy(Struct, frozen=True):
         return searched[1]
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except (re.error, TypeError) as error:

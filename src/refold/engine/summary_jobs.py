@@ -155,11 +155,11 @@ class SummaryJobs:
     def note_skipped(self) -> None:
         self._has_skipped = True
 
-    def forget(self) -> None:
+    def drop_pending(self) -> None:
         """Forget the pending summary, because an undo changed the shown messages."""
         self._asked = None
 
-    def forgive(self) -> None:
+    def allow_retry(self) -> None:
         """Allow the model to be asked again after a failure, because the provider refused the window."""
         self._failed = None
 
@@ -179,7 +179,9 @@ class SummaryJobs:
         if request is not None and self.summariser and not self.is_running and not self.breaker.is_open:
             self._begin(request, self.summariser)
 
-    async def have_written(self, wanted: Callable[[], Awaitable[SummaryRequest | None]], focus: str) -> None:
+    async def ensure_written(
+        self, wanted: Callable[[], Awaitable[SummaryRequest | None]], focus: str
+    ) -> None:
         """Wait for the summary that a manual compaction needs: the one in progress if it suffices, else a new
         one.
         """
