@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -60,7 +60,14 @@ from refold.engine.recall import is_handle
 from refold.engine.sdk import RequestFields, read_refusal
 from refold.engine.session_summaries import SessionSummaries
 from refold.engine.sessions import OpenedSession
-from refold.engine.settings import USUAL_OUTPUT, ConversationSettings, Prompt, dollars_for, state_for
+from refold.engine.settings import (
+    USUAL_OUTPUT,
+    ConversationSettings,
+    NamedSummariser,
+    Prompt,
+    dollars_for,
+    state_for,
+)
 from refold.engine.state import Bill, Receipt, Sent, State
 from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.engine.summary_jobs import SummaryFunction, SummaryJobs, settled, summariser_of
@@ -87,9 +94,6 @@ from refold.wire.reply import Reply
 from refold.wire.request import fixed_of
 from refold.wire.sdk import plain_message, read_message, read_usage, text_in
 from refold.wire.translate import translate_messages
-
-if TYPE_CHECKING:
-    from refold.engine.settings import NamedSummariser
 
 T = TypeVar("T")
 Action = Callable[[State], Outcome]
@@ -249,8 +253,6 @@ class Conversation:
         given, state = settings.summariser, self._state
         self._named_summariser: NamedSummariser | None = None
         if isinstance(given, str):
-            from refold.engine.settings import NamedSummariser
-
             self._named_summariser = NamedSummariser(given, settings)
             return self._named_summariser
         return summariser_of(given, state.frame.fixed.dialect, state.counter.text)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -43,7 +43,7 @@ from refold.engine.retention import (
     held_back,
 )
 from refold.engine.session_search import Meaning, checked, find_sessions
-from refold.engine.settings import ConversationSettings, Prompt, state_for
+from refold.engine.settings import ConversationSettings, NamedSummariser, Prompt, state_for
 from refold.engine.state import FillLevel
 from refold.engine.status import stored_fill_level
 from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
@@ -54,9 +54,6 @@ from refold.ports.embedder import Embedder
 from refold.ports.store import Head, Hit, Listed, Session, Store, Written
 from refold.ports.summariser import Summariser, SummaryCache
 from refold.text_work import run_text_work
-
-if TYPE_CHECKING:
-    from refold.engine.settings import NamedSummariser
 
 OWNER = "local"
 """The default owner: one person on one machine."""
@@ -181,8 +178,6 @@ class Engine:
         )
         self._named_summariser: NamedSummariser | None = None
         if isinstance(summariser, str):
-            from refold.engine.settings import NamedSummariser
-
             self._named_summariser = NamedSummariser(summariser, self.settings)
             self.settings = structs.replace(self.settings, summariser=self._named_summariser)
         self._url = store if isinstance(store, str | PathLike) else None
@@ -337,8 +332,6 @@ class Engine:
         """
         state_for(settings)
         if isinstance(settings.summariser, str):
-            from refold.engine.settings import NamedSummariser
-
             NamedSummariser(settings.summariser, settings)
 
     async def open_branch(
