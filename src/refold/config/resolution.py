@@ -83,7 +83,7 @@ def _check_patterns(settings: Settings) -> None:
             raise SettingError(
                 "compaction.sensitive",
                 f"number {at} is no regular expression{position}",
-                hint=r"such as '(?i)\bsalary\b'; a backslash before what is meant letter for letter",
+                hint=r"such as '(?i)\bsalary\b'; put a backslash before literal special characters",
             ) from None
 
 

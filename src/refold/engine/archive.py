@@ -173,7 +173,7 @@ def _fresh(session: Session) -> Session:
 
 def broken_archive() -> StoreError:
     return StoreError(
-        "the archive does not fit together", hint="export it again; nothing of this conversation was kept"
+        "the archive does not fit together", hint="export it again; nothing of this conversation was stored"
     )
 
 
@@ -362,11 +362,13 @@ async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[Unpacked
         reading.skip()
         yield Unpacked(line.owner, line.listed.id, is_new and not fault, fault)
     if not isinstance(reading.line, End):
-        raise StoreError("the archive is cut short", hint="export it again; what is whole was put in")
+        raise StoreError(
+            "the archive is cut short", hint="export it again; complete conversations were imported"
+        )
     if count < reading.line.conversations:
         raise StoreError(
             "there are lines in the archive that cannot be read",
-            hint="export it again; what is whole was put in",
+            hint="export it again; complete conversations were imported",
         )
 
 

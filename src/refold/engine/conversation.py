@@ -346,7 +346,7 @@ class Conversation:
                     raise
                 self._is_stale = False
             return await self._adopt(done)
-        raise Conflict("other writers were first again and again", hint="is something writing in a loop?")
+        raise _too_many_conflicts()
 
     async def _adopt(self, done: Outcome) -> Outcome:
         """Adopt an outcome that was stored: replace the state, queue the events, start a summary that is due."""
@@ -427,7 +427,7 @@ class Conversation:
             with suppress(StoreError):  # the act is committed; the fill level comes with the next commit
                 await self._journal.store_fill_level(self._state)
             return result
-        raise Conflict("other writers were first again and again", hint="is something writing in a loop?")
+        raise _too_many_conflicts()
 
     async def _read(self, function: Callable[[State], T]) -> T:
         """Return the result of a function on the state as the store has it."""
@@ -776,8 +776,8 @@ class Conversation:
                 if asking is not None and asking.cancelling():
                     raise
                 raise StoreError(
-                    "the conversation was closed meanwhile, and its compaction is as it was",
-                    hint="open it again to do it once more",
+                    "the conversation was closed during the rerun, and the old compaction was restored",
+                    hint="open the conversation again, and repeat the rerun",
                 ) from None
 
     async def _rerun(self, policy: Policy | None, summariser: Summariser | SummaryFunction | None) -> bool:
@@ -854,8 +854,8 @@ class Conversation:
         await self._jobs.write(request, author, state=state)
         if not self._jobs.is_ready:
             raise SummaryError(
-                "no summary could be had, and the compaction is as it was",
-                hint="the model failed, rests after failing, or the money for it is spent; the log says why",
+                "no summary could be written, and the old compaction was restored",
+                hint="the model failed, is paused after failures, or max_spend is reached; the log says why",
             )
 
     async def preview(self, *, policy: Policy | None = None) -> Preview:
@@ -994,7 +994,7 @@ class Conversation:
             is_shown = any(item.seq == found.number for item in state.folded.items.items)
             if on and not is_shown:
                 raise ConfigError(
-                    f"message {found.number} is not shown any more, and a pin would hold nothing",
+                    f"message {found.number} is not shown any more, so it cannot be pinned",
                     hint="undo the compaction that took it out, or recall it",
                 )
             await self._journal.store_pin(state, found.number, on=on)
@@ -1138,6 +1138,13 @@ class Conversation:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _too_many_conflicts() -> Conflict:
+    return Conflict(
+        "other programs committed first, again and again",
+        hint="another program may be writing to this conversation in a loop",
+    )
 
 
 def _as_part_of(start: CompactionStart, done: Outcome) -> Outcome:

@@ -126,7 +126,7 @@ async def recall(journal: Journal, state: State, handle: str) -> Message | Summa
         return message
     part = part_of(message, place.part)
     if part is None:
-        raise NotFound(f"message {place.number} has no part {place.part}")
+        raise NotFound(f"message {place.number} has no part {place.part}", hint=_HINT)
     return Message(message.role, (part,))
 
 

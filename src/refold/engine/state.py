@@ -139,7 +139,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
         place = "" if position is None else f" (at character {position + 1})"
         raise ConfigError(
             f"a pattern for sensitive messages is no regular expression{place}",
-            hint=r"give texts such as r'(?i)\bsalary\b', and escape what is meant letter for letter with re.escape",
+            hint=r"give texts such as r'(?i)\bsalary\b', and escape literal text with re.escape",
         ) from None
     if ambiguity(compiled):
         raise ConfigError(
