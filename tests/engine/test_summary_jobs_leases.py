@@ -217,7 +217,7 @@ async def test_a_reply_that_cannot_be_kept_is_used_all_the_same(caplog):
 
     journal.store.reply = full
     assert (await summarise(journal, "a", model)).summary.text == "what happened"
-    assert "could not be kept" in caplog.text
+    assert "could not be stored" in caplog.text
 
 
 async def test_what_somebody_left_is_seen_to_by_a_sweep():
