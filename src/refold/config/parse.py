@@ -85,6 +85,8 @@ def _either(words: list[str]) -> str:
     return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
+# Reading of values
+
 ELSEWHERE = "default"
 """The word that resets an optional setting to "not set", also if a weaker source sets it."""
 SWITCHES = {

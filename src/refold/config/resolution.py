@@ -123,6 +123,8 @@ def _check_summarisers(settings: Settings) -> None:
         summarisers_of(settings)
 
 
+# Merging of layers
+
 SECRET_NAMES = ("key", "apikey", "token", "secret", "password", "authorization", "bearer")
 """Common names of a field for a key. None of them is a setting, because a file is copied, shared and
 committed."""

@@ -419,6 +419,8 @@ def _read_facts(state: _Snapshot, known: Sequence[Original]) -> Facts:
     return facts
 
 
+# The journal
+
 Clock: TypeAlias = Callable[[], float]
 NewId: TypeAlias = Callable[[], str]
 

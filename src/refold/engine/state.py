@@ -85,12 +85,13 @@ class Secrecy(Struct, frozen=True):
             return self, folded.take(message, later=later)
         return structs.replace(self, numbers=self.numbers | {folded.size}), folded.hold(message)
 
-    def restored(self, numbers: Iterable[int], holders: Iterable[int], told: Iterable[Message]) -> Secrecy:
-        """Return the secrecy that a store has: the numbers that were stored, and `told`, the messages of the
-        holders, whose secrets are found again here. The messages in memory are searched again by the next
-        `search`.
+    def restored(
+        self, numbers: Iterable[int], holders: Iterable[int], messages: Iterable[Message]
+    ) -> Secrecy:
+        """Return the secrecy that a store has: the stored numbers, and the secrets of the holders, which are
+        found again here in their `messages`. The next `search` reads the messages in memory again.
         """
-        known = frozenset[str]().union(*(values_of(searchable(one)) for one in told))
+        known = frozenset[str]().union(*(values_of(searchable(one)) for one in messages))
         return structs.replace(
             self, numbers=frozenset(numbers), holders=frozenset(holders), known=known, searched=0, found={}
         )
@@ -104,8 +105,8 @@ class Secrecy(Struct, frozen=True):
     def covers(self, window: Window, first: int, last: int) -> bool:
         """Whether a window of the messages `first` up to, not including, `last` holds anything sensitive."""
         is_among = any(first <= number < last for number in self.numbers)
-        told = (*window.system, *window.summaries, *window.messages[: window.opening])
-        return is_among or self.is_prompt_marked or any(map(self.matches, told))
+        unnumbered = (*window.system, *window.summaries, *window.messages[: window.opening])
+        return is_among or self.is_prompt_marked or any(map(self.matches, unnumbered))
 
     def search(self, folded: Folded) -> Secrecy:
         """Return the secrecy with the secrets of all messages so far as `known`; each message is searched
@@ -148,6 +149,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
         )
     return compiled
 
+
+# Changes, calls and limits
 
 Place: TypeAlias = tuple[tuple[int, int], ...]
 """Identifies the summaries that are shown: for each, the number of the message it ends before, and its own
@@ -365,6 +368,9 @@ class FillLevel(Struct, frozen=True):
             return self
         tokens = self.tokens + sum(message.tokens for message in messages)
         return structs.replace(self, tokens=tokens, size=self.size + len(messages))
+
+
+# The state
 
 
 class State(Struct, frozen=True, kw_only=True):

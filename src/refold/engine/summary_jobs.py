@@ -369,6 +369,8 @@ class SummaryJobs:
         return self._asked is not None
 
 
+# Leases
+
 Write = Callable[[], Awaitable[Summary | None]]
 
 _in_hand: set[tuple[str, str]] = set()
@@ -490,8 +492,8 @@ class LeasedJobs:
         """Return the result of another job on the same session with another end; None if there is no use for
         it.
 
-        While another process writes, no automatic job begins, and its result serves if it covers enough. A
-        caller that waits accepts only a summary with the same recipe.
+        While another job runs, no automatic one begins, and its result serves if it covers enough. A caller
+        that waits accepts only a summary with the same recipe.
         """
         known = await self.journal.store.unfinished(self.journal.head.owner, work.branch)
         for one in [one for one in known if one.base == work.base and one.id != work.id]:
@@ -655,6 +657,9 @@ async def sweep(store: Store, owner: str, now: float) -> int:
     return swept
 
 
+# Limits on requests
+
+
 class Breaker:
     """Stops requests for summaries when the budget is spent or the model failed several times in a row. Both
     are counted from the store, so a restart or another program does not reset them.
@@ -692,6 +697,9 @@ class Breaker:
             self.failures, self._failed_at = self.failures + 1, self._journal.clock()
         elif result.is_asked:
             self.failures = 0
+
+
+# Summarisers
 
 
 class SummaryFunction(Protocol):
