@@ -104,9 +104,9 @@ def flag_layer(given: Mapping[str, object]) -> Layer:
     for name, raw in given.items():
         if raw is None or raw == []:
             continue
-        flag, said = _flag_values(name, raw)
-        values |= said
-        places |= dict.fromkeys(said, flag)
+        flag, given_values = _flag_values(name, raw)
+        values |= given_values
+        places |= dict.fromkeys(given_values, flag)
     return Layer("flag", values, places)
 
 
@@ -121,9 +121,9 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     places: dict[str, str] = {}
     for variable, text in sorted(environ.items()):
         if text and variable.startswith(PREFIX):
-            said = _variable_values(variable, text)
-            values |= said
-            places |= dict.fromkeys(said, variable)
+            given_values = _variable_values(variable, text)
+            values |= given_values
+            places |= dict.fromkeys(given_values, variable)
     return Layer("environment", values, places)
 
 
@@ -173,7 +173,7 @@ def _flag_values(name: str, raw: object) -> tuple[str, dict[str, object]]:
     if name in KEYS:
         return KEYS[name].flag, {name: raw}
     key = UPSTREAM_KEYS[name.rpartition(".")[2]]
-    said: dict[str, object] = {}
+    found: dict[str, object] = {}
     for text in _texts(raw):
         upstream, equals, value = text.partition("=")
         if not equals or not is_upstream_name(upstream):
@@ -181,9 +181,9 @@ def _flag_values(name: str, raw: object) -> tuple[str, dict[str, object]]:
                 key.name, "it does not name the upstream", place=key.flag, hint="write NAME=VALUE"
             )
         whole = f"{UPSTREAMS}.{upstream}.{key.field}"
-        before = said.get(whole)
-        said[whole] = [*before, value] if isinstance(before, list) else [value]
-    return key.flag, {at: one if key.kind in ("list", "table") else _last(one) for at, one in said.items()}
+        before = found.get(whole)
+        found[whole] = [*before, value] if isinstance(before, list) else [value]
+    return key.flag, {at: one if key.kind in ("list", "table") else _last(one) for at, one in found.items()}
 
 
 def _last(values: object) -> object:

@@ -184,10 +184,10 @@ def update(resolved: Resolved, changes: Mapping[str, object]) -> Resolved:
         SettingLocked: a key cannot be changed while the gateway runs.
         SettingError: a key is not known, a value cannot be used, or settings contradict one another.
     """
-    said = flat(changes)
-    for name in said:
+    flat_changes = flat(changes)
+    for name in flat_changes:
         _check_tunable(resolved, name)
-    runtime = {name: raw for name, raw in {**resolved.runtime, **said}.items() if raw is not None}
+    runtime = {name: raw for name, raw in {**resolved.runtime, **flat_changes}.items() if raw is not None}
     others = [layer for layer in resolved.layers if layer.source != "runtime"]
     return resolve([*others, runtime_layer(runtime)])
 
@@ -297,8 +297,8 @@ def _check_tunable(resolved: Resolved, name: str) -> None:
 def _with_place(resolved: Resolved, error: SettingError) -> SettingError:
     """Return the error with the place at which the value was written."""
     names = (error.key, error.key.rpartition(".")[0])
-    said = [(layer, name) for name in names for layer in reversed(resolved.layers) if name in layer.values]
-    place = _place(*said[0]) if said else ""
+    written = [(layer, name) for name in names for layer in reversed(resolved.layers) if name in layer.values]
+    place = _place(*written[0]) if written else ""
     return SettingError(error.key, error.what, place=place, hint=error.hint)
 
 

@@ -284,8 +284,8 @@ class _Draft:
     def _last_speaker(self) -> Role | None:
         """The role of the last message that is not an instruction."""
         branch = self.state.folded.branch
-        said = (branch[at].message for at in range(len(branch) - 1, -1, -1))
-        return next((message.role for message in said if not is_instruction(message)), None)
+        messages = (branch[at].message for at in range(len(branch) - 1, -1, -1))
+        return next((message.role for message in messages if not is_instruction(message)), None)
 
     def record(self, usage: Usage | None) -> None:
         state = self.state

@@ -471,18 +471,18 @@ class Conversation:
             return
 
         def act(state: State) -> Outcome:
-            said = [read_message(value, state.frame.fixed.dialect) for value in messages]
-            return self._add_with_prompt(state, said, sensitive=sensitive)
+            added = [read_message(value, state.frame.fixed.dialect) for value in messages]
+            return self._add_with_prompt(state, added, sensitive=sensitive)
 
         await self._add(act, key=key, text_size=text_in(messages))
 
-    def _add_with_prompt(self, state: State, said: list[Message], *, sensitive: bool = False) -> Outcome:
+    def _add_with_prompt(self, state: State, added: list[Message], *, sensitive: bool = False) -> Outcome:
         """Add messages; system messages at the beginning of the branch go into the system prompt."""
-        while said and said[0].role in ("system", "developer") and not state.size:
-            state = state.with_frame(_with_prompt(state.frame.fixed, said.pop(0)))
+        while added and added[0].role in ("system", "developer") and not state.size:
+            state = state.with_frame(_with_prompt(state.frame.fixed, added.pop(0)))
             if sensitive:
                 state = structs.replace(state, secrecy=structs.replace(state.secrecy, is_prompt_marked=True))
-        return actions.add(state, said, sensitive=sensitive)
+        return actions.add(state, added, sensitive=sensitive)
 
     async def _add(self, act: Action, *, key: str = "", text_size: int = 0) -> None:
         first = 0
@@ -620,8 +620,8 @@ class Conversation:
         await self.record(reply.usage)
         new = sum(one.characters for one in reply.messages)
         dialect = self._state.frame.fixed.dialect
-        said = await run_text_work(new, translate_messages, reply.messages, dialect)
-        await self._add(lambda state: self._add_with_prompt(state, [*said]), text_size=new)
+        replies = await run_text_work(new, translate_messages, reply.messages, dialect)
+        await self._add(lambda state: self._add_with_prompt(state, [*replies]), text_size=new)
         return reply
 
     async def recover(self, error: object) -> dict[str, Any]:

@@ -138,14 +138,14 @@ async def _check_messages(store: Store, case: _BranchRows) -> list[Finding]:
     pairs, expected = _Pairs([one.first for one in case.live if one.kind == "compaction"]), 0
     while page := await store.messages(head, expected, head.next_seq, PAGE):
         read = await run_text_work(sum(len(one.body) for one in page), _read, page, head)
-        for one, said in zip(page, read, strict=True):
+        for one, message in zip(page, read, strict=True):
             if one.seq != expected:
                 found.append(case.finding("I-3", f"message {expected} is missing"))
             expected = one.seq + 1
-            if not isinstance(said, Damaged):
-                pairs.look(one.seq, said)
+            if not isinstance(message, Damaged):
+                pairs.look(one.seq, message)
             elif one.seq >= head.base_seq:  # earlier messages are reported with the base branch
-                found.append(case.finding("I-10", said.message, RESTORE))
+                found.append(case.finding("I-10", message.message, RESTORE))
     if expected != head.next_seq:
         found.append(case.finding("I-3", f"{head.next_seq} messages were counted, {expected} are there"))
     found += [one async for one in _check_end(store, case)]

@@ -435,8 +435,8 @@ def text_of(event: Event) -> str:
         case CompactionStart():
             return f"⚙️ Compacting ({_share(event.before)}): {event.reason}"
         case SummaryWritten():
-            said = f"📝 Summary of messages {event.first} to {event.last - 1} written, {short(event.tokens)} tokens"
-            return f"{said}{_digested(event.digested)}"
+            written = f"📝 Summary of messages {event.first} to {event.last - 1} written, {short(event.tokens)} tokens"
+            return f"{written}{_digested(event.digested)}"
         case SummaryFailed():
             return f"📝 No summary of messages {event.first} to {event.last - 1}: {event.problem}"
         case Recovered():

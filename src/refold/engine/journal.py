@@ -50,13 +50,16 @@ class Notes(Struct, frozen=True):
 
     settled: int = -1
     declined: int = -1
+    """`settled` and `declined` are as in `refold.core.fold.Folded`."""
     in_vain: int = 0
     flag: str = ""
     limit: int | None = None
+    """The limit that the provider stated, see `Limits.stated`."""
     meter: Meter = Meter()
     calibration: Calibration = Calibration()
     bill: Bill = Bill()
     sensitive: tuple[int, ...] = ()
+    """The numbers of the sensitive messages."""
     secret: tuple[int, ...] = ()
     """Messages in which secrets were found, so that the secrets are also recognised in later messages."""
     fields: bytes = b""
@@ -104,6 +107,7 @@ def write_notes(notes: Notes) -> bytes:
 
 
 def notes_of(state: State) -> Notes:
+    """Return the notes of a state, without those about its instructions."""
     folded = state.folded
     return Notes(
         folded.settled,
@@ -930,8 +934,8 @@ def empty_view(view: View) -> View:
 
 def title_of(message: Message) -> str:
     """Return the first words of a question on one line, without secrets; empty if it has none."""
-    said = redact(message.text[:_TITLE_SOURCE])
-    line = "".join(char for char in " ".join(said.split())[:_TITLE_LINE] if char.isprintable())
+    text = redact(message.text[:_TITLE_SOURCE])
+    line = "".join(char for char in " ".join(text.split())[:_TITLE_LINE] if char.isprintable())
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 3].rstrip()}..."
 
 

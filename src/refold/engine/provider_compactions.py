@@ -122,10 +122,10 @@ class Compactions:
             if not foreign:
                 continue
             is_sealed = any(compaction_of(part) and not readable_text(part) for part in message.parts)
-            told = ""
+            digest = ""
             if is_sealed and (source := _source(number, foreign, here, state.folded)):
-                told = await self._digest(*source, state)
-            found[number] = in_words(message, told)
+                digest = await self._digest(*source, state)
+            found[number] = in_words(message, digest)
         return found
 
     async def _maker(self, key: str, first_sent_to: Maker) -> Maker:
@@ -149,15 +149,15 @@ class Compactions:
         if which not in self._digests:
             head = await self._store.head(self._owner, maker.conversation, maker.branch)
             stored = await self._store.messages(head, 0, maker.size) if head else ()
-            told = ""
+            digest = ""
             if head and len(stored) == maker.size:
                 empty = Folded.of(View(view.dialect, view.counter))
                 size = sum(len(one.body) for one in stored)
                 inner = await self._inner_digest(stored, head, maker, state, depth)
                 left = room - room // 2 if inner else room
-                told = await run_text_work(size, _digest_of, stored, head, empty, is_sensitive, left, frame)
-                told = "\n".join(filter(None, (inner, told)))
-            _hold(self._digests, which, told, MOST_DIGESTS)
+                digest = await run_text_work(size, _digest_of, stored, head, empty, is_sensitive, left, frame)
+                digest = "\n".join(filter(None, (inner, digest)))
+            _hold(self._digests, which, digest, MOST_DIGESTS)
         return self._digests[which]
 
     async def _inner_digest(

@@ -144,11 +144,11 @@ async def search(journal: Journal, state: State, query: str, *, max_tokens: int)
     window, counter = state.frame.budget.window, state.folded.shown.counter
 
     def find_passages() -> str:
-        said = {one.seq: decode(one.body) for one in rows}
+        messages = {one.seq: decode(one.body) for one in rows}
         # If no message has all of the words, a store matches any of them, and every text has an `of`.
-        ranked = [(seq, said[seq]) for seq in numbers if seq in said and holds(said[seq], query)]
-        told = _passages(ranked, query, budget=max_tokens, window=window, counter=counter)
-        return told or actions.search(state, query, max_tokens=max_tokens)
+        ranked = [(seq, messages[seq]) for seq in numbers if seq in messages and holds(messages[seq], query)]
+        passages = _passages(ranked, query, budget=max_tokens, window=window, counter=counter)
+        return passages or actions.search(state, query, max_tokens=max_tokens)
 
     return await run_text_work(sum(len(one.body) for one in rows) + state.text_size, find_passages)
 
@@ -157,24 +157,24 @@ def passage(stored: Stored, query: str, *, max_tokens: int) -> str:
     """Return the passage of one stored message that matches the words; empty if its content is not stored."""
     if not stored.body:
         return ""
-    said = [(stored.seq, decode_message(stored.body, DIALECTS[stored.format]))]  # type: ignore[index]
-    return _passages(said, query, budget=max_tokens, window=max_tokens, counter=CharacterEstimate())
+    messages = [(stored.seq, decode_message(stored.body, DIALECTS[stored.format]))]  # type: ignore[index]
+    return _passages(messages, query, budget=max_tokens, window=max_tokens, counter=CharacterEstimate())
 
 
 def _passages(
-    said: Sequence[tuple[int, Message]], query: str, *, budget: int, window: int, counter: TokenCounter
+    messages: Sequence[tuple[int, Message]], query: str, *, budget: int, window: int, counter: TokenCounter
 ) -> str:
     """Return passages of the messages, best first: literal matches first, then excerpts of the rest while
     there is room.
     """
     facts = Facts()
-    for seq, message in sorted(said, key=itemgetter(0)):
+    for seq, message in sorted(messages, key=itemgetter(0)):
         facts = index_message(facts, message, seq)
     known = knows(facts, query)
     found = find(facts, query, budget=budget, window=window, counter=counter) if known else ""
     if not found:
-        return excerpt(facts, said, query, budget=budget, counter=counter)
-    others, left = [one for one in said if one[0] not in known], budget - counter.text(f"{found}\n")
+        return excerpt(facts, messages, query, budget=budget, counter=counter)
+    others, left = [one for one in messages if one[0] not in known], budget - counter.text(f"{found}\n")
     rest = excerpt(facts, others, query, budget=left, counter=counter) if left >= LEAST_EXCERPT else ""
     return f"{found}\n{rest}" if rest else found
 

@@ -51,11 +51,11 @@ def read_refusal(error: object) -> tuple[int | None, object]:
         return None, error.overflow
     response = _field(error, "response")
     status = _number(error) or _number(response)
-    told = [_field(error, name) for name in _BODIES]
-    body = next((found for found in told if _is_body(found)), None)
+    bodies = [_field(error, name) for name in _BODIES]
+    body = next((found for found in bodies if _is_body(found)), None)
     if body is None:
-        told = [_field(response, "text"), _field(response, "content")]
-        body = next((found for found in told if _is_body(found)), None)
+        bodies = [_field(response, "text"), _field(response, "content")]
+        body = next((found for found in bodies if _is_body(found)), None)
     return status, body if body is not None else str(error)
 
 

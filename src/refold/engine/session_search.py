@@ -161,9 +161,9 @@ async def find_sessions(
     """
     ids = await store.find_sessions(owner, words, limit) if _is_id(words) else []
     named = [one for one in ids if name in {"", one[0]}]
-    told = await _by_words(store, owner, words, name)
-    near = await _by_meaning(store, owner, meaning, words, name)
-    found = {one.id: (place, one) for place, one in (*named, *merged(told, near))}
+    by_words = await _by_words(store, owner, words, name)
+    by_meaning = await _by_meaning(store, owner, meaning, words, name)
+    found = {one.id: (place, one) for place, one in (*named, *merged(by_words, by_meaning))}
     return list(found.values())[:limit]
 
 

@@ -71,16 +71,16 @@ def task_of(
     secrecy, policy = (secrecy or Secrecy()).search(folded), frame.policy
     known, previous = secrecy.known, request.previous[-1] if request.previous else None
     start = previous.told_until if previous and policy.source != "all" else 0
-    told = _covered_messages(folded, request, start)
-    bound = source_bound(told.values())
+    messages = _covered_messages(folded, request, start)
+    bound = source_bound(messages.values())
     long = sum(
-        count_long(message, bound) for number, message in told.items() if number not in secrecy.numbers
+        count_long(message, bound) for number, message in messages.items() if number not in secrecy.numbers
     )
-    window = _window(folded, frame, start, tuple(told.values())) if sent and not long else None
+    window = _window(folded, frame, start, tuple(messages.values())) if sent and not long else None
     window = window if window and _may_be_shared(window, secrecy, known, start, request.last) else None
     lines, counter = requests_for(folded, request.kept, request.last, frame, request), folded.shown.counter
     return SummaryTask(
-        passages=_passages(told, bound, secrecy.numbers, known),
+        passages=_passages(messages, bound, secrecy.numbers, known),
         first=request.first,
         last=request.last,
         max_tokens=max(1, request.max_tokens - counter.text("\n".join(lines))),
@@ -114,8 +114,8 @@ def _covered_messages(folded: Folded, request: SummaryRequest, start: int) -> di
         if folded.origin <= item.seq < start
     }
     first = max(start, folded.origin)
-    told = {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
-    return {number: message for number, message in told.items() if _is_covered(number, message, request)}
+    messages = {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
+    return {number: message for number, message in messages.items() if _is_covered(number, message, request)}
 
 
 def _is_covered(number: int, message: Message, request: SummaryRequest) -> bool:
@@ -124,11 +124,11 @@ def _is_covered(number: int, message: Message, request: SummaryRequest) -> bool:
 
 
 def _passages(
-    told: dict[int, Message], bound: int, hidden: frozenset[int], known: frozenset[str]
+    messages: dict[int, Message], bound: int, hidden: frozenset[int], known: frozenset[str]
 ) -> tuple[Passage, ...]:
     return tuple(
         Passage(number, _cleaned_message(message, number, bound, hidden, known))
-        for number, message in told.items()
+        for number, message in messages.items()
     )
 
 
@@ -150,9 +150,9 @@ def _cleaned_message(
     return redact_message(short.bare(), number, hidden, known)
 
 
-def _window(folded: Folded, frame: Frame, start: int, told: tuple[Message, ...]) -> Window:
+def _window(folded: Folded, frame: Frame, start: int, messages: tuple[Message, ...]) -> Window:
     """Return the originals as messages, after the summaries that cover the messages before them."""
-    return assemble(frame.fixed, told, folded.lead if start else NO_LEAD)
+    return assemble(frame.fixed, messages, folded.lead if start else NO_LEAD)
 
 
 def _may_be_shared(window: Window, secrecy: Secrecy, known: frozenset[str], first: int, last: int) -> bool:
