@@ -32,7 +32,7 @@ async def test_a_name_is_no_summariser_for_a_rerun():
     await chat.add("and now?")
     await chat.compact()
     sent = await chat.context()
-    with pytest.raises(refold.ConfigError, match="a name is no summariser here"):
+    with pytest.raises(refold.ConfigError, match="cannot be given by its name here"):
         await chat.rerun(summariser="openai:gpt-4o")
     assert await chat.context() == sent
 

@@ -99,7 +99,7 @@ def switch_in_two_commits(patch: pytest.MonkeyPatch, store: SqliteStore) -> None
 
 def tail_from_a_snapshot(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     """What was said since the last change is not read again."""
-    patch.setattr(journal, "grown", lambda folded, originals: folded)
+    patch.setattr(journal, "append_originals", lambda folded, originals: folded)
 
 
 async def _trusting(self: Conversation, **_: object) -> State:
@@ -140,14 +140,14 @@ def message_changed_in_place(patch: pytest.MonkeyPatch, store: SqliteStore) -> N
 
 def summary_of_another_session(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     """What is found for a piece of work is what was written for the first session."""
-    found = LeasedJobs._found
+    found = LeasedJobs._stored_summary
 
     async def anything(self: LeasedJobs, planned):
         own, seen = await found(self, planned), self.journal.head
         first, *_ = await summaries_of(self.journal.store, seen) or [None]
         return structs.replace(own, text=first.summary.text) if own and first else own
 
-    patch.setattr(LeasedJobs, "_found", anything)
+    patch.setattr(LeasedJobs, "_stored_summary", anything)
 
 
 def summary_covers_something_else(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
@@ -295,13 +295,13 @@ async def _forget_what_is_unsettled(self: Conversation) -> None:
 
 
 async def test_a_message_in_the_middle_of_reading_finds_a_state_put_back(monkeypatch):
-    begin = Conversation._begin
+    begin = Conversation._set_up
 
     def begun(self: Conversation, *given, **settings) -> None:
         begin(self, *given, **settings)
         self._jobs._source = partial(_put_into_the_state, self, self._jobs)
 
-    monkeypatch.setattr(Conversation, "_begin", begun)
+    monkeypatch.setattr(Conversation, "_set_up", begun)
     with pytest.raises((AssertionError, RefoldError)):
         await test_durable_work.test_what_arrives_while_everything_ever_said_is_read_stays()
 

@@ -44,11 +44,11 @@ DAMAGES = {
     "the branch has no session": ("I-1", lose_sessions),
     "messages were counted, and message": ("I-3", lose_count),
     "it is in a format that is not known": ("I-10", lambda tables: alter(tables.heads, format="klingon")),
-    "what was noted about a conversation cannot be read": (
+    "the notes of the conversation cannot be read": (
         "I-10",
         lambda tables: alter(tables.heads, notes=b"\xc1"),
     ),
-    "what was shown after the compaction": (
+    "the snapshot of the compaction": (
         "I-10",
         lambda tables: alter(tables.compactions, shown=b"\xa1\xff"),
     ),
@@ -122,7 +122,7 @@ async def test_notes_that_cannot_be_read_are_told_when_a_conversation_is_opened_
     tables = await lived(store)
     alter(tables.heads, notes=notes)
 
-    with pytest.raises(StoreError, match="noted about a conversation") as told:
+    with pytest.raises(StoreError, match="the notes of the conversation") as told:
         await engine(store).conversation("chat")
     assert "refold doctor" in told.value.hint
     assert [(one.id, one.tokens) for one in await engine(store).conversations()] == [("chat", 0)]

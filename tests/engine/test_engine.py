@@ -301,7 +301,7 @@ async def test_a_found_message_is_told_with_its_handle():
 
 @pytest.mark.parametrize("name", ["", " ", "\t", "   "])
 async def test_a_conversation_has_a_name_that_can_be_seen(name):
-    with pytest.raises(ConfigError, match="name of a conversation") as refused:
+    with pytest.raises(ConfigError, match="name for a conversation") as refused:
         await Engine(MemoryStore()).conversation(name)
 
     assert "not only spaces" in refused.value.hint

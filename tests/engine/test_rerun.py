@@ -130,7 +130,7 @@ async def test_an_engine_that_is_closed_puts_it_back_first(place, tmp_path):
     await slow.is_asked.wait()
     shut, store.close = store.close, lambda: see(store, kept)
     await closing.close()
-    with pytest.raises(StoreError, match="closed meanwhile"):
+    with pytest.raises(StoreError, match="closed during the rerun"):
         await again
     assert kept == ["summarise"], "when the store was closed it was there"
     store.close = shut

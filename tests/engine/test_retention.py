@@ -122,7 +122,7 @@ async def test_a_store_that_cannot_delete_does_not_keep_anybody_from_talking(cap
     store.learnt = full
     engine = Engine(store, keep_days=1)
     await (await engine.conversation("chat")).add("hello")
-    assert "the last use of the store could not be noted: the disk is full" in caplog.text
+    assert "the last use of the store could not be recorded: the disk is full" in caplog.text
     assert "old conversations could not be deleted: the disk is full" in caplog.text
     with pytest.raises(StoreError):
         await Engine(store, keep_days=1).sweep()

@@ -340,7 +340,7 @@ async def test_what_may_not_be_kept_is_counted_and_not_kept(store, tmp_path):
     assert not any(b"question" in path.read_bytes() for path in tmp_path.iterdir())
     assert (await talk.status()).messages == 120
     assert await secretive.examine("chat") == []
-    with pytest.raises(StoreError, match="was not kept"):
+    with pytest.raises(StoreError, match="is not stored"):
         await engine(store).conversation("chat")
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from refold.core.plan import SummaryRequest
-from refold.engine.summary_jobs import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, Asking, JobResult, LeasedJobs, sweep
+from refold.engine.summary_jobs import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, JobResult, JobSpec, LeasedJobs, sweep
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -41,7 +41,7 @@ def bill(summary):
 
 
 def asking(model, recipe="recipe", **settings):
-    return Asking(recipe=recipe, write=model, price=price, **{"bill": bill, **settings})
+    return JobSpec(recipe=recipe, write=model, price=price, **{"bill": bill, **settings})
 
 
 async def summarise(journal, holder, model, recipe="recipe", **settings):
@@ -217,7 +217,7 @@ async def test_a_reply_that_cannot_be_kept_is_used_all_the_same(caplog):
 
     journal.store.reply = full
     assert (await summarise(journal, "a", model)).summary.text == "what happened"
-    assert "could not be kept" in caplog.text
+    assert "could not be stored" in caplog.text
 
 
 async def test_what_somebody_left_is_seen_to_by_a_sweep():

@@ -62,14 +62,14 @@ def show(
     sensitive.
     """
     from refold.cli.settings import layers_here
-    from refold.config.formats import told, tree_of
+    from refold.config.formats import settings_toml, tree_of
     from refold.config.resolution import resolve
 
     resolved = resolve(layers_here())
     if as_json:
         output.write_json({"settings": tree_of(resolved), "origins": resolved.origins})
     else:
-        output.write(told(resolved, with_origins=origin))
+        output.write(settings_toml(resolved, with_origins=origin))
     return 0
 
 
