@@ -6,6 +6,9 @@ READY := .venv/.ready
 SERVING := .venv/.serving
 SERVED_WITH := cli,server,sqlite,tokens
 
+# The tests start the program hundreds of times: compile it once. `make clean` removes what is written.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run demo test test-all lint format bench clean
 
@@ -24,10 +27,10 @@ demo: $(SERVING) ## Watch a long agent session stay inside a small window
 	@$(BIN)/refold demo $(ARGS)
 
 test: lint ## Lint, then run the fast tests on all cores
-	@$(BIN)/pytest -n auto -q -m "not slow"
+	@$(BIN)/pytest -n auto --dist worksteal -q -m "not slow"
 
 test-all: lint ## Lint, then run every test, the long campaigns too
-	@REFOLD_HYPOTHESIS=thorough $(BIN)/pytest -n auto -q
+	@REFOLD_HYPOTHESIS=thorough $(BIN)/pytest -n auto --dist worksteal -q
 
 lint: $(READY) ## Check style, types and layers; silent when all is well
 	@$(BIN)/ruff check --quiet

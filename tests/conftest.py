@@ -1,4 +1,4 @@
-"""Settings for the whole suite: the feature gate, and how hard hypothesis tries.
+"""Settings for the whole suite: the feature gate, how hard hypothesis tries, and how many processes share the tests.
 
 The fast profile always tries the same examples, so that a change and its test run never disagree by chance; new ones are
 looked for by the thorough one (`make test-all`).
@@ -13,7 +13,13 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["pytester", "tests.feature_gate"]
 
 settings.register_profile(
-    "fast", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "fast", max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("fast"), max_examples=500, derandomize=False)
 settings.load_profile(os.environ.get("REFOLD_HYPOTHESIS", "fast"))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """More than there are cores: for a third of its time a test waits for a disk, a server or a program that it started."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + (cores + 1) // 2

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 
 
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_bytes())
 
@@ -97,11 +99,11 @@ PRESET_NAMES = {"lis", "opal", "llms", "picoclaw", "librechat"}
 def test_no_module_outside_of_the_presets_names_a_preset():
     """What systems differ in is data; code that asks for a name would hide a difference."""
     named = {}
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in MODULES:
         if "presets" in path.parts:
             continue
         words = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 words.add(node.value.lower())
             elif isinstance(node, ast.Name | ast.FunctionDef | ast.ClassDef):
@@ -115,6 +117,7 @@ DEEPEST = 2
 """Levels of inheritance inside the project: a protocol, one that adds to it, and what implements that."""
 
 
+@cache
 def class_bases() -> dict[str, list[str]]:
     """The classes of the project by their full names, each with those of its bases that are the project's own."""
     found: dict[str, list[str]] = {}

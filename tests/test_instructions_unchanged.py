@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.presets import PRESETS
@@ -79,7 +79,6 @@ def opened(name: str, preset: str, prompt: object) -> Conversation:
     )
 
 
-@settings(max_examples=40)
 @given(st.sampled_from(PROMPTS), st.sampled_from([*PRESETS]), STEPS)
 def test_system_prompt_and_tools_leave_as_they_came(prompted, preset, steps):
     name, prompt = prompted

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.patterns.__main__ import GOAL, SIZES, Case, growth, run
 from benchmarks.patterns.pump import FROZE
+from benchmarks.patterns.scanners import SCANNERS
 from benchmarks.patterns.sources import BOUNDED, RUNTIME, calls, patterns
 from benchmarks.patterns.texts import TEXTS
 from refold import Conversation
@@ -93,6 +95,59 @@ def test_worst_cases_of_200_kb_come_to_an_end(what):
 
 def test_every_text_that_froze_a_gateway_is_known():
     assert {*FROZE} <= TEXTS.keys()
+
+
+@pytest.mark.parametrize("name", SCANNERS)
+def test_every_scanner_can_read_half_of_a_surrogate_pair(name):
+    SCANNERS[name](TEXTS["surrogates"](1_000))
+
+
+@pytest.mark.parametrize(("power", "is_above"), [(0.5, False), (1, False), (1.5, True), (2, True)])
+def test_the_growth_of_a_case_is_measured(power, is_above):
+    clock = _Clock(lambda size: (size / 10_000) ** power)
+
+    found = growth(clock.work, clock)
+
+    assert found.exponent == pytest.approx(power)
+    assert (found.exponent > GOAL) is is_above
+
+
+def test_a_case_that_hardly_shows_and_then_leaps_is_above_the_goal():
+    clock = _Clock(lambda size: 0.0 if size == SIZES[0] else 6.0)
+
+    assert growth(clock.work, clock).exponent > GOAL
+
+
+def test_a_case_that_takes_long_is_given_no_larger_text():
+    clock = _Clock(lambda size: size / 2_000)
+
+    found = growth(clock.work, clock)
+
+    assert (found.size, found.exponent) == (SIZES[1], pytest.approx(1))
+
+
+def test_a_campaign_ends_when_its_time_is_up_and_counts_what_is_left():
+    clock = _Clock(lambda _: 1.0)
+    cases = [Case(f"scanner {number}", "text", clock.work, is_scanner=True) for number in range(100)]
+
+    _, measured, left = run(cases, 100.0, clock)
+
+    assert 0 < len(measured) < 100
+    assert left == 100 - len(measured)
+    assert clock() <= 100.0
+
+
+class _Clock:
+    """A clock that only work moves on, by the seconds that are said for its size."""
+
+    def __init__(self, seconds) -> None:
+        self.now, self.seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, size: int) -> None:
+        self.now += self.seconds(size)
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ ACTS = st.lists(
 @pytest.mark.parametrize("place", ["library", "memory", "sqlite"])
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_every_window_holds_the_task_the_rules_and_the_code_word(preset, place):
-    @settings(max_examples=max(8, settings.default.max_examples // 20), deadline=None)
+    @settings(max_examples=max(5, settings.default.max_examples // 20), deadline=None)
     @given(acts=ACTS)
     def runs(acts):
         with TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ query. Together they cover the way of a message into a conversation, through a c
 """
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -58,7 +59,8 @@ _CLAUDE, _GPT = counter_for("claude-sonnet-4-5"), counter_for("gpt-4o")
 
 
 def _result(text: str, name: str = "read_file") -> tuple[Message, Message]:
-    call = ToolCall("call_1", name, msgspec.json.encode({"path": text[:2_000]}).decode())
+    # Half of a surrogate pair reaches the arguments of a call as an escape, which `json` writes.
+    call = ToolCall("call_1", name, json.dumps({"path": text[:2_000]}))
     return Message("assistant", (call,)), Message("tool", (ToolResult("call_1", (Text(text),)),))
 
 
@@ -224,7 +226,7 @@ SCANNERS: dict[str, Scanner] = {
     "quoted lines": lambda text: (quoted_lines(text, begins_line=True), quoted_lines(text, "transcript", begins_line=True), is_role(text)),
     "ledger of a user": lambda text: entries(user(text)),
     "ledger of an assistant": lambda text: merge(entries(assistant(text)), entries(assistant(text[::-1]))),
-    "ledger of a tool": lambda text: entries(_result(text)[1]),
+    "ledger of a tool": lambda text: ledger_of(_result(text)),
     "ledger of files": lambda text: ledger_of(Message("assistant", (ToolCall("c", "write", msgspec.json.encode({"path": path}).decode()),)) for path in _valid(text).split(" ")[:20_000]),
     "titles": lambda text: title_of(user(text)),
     "pieces": lambda text: list(pieces(text)),

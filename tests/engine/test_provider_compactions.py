@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import refold
@@ -202,7 +202,6 @@ def test_it_is_counted():
 steps = st.lists(st.sampled_from(["call", "call", "say", "ask", "compaction"]), min_size=5, max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(PRESETS),
     st.sampled_from(["responses", "anthropic"]),

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
+from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,7 @@ def lines(text: str) -> Sequence[str]:
     return _BREAKS.split(text)
 
 
+@lru_cache(maxsize=10_000)
 def bare(line: str) -> str:
     """A line as it reads: without what cannot be seen, in one case and one width."""
     seen = (one for one in unicodedata.normalize("NFKC", line) if _is_visible(one))

@@ -15,7 +15,7 @@ from tests.injection.third_payloads import THIRD
 
 EVERY = (*PAYLOADS, *SECOND, *THIRD)
 PLAIN = tuple(one for one in EVERY if not one.written)
-STEP = 3
+STEP = 6
 """A short run puts one payload in so many through the doors behind which a server or a command runs; a long run all of them."""
 KNOWN = {"model page-opening-alone"}
 """Doors and payloads that get what they want there; what is mended is taken off the list. A first message that is nothing but a page

@@ -4,7 +4,7 @@ is lowered only where it must be, and never below its floor.
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.model.errors import BudgetError, DoesNotFit
@@ -19,7 +19,6 @@ def floor_of(window: int, asked: int, thinking: int) -> int:
     return min(asked, max(least, thinking + 1_024) if thinking else least)
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     window=st.sampled_from((1_000, 4_000, 8_000, 16_000, 64_000)),
     instructions=st.floats(0, 1.1),

@@ -111,7 +111,7 @@ def check(fields: dict, provider: ScriptedUpstream) -> str:
     return "".join(message["role"][0] for message in fields["messages"])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(presets, windows, turns, st.data())
 def test_every_window_of_the_library_is_taken(provider, preset, window, drawn, data):
     talk = Conversation("claude-opus-4-8", format="anthropic", preset=preset, window=window, max_output=200)

@@ -56,7 +56,7 @@ COUNTED = {"prune", "prune none", "mask counted", "fit counted", "squeeze counte
 """Their texts are other systems' own."""
 ASSEMBLER_S = {"starts_without_user", "ends_with_assistant", "no_messages"}
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-some = settings(max_examples=30, deadline=None)
+some = settings(max_examples=settings.default.max_examples // 2)
 
 
 @st.composite
