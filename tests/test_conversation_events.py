@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from msgspec import structs
@@ -151,3 +152,48 @@ def test_without_await_it_is_the_same():
     heard.check()
     assert heard.only(CompactionEnd)
     assert heard[-1].conversation == ""
+
+
+async def test_events_are_read_from_a_stream_until_the_conversation_is_closed():
+    heard = Heard()
+    async with Conversation("gpt-4o", window=2_000, max_output=100, on_event=heard) as talk:
+        await talk.add(*turn(0), *turn(1), *turn(2))
+        stream, unread = talk.events(), talk.events()
+        reader = asyncio.create_task(_kinds(stream))
+        await talk.compact(keep=0)
+        await talk.undo()
+    assert await reader == heard.kinds == ["compaction_start", "compaction_end", "undone"]
+    assert (
+        await _kinds(unread) == heard.kinds
+    )  # what came before the conversation was closed can be read after it
+    assert await _kinds(talk.events()) == []
+
+
+async def _kinds(stream) -> list[str]:
+    return [event.kind async for event in stream]
+
+
+async def test_a_slow_reader_loses_the_oldest_events_and_a_dropped_stream_costs_nothing(monkeypatch):
+    monkeypatch.setattr("refold.engine.events.MAX_UNREAD", 3)
+    async with Conversation("gpt-4o", window=2_000, max_output=100) as talk:
+        await talk.add(*turn(0), *turn(1), *turn(2))
+        slow = talk.events()
+        talk.events()  # dropped at once
+        for _ in range(3):
+            await talk.compact(keep=0)
+            await talk.undo()
+    assert await _kinds(slow) == ["compaction_start", "compaction_end", "undone"]
+
+
+def test_a_thread_reads_events_without_await():
+    kinds = []
+    with sync.Conversation("gpt-4o", window=2_000, max_output=100) as talk:
+        talk.add(*turn(0), *turn(1), *turn(2))
+        stream = talk.events()
+        reader = threading.Thread(target=lambda: kinds.extend(event.kind for event in stream))
+        reader.start()
+        talk.compact(keep=0)
+    reader.join(timeout=30)
+    assert kinds == ["compaction_start", "compaction_end"]
+    assert "for event in chat.events()" in sync.Conversation.events.__doc__
+    assert "async" not in sync.Conversation.events.__doc__

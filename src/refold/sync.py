@@ -21,7 +21,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -31,7 +31,7 @@ from refold.engine import conversation as async_conversation
 from refold.engine import engine as async_engine
 from refold.engine.doctor import Finding
 from refold.engine.engine import OWNER, FoundMessage, InstalledEmbedder
-from refold.engine.events import Listener
+from refold.engine.events import Event, Listener
 from refold.engine.history import Difference, MessageTokens
 from refold.engine.retention import MAX_SHARE, HeldBack
 from refold.engine.sessions import OpenedSession
@@ -297,6 +297,19 @@ class Conversation:
     def ready(self) -> None:
         self._run(self._async.ready())
 
+    def events(self) -> Iterator[Event]:
+        return self._each_event(self._run(self._stream_events()))
+
+    async def _stream_events(self) -> AsyncIterator[Event]:
+        return self._async.events()
+
+    def _each_event(self, stream: AsyncIterator[Event]) -> Iterator[Event]:
+        async def read() -> Event | None:
+            return await anext(stream, None)
+
+        while (event := self._run(read())) is not None:
+            yield event
+
     def close(self) -> None:
         self._run(self._async.close())
 
@@ -492,7 +505,9 @@ def _copy_docstrings(proxy: type, original: type) -> None:
     for name, member in vars(proxy).items():
         text = getattr(getattr(original, name, None), "__doc__", None)
         if text and not name.startswith("_") and member.__doc__ is None:
-            member.__doc__ = text.replace("await ", "").replace("async with ", "with ")
+            member.__doc__ = (
+                text.replace("await ", "").replace("async with ", "with ").replace("async for ", "for ")
+            )
 
 
 _copy_docstrings(Conversation, async_conversation.Conversation)

@@ -32,6 +32,7 @@ from refold.engine.events import (
     OVERTAKEN,
     CompactionEnd,
     CompactionStart,
+    Event,
     EventQueue,
     Listener,
     Path,
@@ -1122,6 +1123,17 @@ class Conversation:
         await self._jobs.wait()
         await self._session_summaries.wait()
 
+    def events(self) -> AsyncIterator[Event]:
+        """Return the events of this conversation, from now until it is closed.
+
+            async for event in chat.events():
+                print(event.kind)
+
+        Read them in a task of their own. A reader that is more than 1,000 events behind loses the oldest ones;
+        `on_event` is called with every event.
+        """
+        return self._events.stream()
+
     async def close(self) -> None:
         """Stop background work; a rerun in progress restores the old compaction first. No message is lost."""
         await self._session_summaries.stop()
@@ -1132,6 +1144,7 @@ class Conversation:
         await self._jobs.stop()
         if self._named_summariser is not None:
             await self._named_summariser.close()
+        self._events.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -17,10 +17,12 @@ A compaction that waits for a model begins before the model is asked, and ends w
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from weakref import WeakSet
 
 from msgspec import Struct, structs
 
@@ -207,29 +209,85 @@ Listener: TypeAlias = Callable[[Event], object]
 """Is called synchronously, in the thread of the conversation: start a task for slow work."""
 
 
+MAX_UNREAD = 1_000
+"""Events that an `EventStream` holds for a slow reader: hours of a busy conversation."""
+
+
+class EventStream(AsyncIterator[Event]):
+    """The events of one conversation from the creation of the stream until the conversation is closed.
+
+    A reader that is more than `MAX_UNREAD` events behind loses the oldest ones.
+    """
+
+    def __init__(self) -> None:
+        self._unread: deque[Event] = deque(maxlen=MAX_UNREAD)
+        self._arrived, self._is_closed = asyncio.Event(), False
+
+    def put(self, event: Event) -> None:
+        self._unread.append(event)
+        self._arrived.set()
+
+    def close(self) -> None:
+        """End the stream after the events that are not read yet."""
+        self._is_closed = True
+        self._arrived.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._unread:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._unread.popleft()
+
+
 class EventQueue:
-    """Delivers the events of one conversation to its listener, in the order in which they were put."""
+    """Delivers the events of one conversation to its listener and its streams, in the order in which they
+    were put.
+    """
 
     def __init__(self, listener: Listener | None = None, price: Price = lambda _model, _usage: 0.0) -> None:
         self.conversation, self.branch = "", ""
         self._listener, self._price = listener, price
         self._waiting: deque[Event] = deque()
+        self._streams: WeakSet[EventStream] = WeakSet()
+        self._is_closed = False
+
+    def stream(self) -> EventStream:
+        """Open a stream of the events from now on. It ends with `close`, or when its reader drops it."""
+        opened = EventStream()
+        self._streams.add(opened)
+        if self._is_closed:
+            opened.close()
+        return opened
+
+    def close(self) -> None:
+        """End all streams."""
+        self._is_closed = True
+        for stream in list(self._streams):
+            stream.close()
 
     def put(self, events: Iterable[Event]) -> None:
-        """Queue events; `deliver` passes them to the listener."""
-        if self._listener is not None:
+        """Queue events; `deliver` passes them to the listener and the streams."""
+        if self._listener is not None or self._streams:
             self._waiting.extend(events)
 
     def deliver(self) -> None:
-        """Call the listener with every queued event. A listener that wants to call the conversation starts a
-        task for it.
-        """
-        while self._waiting and self._listener is not None:
+        """Pass every queued event on. A listener that wants to call the conversation starts a task for it."""
+        while self._waiting:
             event = self._waiting.popleft()
             if isinstance(event, CompactionEnd) and event.model:
                 event = structs.replace(event, dollars=self._price(event.model, event.usage))
+            event = structs.replace(event, conversation=self.conversation, branch=self.branch)
+            for stream in list(self._streams):
+                stream.put(event)
+            if self._listener is None:
+                continue
             try:
-                self._listener(structs.replace(event, conversation=self.conversation, branch=self.branch))
+                self._listener(event)
             except Exception as error:  # noqa: BLE001  # code of the user's: its failure must not stop the conversation
                 _log.warning("a listener failed on %s: %s", event.kind, type(error).__name__)
 
