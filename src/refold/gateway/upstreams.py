@@ -361,7 +361,7 @@ class Forwarder:
         """The response of an upstream, as soon as its headers have arrived; the caller closes it.
 
         Raises:
-                aiohttp.ClientError, TimeoutError: there is no response.
+            aiohttp.ClientError, TimeoutError: there is no response.
         """
         return await self.session(is_private=target.is_private).request(
             method,
