@@ -469,7 +469,7 @@ class StateRow(Struct, frozen=True, omit_defaults=True):
     this gateway or are not stored.
     """
     held: int = 0
-    """Tokens of the messages before `root`."""
+    """Tokens of the messages up to `root`."""
     is_checked: bool = False
     """For a file: the requests in it name only objects of the owner, so that it may be run as a batch."""
 

@@ -345,7 +345,7 @@ def check_json(body: bytes, *, max_bytes: int = MAX_BODY_BYTES, max_depth: int =
     Raises:
         BodyTooLarge: the body has more than `max_bytes`.
         WireError: the body is not UTF-8, is nested too deeply, or has more lists and objects than a
-        conversation can have.
+            conversation can have.
     """
     check_body(body, max_bytes)
     if len(body) <= _STEP and body.count(b"{") + body.count(b"[") <= max_depth:

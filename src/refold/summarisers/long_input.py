@@ -101,7 +101,7 @@ class Reader:
         return "update" if previous else "fresh"
 
     def _select(self, passages: tuple[Passage, ...]) -> tuple[Passage, ...]:
-        """The passages to read. If a selection has no text at all, all passages are read."""
+        """The passages to read. If the selection is empty, all of them are read."""
         return (_selected(passages) or passages) if self.recipe.strategy == "selective" else passages
 
     async def _summarise(
