@@ -7,7 +7,11 @@ looked for by the thorough one (`make test-all`).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from functools import lru_cache
 
+import pytest
+import typer.main
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester", "tests.feature_gate"]
@@ -23,3 +27,21 @@ def pytest_xdist_auto_num_workers() -> int:
     """More than there are cores: for a third of its time a test waits for a disk, a server or a program that it started."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + (cores + 1) // 2
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_built_once() -> Iterator[None]:
+    """Typer makes its tree of commands anew for each call, which takes longer than most commands: make one per set of commands."""
+    build = typer.main.get_command
+
+    @lru_cache(maxsize=8)
+    def built(app: typer.Typer, *_commands_and_groups: object):
+        return build(app)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            typer.main,
+            "get_command",
+            lambda app: built(app, *app.registered_commands, *app.registered_groups),
+        )
+        yield
