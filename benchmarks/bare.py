@@ -1,7 +1,7 @@
-"""The least that a program could do to keep the same bytes as durably: one insert into one table, and no thought.
+"""Bare inserts as a lower bound: the same bytes stored as durably, with one insert into one table.
 
-Each is given the place of a database and what to keep, and gives an act that keeps it once. `slow_down` makes a quick disk as slow as
-another one, for all of them.
+Each function takes the location of a database and the bytes, and returns an act that stores them once.
+`slow_down` makes every commit as slow as on a slower disk, for all of them.
 """
 
 import time
@@ -31,7 +31,7 @@ async def _bare_sqlite(path: Path, body: bytes):
 
 @asynccontextmanager
 async def _awaited_sqlite(path: Path, body: bytes):
-    """The same by apsw's own face for event loops."""
+    """The same with apsw's own async interface."""
     import apsw
 
     db, number = await apsw.Connection.as_async(str(path.with_name("awaited.db"))), 0
@@ -80,7 +80,7 @@ BARE = {
 
 
 def slow_down(flush_ms: float) -> None:
-    """Let every trip to the disk take longer, for every connection to SQLite from now on."""
+    """Delay every flush to the disk, for every SQLite connection from now on."""
     import apsw
 
     usual = apsw.vfs_names()[0]
@@ -101,4 +101,4 @@ def slow_down(flush_ms: float) -> None:
 
 
 SLOW: list = []
-"""Held, since it is gone when nobody does."""
+"""A reference that keeps the object alive."""

@@ -1,7 +1,8 @@
-"""How fast a conversation is compacted, what a turn costs, and what remembering takes.
+"""Measures the time of a compaction, the time of a turn, and the memory of a conversation.
 
-The figures are processor time, so that a neighbour on the machine does not count. Every compaction is a first one: the
-conversation is read anew for each, and reading it is timed apart, since in use it is spread over the conversation.
+The figures are processor time, so that other programs on the machine do not count. Every compaction is a
+first one: the conversation is decoded anew for each, and decoding is timed separately, because in use it is
+spread over the conversation.
 """
 
 import gc
@@ -35,7 +36,7 @@ def history(messages: int = MESSAGES) -> list[dict]:
 
 
 def spent(run: Callable[[], object]) -> tuple[float, object]:
-    """Milliseconds of processor time, and what came out."""
+    """Milliseconds of processor time, and the result."""
     gc.collect()
     start = time.process_time()
     result = run()
@@ -78,7 +79,9 @@ def _compacted(policy, request, repeat: int) -> dict:
 
 
 def evidence(messages: list[tuple[str, list[str], list[str]]]) -> dict:
-    """Was the goal kept, and are calls and results whole? A message is its text, the ids it calls, the ids it answers."""
+    """Whether the goal was kept, and calls and results are paired. A message is its text, the ids it calls,
+    and the ids it answers.
+    """
     open_calls, orphans = set(), 0
     for _, calls, results in messages:
         orphans += sum(call not in open_calls for call in results)
@@ -92,7 +95,7 @@ def _flat(message) -> tuple[str, list[str], list[str]]:
 
 
 def one_turn(repeat: int = 30) -> dict[int, float]:
-    """One turn of eight messages more and the context before each reply, far below every threshold."""
+    """One more turn of eight messages, with the context before each reply, far below every threshold."""
     from refold.core.presets import PRESETS
     from refold.engine import actions
     from refold.model.dialect import CHAT
@@ -125,7 +128,7 @@ def _live(state, messages):
 
 
 def kept_bytes() -> dict[int, float]:
-    """Bytes of state for each message, the message included, of a conversation that is folded again and again."""
+    """Bytes of state per message, including the message, of a conversation that is compacted again and again."""
     from refold.core.presets import PRESETS
 
     policy, found = next(iter(PRESETS.values())), {}
@@ -160,7 +163,7 @@ def _state(fixed, policy, window: int):
 
 
 def _keeping(policy):
-    """The policy with the size of what stays word for word that every candidate is given, where it has one."""
+    """The policy with the verbatim tail that every candidate gets, if the policy has one."""
     from msgspec import structs
 
     from refold.model.budget import Tokens

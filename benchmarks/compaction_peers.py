@@ -1,7 +1,8 @@
-"""Other libraries compacting the same conversation, where they are installed.
+"""Other libraries compacting the same conversation, if they are installed.
 
-`pip install pydantic-ai-harness summarization-pydantic-ai langchain litellm` brings all of them. Their summaries are written by
-a stub that answers at once, so what is measured is the library; converting the messages into its own is not counted.
+`pip install pydantic-ai-harness summarization-pydantic-ai langchain litellm` installs all of them. A stub
+writes their summaries and answers at once, so that the library itself is measured; the conversion of the
+messages is not counted.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ SUMMARY = "A summary of what was said before."
 def peers(
     history: list[dict], spent: Callable, evidence: Callable, *, trigger: int, keep: int
 ) -> dict[str, dict]:
-    """Processor time of one compaction each, and what became of goal, calls and results."""
+    """Processor time of one compaction each, and whether goal, calls and results were kept."""
     found: dict[str, dict] = {}
     for package, peer in PEERS.items():
         if find_spec(package) is None:
@@ -34,7 +35,7 @@ def peers(
 
 
 def tokens(messages: list[tuple[str, list[str], list[str]]]) -> int:
-    """The text alone, by one and the same counter."""
+    """The tokens of the text alone, with the same counter for all."""
     from refold.tokens import counter_for
 
     return sum(counter_for("gpt-4o").text(text) for text, _, _ in messages)

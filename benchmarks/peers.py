@@ -1,4 +1,4 @@
-"""Other libraries on the same conversation, where they are installed: `pip install langchain-core litellm`."""
+"""Other libraries on the same conversation, if they are installed: `pip install langchain-core litellm`."""
 
 from collections.abc import Callable
 from importlib.util import find_spec

@@ -1,7 +1,7 @@
 """Measure Refold: `make bench`. Prints a table, and with --json one document.
 
-Every figure is a median over repeated runs in this process (import and start-up times: fresh processes). What matters
-are the ratios: the machine of the reader is another one.
+Every figure is a median over repeated runs in this process (import and start-up times: new processes).
+Compare the ratios: absolute times differ between machines.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def _recount(request) -> int:
 
 
 def _look(request, counter):
-    """Everything that is decided before a request leaves: size, triggers, validity."""
+    """All decisions before a request leaves: size, triggers, validity."""
     from refold.core.measure import count_fixed, measure
     from refold.core.triggers import TriggerFacts, due
     from refold.core.view import View
@@ -89,7 +89,7 @@ def _decide(view, cost, budget, measure, due, facts, rules):
 
 
 def append_one_turn() -> dict[int, float]:
-    """One turn more: decode eight messages, append them, decide."""
+    """One more turn: decode eight messages, append them, decide."""
     from refold.core.measure import count_fixed, measure
     from refold.core.triggers import TriggerFacts, due
     from refold.core.view import View

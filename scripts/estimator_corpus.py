@@ -1,7 +1,8 @@
-"""The text the token estimator is fitted and judged on: anything that anyone with Python can get again.
+"""The texts that the token estimator is fitted to and tested with; all of them are publicly available.
 
-One idea: a text is fitted or held back by the hash of its source's name, so a file and everything derived from it (its
-numbered listing, its diff, its copy inside a tool call's arguments) stay on the same side.
+A text is used for fitting or for testing by the hash of its source's name, so that a file and everything
+derived from it (its numbered listing, its diff, its copy inside a tool call's arguments) stay on the same
+side.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ LANGUAGE_PACKS = tuple(
 )
 PACKAGES = ("Django", "sphinx", "docutils", "botocore", "pygments", "numpy", "rich", "pip", "setuptools",
             "chatterbot-corpus", "pyjokes", *LANGUAGE_PACKS)  # fmt: skip
-"""Packages whose files are read where they are installed: translations, dialogues, templates, JSON, markdown, C headers."""
+"""Packages whose files are read from their installation: translations, dialogues, templates, JSON, markdown,
+C headers.
+"""
 
 _KINDS = {
     **dict.fromkeys(
@@ -41,8 +44,9 @@ _WIDESPREAD = re.compile(
     r"(?:/locale/|wordfreq/)(?:ar|de|es|fr|hi|id|it|ja|ko|nl|pl|pt|ru|sv|tr|uk|vi|zh)(?:_[A-Z][A-Za-z]+)?/"
     r"|/data/(?:chinese|french|german|hindi|indonesia|italian|japanese|portuguese|russian|spanish|turkish)/"
 )
-"""Sources in languages that most conversations are held in. The others are a kind of their own: within one script they cost
-more per letter (Kazakh than Russian), and a hundred of them would outvote the few."""
+"""Sources in the languages of most conversations. The other languages are a kind of their own: within one
+script they cost more per letter (Kazakh more than Russian), and a hundred of them would outvote the few.
+"""
 _SIZES = (120, 400, 1_200, 4_000, 10_000)
 """Characters of a text, in turn: messages of agents reach from one line to a whole file."""
 
@@ -58,12 +62,12 @@ class Sample(NamedTuple):
 
 
 def is_held_back(source: str) -> bool:
-    """Is what comes from there only judged on, never fitted on? One source in five is."""
+    """True if texts of this source are used for testing only. One source in five is."""
     return hashlib.blake2b(source.encode(), digest_size=1).digest()[0] % 5 == 0
 
 
 def standard_library() -> Iterator[Sample]:
-    """Python's own sources and texts, as they are and as an agent's tools show them."""
+    """Python's own sources and texts, unchanged and as an agent's tools show them."""
     root = Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*")):
         if "site-packages" not in path.parts:
@@ -123,7 +127,7 @@ def _read(path: Path) -> str:
 
 
 def _cut(kind: str, source: str, text: str, luck: random.Random) -> Iterator[Sample]:
-    """A few passages of a file, so that no large file outweighs the others; more where files are few."""
+    """A few passages of a file, so that a large file does not outweigh the rest; more if there are few files."""
     for _ in range(10 if kind in ("languages", "chat") else 3):
         size = luck.choice(_SIZES)
         start = luck.randrange(max(1, len(text) - size))
@@ -133,7 +137,7 @@ def _cut(kind: str, source: str, text: str, luck: random.Random) -> Iterator[Sam
 
 
 def _kind_of_text(kind: str, source: str, text: str) -> str:
-    """Text in an East Asian script is a kind of its own, wherever it was found."""
+    """Text in an East Asian script is a kind of its own, from any source."""
     far = sum("\u3040" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7a3" for char in text)
     if far > len(text) / 4:
         return "cjk"
@@ -152,7 +156,7 @@ def _translations(source: str, text: str) -> Iterator[Sample]:
 
 
 def word_salad(per_language: int = 60) -> Iterator[Sample]:
-    """Sentences of words drawn by how often they are used: what people type, in the languages wordfreq knows."""
+    """Sentences of words drawn by their frequency, in the languages that wordfreq knows."""
     for file in sorted(_files_of("wordfreq")):
         language = file.name.partition(".")[0].removeprefix("small_")
         if file.name.startswith("small_"):
@@ -162,7 +166,7 @@ def word_salad(per_language: int = 60) -> Iterator[Sample]:
 
 
 def _salad_of(language: str, path: Path, samples: int) -> Iterator[Sample]:
-    """Wordfreq's lists hold the words of frequency 10 ** (-i / 100) at place i."""
+    """Wordfreq's lists hold the words of frequency 10 ** (-i / 100) at index i."""
     ranks = msgspec.msgpack.decode(gzip.decompress(path.read_bytes()), type=list[Any])[1:]
     words = [(word, 10 ** (-place / 100)) for place, rank in enumerate(ranks) for word in rank]
     luck = random.Random(language)

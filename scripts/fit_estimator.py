@@ -1,16 +1,16 @@
-"""Fit the weights of the token estimator, judge them on text held back, and write both down.
+"""Fit the weights of the token estimator, test them on separate texts, and write both down.
 
     python scripts/fit_estimator.py [--tree FOLDER ...] [--check]
 
-Needs numpy and splintr-rs. Reads the standard library and whichever packages of `estimator_corpus` are installed; the
+Needs numpy and splintr-rs. Reads the standard library and the installed packages of `estimator_corpus`; the
 committed weights were made with all of them:
 
     pip install numpy splintr-rs msgspec Django sphinx botocore rich wordfreq chatterbot-corpus pyjokes (--no-deps for
     wordfreq and chatterbot-corpus) and jupyterlab-language-pack-{fr-FR,ja-JP,ko-KR,ru-RU,zh-CN,zh-TW}
     --tree: the tests of pygments' source distribution (programs in 200 languages)
 
-One idea: the error that matters is relative and per text, and every kind of text matters equally. So each text is one
-equation "weights · pairs / tokens = 1", kinds are balanced, and absolute errors are minimised by reweighting.
+The relative error per text is minimised, and every kind of text counts equally: each text is one equation
+"weights · pairs / tokens = 1", kinds are balanced, and absolute errors are minimised by reweighting.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ from scripts.estimator_corpus import PACKAGES, Sample, installed_packages, stand
 
 TARGET = ROOT / "src/refold/tokens/data/estimator.json"
 PER_KIND = 3_000
-"""Texts per kind: more do not lower the error held back."""
+"""Texts per kind: more do not lower the test error."""
 RIDGE = 1e-7
-"""Just enough to decide for pairs that no text holds, or that always come together: they keep what is assumed."""
+"""Just enough to decide for pairs that no text has, or that always occur together: they keep the assumed
+value.
+"""
 ASSUMED = 0.6
-"""Tokens of a pair outside ASCII that nobody has seen. A character of a script without words in the vocabulary is about
-two tokens, of three bytes; assuming nothing would hide it."""
+"""Assumed tokens of a pair outside ASCII that no text has. A character of a script without words in the
+vocabulary is about two tokens, of three bytes; an assumption of zero would hide it.
+"""
 IMPORTANCE = {"languages": 2.0, "cjk": 2.0, "chat": 2.0, "prose": 2.0, "more languages": 0.5, "hashes": 0.5}
-"""How much a kind counts beside code, which counts 1: many tongues share a kind, and bare hashes are rare."""
+"""Weight of a kind, relative to code with 1: many languages share a kind, and bare hashes are rare."""
 FULL_WEIGHT_TOKENS = 60
-"""Shorter texts weigh less: a token more or less is noise there."""
+"""Shorter texts have less weight: a difference of one token is noise there."""
 
 Numbers = NDArray[np.float64]
 
@@ -73,7 +76,7 @@ def main() -> None:
 
 
 def balanced(samples: Iterable[Sample]) -> list[Sample]:
-    """At most so many texts of a kind on each side, drawn the same way every time."""
+    """At most `PER_KIND` texts of a kind on each side, drawn in the same way every time."""
     by_kind = defaultdict(list)
     for sample in samples:
         by_kind[sample.kind, sample.held_back].append(sample)
@@ -150,7 +153,7 @@ def assumed() -> Numbers:
 def judge(
     samples: list[Sample], truth: Numbers, counters: dict[str, Callable[[str], int]]
 ) -> dict[str, dict[str, float]]:
-    """Mean absolute relative error in percent per kind and counter, on texts held back."""
+    """Mean absolute relative error in percent per kind and counter, on the test texts."""
     held = [number for number, sample in enumerate(samples) if sample.held_back]
     report: dict[str, dict[str, float]] = {}
     for name, count in counters.items():

@@ -1,6 +1,6 @@
-"""Which files of Refold one request passes through, on which nothing has to be done: a mirror of what a reader has to open.
+"""Lists the files of Refold on the path of one request that needs no compaction.
 
-.venv/bin/python scripts/request_walk.py            a streamed chat request through the gateway, of a conversation that is known
+.venv/bin/python scripts/request_walk.py            a streamed chat request of a known conversation
 .venv/bin/python scripts/request_walk.py --list     the files, by package
 """
 
@@ -29,7 +29,7 @@ ROOT = f"{Path(refold.__file__).parent}/"
 
 
 class Walk:
-    """Counts the files whose functions are called while it is on."""
+    """Counts the files whose functions are called while it is active."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -45,7 +45,7 @@ class Walk:
 
 @asynccontextmanager
 async def provider() -> AsyncIterator[int]:
-    """The benchmarks' provider, in a process of its own: what it calls is not on the path."""
+    """The benchmarks' provider, in a process of its own, so that its calls do not count."""
     command = (sys.executable, "-m", "benchmarks.gateway.stub", "0")
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None

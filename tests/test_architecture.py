@@ -153,7 +153,7 @@ def test_inheritance_is_shallow():
     assert depth("refold.model.errors.SettingLocked") > DEEPEST, "the check sees bases in other classes"
 
 
-SURFACES = ("cli", "gateway", "integrations", "demo", "replay", "testing", "commands", "serving", "replaying")
+SURFACES = ("cli", "gateway", "integrations", "demo", "replay", "testing")
 
 
 def test_no_surface_inherits_from_the_engine():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from refold.store.memory import MemoryStore
+from refold.stores.memory.store import MemoryStore
 
 
 async def test_a_summariser_that_cannot_work_begins_no_conversation(monkeypatch):
@@ -32,7 +32,7 @@ async def test_a_name_is_no_summariser_for_a_rerun():
     await chat.add("and now?")
     await chat.compact()
     sent = await chat.context()
-    with pytest.raises(refold.ConfigError, match="a name is no summariser here"):
+    with pytest.raises(refold.ConfigError, match="cannot be given by its name here"):
         await chat.rerun(summariser="openai:gpt-4o")
     assert await chat.context() == sent
 

@@ -37,7 +37,7 @@ def test_without_the_extra_it_says_which_one_to_add():
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
-        "error: The command line needs the extra 'cli'.",
+        "error: the command line needs the extra 'cli'",
         "hint: install it with: pip install 'refold[cli]'",
     ]
 

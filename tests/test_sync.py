@@ -330,3 +330,10 @@ def test_one_call_waits_while_the_others_are_answered():
 
     assert violations(talk.context()) == ()
     assert talk.recall("#m1.2")["tool_calls"][0]["id"] == "call_b"
+
+
+def test_help_shows_the_docstrings_of_the_async_classes_without_await():
+    text = Conversation.add.__doc__
+    assert "Raises:" in text
+    assert "    chat.add(" in text
+    assert Conversation.receipts.__doc__

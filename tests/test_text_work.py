@@ -14,8 +14,8 @@ from refold import Conversation, Engine
 from refold.core.presets import PRESETS
 from refold.core.secrets import redact
 from refold.model.errors import RefoldError
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream
 from refold.text_work import MAX_LOOP_BYTES
 from refold.tokens.counters import MessageCounter, counter_for

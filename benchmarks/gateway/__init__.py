@@ -1,6 +1,7 @@
-"""The gateway beside a direct connection and beside its peers: `python -m benchmarks.gateway`.
+"""The gateway compared with a direct connection and with other proxies: `python -m benchmarks.gateway`.
 
-`stub` is an upstream that answers at once, `talks` are the requests of clients, `load` sends them, one after the other or 32 at
-once. `proxies` stand between: none, Refold (`served`), LiteLLM, headroom; each in a process of its own. `cases` are what is
-measured, `beside` measures small requests beside large ones, `places` says where Refold's time goes, `telling` makes the table.
+`stub` is an upstream that answers at once, `talks` makes the clients' requests, `load` sends them, one after
+the other or 32 at once. `proxies` are the programs in between: none, Refold (`served`), LiteLLM, headroom;
+each in a process of its own. `cases` are the measurements, `beside` measures small requests during large
+ones, `places` profiles Refold, `telling` prints the table.
 """

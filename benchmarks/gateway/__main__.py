@@ -1,4 +1,6 @@
-"""`python -m benchmarks.gateway`: how much time and memory the gateway takes, beside a direct connection and its peers."""
+"""`python -m benchmarks.gateway`: the time and memory of the gateway, compared with a direct connection and
+other proxies.
+"""
 
 import argparse
 import json
@@ -71,7 +73,9 @@ def large(proxies, source, effort) -> dict[str, object]:
 
 
 def apart(asked, folder, effort, source, pinned) -> dict[str, object]:
-    """What needs a gateway of its own: small requests beside large ones, its memory, and the profile."""
+    """Measurements that need a gateway of their own: small requests during large ones, memory, and the
+    profile.
+    """
     own, rest = pinned
     out: dict[str, object] = {}
     spy = asked.py_spy or shutil.which("py-spy")

@@ -1,7 +1,8 @@
-"""A small client beside a large one: how long small requests take while one large request is worked on.
+"""The time of small requests while the gateway works on one large request.
 
-The small client asks one thing after another, each a conversation of its own. The large one is a process of its own
-(`python -m benchmarks.gateway.beside PORT LOAD`): it makes its bodies, says so, and sends them when it is told to.
+The small client sends one request after another, each in a conversation of its own. The large client is a
+process of its own (`python -m benchmarks.gateway.beside PORT LOAD`): it prepares its bodies, reports that it
+is ready, and sends them when it is told to.
 """
 
 import base64
@@ -22,11 +23,11 @@ from benchmarks.gateway.proxies import Proxy
 
 KB, MB = 1_000, 1_000_000
 SUMMARY_S = 3.0
-"""How long the stub takes for a summary, so that one is being written while the next request comes."""
+"""Time that the stub takes for a summary, so that one is in progress when the next request comes."""
 MOST_S = 300.0
-"""For one load: what takes longer is ended."""
+"""Time limit of one load."""
 AFTER_S = 1.0
-"""For how long the small client goes on: summaries are written in the background."""
+"""Time that the small client continues afterwards: summaries are written in the background."""
 _WRITER = Writer(11)
 _CHUNK = _WRITER.prose(400 * KB)
 
@@ -113,7 +114,7 @@ LOADS = (
 
 
 def measure(proxy: Proxy, *, is_quick: bool, report: Callable[[str], None]) -> dict[str, dict[str, object]]:
-    """What small requests take by themselves, and beside each load."""
+    """The time of small requests alone, and during each load."""
     found: dict[str, dict[str, object]] = {}
     with Client(proxy.port) as client:
         alone = list(_asked(client, lambda: False, seconds=3.0))
@@ -143,7 +144,7 @@ def _beside(proxy: Proxy, load: Load) -> dict[str, object]:
 
 
 def _asked(client: Client, goes_on: Callable[[], bool], seconds: float) -> Iterator[float]:
-    """Small requests for as long as something goes on, and some seconds more."""
+    """Small requests while `goes_on` is true, and for some seconds more."""
     feed, until = talks.fresh(), time.monotonic() + seconds
     for request in feed:
         yield client.ask(request).whole
@@ -174,7 +175,7 @@ def main(port: str, key: str) -> None:
 
 
 def _send(port: int, sent: bytes, key: str) -> None:
-    """Any answer will do: some of the loads are refused."""
+    """Send a request and accept any answer: some of the loads are refused."""
     head = (
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer sk-bench\r\n"
         b"content-type: application/json\r\nx-refold-conversation: %s\r\nx-refold-window: 100000\r\n"

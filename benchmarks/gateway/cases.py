@@ -1,4 +1,6 @@
-"""What is measured. Every figure is the median of runs in turn: each proxy has its share of whatever else the machine does."""
+"""The measurements. Every figure is the median of rounds in which the proxies take turns, so that other load
+on the machine affects all of them.
+"""
 
 import statistics
 import sys
@@ -16,18 +18,18 @@ TALKS = 500
 """Conversations that take turns."""
 REQUESTS = 10_000
 FULL, COMPACTED = 1_000_000, 100_000
-"""Windows in which 800 KB have room, and have not."""
+"""Windows that hold 800 KB, and that do not."""
 
 
 class Effort(NamedTuple):
-    """How much is asked."""
+    """The amount of work of a run."""
 
     rounds: int = 5
     small: int = 200
     streams: int = 30
     large: int = 8
     seconds: float = 6.0
-    """Of one proxy in one round: peers need a second for a large request."""
+    """Time of one proxy in one round: some proxies need a second for a large request."""
     crowd: int = 4_000
     requests: int = REQUESTS
 
@@ -95,7 +97,7 @@ def ask(client: Client, feed: Iterator[bytes], most: int, seconds: float) -> lis
 
 
 def small(case: Small, proxies: Sequence[Proxy], effort: Effort) -> dict[str, dict[str, float]]:
-    """Time of one request after another, and how many there is room for."""
+    """The time of one request after another, and the number of requests per second."""
     feeds = {proxy: case.feed() for proxy in proxies}
     taken = {proxy: Taken() for proxy in proxies}
     most = effort.streams if case.is_stream else effort.small
@@ -150,7 +152,7 @@ def _feeds(case: Small) -> list[Iterator[bytes]]:
 def large(
     window: int, proxies: Sequence[Proxy], source: talks.Large, effort: Effort
 ) -> dict[str, dict[str, float]]:
-    """A request of 2,000 messages that nobody saw before, and the same conversation as it goes on."""
+    """A new request of 2,000 messages, and the same conversation when it continues."""
     first = {proxy: Taken() for proxy in proxies}
     known = {proxy: Taken() for proxy in proxies}
     for turn in range(effort.rounds):
@@ -176,7 +178,7 @@ def large(
 
 
 def memory(proxy: Proxy, effort: Effort) -> dict[str, object]:
-    """Memory while 500 conversations go on, then while each request begins another."""
+    """Memory while 500 conversations continue, then while each request starts a new one."""
     samples = [(0, proxy.rss_mb())]
     feeds = [talks.many(TALKS // AT_ONCE + 1) for _ in range(AT_ONCE)]
     step = effort.requests // 10

@@ -1,6 +1,7 @@
-"""Who sends requests: one after the other over a plain socket, or many at once over as many connections.
+"""Sends requests: one after the other over a plain socket, or many at once over as many connections.
 
-One after the other measures time, with hardly anything of the client's own in it. Many at once measures how much there is room for.
+One after the other measures latency, with hardly any time of the client's own. Many at once measures
+throughput.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ WORD = SAID[:6].encode()
 
 
 class Took(NamedTuple):
-    """Milliseconds until the first byte of the body, until the first word that was said, and until the last byte."""
+    """Milliseconds until the first byte of the body, until the first content, and until the last byte."""
 
     first: float
     word: float
@@ -24,7 +25,7 @@ class Took(NamedTuple):
 
 
 class Bad(Exception):
-    """An answer that is no answer: nothing can be measured with it."""
+    """An invalid answer: nothing can be measured with it."""
 
 
 class Client:
@@ -58,11 +59,11 @@ class Client:
 
 
 class Reading:
-    """An answer as far as it came. Only how it ends is looked at."""
+    """The received part of an answer. Only its end is parsed."""
 
     def __init__(self, *, is_any: bool = False) -> None:
         self._data, self._is_any = b"", is_any
-        """Is any status an answer?"""
+        """True if any status counts as an answer."""
         self._body_at, self._length = -1, -1
         self.is_whole = False
 
@@ -94,7 +95,7 @@ class Reading:
 
 
 class Connection(asyncio.Protocol):
-    """One of many: asks the next thing as soon as it has its answer."""
+    """One of many connections: sends the next request as soon as it has its answer."""
 
     def __init__(self, requests: Iterator[bytes], crowd: "Crowd") -> None:
         self._requests, self._crowd, self._reading = requests, crowd, Reading()

@@ -1,8 +1,9 @@
-"""Where Refold's time goes, as py-spy sees it from outside: `pip install py-spy`, or name it with --py-spy.
+"""Profiles Refold from outside with py-spy: `pip install py-spy`, or name it with --py-spy.
 
-A sample belongs to the innermost place that has a name below; what the standard library does belongs to whoever asked for it.
-Samples are of the main thread while it holds the interpreter, and share out the processor time that it took. What the store's
-threads took is measured as a whole. Waiting for the disk is in neither: it is measured by writing to the same folder.
+A sample counts for the innermost frame that has a name below; time in the standard library counts for its
+caller. Samples are of the main thread while it holds the interpreter, and divide its processor time. The time
+of the store's threads is measured as a whole. Waiting for the disk is in neither: it is measured by writing
+to the same folder.
 """
 
 import os
@@ -21,10 +22,10 @@ from benchmarks.gateway.load import Client, crowd
 from benchmarks.gateway.proxies import Proxy
 
 RATE = 250
-"""Samples per second; more would disturb what is measured."""
+"""Samples per second; more would disturb the measurement."""
 THREADS = "the store's threads"
 AREAS = (
-    ("store", r"refold/store/|refold/ports/|psycopg"),
+    ("store", r"refold/stores/|refold/ports/|psycopg"),
     ("recognition", r"refold/gateway/(recognition|conversations)\.py|refold/core/(reconcile|identity)"),
     ("reading", r"refold/wire/|refold/gateway/(incoming|watching|limits)\.py|msgspec"),
     ("HTTP out", r"aiohttp/|yarl/|multidict/|refold/gateway/(forwarding|relay|targets|outgoing)\.py"),
@@ -35,7 +36,7 @@ _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
 
 
 def sampled(spy: str, proxy: Proxy, work: Callable[[], int]) -> dict[str, object]:
-    """Milliseconds per request, by area and by function. `work` says how many requests it made."""
+    """Milliseconds per request, by area and by function. `work` returns the number of its requests."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stacks"
         command = [spy, "record", "-p", str(proxy.pid), "-r", str(RATE), "-f", "raw", "-o", str(path)]
@@ -86,7 +87,7 @@ def _area(frames: list[str]) -> str:
 
 
 def measure(spy: str, proxy: Proxy, source: talks.Large) -> dict[str, object]:
-    """Three kinds of requests while they are looked at."""
+    """Profiles of three kinds of requests."""
     report("profile: 1 KB")
     return {
         "1 KB, conversations that go on, 32 at once": sampled(spy, proxy, lambda: _crowd(proxy)),
@@ -97,7 +98,7 @@ def measure(spy: str, proxy: Proxy, source: talks.Large) -> dict[str, object]:
 
 
 def disk_ms(folder: Path, times: int = 200) -> float:
-    """One page written and brought to the disk: the least that a commit takes."""
+    """The time to write one page and flush it to the disk: the minimum of a commit."""
     took = []
     with (folder / "page").open("wb", buffering=0) as file:
         for _ in range(times):

@@ -1,6 +1,8 @@
-"""What stands between a client and the upstream: nothing, Refold, LiteLLM, headroom. Each is a process of its own.
+"""The programs between a client and the upstream: none, Refold, LiteLLM, headroom. Each is a process of its
+own.
 
-With two cores the proxy has one, and the stub and the client share the other. While one proxy is measured the others are stopped.
+With two cores the proxy has one, and the stub and the client share the other. While one proxy is measured the
+other ones are stopped.
 """
 
 import os
@@ -18,7 +20,7 @@ from benchmarks.gateway import talks
 from benchmarks.gateway.load import Bad, Client
 
 START_S = 180.0
-"""How long a proxy may take until it answers; LiteLLM tries to fetch its prices first."""
+"""Time that a proxy may take until it answers; LiteLLM tries to download its prices first."""
 PEERS = ("litellm", "headroom")
 _CONFIG = """model_list:
   - model_name: {model}
@@ -44,12 +46,12 @@ class Proxy:
         return _status(self.pid, "VmRSS") / 1_024 if self.pid else 0.0
 
     def cpu_s(self) -> float:
-        """Seconds of processor time so far, of all its threads that are left."""
+        """Seconds of processor time so far, of all threads that still run."""
         threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
     def main_cpu_s(self) -> float:
-        """Of its main thread alone."""
+        """Seconds of processor time of the main thread."""
         return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def send(self, number: signal.Signals) -> None:
@@ -76,7 +78,7 @@ def _status(pid: int, field: str) -> int:
 
 @contextmanager
 def alone(proxy: Proxy, proxies: Sequence[Proxy]) -> Iterator[Proxy]:
-    """One of them runs, the others stand still; the upstream is needed by all."""
+    """Run one proxy and stop the other ones; the upstream always runs."""
     others = [one for one in proxies if one is not proxy and one.name != "direct"]
     for one in others:
         one.send(signal.SIGSTOP)
@@ -88,7 +90,7 @@ def alone(proxy: Proxy, proxies: Sequence[Proxy]) -> Iterator[Proxy]:
 
 
 def cores() -> tuple[int, int] | None:
-    """One core for the proxy, and one for the rest; None where that cannot be said."""
+    """One core for the proxy, and one for the other processes; None if the cores are not known."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     usable = sorted(os.sched_getaffinity(0))
@@ -122,7 +124,7 @@ def _port(process: "subprocess.Popen[str]") -> int:
 
 @contextmanager
 def stubbed(core: int | None, summary_s: float = 0.0) -> Iterator[Proxy]:
-    """The upstream, which is asked directly as well."""
+    """The upstream, which is also measured directly."""
     process = start([sys.executable, "-m", "benchmarks.gateway.stub", str(summary_s)], core)
     stub = Proxy("direct", _port(process), process)
     try:
@@ -146,7 +148,7 @@ def refold(stub: Proxy, store: str, core: int | None) -> Iterator[Proxy]:
 def peers(
     stub: Proxy, executables: Mapping[str, str], core: int | None, folder: Path
 ) -> Iterator[list[Proxy]]:
-    """Those that are installed, and answer."""
+    """The proxies that are installed and answer."""
     with ExitStack() as stack:
         found = []
         for name, executable in executables.items():
@@ -176,7 +178,9 @@ _ENV = {
 
 
 def _vocabularies(executable: str) -> dict[str, str]:
-    """Those that come with LiteLLM: without a network headroom would stand still for seconds, again and again, to fetch them."""
+    """Vocabularies from LiteLLM's package: without a network, headroom would stop for seconds, repeatedly, to
+    download them.
+    """
     packages = Path(executable).absolute().parent.parent.glob("lib/python*/site-packages")
     found = [one / "litellm/litellm_core_utils/tokenizers" for one in packages]
     there = next((one for one in found if one.is_dir()), None)
@@ -184,7 +188,7 @@ def _vocabularies(executable: str) -> dict[str, str]:
 
 
 def executables(given: Mapping[str, str | None]) -> dict[str, str]:
-    """Where each peer is: as was said, or on the PATH."""
+    """The executable of each peer: the given one, or the one on the PATH."""
     found = {name: given.get(name) or shutil.which(name) for name in PEERS}
     return {name: path for name, path in found.items() if path}
 

@@ -1,4 +1,6 @@
-"""The gateway as `refold serve` runs it, in a process of its own: `python -m benchmarks.gateway.served PORT STORE`."""
+"""The gateway as `refold serve` runs it, in a process of its own: `python -m benchmarks.gateway.served PORT
+STORE`.
+"""
 
 import sys
 

@@ -1,7 +1,8 @@
-"""An upstream that answers at once: `python -m benchmarks.gateway.stub [SECONDS]`. Prints its port. Summaries may take so many seconds.
+"""An upstream that answers at once: `python -m benchmarks.gateway.stub [SECONDS]`. Prints its port; SECONDS
+is the time of a summary.
 
-It reads nothing of a request but its length and whether it wants a stream, so that hardly any of the time is its own. What was
-used is told by the number of bytes that came, since a gateway may believe it.
+It reads only the length of a request and whether it wants a stream, so that it takes hardly any time itself.
+The reported usage follows from the number of received bytes, because a gateway may rely on it.
 """
 
 import asyncio
@@ -12,10 +13,10 @@ SAID = (
     "again and it is green; nothing else uses the old place. Should I also remove the empty package that is left over, "
     "or do you want to keep it for the next release?"
 )
-"""What it always says, and what a client sends back with the next question."""
+"""The reply to every request; a client sends it back with its next question."""
 BYTES_PER_TOKEN = 3.2
 CHUNKS, APART_S = 40, 0.001
-"""Pieces of a stream, and the time between them: a fast model."""
+"""Chunks of a stream, and the time between them: a fast model."""
 _USED = b'"usage":{"prompt_tokens":%9d,"completion_tokens":60,"total_tokens":%9d,"prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}'
 _ID = b'"id":"chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT","object":"%s","created":1741569952,"model":"gpt-4o-2024-08-06"'
 _PLAIN = (
@@ -37,7 +38,7 @@ def plain(tokens: int) -> bytes:
 
 
 def events(tokens: int) -> list[bytes]:
-    """A stream, in pieces as they are sent."""
+    """A stream, in the chunks that are sent."""
     step = -(-len(SAID) // (CHUNKS - 3))
     texts = [SAID[at : at + step] for at in range(0, len(SAID), step)]
     said = [_event(b'{"role":"assistant","content":""}')]
@@ -62,7 +63,7 @@ class Answering(asyncio.Protocol):
     """One connection. A client sends the next request when it has the answer."""
 
     summary_s = 0.0
-    """How long it takes to write a summary."""
+    """Time of a summary."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport

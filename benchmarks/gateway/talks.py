@@ -1,4 +1,4 @@
-"""What clients send: conversations as bytes, that grow as a real client's do."""
+"""The requests of clients: conversations as bytes, which grow as a real client's do."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from benchmarks.gateway.stub import SAID
 MODEL = "gpt-4o"
 SMALL_BYTES = 1_000
 TURNS = 10
-"""After so many questions a conversation ends and another one begins: 1 KB becomes 5."""
+"""Questions after which a conversation ends and a new one starts: 1 KB becomes 5."""
 LARGE_MESSAGES, LARGE_SCALE = 2_000, 0.87
 """800 KB."""
 _REPLY = b"," + json.dumps({"role": "assistant", "content": SAID}).encode()
@@ -36,14 +36,14 @@ class Talk:
         )
 
     def go_on(self) -> bytes:
-        """The next request: what was answered, and another question."""
+        """The next request: the last answer, and another question."""
         asked = {"role": "user", "content": f"And then, number {next(_NUMBERS)}? " + _WRITER.prose(60)}
         self._items += _REPLY + b"," + json.dumps(asked).encode()
         return self.request()
 
 
 def small(*, is_stream: bool = False) -> Talk:
-    """A conversation that begins: a system prompt and a question, with which the body has 1 KB. No two are alike."""
+    """A new conversation: a system prompt and a question, together a body of 1 KB. No two are alike."""
     first = {"role": "system", "content": _WRITER.prose(600)}
     asked = {"role": "user", "content": f"Question {next(_NUMBERS)}: " + _WRITER.prose(240)}
     return Talk(f"{json.dumps(first)},{json.dumps(asked)}".encode(), is_stream=is_stream)
@@ -57,7 +57,7 @@ def same() -> Iterator[bytes]:
 
 
 def growing(*, is_stream: bool = False) -> Iterator[bytes]:
-    """A client that goes on and on."""
+    """A client whose conversation continues."""
     while True:
         talk = small(is_stream=is_stream)
         yield talk.request()
@@ -66,13 +66,13 @@ def growing(*, is_stream: bool = False) -> Iterator[bytes]:
 
 
 def fresh() -> Iterator[bytes]:
-    """Another conversation with every request."""
+    """A new conversation with every request."""
     while True:
         yield small().request()
 
 
 def many(talks: int) -> Iterator[bytes]:
-    """So many conversations in turn, each of which goes on when it is its turn again."""
+    """A number of conversations in turn, each of which continues when it is its turn again."""
     live = [small() for _ in range(talks)]
     yield from (talk.request() for talk in live)
     for turn in count(1):
@@ -85,13 +85,13 @@ def many(talks: int) -> Iterator[bytes]:
 
 
 class Large:
-    """Conversations of 2,000 messages. Each has words of its own in every message, so that none was ever read before."""
+    """Conversations of 2,000 messages. Every message has unique words, so that none was seen before."""
 
     def __init__(self) -> None:
         self._messages = conversation(LARGE_MESSAGES - 1, scale=LARGE_SCALE)
 
     def talk(self, window: int) -> Talk:
-        """`window` is what only Refold looks at: whether there is something to compact."""
+        """`window` concerns only Refold: it decides whether a compaction is due."""
         mark = f"{next(_NUMBERS)}: "
         texts = [{**one, "content": mark + (one["content"] or "")} for one in self._messages]
         asked = {"role": "user", "content": mark + "What is left to do?"}

@@ -1,4 +1,6 @@
-"""The table: beside each other, with what was promised. A plus after a goal says that it was met, a minus that it was not."""
+"""The result table: all proxies side by side, with the goals. A plus after a goal means that it was met, a
+minus that it was not.
+"""
 
 from collections.abc import Iterator
 
@@ -9,7 +11,7 @@ GOALS = {
     "first_sight_p50_ms": 60.0,
     "first_p50_ms": 2.0,
 }
-"""Of what is added to a direct connection; of what there is room for in a second."""
+"""Limits for the time added to a direct connection, and minimum requests per second."""
 RSS_MB = 150.0
 NAMES = {"direct": "direct", "refold": "Refold", "litellm": "LiteLLM", "headroom": "headroom"}
 WIDTH = 42

@@ -1,9 +1,10 @@
-"""Runs worst cases in this process, and ends it with a traceback where one of them takes longer than a hang guard allows.
+"""Runs worst cases in this process, and ends it with a traceback if one of them takes longer than a hang
+guard allows.
 
     python -m benchmarks.patterns.pump patterns|scanners|doors
 
-The guard counts for each input by itself, in seconds of the processor: a busy machine sets it off no sooner. It is there to end
-what would never end; how fast something is shows in `python -m benchmarks.patterns`.
+The guard applies to each input separately and counts processor time, so that a busy machine does not set it
+off. It only ends work that would never end; `python -m benchmarks.patterns` measures the speed.
 """
 
 import argparse
@@ -24,9 +25,11 @@ from refold.core.regex_safety import Automaton
 SIZE = 200_000
 GUARD_S = 10.0
 FEW = 2
-"""Worst cases of each pattern in a short run: as many as it takes to find every ambiguous pattern of `tests/test_patterns.py` that hangs."""
+"""Worst cases of each pattern in a short run: enough to find every ambiguous pattern of
+`tests/test_patterns.py` that hangs.
+"""
 ON_THE_WAY = ("conversation", "redact")
-"""Scanners of a short run: all that a message meets in a conversation, and what it meets on the way to a summariser."""
+"""Scanners of a short run: those that read a message in a conversation, and on its way to a summariser."""
 FROZE = (
     *(
         "underscores",
@@ -39,11 +42,13 @@ FROZE = (
     ),
     *("a quoted name", "a name with digits", "nested escapes", "secrets in escapes", "passwords"),
 )
-"""Texts that froze a gateway before: in a short run they meet both scanners."""
+"""Texts that froze a gateway before: in a short run both scanners read them."""
 STEP = 10
-"""Of the other texts, a short run puts one in so many through a conversation, and the rest through the other scanner."""
+"""A short run puts one in this many of the other texts through a conversation, and the rest through the other
+scanner.
+"""
 SHAPES = ("parallel calls", "new files")
-"""Scanners for which the number of parts matters and hardly what they say: in a short run each has one text."""
+"""Scanners for which the number of parts matters, and hardly their text: in a short run each has one text."""
 Case = tuple[str, Callable[[], object]]
 
 
@@ -56,7 +61,7 @@ def pattern_cases(*, is_few: bool = False) -> Iterator[Case]:
 
 
 def tried(pattern: re.Pattern, use: str, text: str) -> object:
-    """Use a pattern as the source does: to search is to find all there is."""
+    """Use a pattern as the source does: a search finds all matches."""
     given = text if isinstance(pattern.pattern, str) else text.encode("latin-1", "replace")
     if use == "search":
         return sum(1 for _ in pattern.finditer(given))
@@ -64,7 +69,9 @@ def tried(pattern: re.Pattern, use: str, text: str) -> object:
 
 
 def scanner_cases(names: Iterable[str], *, is_few: bool = False) -> Iterator[Case]:
-    """Every scanner with every text; of `is_few`, each text with one or both of the scanners that read it on its way."""
+    """Every scanner with every text; with `is_few`, each text with one or both of the scanners that read it
+    on its way.
+    """
     for name in names:
         for number, (kind, text) in enumerate(TEXTS.items()):
             if not is_few or _is_in_few(name, number, kind):
@@ -72,7 +79,7 @@ def scanner_cases(names: Iterable[str], *, is_few: bool = False) -> Iterator[Cas
 
 
 def _is_in_few(name: str, number: int, kind: str) -> bool:
-    """Does a short run put this text through this scanner?"""
+    """True if a short run puts this text through this scanner."""
     if name in ON_THE_WAY:
         return kind in FROZE or (name == "conversation") == (number % STEP == 0)
     return name in SHAPES and not number
@@ -83,7 +90,7 @@ def _scan(scanner: Scanner, text: Callable[[int], str]) -> object:
 
 
 def run(cases: Iterator[Case]) -> int:
-    """Run each case under a guard of its own. How many there were."""
+    """Run each case under a guard of its own; returns the number of cases."""
     count = 0
     # The traceback is written by the handler, and the signal then ends the process.
     faulthandler.register(signal.SIGPROF, chain=True)

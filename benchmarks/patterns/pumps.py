@@ -1,8 +1,9 @@
 """Worst cases of a regular expression, made from its own automaton.
 
-A loop is reached by the shortest way, pumped with a word that leads back into it, and followed by what it does not read. Words are
-single letters, those first that most of the loop's states can read, and the shortest ways through each edge of the loop. For a
-search, the way to the loop is repeated as well, so that the pattern seems to begin again and again.
+A text reaches a loop by the shortest path, repeats a word that leads back into it, and ends with a character
+that the loop does not read. Words are single letters, first those that most of the loop's states can read,
+and the shortest paths through each edge of the loop. For a search, the path to the loop is repeated as well,
+so that the pattern seems to begin again and again.
 """
 
 from collections import deque
@@ -13,12 +14,12 @@ from refold.core.regex_safety import Automaton, Edge, loops
 MOST_LETTERS = 2
 MOST_CYCLES = 2
 MOST_LOOPS = 6
-"""Of one pattern, spread over all that it has: long alternations have hundreds that differ in a word."""
+"""Loops of one pattern that are used, spread over all: long alternations have hundreds that differ in a word."""
 ENDS = ("\0", "")
 
 
 def pumped(automaton: Automaton, size: int) -> Iterator[str]:
-    """Texts of about so many characters, each once."""
+    """Texts of about this many characters, each once."""
     found = dict[str, None]()
     groups = loops(automaton.edges)
     step = max(1, len(groups) // MOST_LOOPS)

@@ -1,7 +1,7 @@
 """Every function that reads text from outside, as a function of one text.
 
-Some read what a user, a model or a tool says, some a request, a stream or a file, some a model's name or a query. Together they are
-what a message meets on its way into a conversation, through a compaction, and out again.
+Some read texts of a user, a model or a tool, some a request, a stream or a file, some a model's name or a
+query. Together they cover the way of a message into a conversation, through a compaction, and out again.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from refold.core.digest.ledger import entries, ledger_of, merge
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
 from refold.core.digest.rules import rules
-from refold.core.digest.search import excerpt, find, holds
+from refold.core.digest.search import excerpt, find, mentions
 from refold.core.digest.sections import mechanical, sections
 from refold.core.digest.shorten import shorten
 from refold.core.digest.terms import terms
-from refold.core.digest.typed_text import typed
-from refold.core.digest.word_match import says
+from refold.core.digest.typed_text import typed_passages
+from refold.core.digest.word_match import contains_word
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
 from refold.core.prompts import fenced
@@ -36,11 +36,11 @@ from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept
 from refold.core.summary_checks.echoes import continues, is_call, is_echo, without_thoughts
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
-from refold.core.summary_checks.languages import speaks_otherwise
+from refold.core.summary_checks.languages import is_other_language
 from refold.core.summary_checks.must_keep import with_facts
 from refold.core.summary_checks.refusal import is_refusal
 from refold.core.tool_kinds import file_accesses, has_failed
-from refold.core.transcript_chunks import parted
+from refold.core.transcript_chunks import split_text
 from refold.engine.journal import title_of
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.errors import DoesNotFit, RefoldError
@@ -81,7 +81,9 @@ def _shorten(text: str) -> object:
 
 
 def _shorten_with_rules(text: str) -> object:
-    """With every sentence that reads as a rule to be kept, and the index of another text, of which nothing is found."""
+    """With every sentence that reads as a rule to be kept, and the index of another text, in which nothing is
+    found.
+    """
     facts = index_message(Facts(), user(text[::-1]), 0)
     must = tuple(rules(text))
     return shorten(facts, user(text), 0, limit=500, window=WINDOW, counter=COUNTER, must=must)
@@ -96,7 +98,7 @@ def _shorten_call(text: str) -> object:
 
 
 def _accept(text: str) -> object:
-    """What a model wrote, held against what it was told."""
+    """A model's text, checked against its source."""
     half = len(text) // 2
     source = DraftSource(
         told=text[:half],
@@ -144,12 +146,14 @@ def _stream(text: str) -> object:
 
 
 def _valid(text: str) -> str:
-    """The text without halves of surrogate pairs, which no JSON has."""
+    """The text without lone surrogates, which JSON cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _conversation(text: str) -> object:
-    """Through the public face: the text by a user, by an assistant and by a tool, then a compaction and a search."""
+    """Through the public interface: the text by a user, by an assistant and by a tool, then a compaction and
+    a search.
+    """
     return asyncio.run(_compacted(_valid(text)))
 
 
@@ -172,7 +176,9 @@ async def _compacted(text: str) -> object:
 
 
 def _parallel_calls(text: str) -> object:
-    """A hundred characters in each of many calls of one message, and in each of their results: they do not fit however much is cut."""
+    """A hundred characters in each of many calls of one message, and in each of their results: no cut makes
+    them fit.
+    """
     parts = [_valid(text[at : at + 100]) for at in range(0, len(text), 200)]
     calls = [
         {"type": "tool_use", "id": f"c{at}", "name": "read", "input": {"path": part}}
@@ -196,14 +202,14 @@ async def _asked(calls: list[dict], results: list[dict]) -> object:
 
 
 def _new_files(text: str) -> object:
-    """Ten files with names of their own in each of many calls."""
+    """Ten new file names in each of many calls."""
     names = [f"*** Add File: {at}" for at in range(len(text) // 20)]
     calls = (ToolCall("c", "apply_patch", "\n".join(names[at : at + 10])) for at in range(0, len(names), 10))
     return ledger_of(Message("assistant", (call,)) for call in calls)
 
 
 def _known_secrets(text: str) -> object:
-    """The secrets of a message, looked for in the next one."""
+    """The secrets of a message, searched for in the next one."""
     return redact_message(assistant(text), 1, known=values_of(user(text)))
 
 
@@ -216,7 +222,7 @@ SCANNERS: dict[str, Scanner] = {
     "values_of": lambda text: values_of(user(text)),
     "known secrets": _known_secrets,
     "rules": lambda text: list(rules(text)),
-    "typed text": lambda text: (typed(user(text)), typed(user(text), is_task=True)),
+    "typed text": lambda text: (typed_passages(user(text)), typed_passages(user(text), is_task=True)),
     "quoted lines": lambda text: (quoted_lines(text, begins_line=True), quoted_lines(text, "transcript", begins_line=True), is_role(text)),
     "ledger of a user": lambda text: entries(user(text)),
     "ledger of an assistant": lambda text: merge(entries(assistant(text)), entries(assistant(text[::-1]))),
@@ -234,10 +240,10 @@ SCANNERS: dict[str, Scanner] = {
     "shorten with rules": _shorten_with_rules,
     "shorten a call": lambda text: _shorten_call(_valid(text)),
     "find": lambda text: find(_facts(text), text[:500], budget=500, window=WINDOW, counter=COUNTER),
-    "find by a long query": lambda text: (term_ids(_facts(text).log, text), holds(user(text), text)),
+    "find by a long query": lambda text: (term_ids(_facts(text).log, text), mentions(user(text), text)),
     "excerpt": lambda text: excerpt(_facts(text), [(0, user(text))], text[:100], budget=500, counter=COUNTER),
     "truncate": lambda text: truncate(text, len(text) // 2, HANDLE_MARK, "#m1"),
-    "parted": lambda text: parted(text, 1_000, _count),
+    "parted": lambda text: split_text(text, 1_000, _count),
     "accept": _accept,
     "is_refusal": is_refusal,
     "without_thoughts": without_thoughts,
@@ -245,12 +251,12 @@ SCANNERS: dict[str, Scanner] = {
     "continues": lambda text: (continues(text), is_call(text)),
     "inventions": lambda text: invented(text, known_of(text[: len(text) // 2])),
     "without_inventions": lambda text: without_inventions(text, known_of("")),
-    "languages": lambda text: speaks_otherwise(text, (text,)),
+    "languages": lambda text: is_other_language(text, (text,)),
     "headings": lambda text: (headings_once(text), says_something(text)),
     "with_facts": lambda text: with_facts(text, ledger_of([user(text), assistant(text)]), most=4_000, count=_count, said=text),
     "sections": lambda text: (sections(ledger_of([user(text)]), 10_000, shown=text)),
     "mechanical": lambda text: mechanical([user(text)], ledger_of([user(text)]), previous=text),
-    "says": lambda text: (says(text, text[:20]), says(text, text[: len(text) // 2] + "!")),
+    "says": lambda text: (contains_word(text, text[:20]), contains_word(text, text[: len(text) // 2] + "!")),
     "fenced": fenced,
     "tool kinds": lambda text: (file_accesses(ToolCall("c", "apply_patch", text)), has_failed(ToolResult("c", (Text(text),)))),
     "count": _GPT.text,

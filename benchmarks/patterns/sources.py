@@ -1,8 +1,9 @@
 """Finds every regular expression of the source, and how each is used.
 
-Patterns are looked for twice: as values, in the globals of every module and in whatever containers these hold, and as calls of
-`re` in the source text, so that one that is compiled inside a function is found too. A call whose pattern is only known when it
-runs is listed as such; `RUNTIME` says for each of them why it is safe.
+Patterns are searched twice: as values, in the globals of every module and in the containers these hold, and
+as calls of `re` in the source text, so that a pattern compiled inside a function is found too. A call whose
+pattern is known only at run time is listed as such; `RUNTIME` gives for each of them the reason why it is
+safe.
 """
 
 import ast
@@ -20,7 +21,7 @@ import refold
 SOURCE = Path(refold.__file__).parent
 CALLS = ("compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn")
 ONCE = ("match", "fullmatch")
-"""Methods that try one place of a text; the others try every place."""
+"""Methods that try one position of a text; the other methods try every position."""
 RUNTIME = {
     "config/resolution.py": "a pattern of the user's own, refused where it is ambiguous",
     "core/assemble.py": "an escaped constant",
@@ -33,14 +34,14 @@ RUNTIME = {
     "tokens/counters.py": "built from constants when the module is loaded, and found there as a value",
     "tokens/catalog.py": "likewise",
 }
-"""Files with a pattern that is only known when it runs, and why it is safe."""
+"""Files with a pattern that is known only at run time, and why it is safe."""
 BOUNDED = {"refold.core.summary_checks.refusal._CANNOT_DO": "reads the first 240 characters of a reply"}
-"""Patterns that may take many steps for a character, and are given few characters."""
+"""Patterns that may take many steps per character, but get few characters."""
 NOT_IMPORTED = ("refold.__main__",)
 
 
 class Found(NamedTuple):
-    """A pattern, where it stands, and how it is used."""
+    """A pattern, its location, and its use."""
 
     place: str
     pattern: re.Pattern
@@ -48,7 +49,7 @@ class Found(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of `re` in a source file. `pattern` is None where it is only known when the call is made."""
+    """A call of `re` in a source file. `pattern` is None if it is known only at run time."""
 
     place: str
     pattern: str | bytes | None
@@ -58,7 +59,7 @@ class Call(NamedTuple):
 
 @cache
 def modules() -> tuple[ModuleType, ...]:
-    """Every module under `refold` that can be imported here: an extra that is not installed has no patterns to offer."""
+    """Every module under `refold` that can be imported here: an extra that is not installed has no patterns."""
     found = [refold]
     for one in pkgutil.walk_packages(refold.__path__, "refold."):
         if one.name not in NOT_IMPORTED:
@@ -68,7 +69,7 @@ def modules() -> tuple[ModuleType, ...]:
 
 @cache
 def patterns() -> tuple[Found, ...]:
-    """Every compiled pattern of the source, and every pattern that is given to a function of `re`, once each."""
+    """Every compiled pattern of the source, and every pattern that is passed to a function of `re`, once each."""
     found: dict[tuple, Found] = {}
     uses = _uses()
     for module in modules():
@@ -108,7 +109,7 @@ def _patterns_in(value: object, place: str, depth: int) -> Iterator[tuple[str, r
 
 
 def _uses() -> dict[tuple[str, str], set[str]]:
-    """How the pattern under each name of a module is used: by the methods that are called on it, in any module."""
+    """The use of the pattern under each name of a module: the methods that are called on it, in any module."""
     uses: dict[tuple[str, str], set[str]] = {}
     for module in modules():
         nodes = _nodes(module)
@@ -126,7 +127,7 @@ def _uses() -> dict[tuple[str, str], set[str]]:
 
 
 def _use(name: ast.Name, around: dict[int, ast.AST]) -> str:
-    """The method that is called where a pattern is named; `search` where that cannot be told."""
+    """The method that is called on a named pattern; `search` if it is unknown."""
     method = around[id(name)]
     if not isinstance(method, ast.Attribute):
         return "search"
@@ -170,7 +171,7 @@ def _calls_in(module: ModuleType) -> Iterator[Call]:
 
 
 def _value(node: ast.expr, module: ModuleType):
-    """What an expression is worth where it stands, as far as the globals of its module tell."""
+    """The value of an expression, as far as the globals of its module determine it."""
     try:
         return eval(compile(ast.Expression(node), "<pattern>", "eval"), vars(module))  # our own source
     except Exception:  # noqa: BLE001  # it uses what is only known when it runs

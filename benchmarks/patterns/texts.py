@@ -1,7 +1,7 @@
-"""Texts that are hard on whoever reads them, in any length.
+"""Texts that are hard to scan, in any length.
 
-Each is made of one unit that is repeated: what a loop reads well and what follows it never comes, what looks like the beginning
-of something again and again, or what has to be remembered until the end.
+Each repeats one unit: text that a loop reads without finding its end, text that looks like the beginning of a
+match again and again, or text that must be remembered until the end.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ def _repeat(unit: str, before: str = "", after: str = "") -> Callable[[int], str
 
 
 def _numbered(unit: str) -> Callable[[int], str]:
-    """A unit that is another one each time: `{}` stands for its number."""
+    """A unit that differs each time: `{}` stands for its number."""
 
     def text(size: int) -> str:
         count = max(1, size // len(unit.replace("{}", "12345")))
@@ -25,13 +25,13 @@ def _numbered(unit: str) -> Callable[[int], str]:
 
 
 def _nested(size: int) -> str:
-    r"""Escapes within escapes: reading one of them makes the next one readable, `\\..u0075003d`."""
+    r"""Escapes within escapes: decoding one of them makes the next one readable, `\\..u0075003d`."""
     depth = max(1, size // 19)
     return "password" + "\\" * (15 * depth + 1) + "u" + "0075" * depth + "003dhunter22x"
 
 
 def _reversed_nested(size: int) -> str:
-    """The same with a secret that comes to light each time."""
+    """The same with a secret that becomes visible each time."""
     unit = "token" + "\\" * 16 + "u0075003d" + "a1B2c3D4e5F6g7H8 "
     return unit * max(1, size // len(unit))
 
@@ -57,7 +57,7 @@ UNITS: dict[str, str] = {
     "separators": "\u2028", "rules": "Always do it. ", "rule lines": "You must never do that\n", "decisions": "decided ", "handles in brackets": "[User #m1] ", "speakers": "User: I am\n", "json": '{"a":', "json list": "[1,", "json strings": '"a",',
     "code": "x = f(a[1], {b: c});\n", "comments": "// a\n", "diff": "+ a\n- b\n", "patches": "*** Update File: a\n", "errors": "Error: a\n", "sse": "data: {}\n\n", "html": "<p>a</p>", "thinking": "<think>", "calls": '<tool_call>{"name": "a"}',
 }  # fmt: skip
-"""What each text is made of."""
+"""The unit of each text."""
 TEXTS: dict[str, Callable[[int], str]] = {
     **{name: _repeat(unit) for name, unit in UNITS.items()},
     "a quoted name": _repeat("a_", 'Why is password = "', '1" refused?'),
@@ -84,6 +84,6 @@ TEXTS: dict[str, Callable[[int], str]] = {
 
 
 def texts(size: int) -> Iterator[tuple[str, str]]:
-    """Every text, by name, in about so many characters."""
+    """Every text, by name, in about this many characters."""
     for name, text in TEXTS.items():
         yield name, text(size)

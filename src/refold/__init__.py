@@ -7,9 +7,9 @@
         await chat.record(reply)
         await chat.add(reply.choices[0].message)
 
-`Engine` keeps conversations in a store; `Conversation` is one chat and its window, in memory where it is made by itself; `sync` has
-both without `await`. Everything that a program needs to import is here. The package stays light to import: what it exports is loaded
-when it is first named.
+`Engine` keeps conversations in a store. `Conversation` is one chat and its window; one that is made directly
+lives in memory. `sync` has both without `await`. Everything that a program needs to import is here. The
+package is light to import: an exported name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ _NAMES = {
     "recall_tool": "refold.recall",
     **dict.fromkeys(_EVENTS.split(), "refold.engine.events"),
 }
-"""Where each name is defined that is loaded when it is first asked for."""
+"""The module of each name that is loaded when it is first used."""
 
 
 def __getattr__(name: str) -> object:

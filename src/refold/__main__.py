@@ -15,15 +15,12 @@ CLI_PACKAGES = frozenset({"typer", "rich", "click"})
 
 def main() -> None:
     try:
-        from refold.cli.app import app
-        from refold.cli.app import main as run
-        from refold.commands import join
+        from refold.cli.main import main as run
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in CLI_PACKAGES:
             raise
-        sys.stderr.write(f"error: {MissingExtra('cli', 'The command line')}\n")
+        sys.stderr.write(f"error: {MissingExtra('cli', 'the command line')}\n")
         sys.exit(2)
-    join(app)
     run()
 
 

@@ -1,7 +1,8 @@
-"""The recall tool: how a model itself brings back what left its context.
+"""The recall tool: a model itself brings back messages that left its context.
 
-It is a definition to send with your own tools, and a function that answers its calls. The answer is a text of bounded length that
-says where it comes from, what was left out and how to get that too; a wrong question is answered with what to ask instead.
+It consists of a definition to send with your own tools, and a function that answers its calls. The answer is
+a text of bounded length that states its source, the part that was left out, and how to get the rest. A wrong
+question is answered with a hint for a better one.
 
     chat = refold.Conversation("gpt-4o-mini", tools=[*tools, recall_tool()])
     ...
@@ -48,21 +49,21 @@ from refold.wire.sdk import read_message, text_in
 
 NAME = RECALL
 MAX_TOKENS = 1_000
-"""Of one answer: most originals fit, and in a small window there is room for what the model does with it."""
+"""Tokens of one answer: most originals fit, and in a small window the model still has room to work with it."""
 ROOM_SHARE = 0.125
-"""Of the room for messages, for one answer: it stays there with all that follow."""
+"""Share of the room for messages that one answer may take: it stays in the window with all later answers."""
 LEAST_TOKENS = 150
-"""With fewer, an answer would be little more than the lines around it."""
+"""With fewer tokens, an answer would be little more than the lines around it."""
 MAX_WORDS = 1_000
-"""Characters of a question: more is a text, not something to look for."""
+"""Characters of a question: more is a text, not a search."""
 _FRAME_TOKENS = 80
-"""For the lines that say where a text comes from and what is left out of it."""
+"""For the lines that state the source of a text and the part that was left out."""
 _MESSAGE_TOKENS = 20
-"""What a message takes beside its text."""
+"""Tokens that a message takes beside its text."""
 _LONGEST_TOKEN = 16
-"""Characters: no text of more than so many for each token is counted only to be cut."""
+"""Characters per token: a longer text is cut to this bound before it is counted."""
 _CUT_SHARE = 4
-"""The last fourth of a text may be given up to end it with a whole line."""
+"""Up to a fourth of a text may be given up to end it with a whole line."""
 
 HANDLES = (
     "A handle is a name that stands for something left out: #m12 is a message, #m12.2 the second part of it (such as one tool "
@@ -89,7 +90,7 @@ _PARAMETERS = {
     "additionalProperties": False,
 }
 _HINT = 'call it with {"what": "#m12"} for an original, or {"what": "words that were used"} to search'
-_WHO: dict[Role, str] = {
+_SOURCES: dict[Role, str] = {
     "user": "from the user",
     "assistant": "from the assistant",
     "tool": "the result of a tool",
@@ -99,14 +100,14 @@ _WHO: dict[Role, str] = {
 
 
 class RecallQuery(Struct, frozen=True):
-    """What a model asks for: a handle or words, and from which character on."""
+    """The arguments of a call: a handle or words, and the first character to return."""
 
     what: str
     start: int = 0
 
 
 class Recallable(Protocol):
-    """A conversation that can be asked: `refold.Conversation`."""
+    """A conversation that answers recalls: `refold.Conversation`."""
 
     @property
     def state(self) -> State: ...
@@ -115,18 +116,23 @@ class Recallable(Protocol):
 
 
 def recall_tool(format: str = "chat") -> dict[str, Any]:  # noqa: A002  # the word users know
-    """The tool's definition, as requests of this format take it: "chat", "responses" or "anthropic".
+    """Return the tool's definition for requests of a format.
+
+        chat = refold.Conversation("gpt-4o-mini", tools=[*tools, refold.recall_tool()])
+
+    Args:
+        format: "chat", "responses" or "anthropic".
 
     Raises:
         ConfigError: there is no such format.
     """
-    parameters = msgspec.json.decode(msgspec.json.encode(_PARAMETERS))  # of one's own: some clients change it
+    parameters = msgspec.json.decode(msgspec.json.encode(_PARAMETERS))  # a copy: some clients change it
     function = {"name": NAME, "description": DESCRIPTION, "parameters": parameters}
     match format:
         case "chat":
             return {"type": "function", "function": function}
         case "responses":
-            # Strict is the default there, and would make `start` something that has to be given.
+            # Strict is the default of this format, and would make `start` a required argument.
             return {"type": "function", **function, "strict": False}
         case "anthropic":
             return {"name": NAME, "description": DESCRIPTION, "input_schema": parameters}
@@ -136,10 +142,17 @@ def recall_tool(format: str = "chat") -> dict[str, Any]:  # noqa: A002  # the wo
 async def answer_recall(
     chat: Recallable, arguments: str | Mapping[str, object], *, max_tokens: int = MAX_TOKENS
 ) -> str:
-    """What a model gets for a call of the tool, in at most `max_tokens` (150 or more).
+    """Return the answer to a model's call of the recall tool.
 
-    In a small window it is shorter still, so that the answer leaves room to go on. Whatever is wrong with the
-    arguments is for the model to read.
+        result = await refold.answer_recall(chat, call.function.arguments)
+
+    Wrong arguments do not raise: the answer tells the model about them.
+
+    Args:
+        chat: the conversation.
+        arguments: the arguments of the call, as JSON or as a mapping.
+        max_tokens: the size of the answer, 150 or more. In a small window the answer is shorter still, so
+            that it leaves room to go on.
 
     Raises:
         StoreError: the conversation cannot be read at all.
@@ -153,16 +166,17 @@ async def answer_recall(
 
 
 def read_arguments(arguments: str | Mapping[str, object]) -> RecallQuery:
-    """
+    """Parse the arguments of a call.
+
     Raises:
-        ConfigError: a model wrote something else.
+        ConfigError: the model wrote something that is not a query.
     """
     try:
         fields = msgspec.json.decode(arguments) if isinstance(arguments, str) else {**arguments}
         asked = msgspec.convert(fields, RecallQuery, strict=False)
     except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError):
         raise ConfigError(f"these are no arguments for {NAME}", hint=_HINT) from None
-    # Stubs stand in brackets, and names in prose between quotes: they are easily copied with them.
+    # Stubs are in brackets, and names in prose in quotes: models copy these together with the handle.
     bare = asked.what.strip(" \t\r\n[]()`'\".,:;")
     what = bare if is_handle(bare) else asked.what.encode("utf-8", "replace").decode().strip()
     if not what or len(what) > MAX_WORDS or asked.start < 0:
@@ -171,22 +185,22 @@ def read_arguments(arguments: str | Mapping[str, object]) -> RecallQuery:
 
 
 def most_tokens(state: State, max_tokens: int) -> int:
-    """How long an answer may be that is added to the same conversation: with it, there must be room to go on."""
+    """Return the size of an answer that leaves room to go on after it is added to the same conversation."""
     room = share_of(ROOM_SHARE, effective_for(state.frame, Now("before_call")))
     whole = largest_result(state.frame) or room
     return min(max_tokens, min(room, whole) - _MESSAGE_TOKENS)
 
 
 def room(max_tokens: int) -> int:
-    """Tokens of an answer that are left for what was found."""
+    """Return the tokens of an answer that are left for the text that was found."""
     return max(LEAST_TOKENS, max_tokens) - _FRAME_TOKENS
 
 
 def tell(asked: RecallQuery, found: Mapping[str, Any] | str, state: State, *, max_tokens: int) -> str:
-    """What was found, as a text for a model: where it is from, what it says, and what was cut.
+    """Format a found text for a model: its source, the text, and the part that was cut.
 
     Raises:
-        NotFound: nothing fits the words, the original goes no further than that, or it is not for models.
+        NotFound: nothing matches the words, the original ends before `start`, or it is not for models.
     """
     if isinstance(found, str):
         head, text = _head_of(asked.what), found
@@ -194,7 +208,7 @@ def tell(asked: RecallQuery, found: Mapping[str, Any] | str, state: State, *, ma
         asked = RecallQuery(f"#{asked.what.strip().lstrip('#')}", asked.start)
         message = read_message(found, state.frame.fixed.dialect)
         _check_shown(asked.what, state)
-        head, text = f"{asked.what}, {_WHO[message.role]}:", _spelled(message, asked.what)
+        head, text = f"{asked.what}, {_SOURCES[message.role]}:", _message_text(message, asked.what)
     if not text:
         raise NotFound(
             "nothing that was said in this conversation fits",
@@ -208,24 +222,28 @@ def _head_of(what: str) -> str:
 
 
 def _check_shown(handle: str, state: State) -> None:
-    """The answer becomes a message like any other, and would be in the next summary."""
+    """Refuse a sensitive message: the answer becomes a message like any other, and would be in the next
+    summary.
+    """
     if read_handle(handle).number in state.secrecy.numbers:
         raise NotFound(f"{handle} is marked as sensitive", hint="ask the user for what you need of it")
 
 
-def _spelled(message: Message, handle: str) -> str:
-    """All that a message says; several parts each under their handle. Thoughts are not said, and not counted as parts."""
+def _message_text(message: Message, handle: str) -> str:
+    """Return the text of a message; several parts each under their handle. Thinking is left out, and not
+    counted as a part.
+    """
     parts = [part for part in message.parts if not isinstance(part, Reasoning)]
     if len(parts) == 1:
-        return _told(parts[0], handle) or "(nothing)"
+        return _part_text(parts[0], handle) or "(nothing)"
     number = read_handle(handle).number
     named = [(part, handle_of(number, at)) for at, part in enumerate(parts, 1)]
-    return "\n".join(f"[{name}]\n{_told(part, name)}" for part, name in named) or "(nothing)"
+    return "\n".join(f"[{name}]\n{_part_text(part, name)}" for part, name in named) or "(nothing)"
 
 
-def _told(part: Part, handle: str) -> str:
-    """A part word for word. A line of it that begins as the names above do is quoted: whatever follows would seem to be another part, or
-    another message.
+def _part_text(part: Part, handle: str) -> str:
+    """Return a part word for word. A line that looks like a handle's heading is quoted, because the text
+    after it would seem to be another part or another message.
     """
     return quoted_lines("\n".join(_lines(part, handle)), "recalled", own=handle, begins_line=True)
 
@@ -248,7 +266,7 @@ def _lines(part: Part, handle: str) -> Iterator[str]:
 
 
 def _page(asked: RecallQuery, text: str, budget: int, counter: TokenCounter) -> str:
-    """A text from where it was asked for, as far as it fits, and what was left out."""
+    """Return the text from `start` on as far as it fits, and a note of the part that was left out."""
     if asked.start >= len(text):
         raise NotFound(f"it has only {len(text)} characters", hint="leave `start` out to begin at the first")
     rest = text[asked.start : asked.start + budget * _LONGEST_TOKEN]
@@ -261,7 +279,7 @@ def _page(asked: RecallQuery, text: str, budget: int, counter: TokenCounter) -> 
 
 
 def _fitting(text: str, budget: int, counter: TokenCounter) -> int:
-    """How many characters fit: all of them, or up to the end of a line where there is one near."""
+    """Return how many characters fit: all of them, or up to the end of a line if one is near."""
     stop = len(text)
     while stop > 1 and (tokens := counter.text(text[:stop])) > budget:
         stop = max(1, min(stop - 1, stop * budget // tokens))

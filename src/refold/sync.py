@@ -1,8 +1,9 @@
 """Refold without `await`: `Conversation` and `Engine` for scripts and notebooks.
 
-Both are proxies of the classes of the same names in `refold`, with the same constructors and members. One daemon thread per process
-runs an event loop for all of them, so they also work in a notebook that has a loop running. They may be called from several threads;
-what one conversation does is serialised. A fork has none of its parent's threads: open engines after it.
+Both are proxies of the classes of the same names in `refold`, with the same constructors and members. One
+daemon thread per process runs an event loop for all of them, so they also work in a notebook that has a loop
+running. They may be called from several threads; the calls of one conversation are serialised. A forked
+process has none of its parent's threads: open engines after the fork.
 
     chat = refold.sync.Conversation("gpt-4o-mini", system="You fix bugs.", tools=tools)
     chat.add("Why does the build fail?")
@@ -10,7 +11,8 @@ what one conversation does is serialised. A fork has none of its parent's thread
     chat.record(reply.usage)
     chat.add(reply.choices[0].message)
 
-No message that was added is ever changed or forgotten; only what `context` gives is made to fit.
+No message that was added is ever changed or forgotten; only the request that `context` returns is made to
+fit.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ from refold.engine.summary_jobs import SummaryFunction
 from refold.model.errors import ConfigError
 from refold.model.tokens import Measurement, TokenCounter
 from refold.ports.embedder import Embedder
-from refold.ports.store import Call, Compaction, Listed, Session, Store, Written
+from refold.ports.records import Call, Compaction, Listed, Session, StoredSummary
+from refold.ports.store import Store
 from refold.ports.summariser import Summariser, SummaryCache
 from refold.ports.upstream import CountingUpstream, Upstream
 from refold.recall import MAX_TOKENS
@@ -54,7 +57,7 @@ T = TypeVar("T")
 
 
 class _Loop:
-    """An event loop in a daemon thread, for the process that began it."""
+    """An event loop in a daemon thread, for the process that started it."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -77,8 +80,8 @@ _starting = threading.Lock()
 
 
 def _run(act: Coroutine[Any, Any, T], process: int) -> T:
-    """Run a coroutine to its end in the loop of this process. `process` is the one that opened what it works on: connections, tasks and
-    threads do not survive a fork.
+    """Run a coroutine to its end in the loop of this process. `process` is the id of the process that opened
+    the engine or conversation: connections, tasks and threads do not survive a fork.
 
     Raises:
         ConfigError: this process is a fork of that one.
@@ -97,7 +100,7 @@ def _run(act: Coroutine[Any, Any, T], process: int) -> T:
 
 
 def _forget_lock() -> None:
-    """A fork may have taken place while another thread held the lock."""
+    """Replace the lock after a fork, because another thread may have held it."""
     global _starting  # noqa: PLW0603
     _starting = threading.Lock()
 
@@ -160,7 +163,7 @@ class Conversation:
 
     @classmethod
     def _of(cls, conversation: async_conversation.Conversation, process: int) -> Conversation:
-        """A conversation of an engine that was opened in a process."""
+        """Wrap a conversation of an engine that was opened in `process`."""
         made = cls.__new__(cls)
         made._async, made._process = conversation, process  # noqa: SLF001
         return made
@@ -305,7 +308,9 @@ class Conversation:
 
 
 class Engine:
-    """Conversations of one owner in one store; see `refold.Engine`. It is open from the start: close it, or use it in a `with` block."""
+    """The conversations of one owner in one store; see `refold.Engine`. The constructor opens it: close it,
+    or use it in a `with` block.
+    """
 
     def __init__(
         self,
@@ -378,7 +383,7 @@ class Engine:
 
     @property
     def store(self) -> Any:
-        """What an engine does not offer by itself, such as `store.calls(owner, name)`."""
+        """The store, for queries that the engine does not offer, such as `store.calls(owner, name)`."""
         return _Store(self._async.store, self._process)
 
     @property
@@ -441,7 +446,7 @@ class Engine:
         found = self._async.find_sessions(words, name=name, limit=limit, by_meaning=by_meaning)
         return self._run(found)
 
-    def summaries(self, ids: Sequence[str]) -> list[Written]:
+    def summaries(self, ids: Sequence[str]) -> list[StoredSummary]:
         return self._run(self._async.summaries(ids))
 
     def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
@@ -472,7 +477,7 @@ class Engine:
         self._run(self._async.rest())
 
     def close(self) -> None:
-        if self._process == os.getpid():  # else it is the other process's, which goes on with it
+        if self._process == os.getpid():  # else it belongs to the parent process, which still uses it
             self._run(self._async.close())
 
     def __enter__(self) -> Self:
@@ -482,8 +487,20 @@ class Engine:
         self.close()
 
 
+def _copy_docstrings(proxy: type, original: type) -> None:
+    """Give the members of a proxy the docstrings of its original, so that `help` shows them, without `await`."""
+    for name, member in vars(proxy).items():
+        text = getattr(getattr(original, name, None), "__doc__", None)
+        if text and not name.startswith("_") and member.__doc__ is None:
+            member.__doc__ = text.replace("await ", "").replace("async with ", "with ")
+
+
+_copy_docstrings(Conversation, async_conversation.Conversation)
+_copy_docstrings(Engine, async_engine.Engine)
+
+
 def answer_recall(
     chat: Conversation, arguments: str | Mapping[str, object], *, max_tokens: int = MAX_TOKENS
 ) -> str:
-    """What a model gets for a call of the recall tool; see `refold.recall.answer_recall`."""
+    """Return the answer to a call of the recall tool; see `refold.answer_recall`."""
     return chat._run(answer_recall_async(chat._async, arguments, max_tokens=max_tokens))  # noqa: SLF001

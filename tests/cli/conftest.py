@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from refold.cli.app import run
+from refold.cli.main import run
 
 
 class Result(NamedTuple):

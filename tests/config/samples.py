@@ -30,7 +30,7 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "compaction.tool_policy": (("keep_all", "keep_all"), ("auto", "auto")),
     "compaction.tools": (
         ({"bash": "prune"}, "bash=prune"),
-        ({"a": "summarize", "b": "prune"}, "a=summarize, b=prune"),
+        ({"a": "summarise", "b": "prune"}, "a=summarise, b=prune"),
     ),
     "compaction.allow_system_summary": ((True, "on"), (False, "no")),
     "compaction.include_usage": ((True, "1"), (False, "OFF")),

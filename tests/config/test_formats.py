@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.config.formats import SAMPLE, commented, told, toml, tree_of
+from refold.config.formats import SAMPLE, commented, settings_toml, toml, tree_of
 from refold.config.keys import KEYS, UPSTREAM_KEYS
 from refold.config.layers import Layer, environment_layer, flat
 from refold.config.resolution import resolve
@@ -48,13 +48,13 @@ def test_every_setting_has_its_sentence_in_the_commented_file():
 def test_what_is_shown_can_be_read_again(key):
     for sample in SAMPLES[key.name]:
         resolved = resolve([base_for(key), layer_for(key, "user", sample)])
-        again = resolve([Layer("user", flat(tomllib.loads(told(resolved))))])
+        again = resolve([Layer("user", flat(tomllib.loads(settings_toml(resolved))))])
         assert again.settings == resolved.settings
         assert flat(tree_of(resolved))
 
 
 def test_origins_are_told_for_what_is_set():
-    shown = told(resolve([environment_layer({"REFOLD_CACHE_TTL": "1h"})]), with_origins=True)
+    shown = settings_toml(resolve([environment_layer({"REFOLD_CACHE_TTL": "1h"})]), with_origins=True)
     assert 'ttl = "1h"  # the variable REFOLD_CACHE_TTL\n' in shown
     assert "port = 7336\n" in shown
 
@@ -67,11 +67,11 @@ def test_secrets_are_not_shown():
         "upstreams.box.key_command": "echo canary",
     }
     resolved = resolve([Layer("user", values)])
-    assert "canary" not in told(resolved, with_origins=True)
+    assert "canary" not in settings_toml(resolved, with_origins=True)
     assert "canary" not in str(tree_of(resolved))
     assert "canary" not in repr(resolved)
-    assert 'url = "postgresql://***@host/db?***"' in told(resolved)
-    assert 'key_command = "echo ***"' in told(resolved)
+    assert 'url = "postgresql://***@host/db?***"' in settings_toml(resolved)
+    assert 'key_command = "echo ***"' in settings_toml(resolved)
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",))))

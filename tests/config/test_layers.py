@@ -71,7 +71,7 @@ def test_two_upstreams_without_a_name_are_refused():
 
 
 def test_a_flag_for_an_upstream_says_for_which():
-    with pytest.raises(SettingError, match="for which upstream") as error:
+    with pytest.raises(SettingError, match="does not name the upstream") as error:
         flag_layer({"upstreams.NAME.url": ["http://a"]})
     assert error.value.place == "--upstreams-url"
 

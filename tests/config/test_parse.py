@@ -112,3 +112,11 @@ def test_a_flag_that_is_given_twice_adds_up():
 
 def test_a_share_comes_out_as_one():
     assert read(KEYS["compaction.trigger"], "62.5%", is_text=True) == Share(0.625)
+
+
+def test_the_other_spelling_of_a_tool_s_rule_is_accepted():
+    key = KEYS["compaction.tools"]
+
+    assert (
+        read(key, {"read": "summarize"}) == read(key, "read=summarize", is_text=True) == {"read": "summarise"}
+    )

@@ -72,8 +72,8 @@ def test_what_is_kept_is_the_preset_s_own_way_with_another_size(preset, keep, ke
 
 def test_pruning_is_set_where_a_preset_prunes():
     fields = {"tool_prune_threshold": 5000, "tool_keep_threshold": 1000, "tool_policy": "keep_none"}
-    policy = policy_of(chosen(preset="lis", tools={"read": "summarize"}, **fields))
-    assert policy.stages == (Prune(5000, 1000, "keep_none", {"read": "summarize"}),)
+    policy = policy_of(chosen(preset="lis", tools={"read": "summarise"}, **fields))
+    assert policy.stages == (Prune(5000, 1000, "keep_none", {"read": "summarise"}),)
     assert policy.reduce_at == {"after_call": ToolTokens(5000, ">")}
 
 

@@ -31,7 +31,7 @@ def test_tokens_are_numbers_with_or_without_a_unit(written, tokens):
 
 @pytest.mark.parametrize("written", ["80%", "0.8", 0.8, 4000.0, "1.0", "50 %"])
 def test_a_share_is_never_tokens(written):
-    with pytest.raises(Unreadable, match="a share stands where tokens are meant"):
+    with pytest.raises(Unreadable, match="it is a share, but tokens are needed"):
         read_tokens(written)
 
 
@@ -45,7 +45,7 @@ def test_a_share_has_a_percent_sign_or_a_point(written, fraction):
 
 @pytest.mark.parametrize("written", [80, "80", 1, "1", 0, "4k", "1m", 4000])
 def test_a_whole_number_is_never_a_share(written):
-    with pytest.raises(Unreadable, match="tokens stand where a share is meant"):
+    with pytest.raises(Unreadable, match="it is a number of tokens, but a share is needed"):
         read_share(written)
 
 
@@ -57,7 +57,7 @@ def test_the_hint_says_how_the_share_is_written():
 
 @pytest.mark.parametrize("written", [1.5, "120%", "1.01"])
 def test_a_share_is_at_most_the_whole(written):
-    with pytest.raises(Unreadable, match="at most the whole"):
+    with pytest.raises(Unreadable, match="more than the whole"):
         read_share(written)
 
 

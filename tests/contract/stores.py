@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from refold.ports.store import Store
-from refold.store.memory import MemoryStore
-from refold.store.postgres import PostgresStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.postgres.store import PostgresStore
+from refold.stores.sqlite.store import SqliteStore
 from tests.contract.postgres import empty, get_server, make_database
 
 KINDS = ["memory", "sqlite", "postgres"]

@@ -8,18 +8,18 @@ from msgspec import json
 
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.store import (
+from refold.ports.records import (
     Batch,
     Call,
-    Change,
     Compaction,
     Embedding,
     Head,
+    InstalledCompaction,
     Session,
-    Store,
-    Stored,
-    Written,
+    StoredMessage,
+    StoredSummary,
 )
+from refold.ports.store import Store
 
 ANNA = "anna"
 BORIS = "boris"
@@ -35,7 +35,7 @@ def first_session(head: Head, first: int = 0) -> Session:
     return Session(id=f"{head.branch}/s0", branch=head.branch, first=first, at=1.0)
 
 
-async def summaries_of(store: Store, head: Head) -> list[Written]:
+async def summaries_of(store: Store, head: Head) -> list[StoredSummary]:
     """The summaries of the changes in effect on a branch, oldest first."""
     changes = await store.compactions(head.owner, head.branch)
     return await store.written(head.owner, [one.id for one in changes if one.state == "installed"])
@@ -48,9 +48,9 @@ async def begin(
     return await store.create(head, first_session(head), title=title, at=at)
 
 
-def message(seq: int, text: str, *, role: str = "user", key: str = "", tokens: int = 0) -> Stored:
+def message(seq: int, text: str, *, role: str = "user", key: str = "", tokens: int = 0) -> StoredMessage:
     body = json.encode({"role": role, "content": text})
-    return Stored(
+    return StoredMessage(
         seq=seq,
         role=role,
         format="chat",
@@ -61,7 +61,7 @@ def message(seq: int, text: str, *, role: str = "user", key: str = "", tokens: i
     )
 
 
-def messages(head: Head, *texts: str) -> tuple[Stored, ...]:
+def messages(head: Head, *texts: str) -> tuple[StoredMessage, ...]:
     return tuple(message(head.next_seq + place, text) for place, text in enumerate(texts))
 
 
@@ -77,8 +77,8 @@ def summary(text: str = "They spoke about boats.", first: int = 0, last: int = 1
     return Summary(text, first, last, tokens=len(text))
 
 
-def written(which: str, text: str = "They spoke about boats.") -> Written:
-    return Written(id=which, summary=summary(text), carry=b"[1,2]", at=3.0)
+def written(which: str, text: str = "They spoke about boats.") -> StoredSummary:
+    return StoredSummary(id=which, summary=summary(text), carry=b"[1,2]", at=3.0)
 
 
 def embedding(session: str, summary: str, *numbers: float, name: str = "tiny") -> Embedding:
@@ -91,7 +91,7 @@ def next_session(head: Head, first: int, name: str = "", **more: object) -> Sess
     return Session(id=name or f"{head.branch}/s{head.epoch + 1}", branch=head.branch, first=first, **more)  # type: ignore[arg-type]
 
 
-def fold(head: Head, cut: int, name: str = "", *, size: int | None = None) -> Change:
+def fold(head: Head, cut: int, name: str = "", *, size: int | None = None) -> InstalledCompaction:
     """A compaction that summarises everything before a message."""
     name = name or f"{head.branch}/c{head.epoch}"
     child = next_session(head, cut, f"{name}/s", kind="compaction", parent=head.session)
@@ -111,13 +111,13 @@ def fold(head: Head, cut: int, name: str = "", *, size: int | None = None) -> Ch
         shown=b'{"shown":1}',
         at=3.0,
     )
-    return Change(compaction, written(name), child)
+    return InstalledCompaction(compaction, written(name), child)
 
 
-def reduce(head: Head, name: str = "", *, size: int | None = None) -> Change:
+def reduce(head: Head, name: str = "", *, size: int | None = None) -> InstalledCompaction:
     """A change that hides something and opens no session."""
     name = name or f"{head.branch}/r{head.epoch}"
-    return Change(
+    return InstalledCompaction(
         Compaction(
             id=name,
             branch=head.branch,
@@ -130,10 +130,10 @@ def reduce(head: Head, name: str = "", *, size: int | None = None) -> Change:
     )
 
 
-def arrival(head: Head, seq: int, name: str = "") -> Change:
+def arrival(head: Head, seq: int, name: str = "") -> InstalledCompaction:
     """A message that was shortened when it arrived."""
     name = name or f"{head.branch}/a{seq}"
-    return Change(
+    return InstalledCompaction(
         Compaction(
             id=name, branch=head.branch, kind="arrival", base=head.session, cut=seq, size=head.next_seq
         )

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from refold.model.errors import Conflict
-from refold.ports.store import Batch
+from refold.ports.records import Batch
 from tests.contract.talks import ANNA, BORIS, begin, first_session, new_head, say
 
 PROMPT = b'{"system":"Be brief.","tools":[]}' * 100

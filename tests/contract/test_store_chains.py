@@ -6,7 +6,8 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import HeldElsewhere
-from refold.ports.store import Batch, Head, Place, Store
+from refold.ports.records import Batch, Head, HistoryPlace
+from refold.ports.store import Store
 from tests.contract.talks import ANNA, begin, call, first_session, message, new_head
 
 BEN = "ben"
@@ -21,7 +22,7 @@ async def seen(store: Store, head: Head, *hashes: bytes) -> Head:
 async def test_a_history_is_found_by_the_hash_of_any_of_its_prefixes(store):
     head = await seen(store, await begin(store), b"a", b"ab", b"abc")
 
-    assert await store.places(ANNA, [b"ab", b"nothing"]) == [Place(b"ab", "talk", head.branch, 2, 3)]
+    assert await store.places(ANNA, [b"ab", b"nothing"]) == [HistoryPlace(b"ab", "talk", head.branch, 2, 3)]
     assert [at.size for at in await store.places(ANNA, [b"a", b"ab", b"abc"])] == [3, 2, 1]
     assert await store.places(ANNA, []) == []
 

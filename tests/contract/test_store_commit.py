@@ -8,7 +8,8 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict, NotFound, StoreError
-from refold.ports.store import Batch, Head, Store, Stored
+from refold.ports.records import Batch, Head, StoredMessage
+from refold.ports.store import Store
 from tests.contract.talks import (
     ANNA,
     begin,
@@ -87,7 +88,7 @@ async def test_what_is_not_there_is_not_found(store):
 async def test_messages_come_back_as_they_were_given_but_for_whether_they_are_found(store):
     head = await begin(store)
     given = (
-        Stored(
+        StoredMessage(
             seq=0,
             role="user",
             format="chat",
@@ -97,7 +98,7 @@ async def test_messages_come_back_as_they_were_given_but_for_whether_they_are_fo
             tokens=3,
             at=1.5,
         ),
-        Stored(seq=1, role="tool", format="anthropic", body=b"", shown=b"[]", at=2.5),
+        StoredMessage(seq=1, role="tool", format="anthropic", body=b"", shown=b"[]", at=2.5),
     )
     await store.commit(head, Batch(at=2.0, messages=given))
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict
-from refold.ports.store import Batch, Change, Head
+from refold.ports.records import Batch, Head, InstalledCompaction
 from tests.contract.talks import (
     ANNA,
     BORIS,
@@ -208,7 +208,7 @@ async def test_what_was_summarised_and_stands_is_counted(store):
 
 
 async def test_a_summary_is_found_by_its_number(store):
-    def numbered(head: Head, cut: int, name: str, number: int) -> Change:
+    def numbered(head: Head, cut: int, name: str, number: int) -> InstalledCompaction:
         change = fold(head, cut, name)
         summary = structs.replace(change.written.summary, number=number, text=f"{name} as {number}")
         return structs.replace(change, written=structs.replace(change.written, summary=summary))

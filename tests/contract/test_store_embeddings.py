@@ -8,8 +8,9 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict
-from refold.ports.store import Batch, Head, Store
-from refold.store import embedding as transactions
+from refold.ports.records import Batch, Head
+from refold.ports.store import Store
+from refold.stores.sql import search
 from tests.contract.talks import ANNA, BORIS, begin, compact, embedding, fold, next_session, say, written
 
 
@@ -72,7 +73,7 @@ async def test_the_nearest_come_first_of_one_conversation_or_of_all_that_the_own
 
 
 async def test_the_nearest_of_many_are_found_page_by_page(store, monkeypatch):
-    monkeypatch.setattr(transactions, "PAGE", 2)
+    monkeypatch.setattr(search, "PAGE", 2)
     head = await begin(store)
     for step in range(7):
         head = await close(store, head, step / 10, 1 - step / 10)

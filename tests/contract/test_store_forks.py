@@ -6,7 +6,8 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict, NotFound, StoreError
-from refold.ports.store import Batch, Change, Head, Inherited, Store
+from refold.ports.records import Batch, Head, Inherited, InstalledCompaction
+from refold.ports.store import Store
 from tests.contract.talks import (
     ANNA,
     BORIS,
@@ -220,7 +221,9 @@ async def test_a_fork_can_be_begun_as_it_was_shown_elsewhere(store):
     opened = first_session(head, 4)
     shown = structs.replace((await store.compaction(ANNA, "c1")), id="own", branch=head.branch, kind="reduce")
     shown = structs.replace(shown, session=opened.id, shown=b"otherwise")
-    side = await store.fork(base, 4, head, opened, Inherited(Change(shown, written("own", "Else.")), (2, 9)))
+    side = await store.fork(
+        base, 4, head, opened, Inherited(InstalledCompaction(shown, written("own", "Else.")), (2, 9))
+    )
 
     assert (await store.latest(side)).shown == b"otherwise"
     assert (await store.summary(side, 0)).summary.text == "Else."

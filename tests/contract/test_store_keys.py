@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict
-from refold.ports.store import ClientKey
+from refold.ports.records import ClientKey
 from tests.contract.talks import ANNA, BORIS
 
 DIGEST = bytes(range(224, 256))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from refold.model.tokens import Usage
-from refold.ports.store import Batch, Listed
+from refold.ports.records import Batch, Listed
 from tests.contract.talks import (
     ANNA,
     begin,

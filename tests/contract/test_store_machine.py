@@ -23,7 +23,8 @@ from hypothesis.stateful import (
 from msgspec import structs
 
 from refold.model.errors import StoreError
-from refold.ports.store import Batch, Call, Change, Head, Session, Store, Stored
+from refold.ports.records import Batch, Call, Head, InstalledCompaction, Session, StoredMessage
+from refold.ports.store import Store
 from tests.contract.stores import StoreSet
 from tests.contract.talks import (
     ANNA,
@@ -292,12 +293,12 @@ class Script(RuleBasedStateMachine):
         return call(head, self._name("paid"), input=self.steps, output=1)
 
 
-def _session(change: Change) -> Session:
+def _session(change: InstalledCompaction) -> Session:
     assert change.opens
     return change.opens
 
 
-def _check(head: Head, kept: list[Stored], sessions: list[Session]) -> None:
+def _check(head: Head, kept: list[StoredMessage], sessions: list[Session]) -> None:
     """Numbers without a gap, and live sessions that take turns up to the open one."""
     assert [one.seq for one in kept] == list(range(head.next_seq))
     live = [one for one in sessions if one.branch == head.branch and one.state == "live"]

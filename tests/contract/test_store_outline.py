@@ -13,8 +13,9 @@ from msgspec import structs
 from refold.engine.archive import pack, unpack
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import examine
-from refold.ports.store import Batch, Inherited, Outline, Store
-from refold.store.memory import MemoryStore
+from refold.ports.records import Batch, Inherited, Outline
+from refold.ports.store import Store
+from refold.stores.memory.store import MemoryStore
 from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, new_head, reduce, say
 from tests.durability.conversations import compacted
 from tests.engine.test_stored_conversation import answer, engine

@@ -10,8 +10,9 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import NotFound
-from refold.ports.store import Batch, ClientKey, Embedding, Head, Idle, Store
-from refold.store.memory import MemoryStore
+from refold.ports.records import Batch, ClientKey, Embedding, Head, Idle
+from refold.ports.store import Store
+from refold.stores.memory.store import MemoryStore
 from tests.contract.talks import (
     ANNA,
     BORIS,
@@ -155,7 +156,7 @@ async def test_owners_with_the_same_names_for_everything_never_meet(store):
         assert answers == await all_answers(alone, owner)
         assert [name for name, answer in answers.items() if not answer] == ["find_key", "failures", "damaged"]
         answered = {name.partition(",")[0] for name in answers}
-        methods = {name for name in vars(Store) if not name.startswith("_")}
+        methods = {name for name in dir(Store) if not name.startswith("_")}
         assert answered | ACTS | OF_ALL == methods, "every method of the port is asked"
     assert not any((await all_answers(store, "carla")).values())
     assert await store.owners() == [ANNA, BORIS]

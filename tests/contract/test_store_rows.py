@@ -10,9 +10,10 @@ import apsw
 import psycopg
 import pytest
 
-from refold.ports.store import Batch, Store
-from refold.store.postgres import PostgresStore
-from refold.store.sqlite import SqliteStore
+from refold.ports.records import Batch
+from refold.ports.store import Store
+from refold.stores.postgres.store import PostgresStore
+from refold.stores.sqlite.store import SqliteStore
 from tests.contract.postgres import empty
 from tests.contract.stores import opened
 from tests.contract.talks import ANNA, BORIS, begin, compact, message, say

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from refold.ports.store import Batch, Head, Store
-from refold.store.words import CONSIDERED
+from refold.ports.records import Batch, Head
+from refold.ports.store import Store
+from refold.stores.search_terms import CONSIDERED
 from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, message, new_head, read, say
 
 

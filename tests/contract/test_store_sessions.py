@@ -6,7 +6,8 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict, StoreError
-from refold.ports.store import Batch, Head, Store
+from refold.ports.records import Batch, Head
+from refold.ports.store import Store
 from tests.contract.talks import (
     ANNA,
     BORIS,

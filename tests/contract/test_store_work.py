@@ -8,7 +8,8 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import NotFound
-from refold.ports.store import Batch, Compaction, Head, Store
+from refold.ports.records import Batch, Compaction, Head
+from refold.ports.store import Store
 from tests.contract.talks import ANNA, BORIS, begin, call, compact, fold, planned, say, written
 
 

@@ -1,7 +1,14 @@
 import pytest
 from msgspec import structs
 
-from refold.core.fold import Folded, forget_thoughts, has_thoughts, is_void, thought_edits, thoughtless
+from refold.core.fold import (
+    Folded,
+    forget_thoughts,
+    has_thoughts,
+    is_signature_error,
+    thought_edits,
+    without_reasoning,
+)
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
@@ -62,7 +69,7 @@ def test_every_lost_thought_is_told_once():
 
 def test_a_message_that_is_all_thought_stays():
     only = folded(user("one"), Message("assistant", (Reasoning("hm", "signed"),)), user("two"))
-    assert thoughtless(only.items.items, only.size, COUNTER) == only.items.items
+    assert without_reasoning(only.items.items, only.size, COUNTER) == only.items.items
 
 
 def test_a_turn_at_work_with_thoughts_is_bound():
@@ -85,8 +92,8 @@ def test_a_turn_at_work_with_thoughts_is_bound():
     ],
 )
 def test_the_words_for_a_thought_that_no_longer_holds(body, is_one):
-    assert is_void(400, body) == is_one
-    assert not is_void(500, body)
+    assert is_signature_error(400, body) == is_one
+    assert not is_signature_error(500, body)
 
 
 def test_thoughts_that_no_longer_hold_are_forgotten_only_where_that_is_our_doing():

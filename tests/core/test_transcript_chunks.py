@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.prompts import Passage, transcript
-from refold.core.transcript_chunks import chunks, parted, units
+from refold.core.transcript_chunks import chunks, split_text, units
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant
 from tests.engine.conversations import agent_turn
 
@@ -61,6 +61,6 @@ def test_a_reply_with_a_hundred_and_fifty_results_fits_too(in_one):
 
 @given(st.text(max_size=400), st.integers(1, 60))
 def test_a_text_is_parted_without_loss(text, room):
-    pieces = parted(text, room, len)
+    pieces = split_text(text, room, len)
     assert "".join("".join(pieces).split()) == "".join(text.split())
     assert all(len(piece) <= room for piece in pieces)

@@ -15,7 +15,8 @@ from msgspec import Struct, json
 from refold.engine.doctor import examine
 from refold.engine.engine import Engine
 from refold.model.errors import NotFound
-from refold.ports.store import Head, Session, Store
+from refold.ports.records import Head, Session
+from refold.ports.store import Store
 from tests.durability.notes import OWNER
 
 RECALLED = 40

@@ -10,7 +10,8 @@ from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.model.errors import InvalidWindow
 from refold.model.summary import Summary
-from refold.ports.store import Head, Session, Store
+from refold.ports.records import Head, Session
+from refold.ports.store import Store
 from refold.ports.summariser import SummaryTask
 from tests.durability.notes import OWNER
 

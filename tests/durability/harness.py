@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-import refold.store
+import refold.stores
 from refold.engine.engine import Engine
 from tests.durability.checks import RECALLED, Log, faults_of, read_ledger
 from tests.durability.notes import CONVERSATIONS, OWNER, SETTINGS, clock_of, name_of
@@ -173,7 +173,7 @@ def failpoints(*, alone: bool = True) -> list[str]:
     """Every name that the stores reach. A message that comes `alone` has a way of its own into SQLite: nothing else goes it, and
     in PostgreSQL it is one statement.
     """
-    texts = [path.read_text() for path in Path(refold.store.__file__).parent.glob("*.py")]
+    texts = [path.read_text() for path in Path(refold.stores.__file__).parent.rglob("*.py")]
     found = sorted({name for text in texts for name in re.findall(r'reach\("([\w.]+)"\)', text)})
     return found if alone else [name for name in found if not name.startswith(("append.", "here."))]
 

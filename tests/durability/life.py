@@ -13,7 +13,8 @@ from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.summary_jobs import LEASE_S
 from refold.model.errors import RefoldError
-from refold.ports.store import Head, Store, Written
+from refold.ports.records import Head, StoredSummary
+from refold.ports.store import Store
 from refold.wire.sdk import plain_message
 from tests.contract.talks import summaries_of
 from tests.durability.checks import Line, Log, faults_of
@@ -158,7 +159,7 @@ class Life:
             ]
 
 
-def _is_wrong(written: Written) -> bool:
+def _is_wrong(written: StoredSummary) -> bool:
     """Does a summary by our author say that it is about other messages than it stands for? What the user asked for stands before it."""
     if written.summary.kind != "model":
         return False

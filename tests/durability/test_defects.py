@@ -23,15 +23,14 @@ from refold.engine.status import Status, status_of
 from refold.engine.summary_jobs import LeasedJobs, SummaryJobs
 from refold.engine.summary_source import SummarySource
 from refold.model.errors import RefoldError
-from refold.ports.store import Batch, Head
-from refold.store import committing, rows
-from refold.store.lane import Told, attempt
-from refold.store.memory import MemoryStore
-from refold.store.queries import load
-from refold.store.sqlite import SqliteStore
-from refold.store.sqlite_commit import Job
-from refold.store.sqlstore import SqlStore
-from refold.store.transactions import Transaction
+from refold.ports.records import Batch, Head
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sql import commit, rows
+from refold.stores.sql.queries import Transaction, load
+from refold.stores.sql.store import SqlStore
+from refold.stores.sqlite.store import SqliteStore
+from refold.stores.sqlite.worker import JobOutcome, attempt
+from refold.stores.sqlite.writer import Job
 from tests.contract import (
     test_store_commit,
     test_store_compactions,
@@ -43,7 +42,7 @@ from tests.contract.talks import summaries_of
 from tests.durability import test_arrivals, test_stale, test_unknown_outcome
 from tests.durability.life import Life, PowerFailure
 from tests.engine import test_summary_jobs as test_durable_work
-from tests.store.sqlite import test_together
+from tests.stores.sqlite import test_together
 
 Inject = Callable[[pytest.MonkeyPatch, SqliteStore], None]
 Contract = Callable[[SqliteStore], Awaitable[None]]
@@ -100,7 +99,7 @@ def switch_in_two_commits(patch: pytest.MonkeyPatch, store: SqliteStore) -> None
 
 def tail_from_a_snapshot(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     """What was said since the last change is not read again."""
-    patch.setattr(journal, "grown", lambda folded, originals: folded)
+    patch.setattr(journal, "append_originals", lambda folded, originals: folded)
 
 
 async def _trusting(self: Conversation, **_: object) -> State:
@@ -126,7 +125,7 @@ def cut_in_the_middle_of_a_pair(patch: pytest.MonkeyPatch, store: SqliteStore) -
 
 def message_changed_in_place(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     """Redacted after the fact, say."""
-    append = committing._append
+    append = commit._append
 
     def appended(head: Head, *given: object) -> Transaction[None]:
         yield from append(head, *given)  # type: ignore[arg-type]
@@ -136,19 +135,19 @@ def message_changed_in_place(patch: pytest.MonkeyPatch, store: SqliteStore) -> N
     connection.execute("DROP TRIGGER message_never_changes")
     text = "UPDATE message SET body = CAST(replace(CAST(body AS TEXT), 'question', 'QUESTION') AS BLOB) WHERE seq = 0 AND :owner <> ''"
     patch.setitem(load("sqlite"), "redact", text)
-    patch.setattr(committing, "_append", appended)
+    patch.setattr(commit, "_append", appended)
 
 
 def summary_of_another_session(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     """What is found for a piece of work is what was written for the first session."""
-    found = LeasedJobs._found
+    found = LeasedJobs._stored_summary
 
     async def anything(self: LeasedJobs, planned):
         own, seen = await found(self, planned), self.journal.head
         first, *_ = await summaries_of(self.journal.store, seen) or [None]
         return structs.replace(own, text=first.summary.text) if own and first else own
 
-    patch.setattr(LeasedJobs, "_found", anything)
+    patch.setattr(LeasedJobs, "_stored_summary", anything)
 
 
 def summary_covers_something_else(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
@@ -166,20 +165,20 @@ def two_beginnings_of_one_name(patch: pytest.MonkeyPatch, store: SqliteStore) ->
 
 
 def half_a_batch(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
-    append = committing._append
-    patch.setattr(committing, "_append", lambda head, messages, spell: append(head, messages[:3], spell))
+    append = commit._append
+    patch.setattr(commit, "_append", lambda head, messages, spell: append(head, messages[:3], spell))
 
 
 def told_before_the_commit(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     """Whoever waits is told when the statements have run; they go to the disk with the next ones."""
 
-    def early(connection: apsw.Connection, jobs: Sequence[Job]) -> list[Told]:
+    def early(connection: apsw.Connection, jobs: Sequence[Job]) -> list[JobOutcome]:
         if connection.in_transaction:
             connection.execute("COMMIT")
         connection.execute("BEGIN IMMEDIATE")
         return [attempt(partial(job, connection.cursor())) for job in jobs]
 
-    patch.setattr(store._file._writer.lane, "_work", early)
+    patch.setattr(store._file._writer.workers, "_work", early)
 
 
 def nobody_sweeps(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
@@ -296,13 +295,13 @@ async def _forget_what_is_unsettled(self: Conversation) -> None:
 
 
 async def test_a_message_in_the_middle_of_reading_finds_a_state_put_back(monkeypatch):
-    begin = Conversation._begin
+    begin = Conversation._set_up
 
     def begun(self: Conversation, *given, **settings) -> None:
         begin(self, *given, **settings)
         self._jobs._source = partial(_put_into_the_state, self, self._jobs)
 
-    monkeypatch.setattr(Conversation, "_begin", begun)
+    monkeypatch.setattr(Conversation, "_set_up", begun)
     with pytest.raises((AssertionError, RefoldError)):
         await test_durable_work.test_what_arrives_while_everything_ever_said_is_read_stays()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.model.errors import StoreError
-from refold.store.sqlite import SqliteStore
+from refold.stores.sqlite.store import SqliteStore
 from tests.durability.conversations import compacted, engine, names, turn
 from tests.durability.notes import OWNER
 

@@ -13,7 +13,7 @@ import apsw
 import pytest
 from msgspec import Struct
 
-from refold.store.sqlite import SqliteStore
+from refold.stores.sqlite.store import SqliteStore
 from tests.durability.checks import Line, Log, faults_of
 from tests.durability.conversations import Author, compacted, engine, names, turn
 from tests.durability.notes import clock_of

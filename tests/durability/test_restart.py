@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from refold.model.errors import StoreError
-from refold.store import committing
-from refold.store.postgres import PostgresDriver, PostgresStore, _Lost
-from refold.store.postgres_append import append
-from refold.store.postgres_errors import unknown_outcome
+from refold.stores.postgres.errors import unknown_outcome
+from refold.stores.postgres.store import PostgresDriver, PostgresStore, _Lost, append
+from refold.stores.sql import commit
 from tests.contract.postgres import get_server, make_database
 from tests.durability.conversations import Author, compacted, engine, names, turn
 from tests.durability.notes import OWNER
@@ -68,7 +67,7 @@ async def test_a_restart_in_the_middle_of_a_transaction_loses_and_doubles_nothin
             left.pop()
             restart(server)
 
-    monkeypatch.setattr(committing, "reach", reach)
+    monkeypatch.setattr(commit, "reach", reach)
     await insist(talk, *turn(1), key="second")
     await talk.add(*turn(2), key="third")
 

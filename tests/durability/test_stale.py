@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refold.model.errors import Conflict
-from refold.ports.store import Batch
+from refold.ports.records import Batch
 from tests.contract.talks import begin, call, compact, fold, next_session, read, reduce, say
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from refold.engine.conversation import Conversation
 from refold.model.errors import StoreError
-from refold.ports.store import Batch, Head, Store
+from refold.ports.records import Batch, Head
+from refold.ports.store import Store
 from tests.durability.conversations import engine, names, turn
 from tests.durability.notes import OWNER
 

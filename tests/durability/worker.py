@@ -21,7 +21,7 @@ from refold.engine.engine import Engine
 from refold.model.errors import DoesNotFit, InvalidWindow, NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports.summariser import SummaryTask
-from refold.store import sqlite_writer
+from refold.stores.sqlite import writer
 from tests.durability.notes import CONVERSATIONS, SETTINGS, Noted, clock_of, name_of
 
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
@@ -160,7 +160,7 @@ class Talker:
 async def main(url: str, log: Path, ledger: Path, run: int, seed: int, acts: int, at: int) -> None:
     notebook, paid, chance = Notebook(log), Notebook(ledger), random.Random(seed)
     if os.environ.get("REFOLD_FAILPOINT", "").startswith("here."):  # on the spot, whatever disk this is
-        sqlite_writer.QUICK_S, sqlite_writer.ALONE_S = 60.0, 0.0
+        writer.QUICK_S, writer.ALONE_S = 60.0, 0.0
     async with Engine(url, clock=clock_of(at), **SETTINGS) as engine:
         talkers = []
         for place in range(CONVERSATIONS):

@@ -19,12 +19,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from refold.cli.app import run
-from refold.client_keys import mint
+from refold.cli.main import run
 from refold.config.formats import toml
 from refold.config.keys import SettingKey, all_keys
 from refold.config.layers import file_layer
 from refold.config.tree import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, VARIABLE, SettingMask
+from refold.engine.client_keys import mint
 from refold.gateway.log import Lines, Objects
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
@@ -244,7 +244,7 @@ def test_a_gateway_that_cannot_start(planted, capsys):
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
         assert ended.returncode == 2
-        assert "The database cannot be reached" in ended.stderr
+        assert "the database cannot be reached" in ended.stderr
         planted.assert_hidden(ended.stdout + ended.stderr)
     assert run(["conversations"]) == 2
     planted.assert_hidden("".join(capsys.readouterr()))

@@ -124,13 +124,14 @@ def test_an_interrupted_import_leaves_nothing_half_done(refold, tmp_path):
 INTERRUPTED = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from refold.store import failpoints, committing
-from refold.cli.app import run
+from refold.stores import failpoints
+from refold.stores.sql import commit
+from refold.cli.main import run
 reached = []
 def reach(name):
     if name == "commit.after_messages" and not reached:
         reached.append(name)
         os.kill(os.getpid(), {int(signal.SIGINT)})
-committing.reach = reach
+commit.reach = reach
 sys.exit(run(["import", sys.argv[1], "--as", "shifts"]))
 """

@@ -43,7 +43,7 @@ async def test_nothing_is_asked_of_the_network(monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    static._loaded.cache_clear()
+    static._load_table.cache_clear()
     assert await StaticEmbedder().embed(["a word"])
 
 

@@ -10,8 +10,8 @@ from refold.engine import actions
 from refold.engine.archive import pack, unpack
 from refold.engine.engine import Engine
 from refold.model.errors import StoreError
-from refold.store.memory import MemoryStore
-from refold.store.place import open_store
+from refold.stores.memory.store import MemoryStore
+from refold.stores.url import open_store
 from tests.embedder import Subjects
 from tests.engine.test_stored_conversation import answer, engine, long
 
@@ -198,10 +198,10 @@ async def test_what_was_undone_and_done_anew_can_be_brought_elsewhere(letters):
 
 def as_earlier_versions_did(store: MemoryStore) -> None:
     """What was done again took the row of the first time, whose session is left without one."""
-    shelf = store._shelves["local"]
-    latest = {(row.base, row.cut): which for which, row in shelf.compactions.items()}
-    shelf.compactions = {which: shelf.compactions[which] for which in latest.values()}
-    shelf.summaries = {which: shelf.summaries[which] for which in latest.values()}
+    tables = store._owners["local"]
+    latest = {(row.base, row.cut): which for which, row in tables.compactions.items()}
+    tables.compactions = {which: tables.compactions[which] for which in latest.values()}
+    tables.summaries = {which: tables.summaries[which] for which in latest.values()}
 
 
 @pytest.mark.parametrize("letters", DONE_ANEW)

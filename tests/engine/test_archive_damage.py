@@ -10,8 +10,8 @@ from msgspec import structs
 
 from refold.engine.archive import pack, unpack
 from refold.model.errors import Damaged, StoreError
-from refold.store.memory import MemoryStore
-from refold.store.place import open_store
+from refold.stores.memory.store import MemoryStore
+from refold.stores.url import open_store
 from tests.engine.test_archive import lived, moved, packed
 from tests.engine.test_stored_conversation import answer, engine, long
 
@@ -165,7 +165,7 @@ def gone(store: MemoryStore) -> None:
 
 
 def missing(store: MemoryStore) -> None:
-    del store._shelves["local"].messages[next(reversed(store._shelves["local"].heads))][2]
+    del store._owners["local"].messages[next(reversed(store._owners["local"].heads))][2]
 
 
 def changed(store: MemoryStore) -> None:
@@ -177,14 +177,14 @@ def changed(store: MemoryStore) -> None:
 
 def alter_message(store: MemoryStore, **fields: object) -> None:
     """Keep the third message otherwise than any engine does, as earlier versions of `unpack` did."""
-    rows = store._shelves["local"].messages[next(reversed(store._shelves["local"].heads))]
+    rows = store._owners["local"].messages[next(reversed(store._owners["local"].heads))]
     rows[2] = structs.replace(rows[2], **fields)
 
 
 @pytest.mark.parametrize(
     "harm, told",
     [
-        (unreadable, "What is stored cannot be read."),
+        (unreadable, "the stored data cannot be read"),
         (gone, "it was deleted while it was read"),
         (missing, "message 2 is missing"),
         (changed, "the bytes of message 2 have changed"),
@@ -202,10 +202,11 @@ async def test_of_what_cannot_be_read_the_export_tells_and_goes_on(harm, told):
     await long(engine(store), "later", turns=1)
     await long(engine(store), turns=30)
     harm(store)
-    lines = [
-        line
-        async for line in pack(store, ["local"], lambda _, name, error: faults.append((name, error.message)))
-    ]
+
+    def skip(_: str, name: str, error: StoreError) -> None:
+        faults.append((name, error.what if isinstance(error, Damaged) else error.message))
+
+    lines = [line async for line in pack(store, ["local"], skip)]
 
     assert faults == [("chat", told)]
     other = MemoryStore()

@@ -7,18 +7,18 @@ from msgspec import structs
 
 from refold.engine.doctor import RULES
 from refold.model.errors import Damaged, StoreError
-from refold.store.memory import MemoryStore
-from refold.store.shelf import Shelf
+from refold.stores.memory.store import MemoryStore
+from refold.stores.memory.tables import OwnerTables
 from tests.engine.test_stored_conversation import engine, long
 
 
-async def lived(store: MemoryStore) -> Shelf:
+async def lived(store: MemoryStore) -> OwnerTables:
     """A conversation with summaries, of a compaction and of a session that was closed, and a fork of it."""
     made = engine(store)
     talk = await long(made)
     await talk.start_session()
     await made.fork("chat", 8)
-    return store._shelves["local"]
+    return store._owners["local"]
 
 
 def alter(rows: dict, **fields: object) -> None:
@@ -26,31 +26,31 @@ def alter(rows: dict, **fields: object) -> None:
         rows[which] = structs.replace(row, **fields)
 
 
-def lose_sessions(shelf: Shelf) -> None:
-    main = next(iter(shelf.heads))
-    shelf.sessions = {which: row for which, row in shelf.sessions.items() if row.branch != main}
+def lose_sessions(tables: OwnerTables) -> None:
+    main = next(iter(tables.heads))
+    tables.sessions = {which: row for which, row in tables.sessions.items() if row.branch != main}
 
 
-def lose_count(shelf: Shelf) -> None:
-    main, *_ = shelf.heads.values()
-    shelf.heads[main.branch] = structs.replace(main, next_seq=main.next_seq - 1)
+def lose_count(tables: OwnerTables) -> None:
+    main, *_ = tables.heads.values()
+    tables.heads[main.branch] = structs.replace(main, next_seq=main.next_seq - 1)
 
 
-def lose_closing(shelf: Shelf) -> None:
-    shelf.summaries = {which: row for which, row in shelf.summaries.items() if which in shelf.compactions}
+def lose_closing(tables: OwnerTables) -> None:
+    tables.summaries = {which: row for which, row in tables.summaries.items() if which in tables.compactions}
 
 
 DAMAGES = {
     "the branch has no session": ("I-1", lose_sessions),
     "messages were counted, and message": ("I-3", lose_count),
-    "it is in a format that is not known": ("I-10", lambda shelf: alter(shelf.heads, format="klingon")),
-    "what was noted about a conversation cannot be read": (
+    "it is in a format that is not known": ("I-10", lambda tables: alter(tables.heads, format="klingon")),
+    "the notes of the conversation cannot be read": (
         "I-10",
-        lambda shelf: alter(shelf.heads, notes=b"\xc1"),
+        lambda tables: alter(tables.heads, notes=b"\xc1"),
     ),
-    "what was shown after the compaction": (
+    "the snapshot of the compaction": (
         "I-10",
-        lambda shelf: alter(shelf.compactions, shown=b"\xa1\xff"),
+        lambda tables: alter(tables.compactions, shown=b"\xa1\xff"),
     ),
     "the summary of the session": ("I-10", lose_closing),
 }
@@ -59,10 +59,10 @@ DAMAGES = {
 @pytest.mark.parametrize("what", DAMAGES)
 async def test_damage_that_keeps_a_conversation_from_being_used_is_found(what):
     store = MemoryStore()
-    shelf = await lived(store)
+    tables = await lived(store)
     assert await engine(store).examine("chat") == []
     rule, harm = DAMAGES[what]
-    harm(shelf)
+    harm(tables)
     found = await engine(store).examine("chat")
 
     assert {(one.rule, what in one.what) for one in found if one.rule == rule} == {(rule, True)}
@@ -71,8 +71,8 @@ async def test_damage_that_keeps_a_conversation_from_being_used_is_found(what):
 
 async def test_a_summary_that_cannot_be_read_is_found_and_the_others_are_looked_at():
     store = MemoryStore()
-    shelf = await lived(store)
-    written, bad = store.written, next(iter(shelf.summaries))
+    tables = await lived(store)
+    written, bad = store.written, next(iter(tables.summaries))
 
     async def damaged(owner, ids):
         if bad in ids:
@@ -97,10 +97,10 @@ UNREADABLE = {
 @pytest.mark.parametrize("fields, what", UNREADABLE.values(), ids=UNREADABLE)
 async def test_a_message_that_cannot_be_read_is_found_by_its_number_and_once(fields, what):
     store = MemoryStore()
-    shelf = await lived(store)
-    main, fork = shelf.heads.values()
+    tables = await lived(store)
+    main, fork = tables.heads.values()
     assert fork.base_seq > 5  # it shares the message
-    rows = shelf.messages[main.branch]
+    rows = tables.messages[main.branch]
     rows[5] = structs.replace(rows[5], **fields)
 
     assert [(one.rule, one.branch, one.what) for one in await engine(store).examine("chat")] == [
@@ -119,10 +119,10 @@ async def test_of_messages_that_were_stored_without_content_nothing_is_missing()
 @pytest.mark.parametrize("notes", [b"\xc1", b"\xa1\xff", b"\x93\x01"])
 async def test_notes_that_cannot_be_read_are_told_when_a_conversation_is_opened_and_spoil_no_list(notes):
     store = MemoryStore()
-    shelf = await lived(store)
-    alter(shelf.heads, notes=notes)
+    tables = await lived(store)
+    alter(tables.heads, notes=notes)
 
-    with pytest.raises(StoreError, match="noted about a conversation") as told:
+    with pytest.raises(StoreError, match="the notes of the conversation") as told:
         await engine(store).conversation("chat")
     assert "refold doctor" in told.value.hint
     assert [(one.id, one.tokens) for one in await engine(store).conversations()] == [("chat", 0)]

@@ -12,9 +12,9 @@ from refold.engine.engine import Engine
 from refold.engine.summary_jobs import LEASE_S
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError
 from refold.model.summary import Summary
-from refold.ports.store import Batch, Compaction
-from refold.store.memory import MemoryStore
-from refold.store.place import open_store
+from refold.ports.records import Batch, Compaction
+from refold.stores.memory.store import MemoryStore
+from refold.stores.url import open_store
 from tests.engine.test_stored_conversation import answer, engine, long
 
 
@@ -301,7 +301,7 @@ async def test_a_found_message_is_told_with_its_handle():
 
 @pytest.mark.parametrize("name", ["", " ", "\t", "   "])
 async def test_a_conversation_has_a_name_that_can_be_seen(name):
-    with pytest.raises(ConfigError, match="name of a conversation") as refused:
+    with pytest.raises(ConfigError, match="name for a conversation") as refused:
         await Engine(MemoryStore()).conversation(name)
 
     assert "not only spaces" in refused.value.hint

@@ -10,9 +10,9 @@ from msgspec import structs
 from refold.embeddings import installed
 from refold.engine.engine import Engine
 from refold.engine.sessions import RESUME_SHARE
-from refold.ports.store import Batch
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.ports.records import Batch
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 from refold.testing import Refuse, ScriptedUpstream
 from refold.upstreams import Provider, Retries, open_embedder
 from tests.embedder import Subjects, vector_of

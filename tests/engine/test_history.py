@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from refold.model.errors import InvalidWindow, NotFound
-from refold.store.memory import MemoryStore
+from refold.stores.memory.store import MemoryStore
 from tests.engine.test_stored_conversation import answer, engine, long
 from tests.policies import ARRIVING
 
@@ -69,7 +69,7 @@ async def test_a_summary_s_own_call_has_no_window(store):
         await talk.ready()
     (call, *_) = [call for call in await store.calls("local", "chat") if call.kind == "summary"]
 
-    with pytest.raises(NotFound, match="not noted"):
+    with pytest.raises(NotFound, match="no window is stored"):
         await talk.window_of(call)
 
 

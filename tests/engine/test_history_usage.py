@@ -2,7 +2,7 @@ import pytest
 
 from refold.engine.history import message_tokens, session_usage
 from refold.model.tokens import Usage
-from refold.ports.store import Call, Stored
+from refold.ports.records import Call, StoredMessage
 
 
 def call(number, size, usage, session="s", kind="reply"):
@@ -12,7 +12,7 @@ def call(number, size, usage, session="s", kind="reply"):
 def stored(*tokens, roles="uauua"):
     names = {"u": "user", "a": "assistant"}
     return [
-        Stored(seq=n, role=names[role], format="chat", body=b"{}", tokens=count)
+        StoredMessage(seq=n, role=names[role], format="chat", body=b"{}", tokens=count)
         for n, (count, role) in enumerate(zip(tokens, roles, strict=False))
     ]
 

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from refold.engine.archive import pack, unpack
 from refold.engine.journal import read_notes, write_notes
-from refold.ports.store import Batch
-from refold.store.memory import MemoryStore
+from refold.ports.records import Batch
+from refold.stores.memory.store import MemoryStore
 from tests.engine.test_stored_conversation import engine
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
@@ -31,7 +31,7 @@ async def seen(store, **settings) -> tuple[str, list]:
 
 
 async def kept_blobs(store) -> list[bytes]:
-    return list(store._shelf("local").blobs.values())
+    return list(store._tables("local").blobs.values())
 
 
 async def test_what_is_given_at_open_is_there_for_the_next_program(store):

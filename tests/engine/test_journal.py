@@ -12,10 +12,10 @@ from refold.model.dialect import DIALECTS
 from refold.model.message import system, user
 from refold.model.summary import Summary
 from refold.model.window import Fixed
-from refold.ports import store as records
-from refold.ports.store import Compaction, Head, Session, Written
+from refold.ports import records
+from refold.ports.records import Compaction, Head, Session, StoredSummary
 from refold.replay import ReferenceCounter
-from refold.store.memory import MemoryStore
+from refold.stores.memory.store import MemoryStore
 from refold.wire.message import encode_message
 from tests.engine.conversations import agent_turn
 from tests.engine.played import Played
@@ -86,7 +86,9 @@ async def test_two_changes_of_one_batch_have_ids_of_their_own():
     """What was undone is put back as one batch, and two of its changes may be the same work."""
     journal = await begun()
     made = Compaction(id="one", branch="c-b", kind="reduce", base="c-s", cut=4, recipe="opal")
-    change = records.Change(made, Written(id="one", summary=Summary("x", 0, 4, 1, "digest", "own"), at=0.0))
+    change = records.InstalledCompaction(
+        made, StoredSummary(id="one", summary=Summary("x", 0, 4, 1, "digest", "own"), at=0.0)
+    )
     again = await journal.renamed(change, change)
     third = await journal.renamed(change, change, again)
     ids = [one.compaction.id for one in (change, again, third)]

@@ -25,7 +25,7 @@ def talk_of(preset, turns):
 
 def written(talk):
     dialect = talk.frame.fixed.dialect
-    return journal.write(talk.folded, lambda message: bytes(encode_message(message, dialect)))
+    return journal.write_snapshot(talk.folded, lambda message: bytes(encode_message(message, dialect)))
 
 
 def read(talk, kept, first=None, pinned=frozenset()):
@@ -34,7 +34,7 @@ def read(talk, kept, first=None, pinned=frozenset()):
     messages = [folded.original(number).message for number in range(first, folded.size)]
     held = [Original(number, message, message) for number, message in enumerate(messages, first)]
     empty = View(dialect, folded.shown.counter)
-    return journal.read(kept, held, empty, lambda raw: decode_message(raw, dialect), pinned)
+    return journal.read_snapshot(kept, held, empty, lambda raw: decode_message(raw, dialect), pinned)
 
 
 @pytest.mark.parametrize("turns", [1, 6, 25])
@@ -65,7 +65,7 @@ def test_only_what_came_after_the_last_summary_is_needed():
 
 def test_messages_that_do_not_follow_it_are_refused():
     talk = talk_of("opal", 40)
-    with pytest.raises(StoreError, match="are needed"):
+    with pytest.raises(StoreError, match="the snapshot needs messages"):
         read(talk, written(talk), first=0)
 
 

@@ -8,8 +8,8 @@ from msgspec import structs
 from refold.core.presets import PRESETS
 from refold.engine.archive import pack, unpack
 from refold.model.errors import StoreError, SummaryError
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 from tests.engine.test_stored_conversation import answer, engine
 from tests.engine.test_summary_jobs import WIDE, Paid, filled, told
 from tests.policies import ARRIVING
@@ -130,7 +130,7 @@ async def test_an_engine_that_is_closed_puts_it_back_first(place, tmp_path):
     await slow.is_asked.wait()
     shut, store.close = store.close, lambda: see(store, kept)
     await closing.close()
-    with pytest.raises(StoreError, match="closed meanwhile"):
+    with pytest.raises(StoreError, match="closed during the rerun"):
         await again
     assert kept == ["summarise"], "when the store was closed it was there"
     store.close = shut

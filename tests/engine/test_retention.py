@@ -7,7 +7,7 @@ import pytest
 from refold.engine.engine import Engine
 from refold.engine.retention import DAY_S, PAUSE_S
 from refold.model.errors import ConfigError, StoreError
-from refold.store.memory import MemoryStore
+from refold.stores.memory.store import MemoryStore
 
 
 class Clock:
@@ -122,7 +122,7 @@ async def test_a_store_that_cannot_delete_does_not_keep_anybody_from_talking(cap
     store.learnt = full
     engine = Engine(store, keep_days=1)
     await (await engine.conversation("chat")).add("hello")
-    assert "the last use of the store could not be noted: the disk is full" in caplog.text
+    assert "the last use of the store could not be recorded: the disk is full" in caplog.text
     assert "old conversations could not be deleted: the disk is full" in caplog.text
     with pytest.raises(StoreError):
         await Engine(store, keep_days=1).sweep()

@@ -6,8 +6,8 @@ import pytest
 
 from refold.engine.session_search import merged
 from refold.model.errors import ConfigError
-from refold.ports.store import Session
-from refold.store.memory import MemoryStore
+from refold.ports.records import Session
+from refold.stores.memory.store import MemoryStore
 from tests.embedder import Subjects
 from tests.engine.test_stored_conversation import engine
 

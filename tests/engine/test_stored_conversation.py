@@ -9,8 +9,8 @@ from refold.core.presets import PRESETS
 from refold.engine.actions import Outcome
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 
 
 def answer(number, size=300):
@@ -340,7 +340,7 @@ async def test_what_may_not_be_kept_is_counted_and_not_kept(store, tmp_path):
     assert not any(b"question" in path.read_bytes() for path in tmp_path.iterdir())
     assert (await talk.status()).messages == 120
     assert await secretive.examine("chat") == []
-    with pytest.raises(StoreError, match="was not kept"):
+    with pytest.raises(StoreError, match="is not stored"):
         await engine(store).conversation("chat")
 
 

@@ -9,8 +9,8 @@ from refold.engine.summary_jobs import MAX_FAILURES
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 from refold.summarisers import ModelSummariser
 from tests.engine.test_stored_conversation import answer, engine, stated
 from tests.summarisers.scripted_upstream import GOOD, Scripted, writer

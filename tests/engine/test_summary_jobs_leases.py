@@ -6,11 +6,11 @@ from contextlib import suppress
 import pytest
 
 from refold.core.plan import SummaryRequest
-from refold.engine.summary_jobs import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, Asking, JobResult, LeasedJobs, sweep
+from refold.engine.summary_jobs import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, JobResult, JobSpec, LeasedJobs, sweep
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.store import Compaction, Written
+from refold.ports.records import Compaction, StoredSummary
 from tests.engine.test_journal import begun
 
 REQUEST = SummaryRequest(0, 4, (), (), (), 500)
@@ -41,7 +41,7 @@ def bill(summary):
 
 
 def asking(model, recipe="recipe", **settings):
-    return Asking(recipe=recipe, write=model, price=price, **{"bill": bill, **settings})
+    return JobSpec(recipe=recipe, write=model, price=price, **{"bill": bill, **settings})
 
 
 async def summarise(journal, holder, model, recipe="recipe", **settings):
@@ -217,7 +217,7 @@ async def test_a_reply_that_cannot_be_kept_is_used_all_the_same(caplog):
 
     journal.store.reply = full
     assert (await summarise(journal, "a", model)).summary.text == "what happened"
-    assert "could not be kept" in caplog.text
+    assert "could not be stored" in caplog.text
 
 
 async def test_what_somebody_left_is_seen_to_by_a_sweep():
@@ -301,7 +301,7 @@ async def test_who_waits_for_a_summary_waits_for_one_like_it_and_for_no_other(mo
     work = await at_work(journal, "a", 4)
 
     async def answered(_):
-        await journal.store.reply("o", work.id, "a", Written(id=work.id, summary=SUMMARY), None)
+        await journal.store.reply("o", work.id, "a", StoredSummary(id=work.id, summary=SUMMARY), None)
 
     monkeypatch.setattr("refold.engine.summary_jobs.asyncio.sleep", answered)
     wanted = {"is_wanted": True, "is_enough": lambda last: last == 4}

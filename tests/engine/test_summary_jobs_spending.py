@@ -6,8 +6,8 @@ from refold.core.cost import call_cost
 from refold.engine.settings import prices_of
 from refold.engine.summary_jobs import MAX_FAILURES, REST_S
 from refold.model.tokens import Usage
-from refold.ports.store import Batch, Call
-from refold.store.memory import MemoryStore
+from refold.ports.records import Batch, Call
+from refold.stores.memory.store import MemoryStore
 from refold.summarisers import ModelSummariser
 from tests.engine.test_stored_conversation import answer, engine
 from tests.engine.test_summary_jobs import WIDE, Paid, filled, told

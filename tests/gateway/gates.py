@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import PlainTextResponse
 
-from refold.client_keys import mint
+from refold.engine.client_keys import mint
 from refold.gateway.auth import Access, Rules
-from refold.store.memory import MemoryStore
+from refold.stores.memory.store import MemoryStore
 
 NAMED = Rules(names=("Gateway.lan", "203.0.113.9"))
 HOME = ("host", "localhost:7336")

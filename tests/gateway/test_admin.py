@@ -6,8 +6,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from refold.client_keys import mint
 from refold.config import Layer
+from refold.engine.client_keys import mint
 from tests.gateway.conftest import served
 
 LONG = [

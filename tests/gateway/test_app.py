@@ -125,5 +125,5 @@ async def test_outside_of_v1_only_declared_paths_are_there(path, gate):
     status, _, told = await gate.post(path, b"{}")
 
     assert status == 404
-    assert b"There is nothing at this path." in told
+    assert b"there is nothing at this path" in told
     assert gate.upstream.requests == []

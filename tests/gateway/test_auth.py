@@ -6,11 +6,11 @@ from itertools import product
 
 import pytest
 
-from refold.client_keys import mint
+from refold.engine.client_keys import mint
 from refold.gateway import auth
 from refold.gateway.auth import Access, Rules, check_binding
 from refold.model.errors import ConfigError, StoreError
-from refold.store.memory import MemoryStore
+from refold.stores.memory.store import MemoryStore
 from tests.gateway.gates import HOME, NAMED, gate
 from tests.gateway.served_gateway import ask, scope_of, send_raw, serving
 
@@ -177,7 +177,7 @@ async def test_a_refusal_has_the_shape_that_the_client_reads():
 
     told = await ask(app, scope_of("/v1/chat/completions", [HOME]))
     assert (told.headers["www-authenticate"], told.headers["content-type"]) == ("Bearer", "application/json")
-    assert told.body.startswith(b'{"error":{"message":"This gateway needs a key.\\nhint: make one')
+    assert told.body.startswith(b'{"error":{"message":"this gateway needs a key\\nhint: make one')
     told = await ask(app, scope_of("/v1/models", [HOME, ("anthropic-version", "2023-06-01")]))
     assert b'"authentication_error"' in told.body
     told = await ask(app, scope_of("/refold/config", [HOME]))

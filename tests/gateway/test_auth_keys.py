@@ -11,12 +11,12 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-import refold.client_keys
-from refold.client_keys import mint
+import refold.engine.client_keys
+from refold.engine.client_keys import mint
 from refold.gateway.auth import MAX_REMEMBERED, PUBLIC, REMEMBER_S, Access, KeyRing, Rules
 from refold.model.errors import KeyRefused
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import begin
 from tests.gateway.gates import HOME, NAMED, Clock, Counting, gate, make_key
 from tests.gateway.served_gateway import ask, scope_of, send_raw, serving
@@ -141,7 +141,7 @@ async def test_an_admin_key_that_is_taken_back_shows_nothing_within_seconds():
     scope = scope_of(headers=[HOME, ("x-api-key", key)])
     await ask(app, scope)
     (kept,) = await store.keys("anna")
-    store._shelves["anna"].client_keys[kept.id] = structs.replace(kept, admin=False)
+    store._owners["anna"].client_keys[kept.id] = structs.replace(kept, admin=False)
     clock.now = REMEMBER_S
     await ask(app, scope)
     assert [one["state"]["admin"] for one in inside.scopes] == [True, False]
@@ -226,13 +226,13 @@ async def test_the_first_key_shuts_the_gate_and_deleting_it_does_not_open_it():
 async def test_a_stranger_s_key_takes_the_way_of_a_wrong_one(monkeypatch):
     """Nobody learns from the time it takes whether there is a key of some id, or whether it is in use."""
     store, compared = Counting(), []
-    real = refold.client_keys.hmac.compare_digest
+    real = refold.engine.client_keys.hmac.compare_digest
 
     def noted(one, other):
         compared.append((len(one), len(other)))
         return real(one, other)
 
-    monkeypatch.setattr(refold.client_keys.hmac, "compare_digest", noted)
+    monkeypatch.setattr(refold.engine.client_keys.hmac, "compare_digest", noted)
     ring, good = KeyRing(store, Clock()), await make_key(store)
     wrong = f"{good[:-1]}{'0' if good[-1] != '0' else '1'}"
     steps = []

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from refold.model.errors import StoreError
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream, say
 from tests.gateway.conftest import served
 from tests.gateway.faults.wires import RawUpstream
@@ -139,7 +139,7 @@ async def test_requests_do_not_queue_behind_a_held_lock(tmp_path):
                 for number in range(20)
             ]
             told = await asyncio.gather(*(gate.post("/v1/chat/completions", body) for body in bodies))
-            waits = gate.store._file._writer.lane._entries.qsize()
+            waits = gate.store._file._writer.workers._entries.qsize()
         await everything_is_stored(gate)
 
         assert [one[1]["x-refold-action"] for one in told] == ["not-kept"] * 20

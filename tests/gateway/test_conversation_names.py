@@ -10,8 +10,8 @@ import sys
 import msgspec
 import pytest
 
-from refold.client_keys import mint
-from refold.store.sqlite import SqliteStore
+from refold.engine.client_keys import mint
+from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.test_summarisers import SUMMARY, is_question, told

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 import uvicorn
 
-from refold.client_keys import id_of
 from refold.config.tree import Notify
+from refold.engine.client_keys import id_of
 from refold.engine.events import Pruned, Reduction, Size
 from refold.gateway.admin import BEAT, Admin, EventStream
 from refold.gateway.auth import Rules
 from refold.gateway.events import KEPT, Channel, Events
 from refold.gateway.server import GatewayServer, OriginForm, build
-from refold.store.memory import MemoryStore
+from refold.stores.memory.store import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.gates import make_key

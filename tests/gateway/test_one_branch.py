@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
-from refold.store.memory import MemoryStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.memory.store import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 

@@ -17,7 +17,7 @@ from yarl import URL
 from refold.config import UpstreamSettings
 from refold.gateway.upstreams import open_targets
 from refold.model.errors import StoreError
-from refold.store.memory import MemoryStore
+from refold.stores.memory.store import MemoryStore
 from tests.gateway.conftest import ALL, Served, served
 from tests.gateway.gates import make_key
 from tests.gateway.keeping_provider import KeepingProvider, keeping
@@ -145,7 +145,7 @@ async def test_a_refusal_reads_as_the_clients_provider_would_write_it(both, styl
     assert answer.status == 404
     kind = answer.json["error"]["type"]
     assert kind == ("not_found_error" if style == "anthropic" else "invalid_request_error")
-    assert "no such file of yours" in answer.error
+    assert "you have no such file" in answer.error
     off = await both.ben.get("/v1/files", **headers)
     assert (off.status, "`allow` of the upstream shared" in off.error) == (404, True)
 
@@ -153,9 +153,9 @@ async def test_a_refusal_reads_as_the_clients_provider_would_write_it(both, styl
 async def test_an_official_client_raises_what_it_raises_for_its_provider(both):
     made = (await both.anna.respond(SECRET)).id
     async with AsyncOpenAI(base_url=f"{both.gate.url}/v1", api_key=both.ben.key, max_retries=0) as client:
-        with pytest.raises(NotFoundError, match="no such response of yours"):
+        with pytest.raises(NotFoundError, match="you have no such response"):
             await client.responses.retrieve(made)
-        with pytest.raises(NotFoundError, match="no such response of yours"):
+        with pytest.raises(NotFoundError, match="you have no such response"):
             await client.responses.create(model="m", input="Again.", previous_response_id=made)
         assert (await client.responses.create(model="m", input="Hi.")).output_text
 
@@ -845,7 +845,7 @@ async def test_an_id_that_cannot_be_noted_leaves_and_leads_nowhere(caplog, strea
 
         assert (await both.anna.get(f"/v1/responses/{made}")).status == 404
         assert (await both.ben.get(f"/v1/responses/{made}")).status == 404
-    assert "the owner of an id could not be kept: StoreError" in caplog.text
+    assert "the owner of an id could not be stored: StoreError" in caplog.text
 
 
 async def test_where_it_cannot_be_said_whose_an_id_is_nobody_reaches_it():

@@ -12,14 +12,14 @@ import msgspec
 import psycopg
 import pytest
 
-from refold.client_keys import mint
+from refold.engine.client_keys import mint
 from refold.engine.engine import Engine
 from refold.gateway.log import Lines
-from refold.store.postgres import Patience, PostgresStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.postgres.store import Patience, PostgresStore
+from refold.stores.sqlite.store import SqliteStore
 from tests.contract.postgres import get_server, make_database
 from tests.gateway.conftest import served
-from tests.store.postgres.trouble import kill
+from tests.stores.postgres.trouble import kill
 
 DATABASE, USER, PASSWORD, FOLDER = "planteddatabase", "planteduser", "plantedpassword", "plantedfolder"
 CHAT = {"model": "gpt-5", "messages": [{"role": "user", "content": "Hello."}]}
@@ -121,7 +121,7 @@ async def test_without_postgresql_no_answer_names_its_host_its_database_or_its_u
 
         await assert_tells_nothing(gate, key, planted)
 
-    assert f"the store failed: The database cannot be reached: {DATABASE} on {folder}" in log.getvalue()
+    assert f"the store failed: the database cannot be reached: {DATABASE} on {folder}" in log.getvalue()
     assert PASSWORD not in log.getvalue()
 
 
@@ -173,6 +173,6 @@ async def test_an_mcp_client_is_told_no_path_and_no_host(tmp_path, tool, capsys)
 
         told = msgspec.json.encode(result.model_dump(mode="json")).decode()
         assert result.is_error
-        assert "The " in told
+        assert "the database cannot be reached" in told or "the folder of the database is not there" in told
         assert not [word for word in (DATABASE, USER, PASSWORD, FOLDER, str(tmp_path)) if word in told]
     assert PASSWORD not in capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_a_model_goes_to_who_serves_it_and_to_fallbacks_that_speak_its_format(mo
 def test_a_name_that_is_asked_for_wins():
     targets = Targets([OPENAI, CLAUDE, ANY])
     assert targets.choose("gpt-5", "chat", "box")[0] is ANY
-    with pytest.raises(ConfigError, match="no upstream of this name"):
+    with pytest.raises(ConfigError, match="no upstream with this name"):
         targets.choose("gpt-5", "chat", "evil")
 
 

@@ -207,7 +207,7 @@ async def test_a_fallback_that_wants_a_key_and_has_none_is_told_in_the_log_once(
             status, _, _ = await gate.post("/v1/chat/completions", BODY, authorization=f"Bearer {CLIENT}")
             assert status == 401
 
-    said = [record.getMessage() for record in caplog.records if "wants a key" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "needs a key" in record.getMessage()]
     assert len(said) == 1
     assert "second" in said[0]
     assert CLIENT not in caplog.text

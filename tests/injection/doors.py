@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 import refold
-from refold.cli.app import run
+from refold.cli.main import run
 from refold.engine.settings import ConversationSettings, open_summariser
 from refold.testing import Received, ScriptedUpstream
 from refold.upstreams import Provider, Retries

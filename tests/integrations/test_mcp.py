@@ -159,17 +159,17 @@ async def test_the_tools_say_that_they_only_read_and_what_a_handle_is(store):
         ("search", {"words": "pie", "conversation": "tidse"}, "no conversation of this name"),
     ],
 )
-async def test_what_cannot_be_answered_is_an_error_with_a_hint(store, desk, tool, arguments, words):
+async def test_what_cannot_be_answered_is_an_error_with_a_hint(store, tools, tool, arguments, words):
     with pytest.raises(Refused, match=words) as refused:
-        await desk(tool, **arguments)
+        await tools(tool, **arguments)
 
     assert "\nhint: " in str(refused.value)
 
 
 @pytest.fixture
-async def desk(store) -> AsyncIterator[Callable[..., Awaitable[str]]]:
+async def tools(store) -> AsyncIterator[Callable[..., Awaitable[str]]]:
     """The server in this process: without a start of the program for every wrong question."""
-    from refold.integrations.mcp import McpTools, server_for
+    from refold.integrations.mcp import ConversationTools, server_for
 
     async with Engine(f"sqlite:///{store}") as engine:
 
@@ -177,7 +177,7 @@ async def desk(store) -> AsyncIterator[Callable[..., Awaitable[str]]]:
             return engine
 
         async def ask(tool: str, **arguments: object) -> str:
-            async with mcp.Client(server_for(McpTools(opened))) as client:
+            async with mcp.Client(server_for(ConversationTools(opened))) as client:
                 result = await client.call_tool(tool, arguments)
             return spoken(result)
 

@@ -110,7 +110,7 @@ def test_a_file_that_is_no_model_is_told(weights):
 def test_missing_weights_name_the_command_that_fetches_them(weights):
     weights.unlink()
 
-    with pytest.raises(ConfigError, match="there are no weights") as caught, serve_local(weights):
+    with pytest.raises(ConfigError, match="are missing") as caught, serve_local(weights):
         pass
 
     assert "refold local install" in caught.value.hint

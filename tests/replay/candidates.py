@@ -5,7 +5,7 @@ from __future__ import annotations
 from refold.model.errors import DoesNotFit
 from refold.model.message import Message, user
 from refold.replay.baselines import DropToHalf, NoLimit
-from refold.replay.token_counts import said
+from refold.replay.token_counts import spoken_text
 
 
 class Diary(DropToHalf):
@@ -38,9 +38,9 @@ class Diary(DropToHalf):
     def recall(self, query, max_tokens):
         wanted = set(query.lower().split())
         ranked = sorted(
-            self.everything, key=lambda message: -len(wanted & set(said(message).lower().split()))
+            self.everything, key=lambda message: -len(wanted & set(spoken_text(message).lower().split()))
         )
-        return "\n".join(said(message) for message in ranked[:8])[: 4 * max_tokens]
+        return "\n".join(spoken_text(message) for message in ranked[:8])[: 4 * max_tokens]
 
     def model_calls(self):
         calls, self.calls = self.calls, []
@@ -74,4 +74,4 @@ class Talkative(NoLimit):
         return (*self.system, user("go on"))
 
     def recall(self, query, max_tokens):
-        return "\n".join(said(message) for message in self.body)
+        return "\n".join(spoken_text(message) for message in self.body)

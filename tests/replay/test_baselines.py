@@ -20,7 +20,7 @@ from refold.replay.baselines import (
 from refold.replay.recordings import read_recordings
 from refold.replay.run import run
 from refold.replay.table import tabulate
-from refold.replay.token_counts import REFERENCE, ReferenceCounter, said
+from refold.replay.token_counts import REFERENCE, ReferenceCounter, spoken_text
 from tests.corpus import TRANSCRIPTS
 from tests.replay.recordings import EXAMPLES
 
@@ -99,7 +99,7 @@ def test_keep_last_counts_units():
 
 def test_mask_cuts_old_output_and_leaves_the_newest():
     context = context_of(MaskOutput, [LONG[0], *step(1, 4_000), *step(2, 4_000), *step(3, 4_000)], 3_000)
-    results = [said(message) for message in context if message.role == "tool"]
+    results = [spoken_text(message) for message in context if message.role == "tool"]
 
     assert [len(result) > 3_000 for result in results] == [False, True, True]
     assert results[0].startswith("result 1")

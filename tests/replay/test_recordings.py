@@ -135,7 +135,7 @@ def test_a_folder_of_logs_beside_other_files(tmp_path):
 
 
 def test_a_file_that_is_asked_for_is_not_passed_over(tmp_path):
-    with pytest.raises(WireError, match="nobody speaks"):
+    with pytest.raises(WireError, match="has no messages"):
         read_recordings(write(tmp_path / "s.jsonl", {"type": "summary", "summary": "t", "leafUuid": "b"}))
 
 

@@ -122,5 +122,5 @@ def test_a_window_of_nothing_is_refused(own):
 
 
 def test_two_candidates_of_one_name_cannot_be_told_apart(own):
-    with pytest.raises(ConfigError, match="two candidates are called 'drop oldest'"):
+    with pytest.raises(ConfigError, match="two candidates have the name 'drop oldest'"):
         run(own, [DropOldest, DropOldest], [6_000])

@@ -243,7 +243,7 @@ def test_tokens_are_counted_where_the_provider_does_not_say(own, server, tmp_pat
 
 
 def test_a_limit_needs_a_price(server, tmp_path):
-    with pytest.raises(ConfigError, match="is not known, so no limit of spending can be kept"):
+    with pytest.raises(ConfigError, match="is not known, so a spending limit cannot be applied"):
         order(server, tmp_path, model="nobody-knows-me", most=1.0)
 
 

@@ -47,10 +47,10 @@ def test_what_runs_here_is_free_and_what_nobody_prices_has_no_price():
     "spec, words",
     [
         ("opnai:gpt-4o", "there is no provider 'opnai'"),
-        ("gpt-4o-mini", "does not say which model is meant, and whose"),
-        ("openai:", "does not say which model is meant"),
-        ("openai", "does not say which model is meant"),
-        ("@http://localhost:8000/v1", "does not say which model is meant"),
+        ("gpt-4o-mini", "does not name a provider and a model"),
+        ("openai:", "does not name a provider and a model"),
+        ("openai", "does not name a provider and a model"),
+        ("@http://localhost:8000/v1", "does not name a provider and a model"),
     ],
 )
 def test_a_choice_that_stands_for_nothing_is_told_with_what_would(spec, words):

@@ -46,7 +46,7 @@ async def test_a_damaged_file_is_no_summary_and_is_written_anew(tmp_path):
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(ConfigError, match="cannot be kept") as caught:
+    with pytest.raises(ConfigError, match="cannot be stored") as caught:
         KeptInFiles(tmp_path / "file" / "summaries")
 
     assert "--summary-cache" in caught.value.hint

@@ -152,7 +152,7 @@ async def test_a_window_that_is_too_small_is_not_asked_at_all():
     summariser = ModelSummariser([writer(upstream, window=500)])
     assert await summariser.write(task(turns=20)) is None
     assert upstream.asked == []
-    assert summariser.problems == ["small: its window is too small for what it has to read"]
+    assert summariser.problems == ["small: its window is too small to read the transcript"]
 
 
 @pytest.mark.feature("X10")

@@ -205,7 +205,7 @@ async def test_more_output_than_the_model_writes_is_refused():
 
 
 def test_a_name_nobody_has_is_a_mistake():
-    with pytest.raises(ConfigError, match="nobody called 'gtp'"):
+    with pytest.raises(ConfigError, match="no wording 'gtp'"):
         overflow("gtp", window=1, prompt=2)
-    with pytest.raises(ConfigError, match="nobody called 'gtp'"):
+    with pytest.raises(ConfigError, match="no wording 'gtp'"):
         ScriptedUpstream(wording="gtp")

@@ -7,7 +7,7 @@ import pytest
 
 from refold.model.errors import UpstreamUnavailable
 from refold.upstreams import Provider, Timeouts, open_upstream
-from refold.upstreams.connection import lost
+from refold.upstreams.connection import network_failure
 from tests.upstreams.questions import QUESTION, Waits
 
 
@@ -70,10 +70,10 @@ class Full:
     ],
 )
 def test_what_the_network_says_becomes_one_error(error, words, again):
-    found = lost(Provider("acme", "m"), error, 3)
+    found = network_failure(Provider("acme", "m"), error, 3)
     assert (str(found.error).splitlines()[0], found.again) == (f"acme {words}", again)
 
 
 def test_time_for_the_whole_question():
-    found = lost(Provider("acme", "m"), TimeoutError(), None)
+    found = network_failure(Provider("acme", "m"), TimeoutError(), None)
     assert str(found.error).startswith("acme did not finish within 600 s")

@@ -41,15 +41,15 @@ def test_openai_has_a_word_of_its_own_for_the_limit_of_a_reply():
     [
         (Provider("nobody", "m"), "has no base_url"),
         (Provider("openai"), "has no model"),
-        (Provider("x", "m", base_url="example.com/v1"), "is no address"),
-        (Provider("x", "m", base_url="ftp://example.com"), "is no address"),
-        (Provider("x", "m", base_url="http://[::1"), "is no address"),
-        (Provider("x", "m", base_url="http://h:99999"), "is no address"),
+        (Provider("x", "m", base_url="example.com/v1"), "is not an address"),
+        (Provider("x", "m", base_url="ftp://example.com"), "is not an address"),
+        (Provider("x", "m", base_url="http://[::1"), "is not an address"),
+        (Provider("x", "m", base_url="http://h:99999"), "is not an address"),
         (Provider("x", "m", base_url="https://u:canary@example.com"), "holds a password"),
-        (Provider("openai", "m", proxy="canary"), "the proxy of 'openai' is no address"),
+        (Provider("openai", "m", proxy="canary"), "the proxy of 'openai' is not an address"),
         (Provider("openai", "m", headers={"X-A": "can\nary"}), "control character"),
-        (Provider("openai", "m", retries=Retries(tries=0)), "no time"),
-        (Provider("openai", "m", timeouts=Timeouts(total_s=0)), "no time"),
+        (Provider("openai", "m", retries=Retries(tries=0)), "too small"),
+        (Provider("openai", "m", timeouts=Timeouts(total_s=0)), "too small"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_hint_and_without_the_value(provider, words):

@@ -82,7 +82,7 @@ async def test_a_command_that_prints_the_same_key_again_has_no_other():
         ("/nowhere/canary", "cannot be run"),
         ("'canary", "cannot be run"),
         ("echo", "holds no key"),
-        ("echo canary canary", "no key"),
+        ("echo canary canary", "no valid key"),
         ("sleep 9", "did not finish within"),
     ],
 )

@@ -31,10 +31,10 @@ def test_a_word_says_which_model_and_where(spec, provider):
 @pytest.mark.parametrize(
     "spec, words",
     [
-        ("", "which model"),
-        ("gpt-4o", "which model"),
-        ("openai:", "which model"),
-        ("@http://host", "which model"),
+        ("", "a provider and a model"),
+        ("gpt-4o", "a provider and a model"),
+        ("openai:", "a provider and a model"),
+        ("@http://host", "a provider and a model"),
         ("nosuch:model", "there is no provider 'nosuch'"),
     ],
 )

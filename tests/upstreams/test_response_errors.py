@@ -6,7 +6,7 @@ from refold.model.errors import ContextOverflow, RateLimited, UpstreamError, Ups
 from refold.model.message import user
 from refold.ports.upstream import Ask
 from refold.upstreams import Provider
-from refold.upstreams.response_errors import ErrorReply, asked_wait, refused, unread
+from refold.upstreams.response_errors import ErrorReply, asked_wait, error_of_response, unreadable_reply
 
 PROVIDER, ASK = Provider("acme", "m-1"), Ask((user("Why?"),))
 DATE = "Wed, 21 Oct 2026 07:28:10 GMT"
@@ -38,7 +38,7 @@ def test_how_long_a_provider_asks_to_wait(headers, wait_s):
 
 
 def setback(status: int, body: bytes = b"", **headers: str):
-    return refused(PROVIDER, ErrorReply(status, body, headers), ASK, AT)
+    return error_of_response(PROVIDER, ErrorReply(status, body, headers), ASK, AT)
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504, 524])
@@ -88,7 +88,7 @@ def test_an_error_inside_of_an_answer_tells_by_its_code(body, again):
 
 def test_an_error_without_a_word_is_an_overflow_near_the_budget_only():
     near = Ask(ASK.messages, estimated=7_500, budget=8_000)
-    assert type(refused(PROVIDER, ErrorReply(400), near, AT).error) is ContextOverflow
+    assert type(error_of_response(PROVIDER, ErrorReply(400), near, AT).error) is ContextOverflow
     assert type(setback(400).error) is UpstreamError
 
 
@@ -112,6 +112,6 @@ def test_the_message_names_provider_status_and_code_and_quotes_nothing(code, sho
 
 
 def test_what_is_no_reply_says_where_it_stops_being_one():
-    found = unread(PROVIDER, WireError("is missing", place="choices"))
+    found = unreadable_reply(PROVIDER, WireError("is missing", place="choices"))
     assert "choices: is missing" in str(found.error)
     assert not found.again

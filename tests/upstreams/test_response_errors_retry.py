@@ -4,7 +4,7 @@ import pytest
 
 from refold.model.errors import RateLimited, UpstreamError
 from refold.upstreams import Provider, Retries
-from refold.upstreams.response_errors import Setback, repeat
+from refold.upstreams.response_errors import Setback, with_retries
 from tests.upstreams.questions import Waits
 
 
@@ -32,7 +32,7 @@ def busy(wait_s: float | None = None, *, again: bool = True) -> Setback:
 
 async def run(attempt: Tries, waits: Waits, *, total_s: float = 600, **retries) -> list[object]:
     provider = Provider("x", "m", retries=Retries(**retries))
-    return [item async for item in repeat(attempt, provider, waits.pace(), waits.now + total_s)]
+    return [item async for item in with_retries(attempt, provider, waits.pace(), waits.now + total_s)]
 
 
 async def test_waits_double_up_to_the_longest_and_are_drawn_from_zero_up():
@@ -89,7 +89,7 @@ async def test_after_one_item_there_is_no_second_try():
 
 async def test_stopping_early_closes_the_try():
     tries = Tries(given=3)
-    items = repeat(tries, Provider("x", "m"), Waits().pace(), 2000)
+    items = with_retries(tries, Provider("x", "m"), Waits().pace(), 2000)
     assert await anext(items) == 0
     await items.aclose()
     assert tries.closed == 1

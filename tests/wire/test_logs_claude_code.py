@@ -173,7 +173,7 @@ def test_a_compaction_that_the_client_ran_as_a_sub_agent_is_no_session():
     log = Session(isSidechain=True, agentId="acompact-99")
     log.user("Everything so far, to be summarised.")
 
-    with pytest.raises(WireError, match="nobody speaks"):
+    with pytest.raises(WireError, match="has no messages"):
         log.read()
 
 

@@ -66,7 +66,7 @@ def test_reasoning_and_opaque_items_leave_as_they_came_or_not_at_all():
     message = read(3)
     with pytest.raises(WireError, match="cannot be changed"):
         encode_message(message.with_parts((structs.replace(message.parts[0], text="x"),)), RESPONSES)
-    with pytest.raises(WireError, match="another kind"):
+    with pytest.raises(WireError, match="type of an item cannot change"):
         encode_message(read(20).with_parts((Text("x"),)), RESPONSES)
     assert json.loads(bytes(encode_message(Message("assistant", read(20).parts), RESPONSES))) == json.loads(
         RESPONSES_ITEMS[20]
@@ -74,7 +74,7 @@ def test_reasoning_and_opaque_items_leave_as_they_came_or_not_at_all():
 
 
 def test_an_item_cannot_turn_into_another_kind():
-    with pytest.raises(WireError, match="another kind"):
+    with pytest.raises(WireError, match="type of an item cannot change"):
         encode_message(read(5).with_parts((Text("I called it."),)), RESPONSES)
 
 

@@ -15,14 +15,14 @@ from refold.model.errors import BodyTooLarge, WireError
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing import anthropic, chat, responses
-from refold.testing.script import Spoken, sign
+from refold.testing.script import NumberedReply, sign
 from refold.wire import Reply, decode_error, decode_reply
 from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
 from refold.wire.stream import StreamReader
 
 ALL = [pytest.param(dialect, id=name) for name, dialect in DIALECTS.items()]
 SPELLINGS = {"chat": chat, "responses": responses, "anthropic": anthropic}
-SPOKEN = Spoken(
+SPOKEN = NumberedReply(
     number=1,
     model="m-1",
     parts=(
@@ -37,7 +37,7 @@ SPOKEN = Spoken(
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
-def stream_of(spoken: Spoken, dialect: Dialect) -> bytes:
+def stream_of(spoken: NumberedReply, dialect: Dialect) -> bytes:
     return b"".join(event.encode() for event in SPELLINGS[dialect.name].events(spoken))
 
 
@@ -52,7 +52,7 @@ def bare(reply: Reply) -> Reply:
     return structs.replace(reply, messages=tuple(message.bare() for message in reply.messages))
 
 
-def at_once(spoken: Spoken, dialect: Dialect) -> Reply:
+def at_once(spoken: NumberedReply, dialect: Dialect) -> Reply:
     return bare(decode_reply(msgspec.json.encode(SPELLINGS[dialect.name].body(spoken)), dialect))
 
 

@@ -1,14 +1,14 @@
-"""The command line: looks at transcripts and at stored conversations, asks the packages below about them, and shows the answer.
+"""The command line: it starts the gateway, the demo, the replay and the MCP server, and works on transcripts and stored conversations.
 
-Data goes to stdout and everything else to stderr. A command first makes a value (a report), then renders it, for people
-with `rich` or for programs as JSON, so both always say the same. What was said is printed only by commands that are asked for it.
+Data goes to stdout and everything else to stderr. A command first makes a value (a report), then renders it, for people with `rich`
+or for programs as JSON, so that both say the same. Content of conversations is printed only by commands that are asked for it.
 
-`app`, `asking` and `acting` declare the commands, `options` what they share; `reading` gets transcripts in, `stored` opens a store,
-`output` gets text out (`columns` and `grid` lay it out), `flags` makes an option of every setting. Every other
-module is one command or a few that belong together:
+`main` is the typer app, and `commands` has a module for every command. Around them:
 
-    transcripts     context  check  compact (with changes)  models
-    settings        config (with configuring)
-    gateway         serving (what it says), keys
-    conversations   listing  telling  finding  folding  continuing  transfer  purging  doctor  database
+    options, flags              options that commands share, and an option for every setting
+    output, grid                text for the terminal
+    transcript                  reads a transcript and chooses its model and window
+    store_access, settings      open a store, and find the one that the settings name
+    changes, message_text, session_table    reports that several commands print
+    extras                      checks for optional packages
 """

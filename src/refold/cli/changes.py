@@ -1,44 +1,49 @@
-"""What a compaction did, for people: in total, step by step, and message by message.
+"""The report of a compaction: in total, step by step, and message by message.
 
-One idea: whoever reads this wants to know what is missing and where it went. So every message of the transcript has a state,
-kept, cut or gone, and everything that is not there any more has the handle of its original and the step that took it.
+Every message of the transcript is kept, cut or gone. A message that is not shown whole has the handle of its original and the step
+that took it, so that every missing message can be found again. `refold compact`, `rerun` and `diff` share this report.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 from rich.text import Text
 
-from refold.cli.context import percent
-from refold.cli.output import plain, plural
+from refold.cli import output
+from refold.cli.message_text import one_line
+from refold.cli.output import percent, plain, plural, short
 from refold.core.fold import Folded
 from refold.core.shown import Edit, handle_of
 from refold.core.view import ViewEntry
 from refold.engine.state import Receipt
-from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, ToolResult, readable_text
-from refold.model.message import Text as Words
+from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount
+from refold.ports.records import Compaction
 
-State: TypeAlias = Literal["kept", "cut", "gone"]
+if TYPE_CHECKING:
+    from refold.engine.history import Difference
+
+ChangeState: TypeAlias = Literal["kept", "cut", "gone"]
 
 MAX_HANDLES = 6
 """In one line; more are counted. The listing of messages has them all."""
 LEAST_EXCERPT = 32
 """Characters of a message in the listing where the screen is narrow; elsewhere as many as fit on its line."""
 _MARGIN = 8
-_STYLES: dict[State, str] = {"kept": "dim", "cut": "color(179)", "gone": "color(203)"}
-_SIGNS: dict[State, str] = {"kept": " ", "cut": "~", "gone": "-"}
+_STYLES: dict[ChangeState, str] = {"kept": "dim", "cut": "color(179)", "gone": "color(203)"}
+_SIGNS: dict[ChangeState, str] = {"kept": " ", "cut": "~", "gone": "-"}
 
 
-class Change(Struct, frozen=True):
-    """What became of one message of the transcript."""
+class MessageChange(Struct, frozen=True):
+    """One message of the transcript before and after a compaction."""
 
     number: int
-    state: State
+    state: ChangeState
     role: str
     before: int
     """Tokens before and after."""
@@ -46,7 +51,7 @@ class Change(Struct, frozen=True):
     original: Message
     shown: tuple[Message, ...] = ()
     edit: Edit | None = None
-    """The last that was done to it, unless a summary took its place."""
+    """The last edit of it, unless a summary took its place."""
     is_summarised: bool = False
 
     @property
@@ -54,8 +59,8 @@ class Change(Struct, frozen=True):
         return handle_of(self.number)
 
 
-def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[Change, ...]:
-    """Every message of the transcript, with what is shown of it now."""
+def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
+    """Every message of the transcript, beside the part of it that is shown now."""
     edits = {edit.seq: edit for receipt in receipts for edit in receipt.edits}
     shown: dict[int, list[int]] = {}
     for index in range(len(folded.shown)):
@@ -67,8 +72,8 @@ def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[Change, ...
     )
 
 
-def changes_between(before: Folded, after: Folded, receipts: Iterable[Receipt]) -> tuple[Change, ...]:
-    """Every message that was shown before, with what is shown of it after."""
+def changes_between(before: Folded, after: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
+    """Every message that was shown before, beside the part of it that is shown after."""
     edits = {edit.seq: edit for receipt in receipts for edit in receipt.edits}
     was, now = _by_number(before), _by_number(after)
     covered = after.summaries[-1].last if after.summaries else 0
@@ -78,7 +83,7 @@ def changes_between(before: Folded, after: Folded, receipts: Iterable[Receipt]) 
 
 
 def _by_number(folded: Folded) -> dict[int, list[ViewEntry]]:
-    """What is shown, by the number of its original."""
+    """The entries that are shown, by the numbers of their originals."""
     shown: dict[int, list[ViewEntry]] = {}
     for index, entry in enumerate(folded.shown):
         shown.setdefault(folded.number(index), []).append(entry)
@@ -87,10 +92,10 @@ def _by_number(folded: Folded) -> dict[int, list[ViewEntry]]:
 
 def _changed(
     number: int, was: list[ViewEntry], now: list[ViewEntry], edit: Edit | None, covered: int
-) -> Change:
+) -> MessageChange:
     first, messages = was[0].message, tuple(entry.message for entry in now)
     is_same = [message.parts for message in messages] == [entry.message.parts for entry in was]
-    return Change(
+    return MessageChange(
         number,
         "gone" if not now else "kept" if is_same else "cut",
         first.role,
@@ -103,11 +108,11 @@ def _changed(
     )
 
 
-def _change(folded: Folded, number: int, at: list[int], edit: Edit | None, covered: int) -> Change:
+def _change(folded: Folded, number: int, at: list[int], edit: Edit | None, covered: int) -> MessageChange:
     original = folded.branch[number]
     messages = tuple(folded.shown[index].message for index in at)
-    state: State = "gone" if not at else "kept" if messages == (original.message,) else "cut"
-    return Change(
+    state: ChangeState = "gone" if not at else "kept" if messages == (original.message,) else "cut"
+    return MessageChange(
         number,
         state,
         original.message.role,
@@ -127,7 +132,7 @@ def in_total(before: TokenCount, after: TokenCount, limit: int) -> Text:
 
 
 def steps(receipts: Sequence[Receipt]) -> Iterator[Text]:
-    """What was done, and why, in the order in which it was."""
+    """Every step with its reason, in the order of the steps."""
     width = max(len(_sizes(receipt)) for receipt in receipts)
     for receipt in receipts:
         sizes = f"{_sizes(receipt):>{width}}"
@@ -161,8 +166,8 @@ def stands_for(summary: Summary) -> str:
     return f"summary of {first} to {last}: {summary.tokens:,} tokens, {summary.kind}"
 
 
-def closing(changes: Sequence[Change]) -> Text:
-    """How many messages are as they were, and what became of the others."""
+def closing(changes: Sequence[MessageChange]) -> Text:
+    """How many messages were kept, cut, summarised and left out."""
     counts = {state: sum(change.state == state for change in changes) for state in _SIGNS}
     summarised = sum(change.is_summarised for change in changes)
     kept, left_out = counts["kept"], counts["gone"] - summarised
@@ -172,7 +177,7 @@ def closing(changes: Sequence[Change]) -> Text:
     return Text(", ".join(words))
 
 
-def listing(changes: Sequence[Change], summary: str, tokens: int, width: int) -> Iterator[Text]:
+def listing(changes: Sequence[MessageChange], summary: str, tokens: int, width: int) -> Iterator[Text]:
     """Every message before and after, and the summary where it stands, on a screen of so many columns."""
     if summary and not any(change.is_summarised for change in changes):
         yield from _summary_lines(summary, tokens)
@@ -184,25 +189,25 @@ def listing(changes: Sequence[Change], summary: str, tokens: int, width: int) ->
             summary = ""
 
 
-def _entry(change: Change, width: int) -> Iterator[Text]:
+def _entry(change: MessageChange, width: int) -> Iterator[Text]:
     style = _STYLES[change.state]
     head = f"{_SIGNS[change.state]} {change.handle:<6} {change.role:<9} {_tokens(change):>16}  {_why(change)}"
     if change.state != "cut":
-        yield Text(f"{head}{_short(said(change.original), width - len(head))}", style=style)
+        yield Text(f"{head}{_short(one_line(change.original), width - len(head))}", style=style)
         return
     yield Text(head, style=style)
-    yield Text(f"    - {_short(said(change.original), width - _MARGIN)}", style=_STYLES["gone"])
+    yield Text(f"    - {_short(one_line(change.original), width - _MARGIN)}", style=_STYLES["gone"])
     for message in change.shown:
-        yield Text(f"    + {_around(said(message), change.handle, width - _MARGIN)}", style="green")
+        yield Text(f"    + {_around(one_line(message), change.handle, width - _MARGIN)}", style="green")
 
 
-def _tokens(change: Change) -> str:
+def _tokens(change: MessageChange) -> str:
     if change.state == "kept":
         return f"{change.before:,}"
     return f"{change.before:,} -> {'summary' if change.is_summarised else format(change.after, ',')}"
 
 
-def _why(change: Change) -> str:
+def _why(change: MessageChange) -> str:
     if change.state == "kept" or change.is_summarised or change.edit is None:
         return ""
     return f"{change.edit.stage}: {plain(change.edit.reason)}  "
@@ -214,30 +219,112 @@ def _summary_lines(summary: str, tokens: int) -> Iterator[Text]:
         yield Text(f"    + {plain(line, len(line))}", style="green")
 
 
-def said(message: Message) -> str:
-    """What a message says, on one line."""
-    return " ".join(" ".join(_spoken(part) for part in message.parts).split())
-
-
-def _spoken(part: Part) -> str:
-    match part:
-        case Words() | Reasoning():
-            return part.text
-        case ToolCall():
-            return f"{part.name} {part.arguments}"
-        case ToolResult():
-            return " ".join(_spoken(inner) for inner in part.parts)
-        case Opaque():
-            return f"[{part.kind}] {readable_text(part)}".rstrip()
-    return f"[{type(part).__name__.lower()}]"
-
-
 def _short(text: str, room: int) -> str:
     return plain(text, max(LEAST_EXCERPT, room - len("...")))
 
 
 def _around(text: str, handle: str, room: int) -> str:
-    """The place at which something was cut out, with some words before and after it."""
+    """The position of a cut, with some words before and after it."""
     at = text.find(handle)
     start = max(0, at - room // 2)
     return f"...{_short(text[start:], room - 3)}" if start else _short(text, room)
+
+
+class ChangeReport(Struct, frozen=True):
+    """One or several compactions of a stored conversation."""
+
+    conversation: str
+    difference: Difference
+    limit: int = 0
+    """Tokens that there are for messages; 0 where the report leaves them out."""
+    with_listing: bool = False
+    compactions: tuple[str, ...] = ()
+    is_rehearsal: bool = False
+
+    @property
+    def changes(self) -> tuple[MessageChange, ...]:
+        found = self.difference
+        return changes_between(found.before, found.after, found.receipts)
+
+    @property
+    def summary(self) -> str:
+        """The text that stands for the messages that are gone, as it is sent."""
+        return lead_text(self.difference.after)
+
+
+def lead_text(folded: Folded) -> str:
+    shown = [folded.lead.block, *(message.text for message in folded.lead.messages)]
+    return "\n".join(text for text in shown if text)
+
+
+def show_report(report: ChangeReport, *, as_json: bool) -> None:
+    if as_json:
+        output.write_json(_document(report))
+        return
+    output.show(*_page(report))
+    if report.is_rehearsal and report.difference.receipts:
+        output.note("nothing was changed: this was a rehearsal, and no model was asked")
+    elif report.compactions:
+        output.note("hint: `refold undo` takes it back; `refold recall` gives any original")
+
+
+def _page(report: ChangeReport) -> Iterator[Text]:
+    found, changes = report.difference, report.changes
+    count = plural(found.after.size, "message")
+    yield Text.assemble((plain(report.conversation), "bold"), f"  {count}")
+    for which in report.compactions:
+        yield Text(f"compaction {short(which)}")
+    yield Text()
+    if not found.receipts:
+        yield Text("nothing to do: nothing could be gained")
+        return
+    if report.with_listing:
+        yield from listing(changes, report.summary, found.after.lead.tokens, output.screen_width())
+        yield Text()
+    yield from steps(found.receipts)
+    yield Text()
+    yield closing(changes)
+    yield _total(report)
+
+
+def _total(report: ChangeReport) -> Text:
+    source = report.difference.after.shown.counter.source
+    before, after = (
+        TokenCount.of(one.tokens, source) for one in (report.difference.before, report.difference.after)
+    )
+    if report.limit:
+        return in_total(before, after, report.limit)
+    return Text(f"{before.tokens:,} -> {after.tokens:,} tokens {source}", style="bold")
+
+
+def _document(report: ChangeReport) -> dict[str, object]:
+    found = report.difference
+    return {
+        "conversation": report.conversation,
+        "dry_run": report.is_rehearsal,
+        "compactions": list(report.compactions),
+        "before": found.before.tokens,
+        "after": found.after.tokens,
+        "receipts": [_receipt(one) for one in msgspec.to_builtins(found.receipts)],
+        "changes": [_changed_document(one) for one in report.changes],
+        "summary": report.summary,
+    }
+
+
+def _receipt(fields: dict[str, object]) -> dict[str, object]:
+    summary = fields["summary"]
+    named = ("first", "last", "tokens", "kind")
+    kept = {key: summary[key] for key in named} if isinstance(summary, dict) else None
+    return {**fields, "summary": kept}
+
+
+def _changed_document(change: MessageChange) -> dict[str, object]:
+    names = ("number", "handle", "role", "state", "before", "after")
+    return {**{name: getattr(change, name) for name in names}, "summarised": change.is_summarised}
+
+
+def compaction_document(one: Compaction) -> dict[str, object]:
+    """A stored compaction for programs."""
+    hidden = ("shown", "edits", "holder", "until", "attempts")
+    fields = {key: value for key, value in structs.asdict(one).items() if key not in hidden}
+    return {**fields, "edits": msgspec.json.decode(one.edits) if one.edits else []}

@@ -1,7 +1,7 @@
 """A flag for every setting.
 
-One idea: commands do not repeat the settings. A command that works by them takes one parameter, `flags`, and gets there what
-was given on the command line, as the strongest layer; the options themselves are made from the tree, so none can be missing.
+A command with settings takes one parameter, `flags`: the layer of the flags that were given, the strongest of all layers. The options
+are made from the tree of settings, so none can be missing.
 
     @app.command(cls=Grouped)
     @with_settings

@@ -1,7 +1,7 @@
 """The window as a grid of cells, each one two-hundredth of it.
 
-One idea: the grid is drawn to scale and never lies. A region that is there has at least one cell, every cell has the letter
-of its region so that colour is never needed, and what does not fit is drawn below a line that says so.
+The grid is drawn to scale. A region that is not empty has at least one cell, every cell has the letter of its region so that colour
+is never needed, and tokens beyond the window are drawn below a line that says so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from rich.text import Text
 
-from refold.cli.output import plural
+from refold.cli.output import ALARM, plural
 from refold.model.tokens import Measurement, Region
 
 CELLS = 200
@@ -19,13 +19,11 @@ CELLS = 200
 ROW_CELLS = 40
 """Two columns to a cell are about as wide as a line is high, and 40 of them fill 80 columns."""
 MAX_SPILL_ROWS = 2
-"""Enough to see what spills over; more would push the head of the page off a small screen."""
-
-ALARM = "bold bright_red"
+"""Enough to see which regions spill over; more would push the head of the page off a small screen."""
 
 
 class Look(Struct, frozen=True):
-    """How a region is shown, and what it is in a few words."""
+    """The letter and the style of a region, and its meaning in a few words."""
 
     name: str
     glyph: str

@@ -1,68 +1,55 @@
-"""Arguments and options that several commands share, each with its words.
+"""The arguments and options that several commands share, each described once.
 
-One idea: an option means the same everywhere, so it is described once. Nothing heavy is imported here: asking for help must be
-instant.
+Options that always come together are an `OptionGroup`: a command takes one parameter of that type, and `expanded` makes an option of
+every field. Nothing heavy is imported here: `--help` loads this module.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from collections.abc import Callable
+from functools import cache, wraps
+from inspect import Parameter, signature
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
+from msgspec import NODEFAULT, Struct, structs
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""As the codecs have it (a test compares); importing them would make `--help` slower."""
+"""The limit of the codecs (a test compares); importing them would make `--help` slower."""
 MAX_TOKENS = 10**12
-"""Likewise, of `sizing`."""
+"""No window comes near it. A larger size is a mistake, and would only fill the screen with digits."""
 OWNER = "local"
-"""Likewise, of `keeping`."""
+"""The engine's default owner (a test compares)."""
 
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 File: TypeAlias = Annotated[
     str, typer.Argument(metavar="FILE", help="A transcript, JSON or JSONL; - for stdin.")
 ]
-ModelName: TypeAlias = Annotated[
-    str,
-    typer.Option("--model", metavar="NAME", help="Default: the file's own, else gpt-4o.", show_default=False),
+Conv: TypeAlias = Annotated[
+    str, typer.Argument(metavar="CONV", help="The name of a stored conversation.", show_default=False)
 ]
-WindowTokens: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--window", metavar="N", min=1, max=MAX_TOKENS, help="The model's window, if you know better."
-    ),
-]
-MaxOutput: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--max-output",
-        metavar="N",
-        min=0,
-        max=MAX_TOKENS,
-        help="Kept for the reply. Default: the file's max_tokens.",
-    ),
-]
-Format: TypeAlias = Annotated[
+BranchId: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="chat, responses or anthropic. Default: told by the shape of the file.",
+        "--branch",
+        metavar="ID",
+        help="Another branch than the one begun last; the first letters of its id are enough.",
         show_default=False,
     ),
 ]
-MaxBody: TypeAlias = Annotated[
-    int, typer.Option("--max-body-bytes", metavar="N", min=1, help="Refuse a larger file.")
-]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+Preset: TypeAlias = Annotated[str, typer.Option("--preset", metavar="NAME", help="The policy to apply.")]
+ShowsDiff: TypeAlias = Annotated[bool, typer.Option("--diff", help="List every message before and after.")]
+Limit: TypeAlias = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")]
 
 
 def _settled(url: str) -> str:
     """The store that was named, or the one that the gateway uses here; a file by its absolute path.
 
-    Everything that is to be said about the spelling of a URL is said here, once: commands go on with a path that has one meaning.
+    Every warning about the spelling of a URL is given here, once: commands go on with a path that has one meaning.
     """
-    from refold.cli.configuring import store_url
     from refold.cli.output import note
-    from refold.store.place import sqlite_file
+    from refold.cli.settings import store_url
+    from refold.stores.url import sqlite_file
 
     chosen = url or store_url()
     path = sqlite_file(chosen, lambda text: note(f"warning: {text}")) if chosen else None
@@ -84,57 +71,131 @@ StoreUrl: TypeAlias = Annotated[
 Owner: TypeAlias = Annotated[
     str, typer.Option("--owner", metavar="NAME", help="Whose conversations. Nobody sees another's.")
 ]
-Conv: TypeAlias = Annotated[
-    str, typer.Argument(metavar="CONV", help="The name of a stored conversation.", show_default=False)
-]
-BranchId: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--branch",
-        metavar="ID",
-        help="Another branch than the one begun last; the first letters of its id are enough.",
-        show_default=False,
-    ),
-]
-Preset: TypeAlias = Annotated[str, typer.Option("--preset", metavar="NAME", help="The policy to apply.")]
-DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
-Diff: TypeAlias = Annotated[bool, typer.Option("--diff", help="List every message before and after.")]
-Now: TypeAlias = Annotated[bool, typer.Option("--now", help="FILE: compact whatever the thresholds say.")]
-Target: TypeAlias = Annotated[
-    str,
-    typer.Option("--output", metavar="PATH", help="FILE: write the transcript there.", show_default=False),
-]
-Focus: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--focus", metavar="TEXT", help="CONV: what the summary gives its room to.", show_default=False
-    ),
-]
-Summarizer: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--summarizer",
-        metavar="SPEC",
-        help="CONV: the model that writes it, PROVIDER:MODEL or MODEL@URL. Default: none, a digest.",
-        show_default=False,
-    ),
-]
-KeyEnv: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--key-env",
-        metavar="NAME",
-        help="CONV: the variable that holds the key for MODEL@URL, if any.",
-        show_default=False,
-    ),
-]
-PinHandle: TypeAlias = Annotated[
-    str,
-    typer.Argument(metavar="HANDLE", help="Of a message, such as '#m12'. Default: list what is pinned."),
-]
-UnpinHandle: TypeAlias = Annotated[
-    str, typer.Argument(metavar="HANDLE", help="Of a pinned message, such as '#m12'.")
-]
-FileOrConv: TypeAlias = Annotated[
-    str, typer.Argument(metavar="FILE|CONV", help="A transcript (- for stdin), or a stored conversation.")
-]
+SUMMARISER_METAVAR = "SPEC"
+OLD_SPELLING = "--summarizer"
+
+
+class OptionGroup(Struct, frozen=True):
+    """Options that a command takes together, as one value. Every field has its option in its annotation."""
+
+
+class StoreOptions(OptionGroup, frozen=True):
+    """The store of a command, and whose conversations in it."""
+
+    url: StoreUrl = ""
+    owner: Owner = OWNER
+
+
+class SizeOptions(OptionGroup, frozen=True):
+    """The model and the sizes that were asked for; empty or None where the transcript or a default decides."""
+
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", metavar="NAME", help="Default: the file's own, else gpt-4o.", show_default=False
+        ),
+    ] = ""
+    window: Annotated[
+        int | None,
+        typer.Option(
+            "--window", metavar="N", min=1, max=MAX_TOKENS, help="The model's window, if you know better."
+        ),
+    ] = None
+    max_output: Annotated[
+        int | None,
+        typer.Option(
+            "--max-output",
+            metavar="N",
+            min=0,
+            max=MAX_TOKENS,
+            help="Kept for the reply. Default: the file's max_tokens.",
+        ),
+    ] = None
+
+
+class TranscriptOptions(OptionGroup, frozen=True):
+    """How a transcript is read."""
+
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="chat, responses or anthropic. Default: told by the shape of the file.",
+            show_default=False,
+        ),
+    ] = ""
+    max_body_bytes: Annotated[
+        int, typer.Option("--max-body-bytes", metavar="N", min=1, help="Refuse a larger file.")
+    ] = MAX_BODY_BYTES
+
+
+class SummariserOptions(OptionGroup, frozen=True):
+    """The model that writes a summary of a stored conversation, if any."""
+
+    summariser: Annotated[
+        str,
+        typer.Option(
+            "--summariser",
+            metavar=SUMMARISER_METAVAR,
+            help="CONV: the model that writes it, PROVIDER:MODEL or MODEL@URL. Default: none, a digest.",
+            show_default=False,
+        ),
+    ] = ""
+    summarizer: Annotated[str, typer.Option(OLD_SPELLING, hidden=True)] = ""
+    """The other spelling of the same option."""
+    key_env: Annotated[
+        str,
+        typer.Option(
+            "--key-env",
+            metavar="NAME",
+            help="CONV: the variable that holds the key for MODEL@URL, if any.",
+            show_default=False,
+        ),
+    ] = ""
+
+    @property
+    def spec(self) -> str:
+        return self.summariser or self.summarizer
+
+
+def expanded(command: Callable[..., int]) -> Callable[..., int]:
+    """The command as typer takes it: instead of each parameter that is a group, a parameter for every field of the group."""
+    parameters = signature(command, eval_str=True).parameters
+    groups: dict[str, type[OptionGroup]] = {
+        name: one.annotation for name, one in parameters.items() if _is_group(one.annotation)
+    }
+
+    @wraps(command)
+    def run(**given: Any) -> int:
+        for name, group in groups.items():
+            fields = {field: given.pop(f"{name}_{field}") for field in group.__struct_fields__}
+            given[name] = group(**fields)
+        return command(**given)
+
+    flat: list[Parameter] = []
+    for name, one in parameters.items():
+        flat += _fields(name, groups[name]) if name in groups else [one]
+    keywords = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in flat]
+    run.__signature__ = signature(command).replace(parameters=keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {}  # typer would look them up again, and those of `command` are not these
+    return run
+
+
+def _is_group(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, OptionGroup)
+
+
+@cache
+def _fields(name: str, group: type[OptionGroup]) -> tuple[Parameter, ...]:
+    """Cached: the annotations of a group are evaluated once, and not for every command that has it."""
+    hints = get_type_hints(group, include_extras=True)
+    return tuple(
+        Parameter(
+            f"{name}_{one.name}",
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if one.default is NODEFAULT else one.default,
+            annotation=hints[one.name],
+        )
+        for one in structs.fields(group)
+    )

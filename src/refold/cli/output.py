@@ -1,15 +1,16 @@
-"""What leaves the program: data on stdout, everything else on stderr.
+"""The output of commands: data on stdout, everything else on stderr.
 
-One idea: text is complete before it is written, so a reader that went away (`| head -1`) or a full disk is noticed in one
-place, and nobody ever sees a traceback because of it.
+Text is complete before it is written, so a reader that went away (`| head -1`) or a full disk is noticed in one place and never
+ends in a traceback. Names from files and stores pass through `plain`, which makes them harmless in a terminal.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from io import StringIO
 from typing import TYPE_CHECKING, TextIO
 
@@ -20,15 +21,20 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 CLOSED_PIPE = 141
-"""What a shell reports for a program that died of a closed pipe."""
+"""The exit code that a shell reports for a program that died of a closed pipe."""
 BUSY_BYTES = 5_000_000
 """Smaller inputs are done in less than a second: nothing to wait for."""
 MAX_SHOWN = 200
 """Longer names are cut: an id or a model name in a hostile file can be as long as the file."""
 
+SHORT = 8
+"""Characters of an id that are shown: enough to tell apart the ids of one owner, and commands accept them."""
+INDENT = "  "
+ALARM = "bold bright_red"
+
 
 def write(text: str) -> None:
-    """Write data to stdout; what its encoding does not have becomes a question mark."""
+    """Write data to stdout; a character that its encoding does not have becomes a question mark."""
     encoding = sys.stdout.encoding or "utf-8"
     with guarded():
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
@@ -58,7 +64,7 @@ def show(*renderables: RenderableType) -> None:
 
 
 def tell(*renderables: RenderableType) -> None:
-    """Likewise, beside the data: for what a command has done while stdout holds what it made."""
+    """Render to stderr: the report of a command whose product is on stdout."""
     sys.stderr.write(_rendered(renderables, sys.stderr))
 
 
@@ -71,20 +77,27 @@ def note(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
+def progress(line: str) -> None:
+    """Write over the last line on a terminal; an empty line clears it."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{line}\x1b[K")
+        sys.stderr.flush()
+
+
 def warn(text: str) -> None:
-    """Say what may be wrong with the answer, if anything. The text may quote a name from a file."""
+    """Print a warning about the window, unless it is empty. The text may quote a name from a file."""
     if text:
         note(f"warning: {plain(text)}\nhint: give the window with --window")
 
 
 def show_error(error: RefoldError) -> None:
-    """Say what went wrong and where. A message may quote what was typed, and that may be an address with a password in it."""
+    """Print an error with its hint. A message may quote an argument, and that may be an address with a password in it."""
     note(f"error: {mask_text(error.located)}" + (f"\nhint: {error.hint}" if error.hint else ""))
 
 
 @contextmanager
 def busy(doing: str, size_bytes: int) -> Iterator[None]:
-    """Show that something is going on, where it takes long enough and somebody is looking."""
+    """Show a spinner while a large input is worked on, at a terminal."""
     if size_bytes <= BUSY_BYTES or not sys.stderr.isatty():
         yield
         return
@@ -98,12 +111,46 @@ def plain(text: str, limit: int = MAX_SHOWN) -> str:
     return shown if len(text) <= limit else f"{shown}..."
 
 
+def percent(share: float, *, digits: int = 1) -> str:
+    if 0 < share < 0.001 and digits:
+        return "< 0.1 %"
+    return f"{100 * share:,.{digits}f} %"
+
+
 def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-class _Page(StringIO):
-    """What is rendered for a stream before it is written: a terminal if the stream is one."""
+def align(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozenset[str] = frozenset()) -> str:
+    """Rows in columns under their heads; the columns in `numbers` are set to the right. The last column may be of any width."""
+    lines = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    is_number = [name in numbers for name in head]
+    return "".join(f"{_aligned(row, widths, is_number)}\n" for row in lines)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], is_number: Sequence[bool]) -> str:
+    cells = (
+        cell.rjust(width) if right else cell.ljust(width)
+        for cell, width, right in zip(row, widths, is_number, strict=True)
+    )
+    return "  ".join(cells).rstrip()
+
+
+def when(at: float) -> str:
+    """A time in the reader's time zone; a dash where none is known, or it is outside of the calendar."""
+    try:
+        return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M") if at else "-"
+    except (OverflowError, OSError, ValueError):
+        return "-"
+
+
+def short(which: str) -> str:
+    return which[:SHORT]
+
+
+class _StreamPage(StringIO):
+    """Collects the text for a stream before it is written; it is a terminal if the stream is one."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -114,7 +161,7 @@ class _Page(StringIO):
 
 
 def _rendered(renderables: Iterable[RenderableType], stream: TextIO) -> str:
-    console = _console(page := _Page(stream))
+    console = _console(page := _StreamPage(stream))
     for renderable in renderables:
         console.print(renderable, soft_wrap=not console.is_terminal)
     return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
@@ -142,5 +189,5 @@ def guarded() -> Iterator[None]:
 
 
 def _discard_stdout() -> None:
-    """Python writes what is left when it exits; that must not fail a second time."""
+    """Python flushes stdout when it exits; that must not fail a second time."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,12 +1,14 @@
-"""The settings of Refold: one typed tree, and everywhere its values may come from.
+"""The settings of Refold: one typed tree, and the sources of its values.
 
-The idea: a setting is written down once, in `tree`. `keys` gives it its variable and its flag, `layers` and `files` collect what
-was said about it, `reading` (with `sizes`) understands that, and `resolving` says what holds and where it comes from. What it
-means is said by `policy` and `upstream`; `reference` tells people about it.
+A setting is declared once, in `tree`. `keys` derives its variable and its flag, `layers` collects the values
+from each source, `parse` (with `sizes`) reads them, and `resolution` decides which value holds and records
+its origin. `policy` and `upstream` turn settings into policies and providers; `formats` writes them as TOML,
+JSON schema and Markdown.
 
     flag > environment > change while it runs > project file > user file > default
 
-Surfaces get their settings here and hand them on; the packages below know nothing of files or variables.
+Commands and the gateway get their settings here and pass them on; the packages below read no files and no
+variables.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ __all__ = [
 ]
 
 _LATER = {"policy": ("limit_for", "policy_of"), "upstream": ("completed", "summarisers_of")}
-"""What needs the presets or the providers: `refold --help` knows every flag and should not wait for them."""
+"""Names that need the presets or the providers. They are loaded on first use, because `refold --help` shows
+every flag and should not wait for them."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,8 +1,9 @@
-"""Settings as TOML: the commented file that `refold config init` writes, and what `refold config show` prints.
+"""Settings as text: the commented file of `refold config init`, the output of `refold config show`, the JSON
+schema for editors, and the table in docs/configuration.md.
 
-What is printed can be read again. A comment says what a setting is, what it takes and what it is without you; taking the mark away
-changes nothing until the value is changed. Secrets are the exception: every value passes the mask of its setting first, and
-whoever shows settings, over HTTP too, takes them from here.
+The printed TOML can be read again. In the commented file each setting has its description, its range and its
+default, so removing the comment mark alone changes nothing. Every value passes the mask of its setting first:
+all code that shows settings, also over HTTP, takes them from here, so no secret is printed.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ EXAMPLE = """\
 # A server of your own. Never write a key here: name the variable that holds it, or a command that prints it.
 """
 SAMPLE = "my-server"
-"""The upstream that the commented file shows."""
+"""The upstream in the commented file."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def commented() -> str:
-    """A file in which every setting stands as a comment, with its sentence and its default."""
+    """Return a file with every setting as a comment, with its description and its default."""
     parts = [HEAD]
     for section, kind in SECTIONS.items():
         parts.append(f"# {_first_line(kind)}\n[{section}]\n")
@@ -52,8 +53,8 @@ def commented() -> str:
     return "\n".join(parts)
 
 
-def told(resolved: Resolved, *, with_origins: bool = False) -> str:
-    """All settings as TOML, each with where it comes from if that is wanted."""
+def settings_toml(resolved: Resolved, *, with_origins: bool = False) -> str:
+    """Return all settings as TOML, on request each with its origin."""
     blocks: dict[str, list[str]] = {section: [] for section in SECTIONS}
     for name, value, origin in values_of(resolved):
         section, _, field = name.rpartition(".")
@@ -67,8 +68,9 @@ def told(resolved: Resolved, *, with_origins: bool = False) -> str:
 
 
 def values_of(resolved: Resolved, *, for_admin: bool = True) -> Iterator[tuple[str, Any, ValueOrigin]]:
-    """Every setting with its value, as it can be shown, and its origin. Whoever is no admin sees those that they can change, and
-    of their origins no path: the rest is about how the gateway is run.
+    """Yield every setting with its value in a form that can be shown, and its origin. A user who is not an
+    admin sees the settings that they can change, and origins without paths: the rest is about the operation
+    of the gateway.
     """
     settings = resolved.settings
     for key in KEYS.values():
@@ -84,14 +86,14 @@ def values_of(resolved: Resolved, *, for_admin: bool = True) -> Iterator[tuple[s
 
 
 def hidden_names() -> list[str]:
-    """What only an admin sees: sections whole, and single settings of the others."""
+    """Return the names that only an admin sees: whole sections, and single settings of the others."""
     seen = {key.section for key in KEYS.values() if key.is_tunable}
     whole = [section for section in (*SECTIONS, UPSTREAMS) if section not in seen]
     return [*whole, *(key.name for key in KEYS.values() if key.section in seen and not key.is_tunable)]
 
 
 def tree_of(resolved: Resolved, *, for_admin: bool = True) -> dict[str, Any]:
-    """The settings as nested tables, for JSON."""
+    """Return the settings as nested tables, for JSON."""
     tree: dict[str, Any] = {section: {} for section in (*SECTIONS, UPSTREAMS)} if for_admin else {}
     for name, value, _ in values_of(resolved, for_admin=for_admin):
         *path, field = name.split(".")
@@ -103,7 +105,7 @@ def tree_of(resolved: Resolved, *, for_admin: bool = True) -> dict[str, Any]:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML has it."""
+    """Encode a value as TOML."""
     match value:
         case None:
             return toml(ELSEWHERE)
@@ -126,12 +128,12 @@ def _entry(key: SettingKey) -> str:
 
 
 def plain_default(key: SettingKey) -> Any:
-    """The default as it is written into a file."""
+    """Return the default as it is written into a file."""
     return ELSEWHERE if key.is_optional else _plain(key, key.default)
 
 
 def _plain(key: SettingKey, value: Any) -> Any:
-    """A value in builtin types, without secrets."""
+    """Return a value in builtin types, without secrets."""
     if isinstance(value, Tokens | Share):
         return shown(value)
     visible = key.mask.show(value)
@@ -139,7 +141,7 @@ def _plain(key: SettingKey, value: Any) -> Any:
 
 
 def _letter(letter: str) -> str:
-    """Harmless in a terminal, and the same in TOML."""
+    """Escape a character that is not harmless in a terminal; TOML reads it back unchanged."""
     return letter if letter.isprintable() else f"\\U{ord(letter):08x}"
 
 
@@ -151,7 +153,7 @@ def _first_line(kind: type) -> str:
     return (kind.__doc__ or "").partition("\n")[0]
 
 
-# The JSON schema of the file, for editors.
+# JSON schema of the file, for editors
 
 Form: TypeAlias = dict[str, Any]
 
@@ -168,7 +170,7 @@ _SHARE: list[Form] = [
 
 
 def schema() -> Form:
-    """The schema of refold.toml."""
+    """Return the schema of refold.toml."""
     sections = {
         name: _table([key for key in KEYS.values() if key.section == name], kind.__doc__)
         for name, kind in SECTIONS.items()
@@ -221,7 +223,7 @@ def _choices(key: SettingKey) -> list[Form]:
             return parts
 
 
-# The table of all settings for docs/configuration.md.
+# Table of all settings for docs/configuration.md
 
 BEGIN, END = "<!-- settings: written by `python -m refold.config.formats` -->", "<!-- /settings -->"
 _HEAD = (
@@ -230,7 +232,7 @@ _HEAD = (
 
 
 def reference() -> str:
-    """One table for each section, as Markdown."""
+    """Return one Markdown table for each section."""
     kinds = {**SECTIONS, UPSTREAMS: UpstreamSettings}
     return "\n".join(
         f"### {section}\n\n{kind.__doc__}\n\n{_HEAD}{''.join(_row(key) for key in all_keys() if key.section == section)}"
@@ -239,7 +241,7 @@ def reference() -> str:
 
 
 def with_reference(page: str) -> str:
-    """The page with the table as it is now."""
+    """Return the page with the present table."""
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
     return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"

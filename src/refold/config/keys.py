@@ -1,7 +1,7 @@
-"""Every setting by its key, with the variable and the flag that set it too.
+"""Every setting by its key, with its variable and its flag.
 
-One idea: names are made by one rule. `compaction.keep_recent` is `REFOLD_COMPACTION_KEEP_RECENT` and
-`--compaction-keep-recent`. What can be set of an upstream is known under `upstreams.NAME.url` and so on, whatever its name.
+All names follow one rule: `compaction.keep_recent` is `REFOLD_COMPACTION_KEEP_RECENT` and
+`--compaction-keep-recent`. The settings of an upstream have keys such as `upstreams.NAME.url`, for any name.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ TUNABLE = frozenset(
         *(f"notify.{field}" for field in ("pruning", "compaction")),
     }
 )
-"""What may be changed while the gateway runs. Addresses, keys, and whatever protects its users (the patterns of what is
-sensitive, the limit of spending, who may speak as the system) are not among it: a list of what is allowed forgets nothing."""
+"""Settings that may be changed while the gateway runs. Addresses, keys, and settings that protect its users
+(sensitive patterns, the limit of spending, summaries in the system prompt) are not among them. An explicit
+list cannot forget to exclude one."""
 
 SHORT_FLAGS = {
     "server.host": "--host",
@@ -60,7 +61,7 @@ class SettingKey(Struct, frozen=True):
     words: dict[str, int] = {}
     """Words that stand for numbers of tokens."""
     unset: str = ""
-    """What holds where it is not set, if that is nothing of ours."""
+    """The value that holds if it is not set, if that is not a default of ours."""
     mask: SettingMask = PLAIN
     """How it is shown."""
 
@@ -78,7 +79,7 @@ class SettingKey(Struct, frozen=True):
 
     @property
     def is_optional(self) -> bool:
-        """Does it leave the choice to somebody else where it is not set?"""
+        """Whether the preset, the model or the client decides if it is not set."""
         return self.default is None
 
     @property
@@ -99,18 +100,19 @@ def _keys(kind: type[Struct], section: str, prefix: str) -> Iterator[SettingKey]
     for field in structs.fields(kind):
         default = field.default_factory() if field.default is NODEFAULT else field.default
         form, words = _kind(hints[field.name])
-        told = next(one for one in get_args(hints[field.name]) if isinstance(one, Meta))
-        name, unset = f"{prefix}.{field.name}", (told.extra or {}).get("unset", "")
-        what, mask = told.description or "", _mask(name, hints[field.name])
+        meta = next(one for one in get_args(hints[field.name]) if isinstance(one, Meta))
+        name, unset = f"{prefix}.{field.name}", (meta.extra or {}).get("unset", "")
+        what, mask = meta.description or "", _mask(name, hints[field.name])
         yield SettingKey(
             name, section, field.name, hints[field.name], default, what, form, words, unset, mask
         )
 
 
 def _mask(name: str, annotated: Any) -> SettingMask:
-    """
+    """Return the mask of a setting.
+
     Raises:
-        TypeError: the setting takes text, and nobody has said whether a secret may stand in it.
+        TypeError: the setting takes text, but has no mask that says whether a secret may be in it.
     """
     marks = [mark for mark in get_args(annotated) if isinstance(mark, SettingMask)]
     if not marks and takes_text(annotated):
@@ -119,7 +121,7 @@ def _mask(name: str, annotated: Any) -> SettingMask:
 
 
 def _kind(annotated: Any) -> tuple[Kind, dict[str, int]]:
-    """How values of a type are read."""
+    """Return how values of a type are read."""
     marks = [*parts_of(annotated)]
     if counted := next((mark for mark in marks if isinstance(mark, Counted)), None):
         return "tokens", dict(counted.words)
@@ -128,7 +130,7 @@ def _kind(annotated: Any) -> tuple[Kind, dict[str, int]]:
 
 
 def parts_of(annotated: Any) -> Iterator[Any]:
-    """Every type and mark that a type is made of."""
+    """Yield every type and mark that a type is made of."""
     if get_origin(annotated) is Annotated:
         inner, *marks = get_args(annotated)
         yield from (*parts_of(inner), *marks)
@@ -146,7 +148,7 @@ _FORMS: dict[Any, Kind] = {
     Tokens: "size",
     Share: "share",
 }
-"""The first that a type holds says how it is read."""
+"""The first of these that a type holds decides how it is read."""
 
 SECTIONS: dict[str, type[Struct]] = {
     field.name: type(field.default) for field in structs.fields(Settings) if field.name != UPSTREAMS
@@ -164,7 +166,7 @@ def all_keys() -> tuple[SettingKey, ...]:
 
 
 def find_key(name: str) -> SettingKey | None:
-    """The setting that a name in a file means; None where there is none."""
+    """Return the setting of a name in a file; None if there is none."""
     section, _, rest = name.partition(".")
     if section != UPSTREAMS:
         return KEYS.get(name)
@@ -177,7 +179,7 @@ def is_upstream_name(name: str) -> bool:
 
 
 def nearest(name: str) -> str:
-    """The known name that is most like this one; empty where none is."""
+    """Return the known name that is most similar; empty if none is."""
     section, _, rest = name.partition(".")
     field, upstream = name.rpartition(".")[2], rest.partition(".")[0]
     same = [key.name for key in KEYS.values() if key.field == field]

@@ -1,7 +1,7 @@
-"""Where values come from: flags, the environment, updates, files.
+"""Layers: the values of each source, which are flags, the environment, runtime updates and files.
 
-One idea: every source is a layer, flat, from names of settings to what was written there. Which layer wins is said once, by
-the order of `RANKS`; what a value means is not the layers' business.
+A layer is a flat mapping from names of settings to raw values. `RANKS` alone decides which layer wins. The
+layers do not interpret values; `parse` does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from refold.config.keys import KEYS, PREFIX, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, find_key, is_upstream_name
 from refold.model.errors import ConfigError, SettingError
 from refold.model.mask import mask_text, mask_url, printable
-from refold.store.place import current_spelling
+from refold.stores.url import current_spelling
 
 Source: TypeAlias = Literal["flag", "environment", "runtime", "project", "user", "default"]
 
@@ -33,7 +33,7 @@ STORE_VARIABLE = "REFOLD_STORE"
 UPSTREAM_LIST = f"{PREFIX}UPSTREAMS"
 UPSTREAM_FLAG = "--upstream"
 MAX_DEPTH = 2
-"""Tables within tables: nothing lies deeper than `upstreams.NAME.url`."""
+"""Nesting of tables: the deepest setting is `upstreams.NAME.url`."""
 
 
 _SOURCES: dict[Source, str] = {
@@ -47,7 +47,7 @@ _SOURCES: dict[Source, str] = {
 
 
 class ValueOrigin(Struct, frozen=True):
-    """Where the value of a setting comes from."""
+    """The source of a setting's value."""
 
     source: Source
     place: str = ""
@@ -58,7 +58,7 @@ class ValueOrigin(Struct, frozen=True):
 
     @property
     def without_path(self) -> ValueOrigin:
-        """The same for whoever is not to know the files of this machine."""
+        """The origin without a path, for a user who must not learn the files of this machine."""
         return ValueOrigin(self.source) if self.source in ("project", "user") else self
 
 
@@ -66,7 +66,7 @@ DEFAULT = ValueOrigin("default")
 
 
 class Layer(Struct, frozen=True):
-    """What one source says. Values may hold a secret and are not shown."""
+    """The values of one source. They may hold secrets, so `repr` shows only their names."""
 
     source: Source
     values: dict[str, object]
@@ -88,29 +88,31 @@ class Layer(Struct, frozen=True):
 
 
 def runtime_layer(changes: Mapping[str, object]) -> Layer:
-    """What was changed while the gateway ran: nested tables or dotted names."""
+    """Return the changes made while the gateway ran, from nested tables or dotted names."""
     return Layer("runtime", flat(changes))
 
 
 def flag_layer(given: Mapping[str, object]) -> Layer:
-    """Flags by the names of their settings, as `refold.cli.flags` collects them; what was not given is None or empty.
+    """Return the flags by the names of their settings, as `refold.cli.flags` collects them. A flag that was
+    not given is None or empty.
 
     Raises:
-        SettingError: a flag for an upstream does not say for which.
+        SettingError: a flag for an upstream does not name the upstream.
     """
     values: dict[str, object] = {}
     places: dict[str, str] = {}
     for name, raw in given.items():
         if raw is None or raw == []:
             continue
-        flag, said = _flag_values(name, raw)
-        values |= said
-        places |= dict.fromkeys(said, flag)
+        flag, given_values = _flag_values(name, raw)
+        values |= given_values
+        places |= dict.fromkeys(given_values, flag)
     return Layer("flag", values, places)
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """Every variable `REFOLD_SECTION_KEY`; an empty one counts as not set. What begins like a section is taken for a setting.
+    """Return every variable `REFOLD_SECTION_KEY`; an empty one counts as not set. A variable that begins like
+    a section is taken for a setting, so that a typing error is reported.
 
     Raises:
         SettingError: an upstream is named twice.
@@ -119,19 +121,21 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     places: dict[str, str] = {}
     for variable, text in sorted(environ.items()):
         if text and variable.startswith(PREFIX):
-            said = _variable_values(variable, text)
-            values |= said
-            places |= dict.fromkeys(said, variable)
+            given_values = _variable_values(variable, text)
+            values |= given_values
+            places |= dict.fromkeys(given_values, variable)
     return Layer("environment", values, places)
 
 
 def flat(values: Mapping[str, object]) -> dict[str, object]:
-    """Tables within tables as dotted names. An upstream that only has its name stays, as an empty table."""
+    """Flatten nested tables into dotted names. An upstream with nothing but its name stays, as an empty
+    table.
+    """
     return dict(_flattened(values))
 
 
 def upstreams_of(items: Iterable[str], place: str) -> dict[str, object]:
-    """Upstreams in a word each: a well-known NAME, NAME=URL, or a URL alone."""
+    """Read upstreams of one word each: a well-known NAME, NAME=URL, or a URL alone."""
     values: dict[str, object] = {}
     for item in items:
         name, equals, url = item.partition("=")
@@ -169,17 +173,17 @@ def _flag_values(name: str, raw: object) -> tuple[str, dict[str, object]]:
     if name in KEYS:
         return KEYS[name].flag, {name: raw}
     key = UPSTREAM_KEYS[name.rpartition(".")[2]]
-    said: dict[str, object] = {}
+    found: dict[str, object] = {}
     for text in _texts(raw):
         upstream, equals, value = text.partition("=")
         if not equals or not is_upstream_name(upstream):
             raise SettingError(
-                key.name, "it does not say for which upstream", place=key.flag, hint="write NAME=VALUE"
+                key.name, "it does not name the upstream", place=key.flag, hint="write NAME=VALUE"
             )
         whole = f"{UPSTREAMS}.{upstream}.{key.field}"
-        before = said.get(whole)
-        said[whole] = [*before, value] if isinstance(before, list) else [value]
-    return key.flag, {at: one if key.kind in ("list", "table") else _last(one) for at, one in said.items()}
+        before = found.get(whole)
+        found[whole] = [*before, value] if isinstance(before, list) else [value]
+    return key.flag, {at: one if key.kind in ("list", "table") else _last(one) for at, one in found.items()}
 
 
 def _last(values: object) -> object:
@@ -200,7 +204,7 @@ def _variable_values(variable: str, text: str) -> dict[str, object]:
 
 
 def _setting_of(variable: str) -> str:
-    """The setting that a variable is for; empty where it is none of ours."""
+    """Return the name of the setting that a variable sets; empty if it sets none."""
     known = next((key.name for key in KEYS.values() if key.variable == variable), "")
     section, _, rest = variable.removeprefix(PREFIX).lower().partition("_")
     if known or section not in (*SECTIONS, UPSTREAMS) or not rest:
@@ -214,27 +218,27 @@ def _setting_of(variable: str) -> str:
     return f"{section}.{rest}"
 
 
-# Settings in files: the project's and the user's.
+# Settings files of the project and of the user
 
 PROJECT_FILE = "refold.toml"
 USER_FILE = "config.toml"
 FILE_VARIABLE = "REFOLD_CONFIG"
 ROOT_MARKS = (".git", ".hg", ".jj")
-"""What the root of a repository holds."""
+"""Entries that mark the root of a repository."""
 MAX_BYTES = 1_000_000
-"""The commented file has ten thousand; whatever is larger is something else."""
+"""The commented file has ten thousand bytes; a larger file is something else."""
 
 MAX_LINES = 1_000
-"""How far the line of a mistake is looked for: the commented file has two hundred."""
+"""Lines that are searched for a mistake: the commented file has two hundred."""
 
 
 def file_layers(
     environ: Mapping[str, str], folder: Path, *, platform: str = sys.platform, home: Path | None = None
 ) -> list[Layer]:
-    """The user's file and the project's, those that are there.
+    """Return the layers of the user's file and of the project's, as far as they exist.
 
     Raises:
-        ConfigError: a file cannot be read, or `REFOLD_CONFIG` names one that is not there.
+        ConfigError: a file cannot be read, or `REFOLD_CONFIG` names one that does not exist.
     """
     user, project = user_file(environ, platform, home or Path.home()), project_file(folder)
     layers = []
@@ -246,7 +250,7 @@ def file_layers(
 
 
 def user_file(environ: Mapping[str, str], platform: str, home: Path) -> Path:
-    """Where the user's file is, or would be."""
+    """Return the path of the user's file, whether it exists or not."""
     if named := environ.get(FILE_VARIABLE):
         return Path(named).expanduser()
     given = Path(environ.get("XDG_CONFIG_HOME", ""))
@@ -262,7 +266,9 @@ def user_file(environ: Mapping[str, str], platform: str, home: Path) -> Path:
 
 
 def project_file(folder: Path) -> Path | None:
-    """The nearest one from a folder up to the root of its repository; outside of a repository, in the folder alone."""
+    """Return the nearest file from a folder up to the root of its repository; outside of a repository, only
+    in the folder itself.
+    """
     folders = [folder, *folder.parents]
     root = next((at for at in folders if any((at / mark).exists() for mark in ROOT_MARKS)), folder)
     inside = folders[: folders.index(root) + 1]
@@ -270,23 +276,26 @@ def project_file(folder: Path) -> Path | None:
 
 
 def file_layer(path: Path, source: Source) -> Layer:
-    """
+    """Read a settings file.
+
     Raises:
-        ConfigError: the file cannot be read, or is no TOML; the message says where.
+        ConfigError: the file cannot be read, or is not TOML; the message names the line.
     """
     text = _text(path)
     try:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: {_told(error)}", hint="it is TOML: texts stand in quotes") from None
+        raise ConfigError(
+            f"{path}: {_describe_toml_error(error)}", hint="the file is TOML: put texts in quotes"
+        ) from None
     return Layer(source, flat(values), path=str(path), text=text)
 
 
 def line_of(text: str, name: str) -> int | None:
-    """The line on which a setting is written; None where it cannot be told.
+    """Return the line on which a setting is written; None if it cannot be found.
 
-    The file is read up to one line more each time, until the setting is there: whatever form it has, it began after the last
-    line that could be read.
+    The file is parsed up to one line more each time, until the setting appears: in any notation, it began
+    after the last line up to which the file could be parsed.
     """
     lines, began = text.split("\n"), 0
     for end in range(1, min(len(lines), MAX_LINES) + 1):
@@ -301,10 +310,11 @@ def line_of(text: str, name: str) -> int | None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: another program may read it at this moment. One that is there keeps its mode and owner.
+    """Write a file completely or not at all, because another program may read it at this moment. An existing
+    file keeps its mode and owner.
 
     Raises:
-        OSError: it cannot be written; the file is as it was.
+        OSError: it cannot be written; the file is unchanged.
     """
     partial = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
@@ -343,55 +353,58 @@ def _text(path: Path) -> str:
         raise ConfigError(f"{path}, line {line}: this is no UTF-8", hint="save it as UTF-8") from None
 
 
-def _told(error: Exception) -> str:
-    """What is wrong and where; of the file's own words at most the names of keys, and those only where they are plain names."""
+def _describe_toml_error(error: Exception) -> str:
+    """Return the error and its line. Of the file's own text, at most names of keys are quoted, and only if
+    they are plain names.
+    """
     if not isinstance(error, tomllib.TOMLDecodeError):
         return "it is nested too deep"
-    what, at, place = str(error).rpartition(" (at ")
-    is_plain = "@" not in what and "://" not in what and mask_text(what) == what
-    return f"{what}{at}{place}" if is_plain else f"it is no TOML{at}{place}"
+    text, at, place = str(error).rpartition(" (at ")
+    is_plain = "@" not in text and "://" not in text and mask_text(text) == text
+    return f"{text}{at}{place}" if is_plain else f"it is not TOML{at}{place}"
 
 
-# Rewrites the store URL of a settings file that still has the spelling of earlier versions. Until
-# three slashes meant a relative path, `sqlite://chats.db` was relative and
+# Store URLs in the spelling of earlier versions
+#
+# Until three slashes meant a relative path, `sqlite://chats.db` was relative and
 # `sqlite:///home/me/chats.db` absolute. The file is changed once, in that one value: comments,
-# order, line ends and all other keys stay. Where it cannot be written the new spelling holds for
+# order, line ends and all other keys stay. If it cannot be written, the new spelling holds for
 # this run only.
 
 KEY = "store.url"
 MAX_TRIES = 100
-"""How many places with the text of the URL are tried: a comment or two may hold it as well."""
+"""Occurrences of the URL that are tried: a comment or two may contain it as well."""
 
 
-def with_current_url(layer: Layer, tell: Callable[[str], None]) -> Layer:
-    """The layer of a settings file with its store URL in today's spelling, which is written to the file too.
+def with_current_url(layer: Layer, report: Callable[[str], None]) -> Layer:
+    """Return the layer of a settings file with its store URL in today's spelling, and change the file too.
 
-    `tell` gets one line about what was changed, or why it could not be.
+    `report` is called with one line that says what was changed, or why it could not be.
     """
     before = layer.values.get(KEY)
     if not layer.path or not isinstance(before, str):
         return layer
     try:
         now = current_spelling(before)
-    except ConfigError:  # whoever resolves or opens it says what is wrong with it
+    except ConfigError:  # resolving the settings reports it
         return layer
     if now == before:
         return layer
     path = Path(layer.path)
-    change = f"{KEY} {_shown(before)} is written {_shown(now)} now"
+    change = f"{KEY} {_masked(before)} is written {_masked(now)} now"
     try:
         is_written = _rewrite(path, before, now)
     except OSError as error:
-        tell(f"{printable(str(path))}: {change}, and the file could not be changed: {error.strerror}")
+        report(f"{printable(str(path))}: {change}, and the file could not be changed: {error.strerror}")
     else:
-        tell(
+        report(
             f"{printable(str(path))}: {change}; {'the file was changed' if is_written else 'please change it'}"
         )
     return structs.replace(layer, values={**layer.values, KEY: now})
 
 
 def _rewrite(path: Path, before: str, now: str) -> bool:
-    """Change the value in the file; False where it stands there in a form that cannot be found."""
+    """Change the value in the file; False if it is written in a notation that cannot be found."""
     text = path.read_bytes().decode()
     for changed in _candidates(text, before, now):
         if _values(changed) == {**_values(text), KEY: now}:
@@ -401,7 +414,7 @@ def _rewrite(path: Path, before: str, now: str) -> bool:
 
 
 def _candidates(text: str, before: str, now: str) -> Iterator[str]:
-    """The text with one occurrence of the URL changed, for each of the first occurrences."""
+    """Yield the text with one occurrence of the URL changed, for each of the first occurrences."""
     at = text.find(before)
     for _ in range(MAX_TRIES):
         if at < 0:
@@ -417,5 +430,5 @@ def _values(text: str) -> dict[str, object]:
         return {}
 
 
-def _shown(url: str) -> str:
+def _masked(url: str) -> str:
     return printable(mask_url(url))

@@ -1,7 +1,7 @@
-"""A value as it was written becomes the value of a setting.
+"""Parsing of values: a raw value becomes the typed value of a setting.
 
-One idea: files and programs write typed values, and those are taken as they are. Variables and flags are text, and text is
-read as the setting's type wants it: `on`, `4k`, `a,b`, `name=rule`. Both ways lead through the same check of the range.
+Files and programs give typed values, which are taken as they are. Variables and flags are text, which is read
+as the type of the setting requires: `on`, `4k`, `a,b`, `name=rule`. Both pass the same check of the range.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Meta
 from refold.config.keys import ANY_NAME, SettingKey, parts_of
 from refold.config.sizes import MAX_TOKENS, Unreadable, read_share, read_size, read_tokens
 
-# What a setting takes, in words: for hints, for the reference and for the commented file.
+# Descriptions of the values that settings take, for hints, the reference and the commented file
 
 SPOKEN = {
     "server.host": "an address or a name",
@@ -32,11 +32,11 @@ SPOKEN = {
     "upstreams.NAME.fallback": "a list of upstreams",
     "upstreams.NAME.allow": "a list of paths, each with or without a method before it",
 }
-"""Texts of a certain kind: their types say too little."""
+"""Descriptions of texts whose type says too little."""
 
 
 def expected(key: SettingKey) -> str:
-    """What may stand there."""
+    """Describe the values that a setting takes."""
     if key.name in SPOKEN:
         return SPOKEN[key.name]
     if key.name == "compaction.preset":
@@ -53,25 +53,25 @@ def expected(key: SettingKey) -> str:
         case "tokens":
             return _either([*key.words, _tokens(key.type)])
         case _:
-            return _told(key.type)
+            return _describe_type(key.type)
 
 
 def _tokens(annotated: Any) -> str:
     return _between([part for part in parts_of(annotated) if isinstance(part, Meta)], "tokens")
 
 
-def _told(annotated: Any) -> str:
+def _describe_type(annotated: Any) -> str:
     origin, inner = get_origin(annotated), get_args(annotated)
     if origin is Annotated:
         ranges = [mark for mark in inner[1:] if isinstance(mark, Meta) and mark.ge is not None]
-        return _between(ranges) if ranges else _told(inner[0])
+        return _between(ranges) if ranges else _describe_type(inner[0])
     if origin is Literal:
         return _either([str(word) for word in inner])
     if origin is tuple:
-        return f"a list of {_told(inner[0])}"
+        return f"a list of {_describe_type(inner[0])}"
     if origin is dict:
-        return f"a table with {_told(inner[1])}"
-    return _either([_told(part) for part in inner if part is not NoneType]) if inner else "text"
+        return f"a table with {_describe_type(inner[1])}"
+    return _either([_describe_type(part) for part in inner if part is not NoneType]) if inner else "text"
 
 
 def _between(marks: list[Meta], unit: str = "") -> str:
@@ -85,30 +85,44 @@ def _either(words: list[str]) -> str:
     return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
+# Reading of values
+
 ELSEWHERE = "default"
-"""Says of a setting that may be left to somebody else that it is: to take back what a file further away says."""
+"""The word that resets an optional setting to "not set", also if a weaker source sets it."""
 SWITCHES = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
 UNSPLIT = ("compaction.sensitive", f"{ANY_NAME}.headers")
-"""Texts in which a comma may be meant: one to a variable, unless the variable holds a TOML list or table."""
+"""Texts that may contain a comma: one to a variable, unless the variable holds a TOML list or table."""
+
+SPELLINGS = {"compaction.tools": {"summarize": "summarise"}}
+"""Other spellings of a setting's words that are accepted, with the spelling that is used."""
 
 
 def read(key: SettingKey, raw: object, *, is_text: bool = False) -> Any:
-    """
+    """Read a value of a setting.
+
     Raises:
         Unreadable: the setting does not take this value.
     """
     if is_text:
         raw = _from_text(key, raw)
+    raw = _respelt(key, raw)
     if key.is_optional and raw in (ELSEWHERE, None):
         return None
     try:
         return _converted(key, raw, strict=not is_text)
     except msgspec.ValidationError as error:
-        what = str(error).partition(" - at ")[0]
-        raise Unreadable(_plain(what), f"it takes {expected(key)}") from None
+        reason = str(error).partition(" - at ")[0]
+        raise Unreadable(_plain(reason), f"it takes {expected(key)}") from None
+
+
+def _respelt(key: SettingKey, raw: object) -> object:
+    words = SPELLINGS.get(key.name)
+    if not words or not isinstance(raw, dict):
+        return raw
+    return {name: words.get(one, one) if isinstance(one, str) else one for name, one in raw.items()}
 
 
 def _converted(key: SettingKey, raw: object, *, strict: bool) -> Any:
@@ -124,11 +138,11 @@ def _converted(key: SettingKey, raw: object, *, strict: bool) -> Any:
 
 
 def _plain(what: str) -> str:
-    """In our words, and without the value: it may be a secret that stands in the wrong place."""
+    """Describe an error in our words and without the value, which may be a secret in the wrong place."""
     if what.startswith("Invalid enum value"):
-        return "there is no such word here"
+        return "it is none of the words that can be given here"
     is_range = any(sign in what for sign in ("<", ">", "length"))
-    return "it is out of range" if is_range else "it is of another kind"
+    return "it is out of range" if is_range else "it is of another type"
 
 
 def _from_text(key: SettingKey, raw: object) -> object:
@@ -165,12 +179,12 @@ def _pairs(key: SettingKey, text: str) -> Iterator[tuple[str, object]]:
     for pair in [text] if key.name in UNSPLIT else text.split(","):
         name, equals, value = pair.partition("=")
         if not equals:
-            raise Unreadable("it is no pair", f"write NAME=VALUE; it takes {expected(key)}")
+            raise Unreadable("it is not a pair", f"write NAME=VALUE; it takes {expected(key)}")
         yield name.strip(), value.strip()
 
 
 def _toml(text: str, kind: Callable[..., Any]) -> Any:
-    """The list or table that a text is in TOML; None where it is none."""
+    """Return the list or table that a text is in TOML; None if it is neither."""
     try:
         value = tomllib.loads(f"it = {text}").get("it")
     except tomllib.TOMLDecodeError:

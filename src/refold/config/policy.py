@@ -1,7 +1,7 @@
-"""The policy that settings describe: a preset, and what was set on top of it.
+"""The policy that settings describe: a preset, and the settings that change it.
 
-One idea: a setting that the preset has no place for is refused by its name, with the presets that have one; it is never
-passed over in silence. Some settings every preset takes; the others belong to the preset that was chosen with them.
+A setting that the preset cannot use is refused by name, with the presets that can; it is never ignored
+silently. Some settings apply to every preset; the others belong to the preset that was chosen with them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from refold.model.errors import SettingError
 from refold.model.trigger import AllOf, AnyOf, OverBudget, TokenRatio, ToolTokens, Trigger
 
 Change: TypeAlias = Callable[[Policy, Any], Policy | None]
-"""Gives the policy with a value in its place; None where it has no place for one."""
+"""Returns the policy with a new value; None if the policy cannot use it."""
 
 
 def policy_of(settings: Settings, *, preset: str = "") -> Policy:
-    """The policy for conversations; with `preset`, for a request that asks for another one.
+    """Return the policy for conversations; with `preset`, for a request that asks for another one.
 
-    Another preset is taken as it is, with what every preset takes: what was set on top was meant for the one that was set.
+    Another preset gets only the settings that apply to every preset: the others were meant for the configured
+    one.
 
     Raises:
-        SettingError: there is no such preset, or it does not take one of the settings; `key` says which.
+        SettingError: there is no such preset, or it cannot use one of the settings, which `key` names.
     """
     chosen = settings.compaction
     name = preset or chosen.preset
-    policy = _everywhere(_named(name), settings)
+    policy = _with_common_settings(_preset(name), settings)
     if name == chosen.preset:
-        policy = _changed(policy, chosen)
+        policy = _with_preset_settings(policy, chosen)
     if policy.placement == "system" and not chosen.allow_system_summary:
         raise SettingError(
             "compaction.allow_system_summary",
@@ -48,14 +49,14 @@ def policy_of(settings: Settings, *, preset: str = "") -> Policy:
 
 
 def limit_for(settings: Settings, window: int) -> int:
-    """How much of a window may be used, in tokens; 0 for all of it."""
+    """Return how much of a window may be used, in tokens; 0 for all of it."""
     limit = settings.compaction.limit
     if limit is None:
         return 0
     return min(window, limit.tokens) if isinstance(limit, Tokens) else int(exact(limit.fraction) * window)
 
 
-def _named(name: str) -> Policy:
+def _preset(name: str) -> Policy:
     if name not in PRESETS:
         raise SettingError(
             "compaction.preset", "there is no such preset", hint=f"choose from: {', '.join(PRESETS)}"
@@ -63,8 +64,8 @@ def _named(name: str) -> Policy:
     return PRESETS[name]
 
 
-def _everywhere(policy: Policy, settings: Settings) -> Policy:
-    """What every preset takes."""
+def _with_common_settings(policy: Policy, settings: Settings) -> Policy:
+    """Apply the settings that every preset takes."""
     chosen, ttl = settings.compaction, settings.cache.ttl
     return structs.replace(
         policy,
@@ -91,8 +92,8 @@ def _recipe(recipe: Recipe, settings: Settings) -> Recipe:
     )
 
 
-def _changed(policy: Policy, chosen: CompactionSettings) -> Policy:
-    """What only some presets take."""
+def _with_preset_settings(policy: Policy, chosen: CompactionSettings) -> Policy:
+    """Apply the settings that only some presets take."""
     for field, change in CHANGES.items():
         value = getattr(chosen, field)
         if value is None or value == {}:
@@ -109,13 +110,13 @@ def _refusal(field: str, name: str, value: Any) -> SettingError:
     more = "; compaction.limit makes any of them compact sooner" if field == "trigger" else ""
     return SettingError(
         f"compaction.{field}",
-        f"the preset {name!r} does not go by it",
+        f"the preset {name!r} does not use it",
         hint=f"leave it out, or choose a preset that does: {', '.join(able)}{more}",
     )
 
 
 def _with_trigger(policy: Policy, share: Share) -> Policy | None:
-    """Compact at another share, and ask for a summary sooner in proportion."""
+    """Compact at another share, and request a summary earlier in proportion."""
     found = [one for rule in policy.triggers.values() if (one := _share_of(rule)) is not None]
     if not found:
         return None
@@ -147,7 +148,7 @@ def _at_share(trigger: Trigger, share: float) -> Trigger:
 
 
 def _with_keep(policy: Policy, keep: Tokens | Share) -> Policy | None:
-    """Keep another amount; a share is of the same whole as the preset's own."""
+    """Keep another amount; a share is taken of the same whole as the preset's own."""
     cut = policy.cut
     if not isinstance(cut, ByMessage | UserBoundaryAfter | LastTurns | Exchanges):
         return None
@@ -167,7 +168,7 @@ def _with_prune(policy: Policy, field: str, value: Any) -> Policy | None:
 
 
 def _with_threshold(policy: Policy, tokens: int) -> Policy | None:
-    """The stage prunes from there on, and is looked at from there on."""
+    """Set the threshold of the stage, and of the trigger that runs it."""
     pruning = _with_prune(policy, "threshold", tokens)
     if pruning is None:
         return None

@@ -1,9 +1,10 @@
-"""All layers together: the settings that hold, and where each of them comes from.
+"""Resolution: merges all layers into the settings in effect, with the origin of each value.
 
-One idea: the settings are a function of the layers. A change is a new layer and everything is worked out and checked again, as
-a whole, before anybody sees it; where something is wrong the error says which key, and the old settings are still there.
+The settings are a pure function of the layers. A change is a new layer, and everything is computed and
+checked again as a whole before it takes effect; on an error, which names the key, the old settings stay.
 
-    resolved = resolve([flag_layer(given), environment_layer(os.environ), *file_layers(os.environ, Path.cwd())])
+    resolved = resolve([flag_layer(given), environment_layer(os.environ), *file_layers(os.environ,
+        Path.cwd())])
     resolved = resolve([*resolved.layers, runtime_layer(saved)])
     resolved = update(resolved, {"compaction": {"trigger": "70%"}})      # then save resolved.runtime
 """
@@ -30,21 +31,21 @@ from refold.config.layers import DEFAULT, RANKS, Layer, ValueOrigin, flat, line_
 from refold.config.parse import read
 from refold.config.sizes import Unreadable
 from refold.config.tree import Settings, UpstreamSettings
-from refold.core.regex_safety import ambiguity
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError, SettingFixed, SettingLocked
 from refold.model.mask import HIDDEN
 
-# Settings that are fine by themselves and do not go together.
+# Checks across settings
 
 KEY_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def check(settings: Settings) -> None:
-    """
+    """Check settings that are valid by themselves but may contradict one another.
+
     Raises:
-        SettingError: something cannot work; `key` says what.
+        SettingError: something cannot work; `key` names the setting.
     """
     _check_sizes(settings)
     _check_patterns(settings)
@@ -58,7 +59,7 @@ def _check_sizes(settings: Settings) -> None:
     chosen = settings.compaction
     if chosen.limit in (Tokens(0), Share(0.0)):
         raise SettingError(
-            "compaction.limit", "nothing would be left to use", hint="give more, or leave it out"
+            "compaction.limit", "it leaves no tokens to use", hint="give more, or leave it out"
         )
     if chosen.trigger == Share(0.0):
         raise SettingError(
@@ -67,6 +68,8 @@ def _check_sizes(settings: Settings) -> None:
 
 
 def _check_patterns(settings: Settings) -> None:
+    from refold.core.regex_safety import ambiguity  # here: `refold --help` loads this module
+
     for at, pattern in enumerate(settings.compaction.sensitive, 1):
         try:
             if ambiguity(re.compile(pattern)):
@@ -76,12 +79,12 @@ def _check_patterns(settings: Settings) -> None:
                     hint="it can read one text in several ways: write .{0,200} for .*, and no repetition inside of another",
                 )
         except re.error as error:
-            # What `re` says quotes the pattern, which is as private as what it is to hide.
+            # The text of `re.error` quotes the pattern, which is as private as the words it is to hide.
             position = "" if error.pos is None else f" (at character {error.pos + 1})"
             raise SettingError(
                 "compaction.sensitive",
                 f"number {at} is no regular expression{position}",
-                hint=r"such as '(?i)\bsalary\b'; a backslash before what is meant letter for letter",
+                hint=r"such as '(?i)\bsalary\b'; put a backslash before literal special characters",
             ) from None
 
 
@@ -94,7 +97,9 @@ def _check_upstream(settings: Settings, name: str, upstream: UpstreamSettings) -
             hint = "name the variable that holds it with key_env, or a command with key_command"
             raise SettingError(f"{place}.headers", "a key does not belong here", hint=hint)
         if not _HEADER_NAME.fullmatch(header):
-            raise SettingError(f"{place}.headers", "a header has no proper name", hint="such as X-Title")
+            raise SettingError(
+                f"{place}.headers", "a header has no valid name", hint="give a name such as X-Title"
+            )
     if upstream.key_env and upstream.key_command:
         raise SettingError(f"{place}.key_command", "there is a key_env already", hint="give one of the two")
     for other in upstream.fallback:
@@ -119,14 +124,19 @@ def _check_summarisers(settings: Settings) -> None:
         summarisers_of(settings)
 
 
+# Merging of layers
+
 SECRET_NAMES = ("key", "apikey", "token", "secret", "password", "authorization", "bearer")
-"""What people call the place of a key. None of them is a setting: a file is copied, shared and committed."""
+"""Common names of a field for a key. None of them is a setting, because a file is copied, shared and
+committed."""
 FIXED = ("flag", "environment")
 MAX_NAME = 80
 _NOT_IN_NAMES = frozenset(":/@?#=&%")
 
 
 class Resolved(Struct, frozen=True):
+    """The settings in effect, with the layers they come from."""
+
     settings: Settings
     origins: dict[str, ValueOrigin]
     """Of every setting, by its name."""
@@ -135,7 +145,7 @@ class Resolved(Struct, frozen=True):
 
     @property
     def runtime(self) -> dict[str, object]:
-        """What was changed while the gateway ran, to be saved; give it to `runtime_layer` after a restart."""
+        """The changes made while the gateway ran, to be saved; pass them to `runtime_layer` after a restart."""
         return {
             name: raw
             for layer in self.layers
@@ -145,9 +155,10 @@ class Resolved(Struct, frozen=True):
 
 
 def resolve(layers: Iterable[Layer] = ()) -> Resolved:
-    """
+    """Merge layers into settings, and check them.
+
     Raises:
-        SettingError: a key is not known, a value cannot be used, or settings do not go together.
+        SettingError: a key is not known, a value cannot be used, or settings contradict one another.
     """
     ordered = tuple(sorted(layers, key=lambda layer: RANKS.index(layer.source)))
     values: dict[str, Any] = {}
@@ -162,28 +173,28 @@ def resolve(layers: Iterable[Layer] = ()) -> Resolved:
     try:
         check(settings)
     except SettingError as error:
-        raise _placed(resolved, error) from None
+        raise _with_place(resolved, error) from None
     return resolved
 
 
 def update(resolved: Resolved, changes: Mapping[str, object]) -> Resolved:
-    """The settings with changes that came while the gateway ran; None takes an earlier change back.
+    """Return the settings with changes made while the gateway runs; None undoes an earlier change.
 
     Raises:
-        SettingFixed: a flag or the environment has the last word about a key.
-        SettingLocked: a key is none that is changed so.
-        SettingError: a key is not known, a value cannot be used, or the settings no longer go together.
+        SettingFixed: a flag or the environment sets a key.
+        SettingLocked: a key cannot be changed while the gateway runs.
+        SettingError: a key is not known, a value cannot be used, or settings contradict one another.
     """
-    said = flat(changes)
-    for name in said:
+    flat_changes = flat(changes)
+    for name in flat_changes:
         _check_tunable(resolved, name)
-    runtime = {name: raw for name, raw in {**resolved.runtime, **said}.items() if raw is not None}
+    runtime = {name: raw for name, raw in {**resolved.runtime, **flat_changes}.items() if raw is not None}
     others = [layer for layer in resolved.layers if layer.source != "runtime"]
     return resolve([*others, runtime_layer(runtime)])
 
 
 def faults(layers: Iterable[Layer]) -> list[SettingError]:
-    """Everything that is wrong with values by themselves; where nothing is, what does not go together."""
+    """Return every error in single values; if there is none, the contradictions between settings."""
     found = []
     layers = [*layers]
     for layer in layers:
@@ -201,21 +212,23 @@ def faults(layers: Iterable[Layer]) -> list[SettingError]:
 
 
 def _value(layer: Layer, name: str, raw: object) -> Any:
-    """What a layer says about a setting, checked by itself."""
+    """Read the value that a layer gives to a setting, checked by itself."""
     key = find_key(name)
     try:
         _check_source(layer, name, key)
         if key is None:
-            return _declared(name, raw)
+            return _read_unknown(name, raw)
         return read(key, raw, is_text=layer.is_text)
     except Unreadable as error:
-        raise SettingError(_short(name), error.what, place=_place(layer, name), hint=error.hint) from None
+        raise SettingError(
+            _printable_name(name), error.what, place=_place(layer, name), hint=error.hint
+        ) from None
 
 
 def _check_source(layer: Layer, name: str, key: SettingKey | None) -> None:
     is_upstream = name.partition(".")[0] == UPSTREAMS
     if layer.source == "runtime" and (is_upstream or (key is not None and not key.is_tunable)):
-        raise SettingLocked(_short(name))
+        raise SettingLocked(_printable_name(name))
     if layer.source == "project" and key is not None and key.field == "key_command":
         raise Unreadable(
             "a project's file must not name programs to run",
@@ -223,14 +236,14 @@ def _check_source(layer: Layer, name: str, key: SettingKey | None) -> None:
         )
 
 
-def _declared(name: str, raw: object) -> Any:
-    """An upstream that only has its name; anything else is not known."""
+def _read_unknown(name: str, raw: object) -> Any:
+    """Accept an upstream with nothing but its name, and refuse any other unknown name."""
     section, _, upstream = name.partition(".")
     if section == UPSTREAMS and upstream and "." not in upstream and raw == {}:
         if is_upstream_name(upstream):
             return raw
         raise Unreadable(
-            "it is no name for an upstream",
+            "it is not a valid name for an upstream",
             "a name is small letters, digits and hyphens; an address begins with http:// or https://",
         )
     if name.rpartition(".")[2].replace("_", "").replace("-", "").lower() in SECRET_NAMES:
@@ -239,7 +252,9 @@ def _declared(name: str, raw: object) -> Any:
             "name the variable that holds it with key_env, or a command with key_command",
         )
     if name in (*SECTIONS, UPSTREAMS) or (section == UPSTREAMS and "." not in upstream):
-        raise Unreadable("it is a table of settings", f"write [{_short(name)}] and its settings below it")
+        raise Unreadable(
+            "it is a table of settings", f"write [{_printable_name(name)}] and its settings below it"
+        )
     near = nearest(name)
     hint = f"did you mean {near}?" if near else "`refold config show` lists every setting"
     raise Unreadable("there is no such setting", hint)
@@ -262,7 +277,7 @@ def _tree(values: Mapping[str, Any], named: Iterable[str]) -> Settings:
 
 
 def _upstreams_in(ordered: tuple[Layer, ...]) -> list[str]:
-    """Their names: those of the strongest layer first, each as it was written."""
+    """Return the names of upstreams: those of the strongest layer first, each layer in its own order."""
     names = (name.split(".") for layer in reversed(ordered) for name in layer.values)
     return [*dict.fromkeys(rest[0] for section, *rest in names if section == UPSTREAMS)]
 
@@ -280,11 +295,11 @@ def _check_tunable(resolved: Resolved, name: str) -> None:
         raise SettingFixed(name, str(origin))
 
 
-def _placed(resolved: Resolved, error: SettingError) -> SettingError:
-    """The error with the place where the value was written."""
+def _with_place(resolved: Resolved, error: SettingError) -> SettingError:
+    """Return the error with the place at which the value was written."""
     names = (error.key, error.key.rpartition(".")[0])
-    said = [(layer, name) for name in names for layer in reversed(resolved.layers) if name in layer.values]
-    place = _place(*said[0]) if said else ""
+    written = [(layer, name) for name in names for layer in reversed(resolved.layers) if name in layer.values]
+    place = _place(*written[0]) if written else ""
     return SettingError(error.key, error.what, place=place, hint=error.hint)
 
 
@@ -294,9 +309,9 @@ def _place(layer: Layer, name: str) -> str:
     return f"{place}, line {line}" if line else place
 
 
-def _short(name: str) -> str:
-    """A name from a file, harmless in a terminal. One with other characters than names have may be an address that was written in
-    its place: then only its section is told.
+def _printable_name(name: str) -> str:
+    """Return a name from a file in a form that is harmless in a terminal. A name with unusual characters may
+    be an address in the wrong place: then only its section is shown.
     """
     if set(name) & _NOT_IN_NAMES:
         section = name.partition(".")[0]

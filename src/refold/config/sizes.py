@@ -1,7 +1,7 @@
 """Sizes as people write them: a number of tokens, or a share.
 
-One idea: the unit is part of what is written, and a number that could be either is refused. `4000` and `"4k"` are tokens,
-`0.8` and `"80%"` are shares; `80` is a share nowhere, and where both are taken it is neither.
+The unit is part of the text, and a number that could be either is refused. `4000` and `"4k"` are tokens,
+`0.8` and `"80%"` are shares. `80` is never a share, and it is refused for a setting that takes both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 from refold.model.budget import Share, Tokens
 
 MAX_TOKENS = 100_000_000
-"""More than any window has; a number beyond it is a typing error."""
+"""More than any window has; a larger number is a typing error."""
 AMBIGUOUS = range(1, 101)
 """Whole numbers that may be meant as percent."""
 _NUMBER = re.compile(r"(\d{1,12}(?:_\d{1,12})*(?:\.\d{1,12})?) ?([km%]?)", re.ASCII | re.IGNORECASE)
@@ -28,7 +28,7 @@ class Counted(Struct, frozen=True):
 
 
 class Unreadable(ValueError):
-    """A value that does not say what it should; `hint` says how to."""
+    """A value that a setting does not take; `hint` says how to write it."""
 
     def __init__(self, what: str, hint: str) -> None:
         self.what, self.hint = what, hint
@@ -36,22 +36,24 @@ class Unreadable(ValueError):
 
 
 def read_tokens(raw: object) -> int:
-    """
+    """Read a number of tokens.
+
     Raises:
-        Unreadable: it is no number of tokens.
+        Unreadable: the value is not a number of tokens.
     """
     number, unit = _parts(raw, "give a number of tokens, such as 4000 or 4k")
     if unit == "%" or (unit == "" and isinstance(number, float)):
         raise Unreadable(
-            "a share stands where tokens are meant", "give a number of tokens, such as 4000 or 4k"
+            "it is a share, but tokens are needed", "give a number of tokens, such as 4000 or 4k"
         )
     return _whole(number, unit)
 
 
 def read_share(raw: object) -> Share:
-    """
+    """Read a share.
+
     Raises:
-        Unreadable: it is no share.
+        Unreadable: the value is not a share.
     """
     number, unit = _parts(raw, "give a share, such as 80% or 0.8")
     if unit == "%":
@@ -59,16 +61,17 @@ def read_share(raw: object) -> Share:
     if unit or isinstance(number, int):
         shown = f"{number:g}% or {number / 100:g}" if number in AMBIGUOUS and not unit else "80% or 0.8"
         raise Unreadable(
-            "tokens stand where a share is meant",
+            "it is a number of tokens, but a share is needed",
             f"write a share with its percent sign or its point: {shown}",
         )
     return _share(number)
 
 
 def read_size(raw: object) -> Tokens | Share:
-    """
+    """Read a number of tokens or a share.
+
     Raises:
-        Unreadable: it is neither, or could be both.
+        Unreadable: the value is neither, or could be both.
     """
     number, unit = _parts(raw, "give tokens, such as 4000 or 4k, or a share, such as 25%")
     if unit == "%" or (not unit and isinstance(number, float)):
@@ -81,12 +84,12 @@ def read_size(raw: object) -> Tokens | Share:
 
 
 def shown(size: Tokens | Share) -> int | str:
-    """The size as it is written into a file."""
+    """Return the size as it is written into a file."""
     return size.tokens if isinstance(size, Tokens) else f"{round(size.fraction * 100, 10):g}%"
 
 
 def _parts(raw: object, hint: str) -> tuple[int | float, str]:
-    """The number and its unit; a number with a point is a float."""
+    """Return the number and its unit; a number with a point is a float."""
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise Unreadable("it is no size", hint)
     if not isinstance(raw, str):
@@ -103,11 +106,11 @@ def _parts(raw: object, hint: str) -> tuple[int | float, str]:
 def _whole(number: float, unit: str) -> int:
     tokens = round(number * _UNITS[unit], 6)
     if tokens > MAX_TOKENS or tokens != int(tokens):
-        raise Unreadable("it is no number of tokens", f"give a whole number up to {MAX_TOKENS:,}")
+        raise Unreadable("it is not a number of tokens", f"give a whole number up to {MAX_TOKENS:,}")
     return int(tokens)
 
 
 def _share(fraction: float) -> Share:
     if not 0 <= fraction <= 1:
-        raise Unreadable("a share is at most the whole", "give 0% to 100%, or 0.0 to 1.0")
+        raise Unreadable("it is more than the whole", "give 0% to 100%, or 0.0 to 1.0")
     return Share(fraction)

@@ -1,13 +1,11 @@
-"""The settings of Refold as one tree: sections, and in them what can be set.
+"""The settings of Refold as one tree of sections and typed fields.
 
-One idea: a setting is written down once. Its type, its range and its sentence stand here, and everything else follows from
-them: the key in the file, the variable, the flag, the schema, the commented file and the table in docs/configuration.md.
-Below a setting stands why its default is what it is.
+A setting is declared once. Its type, its range and its description are here, and everything else is derived
+from them: the key in the file, the variable, the flag, the schema, the commented file and the table in
+docs/configuration.md. The docstring below a setting gives the reason for its default.
 
-A setting that takes free text carries a mark from `masks`: how it is shown, and whether a secret may stand in it.
-
-A number of tokens and a share of the window are different types, and `sizes` reads both, so a percent is never taken for
-tokens. What is None is left to whoever knows better: the preset, the model, the client; `unset` says to whom.
+A number of tokens and a share of the window are different types, and `sizes` reads both, so a percent is
+never taken for tokens. None leaves the choice to the preset, the model or the client; `unset` says to which.
 """
 
 from __future__ import annotations
@@ -30,18 +28,20 @@ from refold.model.mask import (
 )
 from refold.model.message import DialectName
 
-# Marks on settings that take free text: how each of them is shown. Every setting in `tree` whose
-# type holds a `str` carries one of these marks, and `keys` does not load a tree in which one is
-# missing. So whoever adds a setting decides there whether a secret may stand in it, and everything
-# that shows settings follows: `refold config show`, the start notice and the gateway's answers.
+# Masks of settings that take free text
+#
+# Every setting whose type holds a `str` carries one of these masks, and `keys` refuses a tree in
+# which one is missing. So the author of a new setting decides here whether a secret may be in it,
+# and all code that shows settings uses the mask: `refold config show`, the start notice and the
+# gateway's responses.
 
 
 class SettingMask(Struct, frozen=True):
-    """How a text is shown: `show` gives it without its secrets."""
+    """How a text is shown: `show` returns it without its secrets."""
 
     show: Callable[[Any], Any]
     hides: bool = True
-    """Whether a secret may stand in it at all."""
+    """Whether a secret may be in it at all."""
 
 
 def _show_models(specs: Sequence[str]) -> list[str]:
@@ -63,13 +63,13 @@ VARIABLE = SettingMask(mask_variable)
 HEADERS = SettingMask(mask_values)
 MODELS = SettingMask(_show_models)
 PATTERNS = SettingMask(_show_count)
-"""Whoever sees them learns what others hide: only how many there are is shown."""
+"""Only their number is shown: the patterns themselves tell what a user wants to hide."""
 PLAIN = SettingMask(_show_all, hides=False)
 """Names and words that everybody may see."""
 
 
 def takes_text(annotated: Any) -> bool:
-    """Does a type hold free text anywhere? Of a `Literal` every word is known."""
+    """Whether a type holds free text anywhere. A `Literal` does not: all its words are known."""
     if annotated is str:
         return True
     return get_origin(annotated) is not Literal and any(map(takes_text, get_args(annotated)))
@@ -80,9 +80,10 @@ HOST_NAME = r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$"
 STORE_URL = (
     r"^((sqlite|memory|postgres|postgresql):|[/~]|\.\.?/|(?!(sqlite|memory|postgres|postgresql)$)[^:=]*$)"
 )
-"""A URL or a plain path; one with a colon or an equals sign has to begin like a path, as `refold.store.place` has it."""
+"""A URL or a plain path. A path with a colon or an equals sign has to begin like a path, as in
+`refold.stores.url`."""
 UPSTREAM_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
-"""No underscores: in a variable's name they stand for the hyphens."""
+"""No underscores: in the name of a variable they stand for the hyphens."""
 
 CALL_PATTERN = r"^(\*|([A-Z]+ )?/v1/[^ ]+)$"
 """A call below /v1/, with or without a method, with * for any characters."""
@@ -96,49 +97,51 @@ Length: TypeAlias = Annotated[int, Meta(ge=64, le=MAX_TOKENS), Counted()]
 Effort: TypeAlias = Annotated[int, Meta(ge=EFFORTS["low"], le=MAX_TOKENS), Counted(tuple(EFFORTS.items()))]
 Words: TypeAlias = Annotated[str, Meta(min_length=1)]
 ToolPolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
-ToolRule: TypeAlias = Literal["prune", "summarize"]
+ToolRule: TypeAlias = Literal["prune", "summarise"]
 
 
 class Section(Struct, frozen=True):
-    """A table of settings. Printing it shows its name only: there may be a secret in it."""
+    """A table of settings. Its `repr` shows the name only, because there may be a secret in it."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__.lower()}>"
+        return f"<{type(self).__name__.removesuffix('Settings').lower() or 'settings'}>"
 
 
 class ServerSettings(Section, frozen=True):
-    """Where the gateway listens, and what it takes."""
+    """The address of the gateway, and its limits for requests."""
 
     host: Annotated[
         str, Meta(min_length=1, description="The address that the gateway listens on."), PLAIN
     ] = "127.0.0.1"
-    """Nobody else's machine reaches it: whoever wants that says so, and makes keys first."""
+    """No other machine reaches it. To change that is a deliberate step, for which keys are made first."""
     port: Annotated[
         int, Meta(ge=0, le=65_535, description="The port that it listens on; 0 takes any that is free.")
     ] = 7336
-    """REFO on the keys of a telephone. Model servers and other gateways are elsewhere: 1234, 4000, 8000, 8080, 11434."""
+    """REFO on the keys of a telephone. Model servers and other gateways use other ports: 1234, 4000, 8000,
+    8080, 11434."""
     names: Annotated[
         tuple[Annotated[str, Meta(pattern=HOST_NAME)], ...],
         Meta(description="Names, besides those of this machine itself, under which clients may call it."),
         PLAIN,
     ] = ()
-    """A web page can make a browser call any name that leads here; names that nobody gave are refused."""
+    """A web page can make a browser call any host name that resolves to this machine; names that are not
+    listed are refused."""
     max_body_mb: Annotated[int, Meta(ge=1, le=1_024, description="The largest request, in MiB.")] = 64
-    """Twice what any provider is known to take."""
+    """Twice the size that any provider is known to take."""
     max_depth: Annotated[
         int, Meta(ge=16, le=900, description="How deep the JSON of a request may be nested.")
     ] = 256
-    """Schemas of tools reach a few dozen; readers of JSON give up near 1,000."""
+    """Schemas of tools reach a few dozen; JSON parsers give up near 1,000."""
     log: Annotated[Literal["text", "json"], Meta(description="The form of the log.")] = "text"
     """It is read by people first."""
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="The least that is logged.")
+        Literal["debug", "info", "warning", "error"], Meta(description="The lowest level that is logged.")
     ] = "info"
     """One line for a request and one for a compaction."""
 
 
 class StoreSettings(Section, frozen=True):
-    """Where conversations are kept."""
+    """The store of conversations."""
 
     url: Annotated[
         str,
@@ -152,11 +155,11 @@ class StoreSettings(Section, frozen=True):
     keep_days: Annotated[
         Annotated[int, Meta(ge=1, le=36_500)] | None,
         Meta(
-            description="Delete conversations in which nothing happened for so many days.",
+            description="Delete conversations that were idle for so many days.",
             extra={"unset": "for ever"},
         ),
     ] = None
-    """Nothing is deleted that nobody asked to have deleted."""
+    """Nothing is deleted without a request to delete it."""
     max_expired_share: Annotated[
         float,
         Meta(
@@ -165,24 +168,25 @@ class StoreSettings(Section, frozen=True):
             description="How much of all conversations keep_days may delete at once, as a fraction; the rest is deleted a day later.",
         ),
     ] = 0.1
-    """Few conversations come of age in an hour: a tenth of all is a mistake in the settings or the clock more often than not."""
+    """Few conversations expire in an hour: a tenth of all is more often than not a mistake in the settings or
+    the clock."""
     content: Annotated[
-        bool, Meta(description="Keep what was said; off keeps sizes, costs and decisions only.")
+        bool, Meta(description="Store the text of messages; off stores sizes, costs and decisions only.")
     ] = True
-    """Recall, search and going on after a restart need the words."""
+    """Recall, search and continuing after a restart need the text."""
 
 
 class CompactionSettings(Section, frozen=True):
-    """When conversations are made smaller, and how."""
+    """When and how conversations are compacted."""
 
     enabled: Annotated[
         bool, Meta(description="Off: nothing is ever compacted, not even after an overflow.")
     ] = True
-    """It is what Refold is for."""
+    """It is the purpose of Refold."""
     preset: Annotated[str, Meta(description="The policy to begin with; see docs/presets.md."), PLAIN] = (
         "refold"
     )
-    """No other knows more for less money on the recorded sessions (docs/evaluation.md)."""
+    """No other preset keeps more for less money on the recorded sessions (docs/evaluation.md)."""
     window: Annotated[
         Window | None,
         Meta(
@@ -194,11 +198,11 @@ class CompactionSettings(Section, frozen=True):
     max_output: Annotated[
         Length | None,
         Meta(
-            description="Tokens that are kept free for the reply, where a request does not say.",
-            extra={"unset": "what the model can write, within reason"},
+            description="Tokens that are kept free for the reply, if a request does not state them.",
+            extra={"unset": "the most that the model can write, within reason"},
         ),
     ] = None
-    """What the model can write, at most 8,192 tokens and a quarter of the window."""
+    """The most that the model can write, up to 8,192 tokens and a quarter of the window."""
     limit: Annotated[
         Tokens | Share | None,
         Meta(
@@ -210,7 +214,7 @@ class CompactionSettings(Section, frozen=True):
     trigger: Annotated[
         Share | None,
         Meta(
-            description="How full the budget is when it is compacted, for presets that go by that.",
+            description="The fill level at which a conversation is compacted, for presets with such a trigger.",
             extra={"unset": "the preset's"},
         ),
     ] = None
@@ -242,33 +246,35 @@ class CompactionSettings(Section, frozen=True):
     tool_policy: Annotated[
         ToolPolicy | None,
         Meta(
-            description="Prune as each tool's rule says (auto), only under force (keep_all), or all of it.",
+            description="Prune by each tool's rule (auto), only under force (keep_all), or everything (keep_none).",
             extra={"unset": "the preset's"},
         ),
     ] = None
     """The preset's own, auto."""
     tools: Annotated[
         dict[str, ToolRule],
-        Meta(description="Rules for single tools: prune, or summarize to keep the output until then."),
+        Meta(
+            description="Rules for single tools: prune, or summarise to keep the output until a summary covers it."
+        ),
         PLAIN,
     ] = {}
     """The output of most tools can be had again."""
     allow_system_summary: Annotated[
         bool, Meta(description="Let presets that do so put a summary into the system prompt.")
     ] = False
-    """A summary is made from what tools and strangers said; it should not speak with the operator's voice."""
+    """A summary is made from texts of tools and strangers; it should not have the authority of the operator."""
     include_usage: Annotated[
         bool, Meta(description="Ask for usage in Chat streams; the extra chunk is not passed on.")
     ] = False
-    """A request leaves as it came unless somebody wants otherwise."""
+    """A request is forwarded as it came unless a setting changes that."""
     recoveries: Annotated[
         int, Meta(ge=0, le=2, description="How often a request that is refused as too long is made smaller.")
     ] = 2
-    """The first smaller window should do; a second covers a wrong limit; more would only burn money."""
+    """The first smaller window should be enough; a second covers a wrong limit; more would only cost money."""
     prompt: Annotated[
         Words | None,
         Meta(
-            description="What a model is told when it writes a summary; {words} is how long it may be.",
+            description="The instructions for the model that writes a summary; {words} is replaced by the length allowed.",
             extra={"unset": "the preset's"},
         ),
         PLAIN,
@@ -277,7 +283,7 @@ class CompactionSettings(Section, frozen=True):
     update_prompt: Annotated[
         Words | None,
         Meta(
-            description="Likewise where there is a summary before; a prompt of yours alone serves for both.",
+            description="The instructions for updating an earlier summary; if you set only the prompt, it is used for both.",
             extra={"unset": "the preset's"},
         ),
         PLAIN,
@@ -285,10 +291,12 @@ class CompactionSettings(Section, frozen=True):
     """The preset's own, or the prompt above."""
     sensitive: Annotated[
         tuple[str, ...],
-        Meta(description="Regular expressions: a message that one of them finds stays out of every summary."),
+        Meta(
+            description="Regular expressions: a message that one of them matches stays out of every summary."
+        ),
         PATTERNS,
     ] = ()
-    """Secrets of a known form are taken out anyway; what else is sensitive only you know."""
+    """Secrets of a known form are removed anyway; only you know which other texts are sensitive."""
     thinking: Annotated[
         Effort | None,
         Meta(
@@ -304,7 +312,7 @@ class Cache(Section, frozen=True):
 
     ttl: Annotated[
         Literal["5m", "1h", "off"],
-        Meta(description="How long a provider keeps what it has read, where it takes breakpoints."),
+        Meta(description="How long a provider caches the prompt, for providers that take cache breakpoints."),
     ] = "5m"
     """An hour costs more to write, and most replies follow within minutes."""
 
@@ -319,24 +327,24 @@ class SummariserSettings(Section, frozen=True):
     models: Annotated[
         tuple[str, ...],
         Meta(
-            description="Who writes, in this order: PROVIDER:MODEL or MODEL@URL; empty for the conversation's own."
+            description="The models that write, in this order: PROVIDER:MODEL or MODEL@URL; empty for the conversation's own."
         ),
         MODELS,
     ] = ()
-    """No other key is needed, and nobody else reads what was said."""
+    """No other key is needed, and no other provider reads the conversation."""
     temperature: Annotated[
         Annotated[float, Meta(ge=0, le=2)] | Literal["off"],
-        Meta(description="How freely it writes; off sends none, for models that take none."),
+        Meta(description="The sampling temperature; off sends none, for models that do not take one."),
     ] = 0.3
-    """Low: a checkpoint should say the same thing twice."""
+    """Low: a checkpoint should say the same each time."""
     max_tokens: Annotated[
         Length | None,
         Meta(
-            description="How long a summary may be, within what the window leaves for it.",
+            description="The most tokens of a summary, within the room that the window leaves for it.",
             extra={"unset": "the preset's"},
         ),
     ] = None
-    """The preset's own, 2,048: a checkpoint of more is hardly read."""
+    """The preset's own, 2,048: a longer checkpoint is hardly read."""
     max_spend: Annotated[
         Annotated[float, Meta(ge=0, le=1_000_000)] | None,
         Meta(
@@ -344,20 +352,20 @@ class SummariserSettings(Section, frozen=True):
             extra={"unset": "no limit"},
         ),
     ] = None
-    """What a summary costs is shown with every one of them."""
+    """The cost of each summary is shown with it."""
 
 
 class Notify(Section, frozen=True):
-    """What is told while it happens."""
+    """Notices about changes to a conversation."""
 
-    pruning: Annotated[bool, Meta(description="Tell when tool output is pruned.")] = True
-    """Nothing should happen to a conversation without a word."""
-    compaction: Annotated[bool, Meta(description="Tell when a conversation is compacted.")] = True
+    pruning: Annotated[bool, Meta(description="Report when tool output is pruned.")] = True
+    """Nothing should happen to a conversation unannounced."""
+    compaction: Annotated[bool, Meta(description="Report when a conversation is compacted.")] = True
     """Likewise."""
 
 
 class UpstreamSettings(Section, frozen=True):
-    """A provider or a server of your own; a well-known name says all of it."""
+    """A provider, or a server of your own. A well-known name needs no other settings."""
 
     url: Annotated[
         str,
@@ -373,8 +381,8 @@ class UpstreamSettings(Section, frozen=True):
     key_env: Annotated[
         str, Meta(pattern=VARIABLE_NAME, description="The environment variable that holds its key."), VARIABLE
     ] = ""
-    """That of the well-known name, for clients that send no key, where the address is its too: no key goes to a host it was not
-    named for."""
+    """The variable of the well-known name, for clients that send no key, if the address is that of the
+    well-known name too: no key goes to a host it was not named for."""
     key_command: Annotated[
         str,
         Meta(description="A command that prints its key, for keys in a vault; no shell runs it."),
@@ -384,25 +392,27 @@ class UpstreamSettings(Section, frozen=True):
     pass_key: Annotated[
         bool | None,
         Meta(
-            description="Send the client's own key, where it sends one; `true` also where this is another's fallback.",
-            extra={"unset": "where neither key_env nor key_command is set"},
+            description="Send the client's own key if it sends one; `true` also if this upstream is the fallback of another.",
+            extra={"unset": "if neither key_env nor key_command is set"},
         ),
     ] = None
-    """Only the base URL of a client should have to change; a key goes to no host that the client did not mean."""
+    """Only the base URL of a client should have to change. A key goes to no host that the client did not
+    choose."""
     headers: Annotated[
         dict[str, str], Meta(description="Headers that are sent with every request; never a key."), HEADERS
     ] = {}
-    """Few providers want any."""
+    """Few providers need any."""
     models: Annotated[
         tuple[str, ...],
-        Meta(description="Patterns of the models that are asked for here, such as gpt-* or claude-*."),
+        Meta(description="Patterns of the models that this upstream serves, such as gpt-* or claude-*."),
         PLAIN,
     ] = ()
     """Any model that no other upstream names."""
     private: Annotated[
-        bool, Meta(description="Its name leads into a private network, and that is meant.")
+        bool, Meta(description="Allow its host name to resolve to an address in a private network.")
     ] = False
-    """A name that suddenly leads to an address inside is how others' servers are reached; an address in the URL is meant."""
+    """A name that suddenly resolves to an internal address is an attack on internal servers; an address in
+    the URL is intended."""
     window: Annotated[
         Window | None,
         Meta(
@@ -413,22 +423,25 @@ class UpstreamSettings(Section, frozen=True):
     """As for `compaction.window`."""
     fallback: Annotated[
         tuple[str, ...],
-        Meta(description="Names of the upstreams that are asked, in this order, where it cannot be reached."),
+        Meta(description="Names of the upstreams to ask instead, in this order, if it cannot be reached."),
         PLAIN,
     ] = ()
-    """Another provider sees what was said only if you say so."""
+    """Another provider sees the conversation only if you say so."""
     allow: Annotated[
         tuple[Annotated[str, Meta(pattern=CALL_PATTERN)], ...],
         Meta(
-            description="Calls that all clients may make with the operator's key, whoever owns what they reach: GET /v1/files, "
-            "/v1/vector_stores/*, or * for all."
+            description="Calls that all clients may make with the operator's key, also to objects of other clients: "
+            "GET /v1/files, /v1/vector_stores/*, or * for all."
         ),
         PLAIN,
     ] = ()
-    """A provider tells its customers apart by their keys; clients that share one would reach each other's files and responses."""
+    """A provider tells its customers apart by their keys; clients that share one would reach each other's
+    files and responses."""
 
 
 class Settings(Struct, frozen=True):
+    """The whole tree: one field for each section."""
+
     server: ServerSettings = ServerSettings()
     store: StoreSettings = StoreSettings()
     compaction: CompactionSettings = CompactionSettings()
@@ -436,4 +449,5 @@ class Settings(Struct, frozen=True):
     summariser: SummariserSettings = SummariserSettings()
     notify: Notify = Notify()
     upstreams: dict[str, UpstreamSettings] = {}
-    """By name, those of the strongest source first, each as it was written. None: the gateway serves what it finds by itself."""
+    """By name, those of the strongest source first, each as it was written. If there is none, the gateway
+    uses the providers that it finds by itself."""

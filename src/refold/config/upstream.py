@@ -1,8 +1,9 @@
-"""Upstreams as they are used: with everything filled in that a well-known name stands for.
+"""Upstreams in their complete form: with the fields that a well-known name stands for.
 
-A key goes only where it was meant to go. One that the settings name (`key_env`, `key_command`) is the operator's, and is used for
-every call. Otherwise the client's own is passed on. A well-known name also brings the variable of its key along, while the address
-is its own and if the variable is set: that key serves the clients that send none.
+A key is sent only to the host it is meant for. A key that the settings name (`key_env`, `key_command`) is the
+operator's, and is used for every call. Otherwise the client's own key is passed on. A well-known name also
+implies the variable of its key, if the address is its own and the variable is set: that key is used for
+clients that send none.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from refold.model.message import DialectName
 from refold.upstreams.provider import KNOWN, Provider, complete, provider_of
 
 FORMATS: dict[str, tuple[DialectName, ...]] = {"openai": ("chat", "responses")}
-"""Of well-known names that speak more than one."""
+"""Formats of well-known names that speak more than one."""
 ANY_MODEL = "*"
 
 
 def completed(name: str, upstream: UpstreamSettings, environ: Mapping[str, str]) -> UpstreamSettings:
-    """An upstream with its address, its formats, the gateway's key for it, and in `pass_key` whether the client's comes first.
+    """Return an upstream with its address, its formats, the gateway's key for it, and in `pass_key` whether
+    the client's key comes first.
 
     Raises:
-        SettingError: it has no address, or one that is none.
+        SettingError: it has no address, or an invalid one.
     """
     provider = _provider(name, upstream, ANY_MODEL)
     own = "" if upstream.key_env else provider.key_env
@@ -44,7 +46,8 @@ def completed(name: str, upstream: UpstreamSettings, environ: Mapping[str, str])
 
 
 def summarisers_of(settings: Settings) -> tuple[Provider, ...]:
-    """The models that write summaries, in their order: `NAME:MODEL` of an upstream of yours, or as `upstreams.provider` reads them.
+    """Return the models that write summaries, in their order: `NAME:MODEL` with an upstream of the settings,
+    or a name that `upstreams.provider` reads.
 
     Raises:
         SettingError: one of them names no model.
@@ -53,7 +56,7 @@ def summarisers_of(settings: Settings) -> tuple[Provider, ...]:
 
 
 def is_literal(url: str) -> bool:
-    """Does the URL itself say which machine is meant, whatever names lead to?"""
+    """Whether the URL itself identifies the machine, without a lookup of its name."""
     host = urlsplit(url).hostname or ""
     try:
         ipaddress.ip_address(host)
@@ -77,9 +80,10 @@ def _writer(settings: Settings, spec: str, at: int) -> Provider:
 
 
 def _provider(name: str, upstream: UpstreamSettings, model: str) -> Provider:
-    """
+    """Return the provider of an upstream.
+
     Raises:
-        SettingError: it has no address, or one that is none.
+        SettingError: it has no address, or an invalid one.
     """
     if not upstream.url and name not in KNOWN:
         known = f"give one, or take a well-known name: {', '.join(KNOWN)}"
@@ -92,5 +96,5 @@ def _provider(name: str, upstream: UpstreamSettings, model: str) -> Provider:
         return complete(asked)
     except ConfigError as error:
         field = "headers" if "header" in error.message else "url"
-        what = error.message.replace(f"the base_url of {name!r}", "it")
-        raise SettingError(f"upstreams.{name}.{field}", what, hint=error.hint) from None
+        fault = error.message.replace(f"the base_url of {name!r}", "it")
+        raise SettingError(f"upstreams.{name}.{field}", fault, hint=error.hint) from None

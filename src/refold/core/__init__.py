@@ -1,4 +1,4 @@
-"""Pure decisions about a conversation: how large it is, where it may be cut, what is wrong with it.
+"""Pure decisions about a conversation: its size, its cuts, its reductions and its validity.
 
-No I/O, no clock, no environment, no randomness, no log. Every function takes values and gives back values.
+No I/O, no clock, no environment, no randomness, no log. Every function takes values and returns values.
 """

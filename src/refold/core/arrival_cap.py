@@ -1,8 +1,9 @@
-"""What is shown of a message as it arrives, under a policy that has stages for that; no preset has.
+"""Shortens messages as they arrive, for policies with arrival stages. No preset has any.
 
-A message is cut once, before it was ever sent, so cutting it never changes bytes that a provider has cached. Its beginning
-and end stay, and of the middle what says something that is not in sight; a user's rules stay whole. What does not fit at all
-is cut in any case, under every policy: see `core.unread_cut`.
+A message is cut once, before it is sent for the first time, so the cut never changes bytes that a provider
+has cached. It keeps its beginning, its end, the parts between them that the window does not show already,
+and the user's rules in full. Messages that do not fit at all are cut under every policy, by
+`core.unread_cut`.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ from refold.model.message import Message, holds_compaction, tool
 _BEFORE_CALL = Now("before_call")
 REASON = "larger than its share"
 SIXTH = 6
-"""Of a small room a message may take this part before its floor counts for more than its share."""
+"""In a small room, the floor of a message is at most the room divided by this."""
 WORTHWHILE = 8
-"""Tokens that a cut must save: what a picture takes cannot be cut from the words beside it."""
+"""Least tokens that a cut must save: the tokens of an image cannot be saved by cutting the text beside it."""
 LEAST = 50
-"""Tokens that a cut must leave room for: with fewer, nothing but its handle would be left of a message."""
+"""Least tokens for a cut message: with fewer, only its handle would be left."""
 
 
 def arrive(folded: Folded, frame: Frame, number: int) -> tuple[Message, tuple[Edit, ...]]:
-    """How an original, which is indexed and not yet shown, is to be shown, and what was cut from it."""
+    """The form in which an indexed original is to be shown, and the edits for its cuts."""
     entry, edits = folded.original(number), list[Edit]()
     item = Item(entry.message, number, entry.tokens)
     for stage in frame.policy.arrival if frame.policy.enabled else ():
-        item, more = _passed(item, stage, folded, frame)
+        item, more = _apply_stage(item, stage, folded, frame)
         edits += more
     return item.message, tuple(edits)
 
 
 def largest_result(frame: Frame) -> int:
-    """Tokens of a tool result that is still shown whole as it arrives; 0 for as many as it likes."""
+    """Largest tool result, in tokens, that is shown in full as it arrives; 0 for no limit."""
     stages = frame.policy.arrival if frame.policy.enabled else ()
     limits = [_limit(stage, tool("", ""), _room(frame)) for stage in stages if isinstance(stage, Fit)]
     return min((limit for limit in limits if limit >= LEAST), default=0)
 
 
-def _passed(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[Item, tuple[Edit, ...]]:
-    """The item after one stage. What a stage would fit to its share by position, is fitted by what it says."""
+def _apply_stage(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[Item, tuple[Edit, ...]]:
+    """The item after one stage. `Fit` would cut by position; here the text to keep is chosen by content."""
     instructions, counter, room = frame.instructions, folded.shown.counter, _room(frame)
     if not isinstance(stage, Fit):
         shown, edits = reduce(
@@ -71,7 +72,7 @@ def _room(frame: Frame) -> int:
 
 
 def _limit(stage: Fit, message: Message, room: int) -> int:
-    """How many tokens a message may take; 0 for as many as it likes."""
+    """Most tokens of a message; 0 for no limit."""
     share = stage.user_share if message.role == "user" else stage.input_share
     if message.results:
         share = stage.result_share

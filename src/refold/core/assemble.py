@@ -1,17 +1,18 @@
-"""The assembler: the one place where a window is put together.
+"""Builds the window of a request: the only module that does.
 
-One idea: history holds neither system prompt nor summaries; both are added here, in the order the dialect wants, so that
-every request is built the same way whoever asks for it.
+History holds neither the system prompt nor summaries. Both are added here, in the order that the dialect
+requires, so that the gateway and the library build the same request.
 
     placed as    Chat                           Responses                 Anthropic
     user         a user message first           likewise                  likewise
     assistant    an assistant message first     likewise                  likewise, after a bridge of the user's
     system       after the system message       after `instructions`      one more block of `system`
 
-A summary is data that somebody else wrote: it stands between fences, and a fence inside of it is broken.
+A summary is untrusted data: it stands between fences, and a fence inside of its text is broken.
 
-A provider ignores everything before its own compaction. Where there is one, it comes first, and a summary that is a message stands
-behind it and behind the results of its calls; where these are blocks of a user message, as one more block of that message.
+A provider ignores everything before its own compaction. So this compaction comes first, and a summary that
+is a message follows it and the results of its calls; if these are blocks of a user message, the summary is
+one more block of it.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool, Violation, Window
 
 BRIDGE = "Continue from the context below."
-"""Stands first where a dialect wants the user to speak first and the conversation does not begin that way."""
+"""First message if the dialect requires a user message first and the conversation does not begin with one."""
 RECALL = "recall"
 _PREFIXED_RECALL = re.compile(r"(?i)(?:mcp[_.:/-]+)?refold[_.:/-]+recall")
-"""Such as `mcp__refold__recall` in Claude Code and `refold_recall` in opencode."""
+"""The recall tool with a client's prefix, such as `mcp__refold__recall` in Claude Code and `refold_recall` in opencode."""
 _TO_WIDE = 0xFEE0
-"""How far the full-width form of a character is from it."""
+"""Distance from a character to its full-width form."""
 ANCESTORS = "## Before that"
 ANCESTOR_CHARACTERS = 240
-"""Of each older summary: enough to see what it is about, and its handle opens the rest."""
+"""Characters of each older summary: enough to see its subject, and its handle opens the rest."""
 
 
 class Lead(Struct, frozen=True):
-    """What stands for messages that are no longer shown: messages before the others, or a block after the system prompt."""
+    """Summaries in the form in which they are sent: messages before the history, or a block after the system prompt."""
 
     messages: tuple[Message, ...] = ()
     block: str = ""
@@ -68,10 +69,10 @@ def lead_of(
     room: int,
     fixed: Fixed | None = None,
 ) -> Lead:
-    """Summaries as they are sent: the newest whole, those before it as a line each, as far as `room` tokens allow.
+    """Summaries in the form in which they are sent: the newest in full, older ones as one line each within `room` tokens.
 
-    A block is counted as it will stand after the system prompt of `fixed`; the tools there say what the words around a summary
-    may promise.
+    A block is counted as it will stand after the system prompt of `fixed`. The tools of `fixed` decide
+    whether the frame text may mention recall.
     """
     if not summaries:
         return NO_LEAD
@@ -90,12 +91,12 @@ def lead_of(
 
 
 def has_recall(tools: Sequence[Tool]) -> bool:
-    """Can the model open handles? By the library's tool, or by that of our MCP server, which clients put a prefix before."""
+    """True if the model has a tool to open handles: the library's, or the one of our MCP server, which clients prefix."""
     return any(tool.name == RECALL or _PREFIXED_RECALL.fullmatch(tool.name) for tool in tools)
 
 
 def framed(text: str, policy: Policy, summary: Summary, *, can_recall: bool) -> str:
-    """A summary between the words that say what it is, with nothing in it that could be taken for their end."""
+    """The summary inside the policy's frame text, with any imitation of the closing text broken."""
     texts = policy.texts
     opening = texts.opening.replace("{recall}", texts.recall if can_recall else "")
     opening = opening.replace("{handles}", _covered(summary))
@@ -107,28 +108,28 @@ def framed(text: str, policy: Policy, summary: Summary, *, can_recall: bool) -> 
 
 
 def _without(end: str, text: str) -> str:
-    """A text in which nothing is our end: however it is written, a model would take it for one.
+    """Break every copy of the end marker inside the text, so that a model cannot mistake it for the end.
 
-    Case, width and blanks make no difference, so a dot after the first character breaks it.
+    Case, width and blanks are ignored in the search; a dot is inserted after the first character.
     """
     pattern = r"\s{0,4}".join(_in_any_width(one) for one in end if not one.isspace())
     return re.sub(pattern, lambda found: f"{found[0][0]}·{found[0][1:]}", text, flags=re.IGNORECASE)
 
 
 def _in_any_width(character: str) -> str:
-    """The pattern of a character, or of its full-width form."""
+    """Pattern for a character or its full-width form."""
     wide = chr(ord(character) + _TO_WIDE) if "!" <= character <= "~" else ""
     return f"[{re.escape(character)}{wide}]"
 
 
 def _covered(summary: Summary) -> str:
-    """The handles of what a summary stands for."""
+    """The handles of the messages that a summary covers."""
     first, last = handle_of(summary.first), handle_of(max(summary.first, summary.last - 1))
     return first if first == last else f"{first} to {last}"
 
 
 def lineage(summaries: Sequence[Summary], counter: TokenCounter, room: int) -> str:
-    """The newest summary, then a line of each one before it, the newest first, within `room` tokens."""
+    """The newest summary, then one line for each older one, newest first, within `room` tokens."""
     *older, parent = summaries
     lines: list[str] = []
     for summary in reversed(older):
@@ -142,12 +143,14 @@ def lineage(summaries: Sequence[Summary], counter: TokenCounter, room: int) -> s
 
 
 def summary_handle(number: int) -> str:
-    """The name by which an older summary is brought back whole."""
+    """The handle by which `recall` returns an older summary in full."""
     return f"#s{number}"
 
 
 def assemble(fixed: Fixed, messages: tuple[Message, ...], lead: Lead = NO_LEAD) -> Window:
-    """System and tools as the client sent them, then summaries, then messages; a provider's own compaction before all of them."""
+    """Build the window: the client's system prompt and tools unchanged, then summaries, then messages. A
+    provider's own compaction comes before all of them.
+    """
     opening = opening_span(messages) if lead.messages else 0
     summaries, before = lead.messages, tuple[Message, ...]()
     if opening and messages[opening - 1].role == "tool" and lead.ends_with_user:
@@ -167,10 +170,11 @@ def assemble(fixed: Fixed, messages: tuple[Message, ...], lead: Lead = NO_LEAD) 
 
 
 def needs_bridge(first: Message, dialect: Dialect, lead: Lead = NO_LEAD) -> bool:
-    """Must a user message be put before the first one that follows the summaries?
+    """True if a user message must be inserted before the first message after the summaries.
 
-    Some servers of every format want the user to speak first, but for a provider's own compaction. Later instructions may stand
-    before that, unless the dialect wants every system message behind one of the user's.
+    Some servers of every format require the user to speak first, except before a provider's own
+    compaction. Later instructions may stand before that user message, unless the dialect requires every
+    system message to follow one of the user's.
     """
     if dialect.system_follows_user and is_instruction(first):
         return not lead.ends_with_user
@@ -178,12 +182,14 @@ def needs_bridge(first: Message, dialect: Dialect, lead: Lead = NO_LEAD) -> bool
 
 
 def is_led_in(first: Message, dialect: Dialect, lead: Lead) -> bool:
-    """Must a user message be put before a provider's own compaction? What stood before it when the client sent it is folded."""
+    """True if a user message must be inserted before a provider's own compaction: the messages before it have
+    been summarised.
+    """
     return dialect.starts_with_user and lead.tokens > 0 and holds_compaction(first)
 
 
 def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
-    """What is wrong with a window whose messages are those of a view: only what stands before them is looked at anew."""
+    """Violations of a window with the messages of a view. Only the part before those messages is verified again."""
     if not len(shown):
         return verify_window(window)
     marks = count_fixed_breakpoints(window.fixed) + len(window.breakpoints)
@@ -195,7 +201,7 @@ def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
 
 
 def _is_solved(found: Violation, window: Window) -> bool:
-    """Does what stands before the message make it right?"""
+    """True if the messages that assembly inserted before the message solve the violation."""
     if found.index is None or not (place := window.place(found.index)):
         return False
     if found.rule == "starts_without_user":

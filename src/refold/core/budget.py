@@ -1,6 +1,7 @@
-"""The arithmetic of a window: what is taken, what is left.
+"""The arithmetic of a window: tokens in use, tokens left, and the output that a request asks for.
 
-One idea: every formula is a pure function of numbers. Nothing here builds or changes a message; the assembler does that.
+Every formula is a pure function of numbers. No function here builds or changes a message; `assemble` does
+that.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from refold.model.errors import BudgetError
 from refold.model.overflow import Overflow
 
 SMALL_WINDOW = 8_000
-"""Shares that sink with the window are given for one of this size, and hold for all that are smaller."""
+"""Shares that shrink with the window are stated for a window of this size, and hold for all smaller ones."""
 
 
 @lru_cache(maxsize=256)
 def exact(share: float) -> Fraction:
-    """The decimal that was written: 0.55 of 100 is 55, not 55.00000000000001."""
+    """The decimal as written: 0.55 of 100 is 55, not 55.00000000000001."""
     return Fraction(str(share))
 
 
 def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> int:
-    """A size in tokens, rounded down. `effective` is what the instructions leave, for shares of it."""
+    """A size in tokens, rounded down. `effective` is the room that the instructions leave, for shares of it."""
     if isinstance(size, Tokens):
         return size.tokens
     whole = {"window": budget.window, "limit": limit_of(budget), "effective": effective}[size.of]
@@ -35,14 +36,14 @@ def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> in
 
 
 def share_of(share: float, whole: int) -> int:
-    """So much of the whole, rounded down."""
+    """The share of the whole, rounded down."""
     fraction = exact(share)
-    # many times quicker than to multiply the fraction
+    # many times faster than multiplying the fraction
     return fraction.numerator * whole // fraction.denominator
 
 
 def fraction_of(share: Share, window: int) -> float:
-    """The share in a window of this size."""
+    """The fraction that a share stands for in a window of this size."""
     if not share.sinks:
         return share.fraction
     doublings = max(0.0, log2(window / SMALL_WINDOW))
@@ -54,46 +55,48 @@ def limit_of(budget: Budget) -> int:
 
 
 def input_limit(budget: Budget, output: int | None = None) -> int:
-    """The most that a request may hold, so that the output and the reserve still fit; `output` is the budget's unless given."""
+    """Most tokens of input with which the output and the reserve still fit. `output` defaults to the budget's."""
     output = budget.max_output if output is None else output
     return limit_of(budget) - output - tokens_of(budget.reserve, budget)
 
 
-# How much output a request may ask for, so that its messages have room. Instructions (system prompt
-# and tools) and output are taken from the window before the messages. Where they leave less than a
-# quarter of it, the window is tight: a request that does not fit as it is asks for less output,
-# until messages have that quarter. The output is never lowered below `least_output`, and a request
-# that fits keeps the output that it asked for.
+# Output of a request
+#
+# Instructions (system prompt and tools) and output are taken from the window before the messages.
+# If they leave less than a quarter of it, the window is tight: a request that does not fit asks for
+# less output, until messages have that quarter. The output is never lowered below `least_output`,
+# and a request that fits keeps the output that it asked for.
 
 MESSAGES_PART = 4
-"""Messages have a quarter of the window before the output is left as large as it was asked for: a coding agent's newest turn
-rarely takes more."""
+"""Messages get a quarter of the window before the requested output is granted in full: the newest turn of a
+coding agent rarely takes more."""
 LEAST_OUTPUT = 4_096
-"""Tokens: enough for a reply with some tool calls. A client that writes large files asks again where its reply was cut."""
+"""Tokens: enough for a reply with some tool calls. A client that writes large files asks again if its reply was cut."""
 LEAST_PART = 8
-"""In small windows the least output is this part of the window instead."""
+"""In small windows the least output is the window divided by this."""
 BEYOND_THINKING = 1_024
-"""Tokens of output that a thinking budget leaves: Anthropic counts thinking as output, and refuses a budget that takes all of it."""
+"""Tokens of output beyond the thinking budget: Anthropic counts thinking as output, and refuses a budget that
+takes all of it."""
 STAGE = "output"
-"""The name of the lowering among recorded edits."""
+"""Stage name in the recorded edit."""
 NO_SEQ = -1
-"""Stands in the edit for a message: the change is to none."""
+"""Message number in the edit: the change concerns no message."""
 
 
 class OutputRoom(Struct, frozen=True):
-    """What one request's output and instructions leave of the window, in the provider's tokens."""
+    """The parts of the window that one request's output and instructions take, in the provider's tokens."""
 
     window: int
     instructions: int
     asked: int
-    """The output that was asked for."""
+    """The requested output."""
     lowered: int
-    """The output to ask for where the request does not fit with `asked`; the same number where nothing may be lowered."""
+    """The output to ask for if the request does not fit with `asked`; equal to `asked` if it must not be lowered."""
     reserve: int
 
     @property
     def left(self) -> int:
-        """What there is for messages with the output that was asked for; negative where there is less than nothing."""
+        """Tokens left for messages with the requested output; may be negative."""
         return self.window - self.instructions - self.asked
 
     @property
@@ -101,7 +104,7 @@ class OutputRoom(Struct, frozen=True):
         return self.left * MESSAGES_PART < self.window
 
     def arithmetic(self, output: int) -> str:
-        """The room for messages as a sum."""
+        """The room for messages, written as a sum."""
         left = self.window - self.instructions - output
         was = f" (lowered from {self.asked:,})" if output < self.asked else ""
         held = min(self.reserve, left)
@@ -113,14 +116,14 @@ class OutputRoom(Struct, frozen=True):
 
     @property
     def warning(self) -> str:
-        """What to say of a conversation whose window is tight."""
+        """The warning for a conversation with a tight window."""
         return (
             f"messages have less than a quarter of the window: {self.arithmetic(self.asked)};"
             " a smaller output, or fewer tools, leaves them more"
         )
 
     def edit(self, output: int) -> Edit:
-        """The record of a request that left with less output than it asked for."""
+        """The record of a request that was sent with less output than it asked for."""
         left = self.window - self.instructions - output
         reason = f"output lowered: instructions take {self.instructions:,} of {self.window:,} tokens, {left:,} are left for messages"
         return Edit(STAGE, NO_SEQ, self.asked, output, reason)
@@ -128,8 +131,8 @@ class OutputRoom(Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def output_room(budget: Budget, instructions: int) -> OutputRoom:
-    """The room of a budget, for instructions that take so many of the provider's tokens. Everything that decides about one request asks
-    for it again, so the last ones are remembered.
+    """The room of a budget, with instructions of so many of the provider's tokens. Cached, because every
+    decision about one request needs it again.
     """
     window, asked = budget.window, budget.max_output
     quarter = -(-window // MESSAGES_PART)
@@ -140,10 +143,11 @@ def output_room(budget: Budget, instructions: int) -> OutputRoom:
 def output_after(
     found: Overflow, budget: Budget, *, output: int, prompt: int, instructions: int, reserve: int
 ) -> int:
-    """The output to ask for after a refusal as too long, where `output` was asked for with `prompt` tokens of input.
+    """The output to ask for after a provider refused a request with `prompt` tokens of input and this `output` as too long.
 
-    Where only input and output together were too much, it is what the input leaves of the window, or the least output if the
-    provider stated no window. Otherwise it is what any request asks for in the window that was stated.
+    If only input and output together were too long, the output is the rest of the window beside the input,
+    or the least output if the provider stated no window. Otherwise it is the output of any request in the
+    stated window.
     """
     is_stated = found.limit is not None and found.limit_of == "window"
     window = min(found.limit or budget.window, budget.window) if is_stated else budget.window
@@ -155,17 +159,17 @@ def output_after(
 
 
 def least_output(window: int, thinking: int = 0) -> int:
-    """The output below which no request is lowered; one that asks for less keeps what it asks for."""
+    """The output below which no request is lowered. A request that asks for less keeps its output."""
     least = min(LEAST_OUTPUT, window // LEAST_PART)
     return max(least, thinking + BEYOND_THINKING) if thinking else least
 
 
 def check_room(budget: Budget, *, instructions: int, lowers: bool = True) -> None:
-    """Refuse a budget under which no conversation fits, before compaction tries in vain; with the output as far lowered as it
-    may be, where a policy `lowers` it.
+    """Refuse a budget in which no conversation fits, before compaction is attempted. With `lowers`, the
+    output counts as far lowered as the policy allows.
 
     Raises:
-        BudgetError: output, reserve, system prompt and tools leave nothing for messages.
+        BudgetError: output, reserve, system prompt and tools leave no room for messages.
     """
     sizes = output_room(budget, instructions)
     output = sizes.lowered if lowers else sizes.asked

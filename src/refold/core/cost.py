@@ -1,8 +1,9 @@
-"""What a call costs, and when it pays to fold.
+"""Computes the cost of a call, and the window size at which compaction pays.
 
-One idea: providers bill what they have seen before at a fraction, and what changed at a premium. Every fold is a change: all
-that is left is written anew. So folds should be rare and deep, but not as rare as can be: what is carried along is read again
-by every call. Between the two there is a best moment, and it follows from the prices.
+Providers bill cached input at a fraction of the price, and changed input at a premium. A compaction
+changes the prefix, so the whole remaining window is written to the cache again. So compactions should be
+rare and deep. But a large window is read again by every call, so they should not be as rare as possible.
+The best size follows from the prices.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import Struct
 from refold.model.tokens import Usage
 
 LEAST_GROWTH = 0.5
-"""Of the room between a folded window and a full one: folding sooner than this saves little and forgets a lot."""
+"""Share of the room between a compacted window and a full one. Compacting earlier saves little and loses much context."""
 _MILLION = 1_000_000
 
 
@@ -24,9 +25,9 @@ class Prices(Struct, frozen=True):
     input: float
     output: float = 0.0
     cache_read: float | None = None
-    """None where the provider has no cache: everything is read at the full price then."""
+    """None if the provider has no cache: all input is read at the full price."""
     cache_write: float | None = None
-    """None where writing to the cache costs nothing extra."""
+    """None if writing to the cache costs nothing extra."""
 
     @property
     def read(self) -> float:
@@ -38,7 +39,7 @@ class Prices(Struct, frozen=True):
 
 
 def call_cost(usage: Usage, prices: Prices) -> float:
-    """What the provider bills for a call."""
+    """Dollars that the provider bills for a call."""
     billed = (
         usage.input * prices.input
         + usage.cache_read * prices.read
@@ -49,16 +50,17 @@ def call_cost(usage: Usage, prices: Prices) -> float:
 
 
 def growing_cost(before: int, now: int, output: int, prices: Prices) -> float:
-    """What a call would cost whose prompt only ever grew: the part sent before is read from the cache."""
+    """Dollars for a call if its prompt had only grown: the part sent before is read from the cache."""
     known = min(before, now)
     return (known * prices.read + (now - known) * prices.write + output * prices.output) / _MILLION
 
 
 def fold_at(limit: int, *, level: int, growth: float, prices: Prices) -> int:
-    """The size at which a window that shrinks to `level` when folded is best folded; at most `limit`.
+    """The window size at which compacting to `level` tokens is cheapest; at most `limit`.
 
-    With `growth` tokens more in every call, the calls between two folds are (size - level) / growth. Each of them reads half
-    of what has grown, on average; each fold writes `level` anew. The sum is least where both are equal.
+    With `growth` tokens more in every call, there are (size - level) / growth calls between two
+    compactions. Each of them reads half of the growth on average; each compaction writes `level` again.
+    The sum is smallest if both are equal.
     """
     extra = max(0.0, prices.write - prices.read)
     if prices.read <= 0:

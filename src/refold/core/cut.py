@@ -1,7 +1,8 @@
-"""Where to cut: the index of the first message that stays.
+"""Finds the cut: the index of the first message that stays.
 
-One idea: a cut is a number, and each rule is one way to find it. 0 means that nothing is cut. The four rules are those of
-the systems Refold unites; `pair_safe` moves any of them to a place where no reply is torn apart.
+Each rule of a policy is one way to compute that index; 0 means that nothing is cut. The rules are those of
+the systems that Refold unites. `pair_safe` moves a cut to an index at which no reply is separated from its
+tool results.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from refold.model.trigger import Moment
 
 
 def by_message(view: View, keep_tokens: int) -> int:
-    """Cut after the newest message with which the tail would pass `keep_tokens`; at least one message goes."""
+    """Cut after the newest message with which the tail would exceed `keep_tokens`. At least one message leaves."""
     return max(view.suffix_within(keep_tokens), min(1, len(view)))
 
 
 def user_boundary_after(view: View, keep_tokens: int, *, force: bool = False) -> int:
-    """Cut at the first turn that starts at or after the point where the tail reaches `keep_tokens`.
+    """Cut at the first turn that starts at or after the point at which the tail reaches `keep_tokens`.
 
-    Where no turn starts there, the cut falls inside a turn. `force` cuts all but the last two messages when nothing
-    else can be cut.
+    If no turn starts there, the cut is inside a turn. With `force`, all but the last two messages are cut
+    if nothing would be cut otherwise.
     """
     cut = 0
     reached = _reached(view, keep_tokens)
@@ -49,14 +50,14 @@ def user_boundary_after(view: View, keep_tokens: int, *, force: bool = False) ->
 
 
 def turn_boundary_before(view: View, keep_messages: int) -> int:
-    """Cut at the turn boundary nearest before the last `keep_messages` messages."""
+    """Cut at the nearest turn boundary before the last `keep_messages` messages."""
     return safe_boundary(view.turn_starts, len(view), len(view) - keep_messages)
 
 
 def last_turns(view: View, turns: int, *, max_tokens: int | None = None) -> int:
     """Keep the last `turns` turns; 0 keeps nothing.
 
-    Under `max_tokens` as many of them as fit are kept, the newest in any case.
+    With `max_tokens`, keep as many of them as fit, and always the newest.
     """
     starts = view.turn_starts
     if turns <= 0 or not starts:
@@ -69,7 +70,7 @@ def last_turns(view: View, turns: int, *, max_tokens: int | None = None) -> int:
 
 
 def pair_safe(view: View, cut: int) -> int:
-    """The nearest place at or before `cut` where no call waits for its result and no reply is split."""
+    """The nearest index at or before `cut` at which no call is open and no reply is split."""
     cut = min(cut, len(view))
     while cut > 0 and not is_pair_safe(view, cut):
         cut -= 1
@@ -77,7 +78,7 @@ def pair_safe(view: View, cut: int) -> int:
 
 
 def pair_safe_from(view: View, cut: int) -> int:
-    """The nearest place at or after `cut` where no reply is torn apart, and at the latest that before the last exchange."""
+    """The nearest index at or after `cut` at which no reply is split, but at the latest the one before the last exchange."""
     last = pair_safe(view, len(view) - 1)
     while cut < last and not is_pair_safe(view, cut):
         cut += 1
@@ -85,7 +86,7 @@ def pair_safe_from(view: View, cut: int) -> int:
 
 
 def is_pair_safe(view: View, cut: int) -> bool:
-    """Can the view be cut here without repair? A call that nobody answered binds nothing but the rest of its own turn."""
+    """True if the view can be cut here without repair. A call without a result only binds the rest of its own turn."""
     if cut <= 0 or cut >= len(view):
         return cut <= 0 or not view.progress.open_calls
     role = view[cut].message.role
@@ -98,18 +99,18 @@ def is_pair_safe(view: View, cut: int) -> bool:
 
 
 class SplitTurn(Struct, frozen=True):
-    """A turn that a cut goes through: messages `start` up to `cut` are its beginning."""
+    """A turn that a cut goes through: its first part is the messages `start` to `cut` (exclusive)."""
 
     start: int
     cut: int
 
 
 MIN_SPLIT_PREFIX = 5
-"""A shorter beginning is not worth a summary of its own."""
+"""A shorter first part is not worth a summary of its own."""
 
 
 def split_turn(view: View, cut: int, *, min_prefix: int = MIN_SPLIT_PREFIX) -> SplitTurn | None:
-    """The turn that the cut splits, if its beginning is long enough to be summarised apart from the history."""
+    """The turn that the cut splits, if its first part is long enough to be summarised separately."""
     if cut <= 0 or cut >= len(view) or view[cut].message.role == "user":
         return None
     at = bisect_left(view.turn_starts, cut) - 1
@@ -119,7 +120,7 @@ def split_turn(view: View, cut: int, *, min_prefix: int = MIN_SPLIT_PREFIX) -> S
 
 
 def _reached(view: View, keep_tokens: int) -> int:
-    """The newest index from which the tail holds at least `keep_tokens`; -1 where all messages hold less."""
+    """The newest index from which the tail holds at least `keep_tokens`; -1 if all messages together hold less."""
     total = view.tokens_before(len(view))
     if not len(view) or total < keep_tokens:
         return -1
@@ -127,13 +128,12 @@ def _reached(view: View, keep_tokens: int) -> int:
     return bisect_left(indices, True, key=lambda index: total - view.tokens_before(index) < keep_tokens) - 1
 
 
-# What a policy keeps: the index of the first message that stays, by its rule and by the rules that
-# hold for all.
+# Cut of a policy: its rule for the moment, and the limits that hold for every rule
 
 HALF = Exchanges(Share(0.5, "effective"))
-"""What stays where a rule would cut nothing and there is no room: the newer half."""
+"""The newer half: kept if the window is full and the policy's rule would cut nothing."""
 MOST_TOKENS = 0.5
-"""Of the room: a number of tokens that is more than this was meant for a larger window, and would leave no room to go on."""
+"""Share of the room. A larger number of tokens was meant for a larger window, and would leave no room to continue."""
 
 
 def cut_at(
@@ -146,7 +146,7 @@ def cut_at(
     is_full: bool,
     keep: int | None = None,
 ) -> int:
-    """Where to cut; 0 where nothing can go. `effective` is what the instructions leave of the window."""
+    """The policy's cut; 0 if nothing can leave. `effective` is the part of the window that the instructions leave."""
     view, rule = folded.shown, _rule(policy, moment, keep)
     if rule is None:
         return 0
@@ -170,7 +170,7 @@ def cut_at(
 def wanted_cut(
     rule: Cut, view: View, budget: Budget, effective: int, most: int, *, force: bool = False
 ) -> int:
-    """Where the rule alone would cut. No more than `most` tokens are kept."""
+    """The cut of the rule alone. At most `most` tokens are kept."""
     match rule:
         case ByMessage():
             return by_message(view, _keep(rule.keep, budget, effective, most))
@@ -187,7 +187,7 @@ def wanted_cut(
 
 
 def _rule(policy: Policy, moment: Moment, keep: int | None) -> Cut | None:
-    """The rule for this moment; with a number of tokens to keep, that number instead of its own."""
+    """The rule for this moment. `keep` replaces the rule's own number of tokens."""
     rule = policy.manual if moment == "manual" and policy.manual else policy.cut
     if keep is None or rule is None:
         return rule
@@ -197,7 +197,7 @@ def _rule(policy: Policy, moment: Moment, keep: int | None) -> Cut | None:
 
 
 def _is_turn_whole(folded: Folded, policy: Policy, effective: int) -> bool:
-    """Does the active turn stay as it is? It does while it is small, and not once it is over."""
+    """True if the active turn stays in one piece: it is small and still in progress."""
     view = folded.shown
     turn = view.tokens_between(folded.active, len(view)).tokens
     return not folded.is_turn_over and turn <= int(exact(policy.whole_turn.fraction) * effective)

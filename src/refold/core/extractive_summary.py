@@ -1,8 +1,8 @@
-"""Fulfil a summary request without any model.
+"""Writes a summary without a model.
 
-One idea: what must not be lost is carried word for word, the task and the user's rules first; the rest of the room goes to a
-digest of what leaves, chosen against what stays in sight. Where even that is not to be had, a mechanical summary keeps the
-text of the one before it.
+The extractive summary carries the task and the user's rules word for word, and fills the rest of its room
+with a digest of the leaving messages, chosen so that it does not repeat the messages that stay. The
+mechanical summary is the fallback: statistics, files and rules, with the text of the previous summary.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from refold.model.message import user
 from refold.model.summary import Summary, SummaryKind
 
 MAX_DIGEST = 16_000
-"""Tokens: what was said beyond so much is found by recall sooner than by reading, and choosing stays quick in any window."""
+"""Tokens. `recall` finds anything beyond this faster than reading does, and the selection stays fast in any window."""
 PINNED_SHARE = 0.8
-"""Of the summary, for the task and the lists: something has to be left for what happened."""
+"""Share of the summary for the task and the lists; the rest is for the digest."""
 CARRIED_SHARE = 0.5
-"""Of the summary, for what a model wrote before: the other half tells what happened since."""
+"""Share of the summary for the text of an earlier model summary; the rest is for the events since."""
 _SHRINKING = (1.0, 0.5, 0.2, 0.0)
-"""How much of their room lists may take, tried in this order until the whole fits."""
+"""Factors for the room of the lists, tried in this order until the text fits."""
 
 
 def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
-    """The task, the rules and a digest, within the room that the request gives."""
+    """Write the task, the rules and a digest, within the room of the request."""
     counter, is_own = folded.shown.counter, frame.policy.scope == "own"
     room = request.max_tokens - _framing(folded, frame)
     previous = request.previous[-1] if request.previous and not is_own else None
     known = previous is not None and previous.kind == "extractive"
-    told = _told(previous, room, folded) if previous else ""
+    told = _carried_text(previous, room, folded) if previous else ""
     asked = _requests(request, folded, frame)
     pins = _pins(asked, request, folded, frame, int((room - counter.text(told)) * PINNED_SHARE))
     pins = "\n".join(part for part in (pins, told) if part)
@@ -68,26 +68,27 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     first = request.first if is_own else 0
     made = _summary(text, first, request, folded, frame, found.reserve)
     opening = sum(len(line) + 1 for line in asked)
-    return structs.replace(made, carried=_carried(previous) if previous else "", requests=opening)
+    return structs.replace(made, carried=_last_model_text(previous) if previous else "", requests=opening)
 
 
 def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[int]:
-    """Numbers of the pieces of messages before `start` that leave only now: those that were in sight when an earlier summary took the
-    messages around them, and what the user said before a provider's own compaction.
+    """Numbers of pieces from messages before `start` that leave only now: messages that were still shown when
+    an earlier summary covered their neighbours, and the user's messages before a provider's own
+    compaction.
     """
     for item in request.leaving:
         if item.seq < start and item.seq not in request.apart:
             yield from (piece.number for piece in folded.facts.pieces(item.seq, item.seq + 1))
 
 
-def _carried(previous: Summary) -> str:
-    """What a model wrote last: it was paid for, and says what no digest can."""
+def _last_model_text(previous: Summary) -> str:
+    """The text of the last model summary. It was paid for, and holds more than a digest can."""
     return previous.own_text if previous.kind == "model" else previous.carried
 
 
-def _told(previous: Summary, room: int, folded: Folded) -> str:
-    """What a model wrote last, in its share of the room, with nothing in it that could be taken for our lists."""
-    text = quoted_lines(without_lists(_carried(previous)), "carried", begins_line=True)
+def _carried_text(previous: Summary, room: int, folded: Folded) -> str:
+    """The last model summary within its share of the room, quoted so that none of its lines looks like one of our lists."""
+    text = quoted_lines(without_lists(_last_model_text(previous)), "carried", begins_line=True)
     most, counter = int(room * CARRIED_SHARE), folded.shown.counter
     mark = f"[… {summary_handle(previous.number)} …]"
     length = len(text)
@@ -98,11 +99,10 @@ def _told(previous: Summary, room: int, folded: Folded) -> str:
 
 
 def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
-    """What the user asked for, who said how much, which files, which rules, and the text of the summary before, within the request's
-    room.
+    """Write the user's requests, message counts, files, rules and the previous summary's text, within the request's room.
 
-    Where there is no room for all of it, the lists of files go first, then the previous summary, cut at the end of a line, then the
-    rules. The task and the open question stay in any case.
+    If the room is too small, the lists of files are cut first, then the previous summary (at the end of a
+    line), then the rules. The task and the open question always stay.
     """
     counter, is_own = folded.shown.counter, frame.policy.scope == "own"
     opening = "".join(f"{line}\n" for line in _requests(request, folded, frame))
@@ -116,7 +116,7 @@ def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) ->
 
 
 def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:
-    """Ever shorter texts."""
+    """Candidate texts, each shorter than the one before."""
     messages = folded.originals(request.first, request.last)
     before = request.previous[-1].own_text if request.previous else ""
     number = request.previous[-1].number if request.previous else 0
@@ -148,16 +148,17 @@ def _summary(
 
 
 def _framing(folded: Folded, frame: Frame) -> int:
-    """What the words around a summary take, and one token for where they meet it."""
+    """Tokens of the frame text around a summary, and one for the joint between them."""
     view = folded.shown
     empty = Summary("", 0, folded.size, 0)
     return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, frame.fixed).tokens + 1
 
 
 def _pins(asked: tuple[str, ...], request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> str:
-    """What the user asked for and what the ledger holds, as far as it is not shown anyway, in at most `most` tokens.
+    """The user's requests and the ledger's entries that the kept messages do not show, in at most `most` tokens.
 
-    Shares are of characters, and some texts take far more tokens for them than others: then the lists get less room.
+    Shares count characters, and some texts take far more tokens per character than others: then the lists
+    get less room.
     """
     room = request_room(frame, request.max_tokens)
     said = [item.message.text for item in request.kept if item.message.role == "user"]
@@ -171,7 +172,9 @@ def _pins(asked: tuple[str, ...], request: SummaryRequest, folded: Folded, frame
 
 
 def _requests(request: SummaryRequest, folded: Folded, frame: Frame) -> tuple[str, ...]:
-    """The task and the open question, unless they are shown. Of longer ones what is new between beginning and end stays too."""
+    """The lines of the task and the open question that the kept messages do not show. Long ones keep their
+    ends and the new parts between them.
+    """
     counter, window = folded.shown.counter, frame.budget.window
 
     def short(asked: UserRequest, text: str, limit: int) -> str:

@@ -1,8 +1,8 @@
-"""A branch as it is shown: the originals, what stands for them now, and the summaries before them.
+"""The state of a branch that planning works on: its originals, the messages shown for them, and the summaries.
 
-One idea: compaction never touches the branch. It changes what is shown of it, and what is shown remembers for every message
-which original it stands for. Between two changes both only grow, by the same messages, so the bytes that left before stay
-the prefix of the bytes that leave next.
+Compaction never changes the branch. It changes the messages that are shown, and each of them carries the
+number of the original that it stands for. Between two compactions both sequences only grow, by the same
+messages, so the bytes sent in one call are a prefix of the bytes sent in the next.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from refold.model.message import Message, Reasoning, Text, compaction_span, hold
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 
-# Thoughts that a provider has signed: they are sent back as they came, or not at all.
+# Signed reasoning: a provider accepts reasoning that it has signed only if it is unchanged
 
 _SIGNATURE_ERROR = re.compile(rb"(?i)signature.{0,80}thinking|thinking.{0,80}signature|prefix_binding")
-"""Providers' words for a thought that does not hold. Bounded, and over the beginning of an answer only."""
+"""Error texts of providers for signed reasoning that is no longer valid. The gaps are bounded, and only the
+first `MOST_BYTES` of the error are searched."""
 MOST_BYTES = 4_096
 
 
 PREFIX_CHANGED = "what was said before these thoughts is shown another way"
 
 
-def is_void(status: int | None, refusal: object) -> bool:
-    """Does a refusal say that a thought no longer holds?"""
+def is_signature_error(status: int | None, refusal: object) -> bool:
+    """True if a provider's error says that signed reasoning is no longer valid."""
     text = refusal if isinstance(refusal, bytes) else str(refusal).encode("utf-8", "replace")
     return status in (400, None) and bool(_SIGNATURE_ERROR.search(text[:MOST_BYTES]))
 
@@ -48,13 +49,15 @@ def has_thoughts(message: Message) -> bool:
     return any(isinstance(part, Reasoning) for part in message.parts)
 
 
-def thoughtless(items: Sequence[Item], until: int, counter: TokenCounter) -> tuple[Item, ...]:
-    """The items without the thoughts of messages before number `until`; one that is all thought stays as it is."""
-    return tuple(_without(item, counter) if item.seq < until else item for item in items)
+def without_reasoning(items: Sequence[Item], until: int, counter: TokenCounter) -> tuple[Item, ...]:
+    """The items without the reasoning of messages numbered below `until`. A message of reasoning alone is left unchanged."""
+    return tuple(_item_without_reasoning(item, counter) if item.seq < until else item for item in items)
 
 
 def thought_edits(before: Sequence[Item], after: Sequence[Item], known: Sequence[Edit]) -> tuple[Edit, ...]:
-    """What became of messages that lost their thoughts when something before them changed, those that are told already apart."""
+    """The edits for messages that lost their reasoning because a message before them changed, except those
+    that `known` has already.
+    """
     told = {edit.seq for edit in known}
     bare = {item.seq: item for item in after if not has_thoughts(item.message) and item.seq not in told}
     return tuple(
@@ -64,81 +67,82 @@ def thought_edits(before: Sequence[Item], after: Sequence[Item], known: Sequence
     )
 
 
-def _bare(message: Message) -> Message:
-    """A message without its thoughts; one that is all thought stays as it is."""
+def _without_reasoning(message: Message) -> Message:
+    """The message without its reasoning; a message of reasoning alone is returned unchanged."""
     parts = tuple(part for part in message.parts if not isinstance(part, Reasoning))
     return message.with_parts(parts) if parts and len(parts) < len(message.parts) else message
 
 
-def _without(item: Item, counter: TokenCounter) -> Item:
-    message = _bare(item.message)
+def _item_without_reasoning(item: Item, counter: TokenCounter) -> Item:
+    message = _without_reasoning(item.message)
     if message is item.message:
         return item
     return structs.replace(item, message=message, tokens=counter.message(message))
 
 
 MAX_ASKED = 8
-"""Messages of the user's before the first reply that are kept as the task, and messages of an open turn that are kept as its question."""
+"""The task keeps at most so many user messages before the first reply, and a question so many of an open turn."""
 
 _TURN_ROLES = frozenset(("user", "assistant", "tool"))
-"""What the system says may stand anywhere."""
+"""Roles that make up a turn. System messages may stand anywhere."""
 
 
 class UserRequest(Struct, frozen=True):
-    """A message in which the user asks for something, and its number."""
+    """A message in which the user asks for something, with its number."""
 
     number: int
     message: Message
     replies: int = -1
-    """How many replies came before it; -1 where that is not known."""
+    """Replies before this message; -1 if unknown."""
     is_typed: bool = True
-    """Did a user type anything of it?"""
+    """False if a program wrote all of the text."""
 
 
 class Folded(Struct, frozen=True, dict=True):
-    """What planning works on. `branch` holds the originals, `shown` what would be sent of them."""
+    """The state that planning works on: `branch` holds the originals, `shown` the messages that would be sent for them."""
 
     branch: View
     shown: View
     edited: tuple[int, ...] = ()
-    """Numbers of the originals behind the first messages shown; those after them are shown in their order."""
+    """Numbers of the originals behind the first messages shown; the messages after them are consecutive originals."""
     base: int = 0
-    """The number of the first original that is shown after the edited ones."""
+    """Number of the first original shown after the edited ones."""
     summaries: tuple[Summary, ...] = ()
     past: tuple[Summary, ...] = ()
-    """Every summary that was shown, oldest first, apart from the first `numbered`: a store has those."""
+    """Every summary that was ever shown, oldest first, except the first `numbered`, which only the store holds."""
     numbered: int = 0
     lead: Lead = NO_LEAD
-    """The summaries as they are sent."""
+    """The summaries in the form in which they are sent."""
     settled: int = -1
-    """How many originals there were when a summary was last written, or tried in vain; -1 for never."""
+    """Number of originals when a summary was last written or attempted; -1 for never."""
     declined: int = -1
-    """How many originals there were when a change was taken back: until there are more, none is made unasked."""
+    """Number of originals when a compaction was undone. No automatic compaction happens until there are more."""
     pinned: frozenset[int] = frozenset()
     facts: Facts = field(default_factory=Facts)
-    """What is known about every original, noted as it arrived."""
+    """Index of every original, updated as it arrives."""
     ledger: Ledger = EMPTY
     replies: int = 0
-    """How many of the originals are the assistant's."""
+    """Number of assistant messages among the originals."""
     origin: int = 0
-    """How many originals come before those in `branch`: a store has them, and summaries stand for them here."""
+    """Number of originals before those in `branch`: the store holds them, and summaries stand for them here."""
     told: int = 0
-    """What they take, in tokens."""
+    """Tokens of the originals before `origin`."""
     task: tuple[UserRequest, ...] = ()
-    """What the user asked for first: the messages before the first reply, as far as a user typed them."""
+    """The first request of the user: the user messages before the first reply, as far as a person typed them."""
     asked: UserRequest | None = None
-    """What the user asked in the turn that is open where `branch` begins; None where none is, or nothing of it may be noted."""
+    """The user's request in the turn that is open at the start of `branch`; None if no turn is open, or if
+    the request must not be recorded."""
     held: frozenset[int] = frozenset()
-    """Numbers of the originals in `branch` of which nothing is noted."""
+    """Numbers of the originals in `branch` that must not be recorded or indexed."""
     made: dict[int, Message] = field(default_factory=dict)
-    """Compactions of another provider or model that are shown in words instead, by their numbers: the messages as they were made."""
+    """Originals of compactions from another provider or model that are shown as plain text instead, by number."""
 
     @classmethod
     def of(cls, branch: View) -> Folded:
         return cls(branch, branch, facts=Facts())
 
     def take(self, message: Message, *, later: bool = False) -> Folded:
-        """One more original, indexed and not yet shown. One of many that come at once is read `later`."""
+        """Append an original: index it, but do not show it yet. `later` postpones indexing, for a large batch of messages."""
         number, said = self.size, said_by_user(message)
         return structs.replace(
             self,
@@ -150,8 +154,10 @@ class Folded(Struct, frozen=True, dict=True):
         )
 
     def _task_with(self, number: int, message: Message) -> tuple[UserRequest, ...]:
-        """The task with one more message of the user's: with those before the first reply, and with the first that a user typed in place
-        of one that a program wrote.
+        """The task with one more user message.
+
+        A message joins the task if it comes before the first reply. The first message typed by a person
+        replaces one that a program wrote.
         """
         known = self.task
         is_open = not known or (known[0].replies == self.replies and len(known) < MAX_ASKED)
@@ -163,10 +169,11 @@ class Folded(Struct, frozen=True, dict=True):
         return (*known, new) if new.is_typed else known
 
     def questions_before(self, last: int) -> tuple[UserRequest, ...]:
-        """What the user said before the number `last` in the turn that is open there, oldest first: the question of the turn, and what
-        was added to it since, in messages of its own or beside tool results. Nothing before a message of which nothing may be noted.
+        """The user's messages of the turn that is open before number `last`, oldest first.
 
-        A turn ends with a reply without calls after which the user speaks, or nobody.
+        These are the question of the turn and the additions made to it, in messages of their own or beside
+        tool results. The search stops at a message that must not be recorded. A turn ends with a reply
+        without calls if the next message is the user's or there is none.
         """
         found, following = list[UserRequest](), self._role_from(last)
         for at in reversed(range(min(last - self.origin, len(self.branch)))):
@@ -185,8 +192,8 @@ class Folded(Struct, frozen=True, dict=True):
         return tuple(reversed(found if len(found) <= MAX_ASKED else [*found[: MAX_ASKED - 1], found[-1]]))
 
     def _role_from(self, number: int) -> str:
-        """The role of the first message from a number on that belongs to a turn. After the last one the user is expected to speak,
-        unless calls wait for their results.
+        """Role of the first message from `number` on that belongs to a turn. After the last message it is the
+        user's, unless calls wait for their results.
         """
         for at in range(max(0, number - self.origin), len(self.branch)):
             if (role := self.branch[at].message.role) in _TURN_ROLES:
@@ -194,7 +201,9 @@ class Folded(Struct, frozen=True, dict=True):
         return "tool" if self.branch.progress.open_calls else "user"
 
     def question_before(self, last: int) -> UserRequest | None:
-        """The same in one message with the number of the newest, without what is part of the task, as a store keeps it."""
+        """`questions_before` joined into one message with the newest number, without messages of the task;
+        the form that the store keeps.
+        """
         found, task = self.questions_before(last), {one.number for one in self.task}
         own = [one for one in found if one.number not in task] or found[-1:]
         if len(own) < 2:
@@ -203,12 +212,12 @@ class Folded(Struct, frozen=True, dict=True):
         return UserRequest(own[-1].number, Message("user", tuple(said)))
 
     def hold(self, message: Message) -> Folded:
-        """One more original of which nothing is noted, not even that it was the first: it is nobody else's business."""
+        """Append an original that must not be recorded: it enters no index, ledger or task."""
         replies, held = self.replies + (message.role == "assistant"), self.held | {self.size}
         return structs.replace(self, branch=self.branch.append(message), replies=replies, held=held)
 
     def display(self, message: Message) -> Folded:
-        """Show one more message, which stands for the next original."""
+        """Show one more message, for the next original."""
         branch, shown = self.branch, self.shown
         number = self.number(len(shown))
         is_same_line = shown.log is branch.log or not len(shown)
@@ -217,7 +226,7 @@ class Folded(Struct, frozen=True, dict=True):
         return structs.replace(self, shown=shown.append(message))
 
     def extend(self, messages: Iterable[Message]) -> Folded:
-        """More originals, shown as they are."""
+        """Append originals and show them unchanged."""
         folded = self
         for message in messages:
             folded = folded.take(message).display(message)
@@ -225,97 +234,99 @@ class Folded(Struct, frozen=True, dict=True):
 
     @property
     def size(self) -> int:
-        """How many originals there are."""
+        """Number of originals in the branch."""
         return self.origin + len(self.branch)
 
     @property
     def asking(self) -> int:
-        """The number at which a reply begins whose calls wait for their results; `size` where none does."""
+        """Number at which a reply with unanswered calls begins; `size` if there is none."""
         progress = self.branch.progress
         return self.origin + progress.batch if progress.open_calls else self.size
 
     @property
     def whole(self) -> int:
-        """What all originals take, in tokens."""
+        """Tokens of all originals."""
         return self.told + self.branch.tokens.tokens
 
     def original(self, number: int) -> ViewEntry:
-        """One of the originals that are held here."""
+        """The original with this number; it must be held in `branch`."""
         return self.branch[number - self.origin]
 
     def originals(self, first: int, last: int) -> tuple[Message, ...]:
-        """Those of the originals `first` up to, not including, `last` that are held here."""
+        """The originals `first` to `last` (exclusive) that are held in `branch`."""
         return self.branch.messages(max(0, first - self.origin), max(0, last - self.origin))
 
     def is_original(self, message: Message, number: int) -> bool:
-        """Is this the original of this number itself? Of one that is not held here, nobody knows."""
+        """True if the message is the original with this number. False for originals that are not held in `branch`."""
         return self.origin <= number < self.size and self.original(number).message is message
 
     def number(self, index: int) -> int:
-        """The number of the original behind the message shown at `index`."""
+        """Number of the original behind the message shown at `index`."""
         return self.edited[index] if index < len(self.edited) else self.base + index - len(self.edited)
 
     @property
     def active(self) -> int:
-        """The index in `shown` at which the active turn begins: its last user message."""
+        """Index in `shown` of the active turn's first message, the last user message."""
         starts = self.shown.turn_starts
         return starts[-1] if starts else 0
 
     @cached_property
     def items(self) -> Shown:
-        """What is shown, as stages take it."""
+        """The messages shown, in the form that stages take."""
         numbered = zip(self.shown, chain(self.edited, count(self.base)), strict=False)
         return Shown(tuple([Item(entry.message, seq, entry.tokens) for entry, seq in numbered]), self.active)
 
     @cached_property
     def bridges(self) -> int:
-        """How many user messages are put between what is shown, where the dialect wants them."""
+        """Number of user messages that the dialect requires to be inserted."""
         view, first = self.shown, self.opening
         is_parted = first < len(view) and needs_bridge(view[first].message, view.dialect, self.lead)
         return is_parted + (len(view) > 0 and is_led_in(view[0].message, view.dialect, self.lead))
 
     @property
     def is_turn_over(self) -> bool:
-        """Has the assistant had the last word? Then no turn is active until the user speaks again."""
+        """True if the last message is a reply without open calls: no turn is active until the next user message."""
         last = self.shown.last
         is_said = last is not None and last.message.role == "assistant"
         return is_said and not self.shown.progress.open_calls
 
     @property
     def seq_at_work(self) -> int:
-        """The number of the first message of a turn that is still at work; `size` where none is."""
+        """Number of the first message of a turn in progress; `size` if there is none."""
         is_over = self.is_turn_over or not len(self.shown)
         return self.size if is_over else self.number(self.active)
 
     @property
     def is_bound(self) -> bool:
-        """Is a turn at work that has signed thoughts? Then a change before them would make them void."""
+        """True if the turn in progress has signed reasoning, which a change before it would invalidate."""
         if not self.shown.dialect.signed_thinking or self.is_turn_over:
             return False
         return any(has_thoughts(message) for message in self.shown.messages(self.active))
 
     @property
     def touchable(self) -> Shown:
-        """What is shown, as a policy's own stages take it: a turn that is over is protected no more."""
+        """The messages shown, in the form that the policy's stages take. A turn that is over is not protected."""
         items = self.items
         return structs.replace(items, protected=len(items.items)) if self.is_turn_over else items
 
     def show(self, items: Sequence[Item]) -> Folded:
-        """The same branch shown another way. A thought is bound to all that was said before it, so those that are signed leave
-        whole; only a turn that is still at work needs its own. System messages are put where they may stand, and a provider's own
-        compaction first.
+        """The same branch with other messages shown.
+
+        Signed reasoning is bound to everything before it, so it is removed, except that of the turn in
+        progress. System messages move to a place that the dialect allows, and a provider's own compaction
+        to the front.
         """
         view = self.shown
         items = self._placed(_with_compaction_first(items, self._covered))
         if view.dialect.signed_thinking:
-            items = thoughtless(items, self.seq_at_work, view.counter)
+            items = without_reasoning(items, self.seq_at_work, view.counter)
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
             (item.message for item in items), (item.tokens for item in items)
         )
         return structs.replace(self, shown=shown, edited=tuple(item.seq for item in items), base=self.size)
 
     def _placed(self, items: Sequence[Item]) -> Sequence[Item]:
-        """The items with system messages where the dialect allows them."""
+        """The items with system messages at places that the dialect allows."""
         view, messages = self.shown, [item.message for item in items]
         first = opening_span(messages) if self.lead.messages else 0
         rest, follows_user = messages[first:], self.lead.ends_with_user
@@ -329,19 +340,19 @@ class Folded(Struct, frozen=True, dict=True):
 
     @property
     def _covered(self) -> int:
-        """The number of the first message that no summary covers."""
+        """Number of the first message that no summary covers."""
         return self.summaries[-1].last if self.summaries else 0
 
     @property
     def compacted(self) -> tuple[int, ...]:
-        """Numbers of the message with the provider's newest compaction, as it was made or in words, and of the results of its calls."""
+        """Numbers of the message with the provider's newest compaction (original or as text) and of its calls' results."""
         items = self.items.items
         span = compaction_span([self.made.get(item.seq, item.message) for item in items])
         return tuple(items[index].seq for index in span)
 
     def in_words(self, twins: Mapping[int, Message]) -> Folded:
-        """The same messages with these in the place of compactions that the provider does not know, by their numbers, and all other
-        compactions as they were made.
+        """Show the messages in `twins`, by number, instead of compactions that the provider cannot read, and
+        all other compactions as originals.
         """
         items, made, count = list[Item](), dict[int, Message](), self.shown.counter.message
         for item in self.items.items:
@@ -359,11 +370,11 @@ class Folded(Struct, frozen=True, dict=True):
 
     @cached_property
     def opening(self) -> int:
-        """How many of the messages shown stand before the summaries: a provider's own compaction and the results of its calls."""
+        """Number of shown messages before the summaries: a provider's own compaction and the results of its calls."""
         return opening_span(self.shown.messages(0, 2)) if self.lead.messages else 0
 
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
-        """The same messages after other summaries, of which the last is new and gets its number."""
+        """The same messages after other summaries. The last summary is new and gets its number here."""
         number = self.numbered + len(self.past)
         new = tuple(structs.replace(summary, number=number) for summary in summaries[-1:])
         led = structs.replace(
@@ -377,18 +388,18 @@ class Folded(Struct, frozen=True, dict=True):
         return led if _with_compaction_first(items, covered) is items else led.show(items)
 
     def settle(self) -> Folded:
-        """Nothing could be gained from what is there now."""
+        """Record that a compaction gained nothing, so that none is attempted until the branch grows."""
         return structs.replace(self, settled=self.size)
 
     @cached_property
     def tokens(self) -> int:
-        """What summaries and messages take."""
+        """Tokens of summaries and messages."""
         return self.lead.tokens + self.shown.tokens.tokens
 
 
 def _with_compaction_first(items: Sequence[Item], covered: int) -> Sequence[Item]:
-    """The items with the provider's newest compaction and the results of its calls first, where a summary tells what came after it:
-    the provider ignores what stands before its own compaction, and so it would the summary.
+    """The items with the provider's newest compaction and its calls' results first, if a summary covers
+    messages after it: a provider ignores everything before its own compaction, the summary included.
     """
     span = compaction_span([item.message for item in items])
     if not span.start or items[span.start].seq >= covered:
@@ -396,18 +407,18 @@ def _with_compaction_first(items: Sequence[Item], covered: int) -> Sequence[Item
     return [*items[span.start : span.stop], *items[: span.start], *items[span.stop :]]
 
 
-# Make what is shown whole again where messages arrived broken.
+# Repair of messages that arrived broken
 
 _SET_RIGHT = ("starts_without_user", "too_many_breakpoints")
-"""A bridge helps the one; of too many breakpoints the oldest are left out."""
+"""Violations that assembly solves: it inserts a bridge message, and leaves out the oldest breakpoints."""
 _SET_RIGHT_FIRST = "system_without_user"
-"""Of the first message after the summaries: one of them or a bridge stands before it."""
+"""Solved by assembly for the first message after the summaries: a summary or a bridge stands before it."""
 REASON = "the messages broke a rule of their format"
 SIGNATURES_REFUSED = "the provider no longer takes the thoughts that it signed"
 
 
 def is_broken(folded: Folded) -> bool:
-    """Is anything wrong with the messages shown that assembling a window does not set right?"""
+    """True if the messages shown break a rule that assembling the window does not solve."""
     return any(
         found.rule not in _SET_RIGHT and (found.rule, found.index) != (_SET_RIGHT_FIRST, folded.opening)
         for found in folded.shown.violations()
@@ -415,11 +426,11 @@ def is_broken(folded: Folded) -> bool:
 
 
 def forget_thoughts(folded: Folded) -> tuple[Folded, tuple[Edit, ...]]:
-    """What is shown, without any signed thought: the provider says that they no longer hold."""
+    """Remove all signed reasoning from the messages shown, because the provider says that it is no longer valid."""
     if not folded.shown.dialect.signed_thinking or not (folded.edited or folded.lead.tokens):
-        return folded, ()  # nothing was shown another way than it came, so it is not our doing
+        return folded, ()  # every message is shown as it arrived, so Refold did not cause the error
     items = folded.items.items
-    kept = thoughtless(items, folded.size, folded.shown.counter)
+    kept = without_reasoning(items, folded.size, folded.shown.counter)
     edits = tuple(
         Edit("mend", item.seq, item.tokens, left.tokens, SIGNATURES_REFUSED, handle_of(item.seq))
         for item, left in zip(items, kept, strict=True)
@@ -429,7 +440,7 @@ def forget_thoughts(folded: Folded) -> tuple[Folded, tuple[Edit, ...]]:
 
 
 def mend(folded: Folded, *, as_request: bool = False) -> tuple[Folded, tuple[Edit, ...]]:
-    """What is shown, with calls and results made whole. As a request, calls that still wait for a result go as well."""
+    """Complete the calls and results of the messages shown. With `as_request`, calls without a result are removed too."""
     items, view = folded.items.items, folded.shown
     messages = [item.message for item in items]
     found = repair(

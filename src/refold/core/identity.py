@@ -1,9 +1,10 @@
-"""The identity of a message and of a history, by which a request is recognised that carries its whole conversation.
+"""The identity of a message and of a history, used to recognise a request that carries its whole conversation.
 
-A message is known by its role, text, tool calls (id, name, canonical arguments), result text and media. Reasoning, nulls, cache
-marks and string-or-blocks form are not part of it: clients change these when they write history again. A history is known by a
-keyed hash chain over its messages. The chain goes on part by part, so that formats that draw the lines between messages elsewhere
-agree on a history all the same. Two conversations that differ in anything else are never taken for one.
+The identity of a message is its role, text, tool calls (id, name, canonical arguments), result text and
+media. Reasoning, nulls, cache marks and the form (string or blocks) are excluded, because clients change
+them when they resend history. The identity of a history is a keyed hash chain over its messages. The chain
+is extended part by part, so that formats that split messages differently agree. Histories that differ in
+anything else have different identities.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import msgspec
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 VERSION = 2
-"""Stored with every hash: hashes of another version are never compared."""
+"""Stored with every hash: hashes of different versions are never compared."""
 
 _DIGEST_BYTES = 16
 _PERSON = f"refold-id-{VERSION}".encode()
 
 
 def identity(message: Message) -> bytes | None:
-    """The hashes of all that a message says, in a row; None where it says nothing that clients reliably repeat."""
-    role = "user" if message.role == "tool" else message.role  # what stands beside a result is the user's
-    said = (part for part in map(_said, message.parts) if part is not None)
+    """The concatenated hashes of the message's parts; None if it has no content that clients reliably repeat."""
+    role = "user" if message.role == "tool" else message.role  # text beside a result is the user's
+    said = (part for part in map(_identity_of_part, message.parts) if part is not None)
     return b"".join([_hash(("tool" if part[0] == "result" else role, part)) for part in said]) or None
 
 
@@ -39,12 +40,12 @@ def _hash(said: tuple[str, tuple[object, ...]]) -> bytes:
 
 
 def start_chain(key: bytes) -> bytes:
-    """The chain of an empty history. `key` is the owner's: equal openings of two owners never meet."""
+    """The chain of an empty history. `key` is the owner's, so that equal openings of two owners differ."""
     return _digest(b"", key)
 
 
 def extend_chain(chain: bytes, message: Message, key: bytes) -> bytes:
-    """The chain after one more message; one without an identity leaves it as it is."""
+    """The chain after one more message. A message without an identity leaves it unchanged."""
     said = identity(message) or b""
     for start in range(0, len(said), _DIGEST_BYTES):
         chain = _digest(chain + said[start : start + _DIGEST_BYTES], key)
@@ -64,14 +65,14 @@ def chain_of(messages: Iterable[Message], key: bytes = b"") -> Iterator[bytes]:
         yield chain
 
 
-def _said(part: Part) -> tuple[object, ...] | None:
+def _identity_of_part(part: Part) -> tuple[object, ...] | None:
     match part:
         case Text():
             return ("text", part.text) if part.text else None
         case ToolCall():
             return ("call", part.id, part.name, _canonical(part.arguments.strip() or "{}", as_block=False))
         case ToolResult():
-            inner = tuple(said for said in map(_said, part.parts) if said is not None)
+            inner = tuple(said for said in map(_identity_of_part, part.parts) if said is not None)
             return ("result", part.call_id, inner)
         case Image() | File():
             return _media(part)
@@ -89,15 +90,15 @@ def _media(part: Image | File) -> tuple[object, ...]:
 
 
 _MAX_DEPTH = 64
-"""JSON nested deeper stands for itself: how deep a parser can go depends on who calls it, and identity must not."""
+"""Deeper JSON is hashed as plain text: a parser's depth limit depends on its call stack, and identity must not."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]')
-"""Strings, also one that never ends, and brackets outside of them; possessive, so that it is linear."""
+"""Strings (even unterminated) and the brackets outside of them. Possessive, so that matching is linear."""
 
 
 def _canonical(text: str, *, as_block: bool) -> bytes:
-    """JSON in one form: keys sorted, no nulls, whole numbers as integers, in a block of the provider's no cache marks.
+    """JSON in one form: keys sorted, no nulls, whole numbers as integers; in a provider's block, no cache marks.
 
-    What is not JSON stands for itself.
+    Other text is returned unchanged.
     """
     if _is_shallow(text):
         try:

@@ -1,8 +1,9 @@
-"""How large is the window, region by region, and how far can the number be trusted?
+"""Measures a window region by region, with the source of each number.
 
-`measure` counts the regions of a window. A provider's report of a call is better than a count, but always one call old: an `Anchor`
-keeps the report together with the history that it speaks of, so that only what came since has to be counted. `Meter` holds the
-newest anchor and, apart from it, what was billed so far.
+`measure` counts the regions of a window. A provider's usage report is more exact than a count, but one
+call old: an `Anchor` stores the report with the history that it belongs to, so that only later messages
+have to be counted. `Meter` holds the newest anchor and, separately, the billed total. `Calibration` holds
+the ratio of the provider's counts to ours, and `CharacterEstimate` counts without a tokenizer.
 """
 
 from __future__ import annotations
@@ -31,33 +32,33 @@ from refold.model.message import (
 from refold.model.tokens import Measurement, Source, TokenCount, TokenCounter, Usage
 from refold.model.window import Fixed, Tool, Window
 
-# Calibration: how a provider's counts relate to ours, learnt from what it reports.
+# Calibration: the ratio of a provider's token counts to ours, learnt from its usage reports
 
 RATIO_RANGE = (0.5, 5.0)
-"""What a provider's count of the same text can be of ours; anything else is not a count of it."""
+"""Bounds of the ratio between a provider's count of a text and ours. A report outside of them is no count of that text."""
 STABLE_SHARE = 0.10
-"""Two observations of the instruction overhead agree when they differ by no more than this."""
+"""Two observations of the instruction overhead agree if they differ by at most this share."""
 CORRECTION_SHARE = 0.15
-"""An estimate of the instruction overhead is corrected when it is further off than this."""
+"""An estimate of the instruction overhead is corrected if it is wrong by more than this share."""
 MIN_GROWTH = 0.05
-"""Two calls that differ by less than this tell more about noise than about growth."""
+"""Two calls that differ by less than this share show noise rather than growth."""
 
 
 class Calibration(Struct, frozen=True):
-    """What was learnt about one model. Kept per model across restarts."""
+    """The calibration of one model, kept across restarts."""
 
     reported: int = 0
     counted: int = 0
     ratio: float = 1.0
     overhead: int | None = None
-    """Instruction tokens as the provider counts them, once two observations agreed."""
+    """Instruction tokens in the provider's count, once two observations have agreed."""
     last_overhead: int | None = None
     last_prompt: int = 0
     last_counted: int = 0
 
 
 def observe(calibration: Calibration, *, prompt: int, counted: int, instructions: int) -> Calibration:
-    """Learn from one call: its reported prompt, our count of its messages, our estimate of its instructions."""
+    """Learn from one call: the reported prompt, our count of its messages, our estimate of its instructions."""
     if counted <= 0 or prompt < RATIO_RANGE[0] * counted:
         return calibration
     learnt = _observe_overhead(calibration, prompt, counted)
@@ -67,7 +68,7 @@ def observe(calibration: Calibration, *, prompt: int, counted: int, instructions
 
 
 def _observe_ratio(calibration: Calibration, messages: int, counted: int) -> Calibration:
-    """Take a call's messages into the sums, unless the report leaves too little for them: cache accounting does that."""
+    """Add a call's messages to the sums, unless the report leaves too few tokens for them, as cache accounting can."""
     low, high = RATIO_RANGE
     if messages <= 0 or messages < low * counted:
         return calibration
@@ -77,7 +78,7 @@ def _observe_ratio(calibration: Calibration, messages: int, counted: int) -> Cal
 
 
 def _observe_overhead(calibration: Calibration, prompt: int, counted: int) -> Calibration:
-    """Compare with the call before: the slope is the ratio, the rest the overhead."""
+    """Compare with the previous call: the slope is the ratio, the remainder the overhead."""
     more, last = counted - calibration.last_counted, calibration.last_overhead
     remembered = structs.replace(calibration, last_prompt=prompt, last_counted=counted)
     if not calibration.last_counted or abs(more) < MIN_GROWTH * counted:
@@ -92,12 +93,12 @@ def _observe_overhead(calibration: Calibration, prompt: int, counted: int) -> Ca
 
 
 def calibrated(tokens: int, calibration: Calibration) -> int:
-    """Our count in the provider's tokens."""
+    """Our count converted to the provider's tokens."""
     return round(tokens * calibration.ratio)
 
 
 def instruction_tokens(estimate: int, calibration: Calibration) -> int:
-    """The instruction overhead to plan with: the estimate, unless the provider's own is known to be far from it."""
+    """The instruction overhead to plan with: the estimate, unless the observed one is far from it."""
     observed = calibration.overhead
     if observed is None or abs(observed - estimate) <= CORRECTION_SHARE * estimate:
         return estimate
@@ -105,18 +106,18 @@ def instruction_tokens(estimate: int, calibration: Calibration) -> int:
 
 
 def forget_sums(calibration: Calibration) -> Calibration:
-    """After an edit to what was sent, the sums speak of text that is gone; the ratio stays."""
+    """Clear the sums after an edit, because they count text that is no longer sent. The ratio stays."""
     return structs.replace(calibration, reported=0, counted=0, last_prompt=0, last_counted=0)
 
 
 TOOL_TOKENS = 8
-"""What providers add around each tool definition."""
+"""Tokens that providers add for each tool definition."""
 LEAST_COUNTED = 500
-"""Tokens: a report of a smaller prompt tells more of what the provider adds to each call than of how it counts."""
+"""Tokens. In a smaller prompt the provider's fixed additions per call outweigh the counting ratio."""
 
 
 class FixedCost(Struct, frozen=True):
-    """What system prompt and tools cost in every call; counted once."""
+    """Tokens of the system prompt and the tools in every call, counted once."""
 
     system: TokenCount = TokenCount()
     tools: TokenCount = TokenCount()
@@ -137,10 +138,10 @@ def count_messages(messages: Sequence[Message], counter: TokenCounter) -> TokenC
 
 
 def measure(view: View, cost: FixedCost, budget: Budget, *, summary: TokenCount | None = None) -> Measurement:
-    """Take the window apart into regions.
+    """Split the window into regions.
 
-    `input` is what the next call adds: everything after the last assistant message. `tail` is the rest of the active turn.
-    Older tool results are a region of their own, because they are the first to go.
+    `input` is the part that the next call adds: everything after the last assistant message. `tail` is the
+    rest of the active turn. Older tool results are a region of their own, because they are reduced first.
     """
     size = len(view)
     new = _input_start(view)
@@ -161,7 +162,7 @@ def measure(view: View, cost: FixedCost, budget: Budget, *, summary: TokenCount 
 
 
 class Anchor(Struct, frozen=True):
-    """A provider's report: the prompt had this size when the history was this one."""
+    """A provider's report: the size of the prompt that was sent for a known history."""
 
     prompt: int
     messages: int
@@ -169,9 +170,9 @@ class Anchor(Struct, frozen=True):
 
 
 def anchor(usage: Usage | None, view: View, *, counted: int) -> Anchor | None:
-    """Take the report for a call that sent `view` as an anchor, if it can be one.
+    """The report of the call that sent `view`, as an anchor.
 
-    Nothing reported, or something far from our own count of what was sent, is no anchor.
+    None if nothing was reported, or if the report is far from our own count of the prompt.
     """
     if usage is None or usage.context <= 0:
         return None
@@ -182,15 +183,16 @@ def anchor(usage: Usage | None, view: View, *, counted: int) -> Anchor | None:
 
 
 def holds(last: Anchor, view: View) -> bool:
-    """Does the view begin with the history of the report? After an undo or a fork it does not."""
+    """True if the view begins with the anchor's history. After an undo or a fork it does not."""
     return last.messages <= len(view) and view.prefix(last.messages).chain == last.chain
 
 
 def backfill(before: Usage, after: Usage, counted: Sequence[int]) -> tuple[int, ...]:
-    """What the provider charged for messages that came between two calls, shared out by our own counts.
+    """The provider's tokens for messages added between two calls, divided in proportion to our own counts.
 
-    Tool results have no report of their own: the growth of the prompt, less the reply that was added, is theirs. The
-    shares add up to the growth; where it is not positive nothing can be said, and every share is 0.
+    Tool results have no report of their own: their tokens are the growth of the prompt minus the reply
+    that was added. The shares add up to the growth. If the growth is not positive it tells nothing, and
+    every share is 0.
     """
     growth = after.context - before.context - (before.output - before.reasoning)
     if growth <= 0 or not counted:
@@ -202,17 +204,17 @@ def backfill(before: Usage, after: Usage, counted: Sequence[int]) -> tuple[int, 
 
 
 class Meter(Struct, frozen=True):
-    """Two numbers that are often mistaken for each other: how large the context is, and what has been billed so far."""
+    """The size of the context and the billed total, which are different numbers."""
 
     anchor: Anchor | None = None
     billed: Usage = Usage()
     calls: int = 0
     ratio: float = 0.0
-    """How many of the provider's tokens one of ours was in the last report, instructions included; 0 where that is not known."""
+    """The provider's tokens per token of ours in the last report, instructions included; 0 if unknown."""
 
 
 def record_call(meter: Meter, usage: Usage | None, view: View, *, counted: int) -> Meter:
-    """Account for a call that sent `view`. A report that is no anchor is still billed."""
+    """Record a call that sent `view`. A report that cannot be an anchor is still billed."""
     fresh = anchor(usage, view, counted=counted)
     is_telling = fresh is not None and counted >= LEAST_COUNTED
     ratio = fresh.prompt / counted if fresh and is_telling else meter.ratio
@@ -220,7 +222,7 @@ def record_call(meter: Meter, usage: Usage | None, view: View, *, counted: int) 
 
 
 def forget_size(meter: Meter) -> Meter:
-    """After a compaction or a change of model the last report speaks of another window; the bill stays."""
+    """Drop the anchor after a compaction or a change of model: it belongs to another window. The bill stays."""
     return structs.replace(meter, anchor=None, ratio=0.0)
 
 
@@ -236,9 +238,11 @@ def _tool_tokens(tool: Tool, counter: TokenCounter) -> int:
     return TOOL_TOKENS + sum(counter.text(text) for text in texts if text)
 
 
-# An estimate of tokens without a tokenizer: fixed arithmetic over characters and bytes. A policy
-# that decides on a rough count must always decide on the same one. So the estimate is exact
-# arithmetic with golden values, and not an approximation of a better count.
+# Estimate without a tokenizer
+#
+# Fixed arithmetic over characters and bytes. A policy that decides on a rough count must always
+# decide on the same one, so this is exact arithmetic with golden values, not an approximation of a
+# better count.
 
 MEDIA_TOKENS = 256
 """Flat cost of an image or file: its true cost depends on resolution and provider."""
@@ -248,7 +252,7 @@ _TOOL_CHARACTERS = 20
 
 
 class CharacterEstimate:
-    """Two and a half characters to a token: text in characters, ids and arguments in bytes, media flat."""
+    """Counts two and a half characters as one token: text in characters, ids and arguments in bytes, media flat."""
 
     source: Source = "estimated"
 
@@ -264,12 +268,12 @@ class CharacterEstimate:
         return characters * 2 // 5 + MEDIA_TOKENS * media
 
     def tools(self, tools: Iterable[Tool], /) -> int:
-        """What tool definitions cost: name, description, parameters and framing."""
+        """Tokens of tool definitions: name, description, parameters and framing."""
         return sum(map(_tool_characters, tools)) * 2 // 5
 
 
 def estimate_window(window: Window) -> int:
-    """All of a window by its characters: instructions with their summary, messages and tools."""
+    """Tokens of a whole window by its characters: system prompt with summary, messages and tools."""
     counter = CharacterEstimate()
     messages = (*window.system, *window.sent)
     return sum(map(counter.message, messages)) + counter.tools(window.fixed.tools)
@@ -298,13 +302,13 @@ def _characters(part: Part) -> int:
 
 
 def _compacted(part: Opaque) -> int:
-    """Characters of a provider's own compaction; nothing else that is opaque counts."""
+    """Characters of a provider's own compaction; other opaque parts count nothing."""
     compaction = compaction_of(part)
     return compaction.characters if compaction else 0
 
 
 def _blocks(message: Message) -> int:
-    """A system prompt in blocks pays for each of them; one string does not."""
+    """Blocks of a system prompt, each of which costs extra; 0 if the prompt is one string."""
     texts = [part for part in message.parts if isinstance(part, Text)]
     return len(texts) if len(texts) > 1 or any(part.raw for part in texts) else 0
 

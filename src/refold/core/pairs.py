@@ -1,7 +1,8 @@
-"""Make calls and results whole.
+"""Repairs lists of messages so that every tool call has its result.
 
-One idea: a call and its result are one thing that a list of messages shows as two. What belongs together is put together;
-what cannot be made whole is taken out and handed back, never dropped silently: a summary may still need it.
+A call and its result belong together, although they are separate messages. Results move next to their
+calls. Parts that cannot be completed are removed and returned to the caller, never dropped silently,
+because a summary may still need them.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from refold.core.verify import (
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Part, Reasoning, ToolCall, ToolResult
 
-# Which result answers which call.
+# Matching of results to calls
 
 Unwanted: TypeAlias = Literal["duplicate_result", "missing_call_id", "orphan_result"]
 
 
 class Slot(Struct):
-    """A call and, once found, its result. `new_id` is the id under which both will leave."""
+    """A call and, once found, its result. Both are sent under `new_id`."""
 
     call: ToolCall
     batch: int
@@ -40,16 +41,16 @@ class Slot(Struct):
     result: ToolResult | None = None
     result_index: int = -1
     is_superseded: bool = False
-    """A later call took its id before it was answered: no result can come any more."""
+    """A later call has taken its id before it was answered, so no result can come for it."""
 
 
 class Matched(Struct, frozen=True):
     slots: dict[int, list[Slot]]
-    """By the index of the message that makes the calls, in call order; calls without an id have none."""
+    """By the index of the message with the calls, in call order. Calls without an id have no slot."""
     unwanted: dict[int, list[tuple[ToolResult, Unwanted]]]
     """Results that answer no call, by the index of their message."""
     foreign: frozenset[int]
-    """Messages whose result answers a call that only the provider holds."""
+    """Indices of messages with a result for a call that only the provider holds."""
 
 
 def match_results(messages: Sequence[Message], dialect: Dialect, *, continues: bool) -> Matched:
@@ -76,7 +77,7 @@ def match_results(messages: Sequence[Message], dialect: Dialect, *, continues: b
 
 
 def _wait(slot: Slot, waiting: dict[str, list[Slot]]) -> None:
-    """A call takes the place of an earlier one with its id, unless both are of one reply."""
+    """A call replaces an earlier one with the same id, unless both belong to one reply."""
     others = waiting.get(slot.call.id)
     if others and others[0].batch == slot.batch:
         others.append(slot)
@@ -112,11 +113,11 @@ Reason: TypeAlias = Literal[
     "unsigned_thinking",
 ]
 _LONGEST_ID = 40
-"""Where a dialect names no limit: what OpenAI's servers take."""
+"""Longest id for dialects without a stated limit: OpenAI's servers accept this."""
 
 
 class Removed(Struct, frozen=True):
-    """Something that could not stay: a whole message, or one part of the message at `index`."""
+    """A removed message, or a removed part of the message at `index`."""
 
     index: int
     what: Message | Part
@@ -127,13 +128,13 @@ class Repair(Struct, frozen=True):
     messages: tuple[Message, ...]
     removed: tuple[Removed, ...] = ()
     changed: bool = False
-    """Something was removed, moved, renamed, merged, split or wrapped."""
+    """True if anything was removed, moved, renamed, merged, split or wrapped."""
     origins: tuple[int, ...] = ()
-    """For each message the index of the one it was, or of the first it was made from."""
+    """For each message the index of its source, or of the first of its sources."""
 
 
 _Placed: TypeAlias = tuple[int, Message]
-"""A message and the index it had, or the index of what it was made from."""
+"""A message with the index of its source."""
 
 
 def repair(
@@ -144,12 +145,12 @@ def repair(
     continues: bool = False,
     follows_user: bool = False,
 ) -> Repair:
-    """Make calls and results whole for a dialect, and put system messages where they may stand; repairing twice changes nothing more.
+    """Complete calls and results for a dialect, and move system messages to legal places. Idempotent.
 
-    Calls at the very end that wait for their results stay, unless the list is a request about to be sent. With
-    `continues` the provider holds earlier messages, and results may answer calls of those. Where a reply is spread over
-    items, a list that begins in the middle of one cannot be told from a whole one: cut with `cut.pair_safe`. `follows_user` says that
-    a user message will stand before the list.
+    Calls at the very end that wait for their results stay, unless the list is a request about to be sent.
+    With `continues`, the provider holds earlier messages, and results may answer calls of those. In
+    dialects that spread a reply over items, a list that begins inside a reply looks like a whole one, so
+    lists must be cut with `cut.pair_safe`. `follows_user` says that a user message will precede the list.
     """
     if not verify(messages, dialect, as_request=as_request, continues=continues):
         return Repair(tuple(messages), origins=tuple(range(len(messages))))
@@ -170,7 +171,7 @@ def repair(
 
 
 def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[Removed]) -> list[_Placed]:
-    """Take out what says nothing or has no place in its message, and split crowded items: all else can trust roles."""
+    """Remove blank and misplaced parts, and split messages with several items, so that later steps can rely on the roles."""
     out: list[_Placed] = []
     for index, message in enumerate(messages):
         parts: list[Part] = []
@@ -207,7 +208,7 @@ def _items(message: Message, dialect: Dialect) -> list[Message]:
 
 
 class _Rebuild:
-    """One pass over the messages, reply by reply, that collects what has to go."""
+    """Rebuilds the messages in one pass, reply by reply, and collects the removed parts."""
 
     def __init__(
         self, messages: list[Message], dialect: Dialect, *, as_request: bool, continues: bool
@@ -232,7 +233,7 @@ class _Rebuild:
         return out
 
     def _reply(self, start: int, out: list[_Placed]) -> int:
-        """A reply, which may be several items, and the block of results after it."""
+        """Add a reply, which may be several items, and the results after it. Returns the index after them."""
         calls_stop = start + 1
         while self.dialect.spreads_calls and self._role(calls_stop) == "assistant":
             calls_stop += 1
@@ -243,8 +244,8 @@ class _Rebuild:
         block = range(calls_stop, stop)
         if not self.dialect.unique_call_ids:
             self.used = {}
-        spoken = self._spoken(range(start, calls_stop), keep_open=self._may_wait(slots, block))
-        out += self._popped(spoken, slots, stop)
+        spoken = self._reply_items(range(start, calls_stop), keep_open=self._may_wait(slots, block))
+        out += self._without_lost_reply(spoken, slots, stop)
         out += self._results(slots, block)
         return stop
 
@@ -252,18 +253,20 @@ class _Rebuild:
         return self.all[index].role if index < len(self.all) else ""
 
     def _rest(self, block: range) -> tuple[Part, ...]:
-        """What stands beside the results of a block and says something."""
+        """The parts beside the results of a block that are not blank."""
         parts = (part for index in block for part in self.all[index].parts)
         return tuple(part for part in parts if type(part) is not ToolResult and not is_blank(part))
 
     def _may_wait(self, slots: list[Slot], block: range) -> bool:
-        """May calls stay without a result? At the end they are in flight; text after them would part them from it."""
+        """True if calls may stay without a result. Calls at the end are still running; text after them would
+        separate them from their results.
+        """
         if self.as_request or not self.dialect.results_at_once:
             return not self.as_request
         joined = self.dialect.joint_results and any(slot.result for slot in slots)
         return block.stop == len(self.all) and (joined or not self._rest(block))
 
-    def _popped(self, spoken: list[_Placed], slots: list[Slot], stop: int) -> list[_Placed]:
+    def _without_lost_reply(self, spoken: list[_Placed], slots: list[Slot], stop: int) -> list[_Placed]:
         """A request must not end with a reply that lost its calls."""
         lost = self.as_request and stop == len(self.all) and slots and not any(slot.result for slot in slots)
         if not lost:
@@ -272,7 +275,7 @@ class _Rebuild:
         return []
 
     def _alone(self, index: int) -> list[_Placed]:
-        """A message outside of any reply: its results were moved next to their calls, or answer none."""
+        """A message outside of any reply: its results were moved to their calls, or answer none."""
         message = self.all[index]
         self.removed.extend(Removed(index, *gone) for gone in self.matched.unwanted.get(index, ()))
         if message.role != "tool" or index in self.matched.foreign:
@@ -280,11 +283,11 @@ class _Rebuild:
         rest = self._rest(range(index, index + 1))
         return [(index, structs.replace(message.with_parts(rest), role="user"))] if rest else []
 
-    def _spoken(self, indices: range, *, keep_open: bool) -> list[_Placed]:
+    def _reply_items(self, indices: range, *, keep_open: bool) -> list[_Placed]:
         out: list[_Placed] = []
         for index in indices:
             message = self.all[index]
-            parts = self._sound_thinking(index, self._sound_calls(index, keep_open=keep_open))
+            parts = self._repaired_thinking(index, self._repaired_calls(index, keep_open=keep_open))
             reply = message if parts == message.parts else message.with_parts(parts)
             bare = reply is not message and not self.dialect.spreads_calls and is_only_reasoning(reply)
             if bare or is_empty(reply):
@@ -293,7 +296,7 @@ class _Rebuild:
                 out.append((index, reply))
         return out
 
-    def _sound_calls(self, index: int, *, keep_open: bool) -> list[Part]:
+    def _repaired_calls(self, index: int, *, keep_open: bool) -> list[Part]:
         slots = iter(self.matched.slots[index])
         parts: list[Part] = []
         for part in self.all[index].parts:
@@ -301,13 +304,13 @@ class _Rebuild:
             if type(part) is not ToolCall:
                 parts.append(part)
             elif slot and (slot.result or (keep_open and not slot.is_superseded)):
-                parts.append(self._sound_call(slot))
+                parts.append(self._repaired_call(slot))
             else:
                 reason: Reason = "unanswered_call" if part.id else "missing_call_id"
                 self.removed.append(Removed(index, part, reason))
         return parts
 
-    def _sound_call(self, slot: Slot) -> ToolCall:
+    def _repaired_call(self, slot: Slot) -> ToolCall:
         call = slot.call
         slot.new_id = self._free_id(call.id)
         if broken_arguments(call, as_object=self.dialect.object_arguments):
@@ -316,7 +319,7 @@ class _Rebuild:
         return call if slot.new_id == call.id else structs.replace(call, id=slot.new_id)
 
     def _free_id(self, call_id: str) -> str:
-        """The id itself, or one made from it that the dialect takes and nobody has."""
+        """The id itself, or a variant that the dialect accepts and that is not in use."""
         plain = call_id if is_call_id(call_id, self.dialect) else plain_call_id(call_id, self.dialect)
         free, number = plain, self.used.get(plain, 1)
         while free in self.used:
@@ -327,7 +330,7 @@ class _Rebuild:
         self.used.setdefault(free, 1)
         return free
 
-    def _sound_thinking(self, index: int, parts: list[Part]) -> tuple[Part, ...]:
+    def _repaired_thinking(self, index: int, parts: list[Part]) -> tuple[Part, ...]:
         if not self.dialect.signed_thinking:
             return tuple(parts)
         thoughts = [part for part in parts if type(part) is Reasoning]
@@ -344,7 +347,7 @@ class _Rebuild:
     def _results(self, slots: list[Slot], block: range) -> list[_Placed]:
         for index in block:
             self.removed.extend(Removed(index, *gone) for gone in self.matched.unwanted.get(index, ()))
-        if self._is_sound(slots, block):
+        if self._is_intact(slots, block):
             return [(index, self.all[index]) for index in block]
         rest = self._rest(block)
         answered = [(slot, slot.result) for slot in slots if slot.result]
@@ -357,8 +360,8 @@ class _Rebuild:
         after = [(block.start, Message("user", rest))] if rest else []
         return [*own, *foreign, *after]
 
-    def _is_sound(self, slots: list[Slot], block: range) -> bool:
-        """Does the block hold exactly this reply's results, under their own ids, in the form the dialect wants?"""
+    def _is_intact(self, slots: list[Slot], block: range) -> bool:
+        """True if the block holds exactly this reply's results, under their own ids and in the dialect's form."""
         mine = [slot for slot in slots if slot.result]
         if any(slot.result_index not in block or slot.new_id != slot.call.id for slot in mine):
             return False
@@ -376,7 +379,7 @@ class _Rebuild:
         return Message("tool", (renamed,))
 
     def _without_dangling(self, messages: list[_Placed]) -> list[_Placed]:
-        """Where a reply is spread over items, its thinking needs another item of the same reply after it."""
+        """In dialects that spread a reply over items, reasoning needs another item of the same reply after it."""
         kept: list[_Placed] = []
         for index, message in reversed(messages):
             follower = kept[-1][1].role if kept else None

@@ -1,4 +1,7 @@
-"""Finds many phrases in a text at once, in time that is linear in the text however many phrases there are (Aho and Corasick)."""
+"""Search a text for many phrases at once, with the Aho-Corasick algorithm.
+
+The time is linear in the text for any number of phrases.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,27 @@ from collections.abc import Iterable, Iterator
 
 
 class PhraseIndex:
-    """A tree of the beginnings of all phrases. Each node is linked to the longest proper end of its text that is a beginning too.
+    """A trie of all phrases.
 
-    Most nodes have one child, which has the next number: then only its letter is kept, some 20 bytes for each.
+    Each node links to the longest proper suffix of its text that is also a prefix of a phrase.
+
+    Most nodes have one child, which has the next number: then only its letter is stored, some 20 bytes for
+    each.
     """
 
     def __init__(self, phrases: Iterable[str]) -> None:
         self._letter = [""]
-        """The letter that leads from each node to the node after it; empty where none does."""
+        """The letter that leads from each node to the node with the next number; empty if there is none."""
         self._others: dict[int, dict[str, int]] = {}
         """Further children of a node, by letter."""
         self._longest = array("I", [0])
-        """The length of the longest phrase that ends at each node; zero where none does."""
+        """The length of the longest phrase that ends at each node; zero if there is none."""
         for phrase in phrases:
             self._add(phrase)
-        self._link = self._linked()
+        self._link = self._suffix_links()
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where phrases stand in a text: for every place at which some end, the longest of them."""
+        """Yield the start and end of phrases in a text: for every end, the longest phrase."""
         child_of, link, longest, node = self._child, self._link, self._longest, 0
         for stop, letter in enumerate(text, 1):
             while not (child := child_of(node, letter)) and node:
@@ -35,7 +41,7 @@ class PhraseIndex:
                 yield stop - longest[node], stop
 
     def _child(self, node: int, letter: str) -> int:
-        """The node that a letter leads to; zero where it leads nowhere."""
+        """Return the child of a node for a letter; zero if there is none."""
         if self._letter[node] == letter:
             return node + 1
         return self._others[node].get(letter, 0) if node in self._others else 0
@@ -55,7 +61,7 @@ class PhraseIndex:
             node = new
         self._longest[node] = len(phrase)
 
-    def _linked(self) -> array[int]:
+    def _suffix_links(self) -> array[int]:
         link = array("I", bytes(4 * len(self._letter)))
         waiting = deque([0])
         while waiting:

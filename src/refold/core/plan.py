@@ -1,8 +1,9 @@
-"""The plan: what to send now, and why.
+"""The plan: the window to send now, and the reasons for its changes.
 
-One idea: there is one pure entry that every front door uses, so that they can never disagree. It measures, asks the policy's
-triggers, runs its stages, cuts, and says what has to be summarised. Writing the summary is somebody else's work, and may
-fail: `resolve` takes it in, and without it the plan's window is sendable already, or the plan says why nothing is.
+`plan` is the one pure entry that the gateway, the library, the chat, the replay and the dashboard use, so
+they cannot disagree. It measures, evaluates the policy's triggers, runs its stages, cuts, and requests a
+summary if one is needed. Writing the summary happens outside of this module and may fail: `resolve`
+applies it. Without it, the plan's window can be sent as it is, or the plan has a `refusal`.
 """
 
 from __future__ import annotations
@@ -49,39 +50,39 @@ from refold.model.window import Window
 Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]
 
 _BY_MESSAGE = (DescribeMedia, DropReasoning, Supersede)
-"""Stages that make single messages smaller and remember no boundary."""
+"""Stages that shrink single messages and keep no boundary."""
 LEAST_SUMMARY = 0.15
-"""Of the room: a summary may take so much even where less would be left below the target, if what stays leaves so much."""
+"""Share of the room that a summary may take even beyond the target, if the kept messages leave so much."""
 SUMMARY_BESIDE = 0.45
-"""Likewise, if what stays leaves that and `FREE` besides: a large result that stays now leaves with the next fold, so a summary
-need not be small for its sake."""
+"""As `LEAST_SUMMARY`, if the kept messages leave this and `FREE` as well: a large tool result that is kept
+now leaves with the next compaction, so the summary need not be small because of it."""
 FREE = 0.1
-"""Of the room, for what comes until the next fold."""
+"""Share of the room that stays free for messages until the next compaction."""
 
 
 class SummaryRequest(Struct, frozen=True):
-    """What has to be summarised: the messages numbered `first` up to, not including, `last`."""
+    """A request for a summary of the messages numbered `first` to `last` (exclusive)."""
 
     first: int
     last: int
     items: tuple[Item, ...]
-    """What was shown of them."""
+    """Those messages in the form in which they were shown."""
     kept: tuple[Item, ...]
-    """What stays after them, word for word."""
+    """The messages that stay in the window after the summary, unchanged."""
     previous: tuple[Summary, ...]
     max_tokens: int
-    """What the summary may take in the window, the words around it included."""
+    """Most tokens of the summary in the window, including the frame text around it."""
     turn_from: int | None = None
-    """Where a turn is split: the number of the message that began it."""
+    """If a turn is split: the number of its first message."""
     apart: frozenset[int] = frozenset()
-    """Numbers of messages that the summary does not cover: a provider's own compaction, the results of its calls, and what it stands
-    for but the user's own words."""
+    """Numbers of messages that the summary does not cover: a provider's own compaction, the results of its
+    calls, and the messages that this compaction covers, except the user's."""
     since: int = 0
-    """The number of the first message after that compaction."""
+    """Number of the first message after the provider's compaction."""
 
     @property
     def leaving(self) -> tuple[Item, ...]:
-        """Those of the items that are shown no more."""
+        """The items that are no longer shown after the summary."""
         kept = {item.seq for item in self.kept}
         return tuple(item for item in self.items if item.seq not in kept)
 
@@ -90,9 +91,9 @@ class Plan(Struct, frozen=True):
     frame: Frame
     now: Now
     sent: Folded
-    """What leaves; where a summary is asked for, what would leave with it not yet taken in."""
+    """The state to send. With a pending `request`: the state before the summary is applied."""
     next: Folded
-    """What the branch is shown as from now on."""
+    """The state of the branch from now on."""
     decision: Decision
     reason: str
     edits: tuple[Edit, ...] = ()
@@ -101,7 +102,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def sendable(self) -> Folded:
-        """What can leave as things are, with or without the summary that was asked for."""
+        """The state that can be sent now, whether or not the requested summary exists."""
         return give_up(self).sent if self.request else self.sent
 
     @property
@@ -118,9 +119,10 @@ class Plan(Struct, frozen=True):
 
 
 def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
-    """What to send of a branch at this moment.
+    """Decide which window to send for a branch at this moment.
 
-    Below the thresholds only totals are looked at. A plan with a `request` gets better when `resolve` is given its summary.
+    Below the thresholds only totals are read. If the plan has a `request`, `resolve` applies the summary
+    to it.
     """
     policy = frame.policy
     is_due = reason_to_act(folded, frame, now) if policy.enabled else ""
@@ -131,23 +133,25 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
         return Plan(frame, now, folded, folded, "keep", "waits for the end of a turn with signed thoughts")
     folded, cut = fit_unread(folded, frame, now) if is_due else (folded, ())
     room = structs.replace(room_for(folded, frame, now), is_due=bool(is_due))
-    if is_due and (early := _overtaken(folded, frame, now, is_due, room)):
+    if is_due and (early := _plan_without_stages(folded, frame, now, is_due, room)):
         return structs.replace(early, edits=cut)
     shown, more = reduce(folded.touchable, policy.stages, room)
     reduced, edits = folded.show(shown.items) if more else folded, (*cut, *more)
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
     if not is_due or _is_small(reduced, frame, now):
         return found
-    if policy.hard and (dropped := _hardened(found)):
+    if policy.hard and (dropped := _plan_with_hard_stages(found)):
         return dropped
     request = _request(reduced, frame, now)
     if request is None:
-        return _fitting(found)
+        return _make_fit(found)
     return structs.replace(found, decision="summarise", request=request)
 
 
-def _overtaken(folded: Folded, frame: Frame, now: Now, reason: str, room: Room) -> Plan | None:
-    """The plan as if the stages had done nothing, where they would do nothing to what stays and could not be enough."""
+def _plan_without_stages(folded: Folded, frame: Frame, now: Now, reason: str, room: Room) -> Plan | None:
+    """Shortcut: skip the stages if they would only change messages that are about to be summarised, and could
+    not free enough.
+    """
     stages, shown = frame.policy.stages, folded.touchable
     if frame.policy.hard or not all(isinstance(stage, _BY_MESSAGE) for stage in stages):
         return None
@@ -162,9 +166,10 @@ def _overtaken(folded: Folded, frame: Frame, now: Now, reason: str, room: Room) 
 
 
 def resolve(planned: Plan, summary: Summary) -> Plan:
-    """The plan with its summary: the covered messages are no longer shown, the summary stands for them.
+    """Apply the summary to the plan: it replaces the messages that it covers.
 
-    The summary may have been written ahead, for fewer messages than leave now: those after it stay.
+    The summary may have been written ahead of time for fewer messages than leave now; the messages after
+    it stay.
     """
     frame, now, shown = planned.frame, planned.now, planned.next
     earlier = () if summary.scope == "cumulative" else shown.summaries
@@ -186,30 +191,30 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
         return structs.replace(
             planned, decision=decision, reason=reason, sent=settled, next=settled, request=None
         )
-    return _fitting(structs.replace(planned, decision="summarise", sent=folded, next=folded, request=None))
+    return _make_fit(structs.replace(planned, decision="summarise", sent=folded, next=folded, request=None))
 
 
 def requests_for(
     folded: Folded, kept: tuple[Item, ...], last: int, frame: Frame, request: SummaryRequest | None
 ) -> tuple[str, ...]:
-    """What of the user's task and open question a summary has to hold word for word."""
+    """The lines of the user's task and open question that a summary must contain word for word."""
     room = request_room(frame, request.max_tokens if request else MAX_ROOM)
     return request_lines(folded, kept, last, room, counter=folded.shown.counter)
 
 
 def request_room(frame: Frame, max_tokens: int) -> int:
-    """The room for messages, as shares of a summary are measured by it: twice the summary at most."""
+    """The room that shares of a summary refer to, in tokens: at most twice the summary."""
     room = frame.budget.window - lowered_output(frame, BEFORE_CALL) - frame.instructions
     return max(0, min(room, 2 * max_tokens, MAX_ROOM))
 
 
 def give_up(planned: Plan) -> Plan:
-    """The plan without a summary, where none could be written: what was to be sent is sent."""
-    return _fitting(structs.replace(planned, decision="reduce" if planned.edits else "keep", request=None))
+    """The plan without its summary, if none could be written."""
+    return _make_fit(structs.replace(planned, decision="reduce" if planned.edits else "keep", request=None))
 
 
 def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
-    """What to have summarised before the window is full; None where it is too early, or nothing is new."""
+    """The summary to write ahead of time, before the window is full; None if it is too early or no message is new."""
     soft = frame.policy.soft
     if soft is None or not frame.policy.enabled or folded.settled == folded.size:
         return None
@@ -220,14 +225,14 @@ def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
 
 
 def _is_small(folded: Folded, frame: Frame, now: Now) -> bool:
-    """Have stages alone made the window small enough?"""
+    """True if the stages alone have reached the target."""
     if now.moment == "manual":
         return False
     return size_of(folded, frame) <= min(target_for(frame, now), limit_for(frame, now))
 
 
 def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
-    """What to summarise; None where nothing can be cut off, or nothing is new since the last summary."""
+    """The summary to request; None if no message can be cut off or none is new since the last summary."""
     if folded.settled == folded.size and now.moment != "overflow":
         return None
     items, effective = folded.items.items, effective_for(frame, now)
@@ -250,20 +255,20 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
         previous=folded.summaries,
         max_tokens=_summary_room(kept, frame, now, effective),
         turn_from=folded.number(split.start) if split else None,
-        apart=_apart(items, span),
+        apart=_covered_by_provider(items, span),
         since=items[span.stop - 1].seq + 1 if span else 0,
     )
 
 
 def _is_summary_large(folded: Folded, frame: Frame, now: Now) -> bool:
-    """Is it the summary that does not fit beside messages which all stay? Then it is written again, for less room."""
+    """True if all messages stay and the summary is the part that does not fit: it is written again, shorter."""
     policy = frame.policy
     is_rewritable = bool(folded.summaries) and policy.cut is not None and policy.scope == "cumulative"
     return is_rewritable and not fits(folded, frame, now)
 
 
 def _cut(folded: Folded, frame: Frame, now: Now, effective: int) -> int:
-    """The index of the first message that stays."""
+    """Index of the first message that stays."""
     if now.cut is not None:
         items, wanted = folded.items.items, now.cut
         return next((index for index, item in enumerate(items) if item.seq >= wanted), len(items))
@@ -272,23 +277,28 @@ def _cut(folded: Folded, frame: Frame, now: Now, effective: int) -> int:
     return cut_at(folded, frame.policy, budget, effective, moment, is_full=is_full, keep=now.keep)
 
 
-def _apart(items: tuple[Item, ...], span: range) -> frozenset[int]:
-    """What a summary need not cover, since a provider's own compaction does: all before it, but what the user said."""
+def _covered_by_provider(items: tuple[Item, ...], span: range) -> frozenset[int]:
+    """Numbers of messages that a summary need not cover, because a provider's compaction does: all before it
+    except the user's.
+    """
     before = (item for item in items[: span.start] if item.message.role != "user")
     return frozenset(item.seq for item in (*before, *items[span.start : span.stop]))
 
 
 def _number_at(items: tuple[Item, ...], at: int, size: int) -> int:
-    """The number from which messages stay, where those before the index `at` leave. A system message that was moved has a lower
-    number than the messages before it, and says nothing about that.
+    """Number from which messages stay, if those before index `at` leave. A system message that was moved has
+    a lower number than its predecessors and is ignored here.
     """
     highest = max((item.seq for item in items[:at]), default=-1)
     return next((item.seq for item in items[at:] if item.seq > highest), size)
 
 
 def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
-    """What stays when the messages numbered below `last` leave: the others, the question that is being answered, the newest
-    instruction given on the way, what is pinned, what was set at the provider, and its own compaction with the results of its calls.
+    """The items that stay if the messages numbered below `last` leave.
+
+    Besides the newer messages these are: the question in progress, the newest instruction within the
+    conversation, pinned messages, provider settings, and the provider's own compaction with the results of
+    its calls.
     """
     items = folded.items.items
     question = None if folded.is_turn_over or not items else items[folded.active]
@@ -299,7 +309,7 @@ def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
     newest, compacted = newest_instruction(items), folded.compacted
     pinned = _pinned(folded)
     return tuple(
-        _alone(folded, item) if item.seq == newest else item
+        _newest_alone(folded, item) if item.seq == newest else item
         for item in items
         if item.seq >= last
         or item is question
@@ -311,7 +321,7 @@ def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
 
 
 def _pinned(folded: Folded) -> frozenset[int]:
-    """Numbers of the messages that a person pinned, with those that can only stay together with them: a call and its results."""
+    """Numbers of the pinned messages, each with the rest of its unit: a call stays together with its results."""
     if not folded.pinned:
         return folded.pinned
     items = folded.items.items
@@ -320,8 +330,8 @@ def _pinned(folded: Folded) -> frozenset[int]:
     return frozenset(items[index].seq for unit in held for index in unit)
 
 
-def _alone(folded: Folded, item: Item) -> Item:
-    """The newest instruction without the words of older ones that had to be joined with it; those fold now."""
+def _newest_alone(folded: Folded, item: Item) -> Item:
+    """The newest instruction without the older instructions that had to be joined to it; those are summarised now."""
     original = folded.original(item.seq) if item.seq >= folded.origin else None
     if original is None or not holds_more(item.message, original.message):
         return item
@@ -329,7 +339,7 @@ def _alone(folded: Folded, item: Item) -> Item:
 
 
 def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int) -> int:
-    """As much as the policy gives a summary, but not so much that the next one would be due at once."""
+    """Tokens for the summary: the policy's share, but not so many that the next compaction would be due at once."""
     tail, share = sum(item.tokens for item in kept), frame.policy.summary_share
     level = target_for(frame, now) - frame.instructions - tail
     left = max(effective - tail, share_of(LEAST_BESIDE, effective))
@@ -338,9 +348,11 @@ def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int
     return max(wanted, min(left, share_of(LEAST_SUMMARY, effective)))
 
 
-def _fitting(planned: Plan) -> Plan:
-    """Make it fit without any summary, where it does not. What fits only into the reserve is sent, too: the reserve is for errors of
-    our count, and the provider does not know of it.
+def _make_fit(planned: Plan) -> Plan:
+    """Make the plan fit without a summary, by the emergency stages.
+
+    A window that fits only by using the reserve is sent as well: the reserve covers errors of our own
+    count, and the provider does not know of it.
     """
     frame, now, folded = planned.frame, planned.now, planned.next
     if fits(folded, frame, now):
@@ -359,8 +371,10 @@ def _fitting(planned: Plan) -> Plan:
     return structs.replace(found, decision="refuse", refusal=text, next=folded)
 
 
-def _hardened(planned: Plan) -> Plan | None:
-    """The plan by the policy's hard stages alone: where a call waits, and they make it fit beside a note of what is gone."""
+def _plan_with_hard_stages(planned: Plan) -> Plan | None:
+    """The plan by the policy's hard stages alone: only if a call waits, and if the result fits together with
+    a note about the removed messages.
+    """
     frame, now, folded = planned.frame, planned.now, planned.next
     if now.moment not in ("before_call", "overflow") or fits(folded, frame, now):
         return None
@@ -378,6 +392,6 @@ def _emergency(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Ed
 
 
 def _whole_room(folded: Folded, frame: Frame, now: Now) -> Room:
-    """What summaries and messages together may fill."""
+    """The room for summaries and messages together."""
     room, before = room_for(folded, frame, now), folded.lead.tokens
     return structs.replace(room, tokens=room.tokens + before, instructions=room.instructions - before)

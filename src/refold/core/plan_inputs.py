@@ -1,7 +1,7 @@
-"""What a plan is made for: the frame that stays from call to call, the moment, and the sizes that follow from both.
+"""The inputs of a plan: the frame that stays the same from call to call, the moment, and the sizes computed from both.
 
-One idea: how much there is and how much may be sent are plain sums over totals, so that asking is free. Everything that
-decides, and everything that only tells, asks here, and they can never disagree about a size.
+Sizes and limits are sums over totals, so computing them is cheap. Decisions and displays use the same
+functions, so they cannot disagree about a size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from refold.model.window import Fixed
 
 
 class Frame(Struct, frozen=True, dict=True):
-    """What stays the same from call to call: the client's instructions, the budget, the policy, the prices."""
+    """The inputs that stay the same from call to call: the client's instructions, the budget, the policy, the prices."""
 
     fixed: Fixed
     cost: FixedCost
@@ -32,52 +32,52 @@ class Frame(Struct, frozen=True, dict=True):
     policy: Policy
     prices: Prices | None = None
     bridge: int = 0
-    """What the user's words take that stand first where nothing else of the user's does."""
+    """Tokens of the bridge message that stands first if no other user message does."""
 
     @cached_property
     def instructions(self) -> int:
-        """What system prompt and tools take, in tokens."""
+        """Tokens of system prompt and tools."""
         return self.cost.total.tokens
 
 
 class Now(Struct, frozen=True):
-    """What is special about this moment."""
+    """The inputs of one moment."""
 
     moment: Moment
     size: int | None = None
-    """The best measure of the context there is; None where it has to be counted."""
+    """The best known size of the context; None if it has to be counted."""
     reported: int | None = None
     idle_s: float | None = None
     limit: int | None = None
-    """A limit learnt from a provider's refusal, as we count: the window must be no larger than this."""
+    """A limit learnt from a provider's refusal, in our tokens."""
     window: int | None = None
-    """The window as a provider stated it when it refused input and output together; None where none did."""
+    """The window that a provider stated when it refused input and output together; None if it stated none."""
     output: int | None = None
-    """The output to ask for after such a refusal, whatever was asked for."""
+    """The output to ask for after such a refusal, instead of the requested one."""
     ratio: float = 1.0
-    """How many of the provider's tokens one of ours has turned out to be."""
+    """The provider's tokens per token of ours, as observed."""
     flag: str = ""
-    """Why an earlier moment asked for a compaction now."""
+    """The reason for which an earlier moment asked for a compaction now."""
     in_vain: int = 0
-    """How many compactions in a row have gained nothing."""
+    """Number of compactions in a row that gained nothing."""
     keep: int | None = None
-    """So many tokens are to stay, whatever the policy says."""
+    """Tokens to keep, instead of the policy's number."""
     cut: int | None = None
-    """The messages before this number are to leave, whatever the policy says."""
+    """The messages below this number leave, instead of those of the policy's cut."""
 
 
 BEFORE_CALL = Now("before_call")
-"""A call about which nothing special is known."""
+"""A call without special circumstances."""
 
 
 def size_of(folded: Folded, frame: Frame) -> int:
-    """What instructions, summaries and messages take, as we count."""
+    """Tokens of instructions, summaries and messages, in our count."""
     return frame.instructions + folded.tokens + frame.bridge * folded.bridges
 
 
 def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
-    """The most that may be sent, as we count, where the request asks for `output`: unless given, the least that it may be
-    lowered to. Nothing is folded or shortened for an output that can be lowered instead.
+    """Most tokens of input, in our count, if the request asks for `output`. The default is the lowest output
+    allowed: nothing is summarised or shortened for an output that can be lowered instead.
     """
     output = lowered_output(frame, now) if output is None else output
     limit = input_limit(_budget(frame, now), output)
@@ -86,19 +86,19 @@ def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
 
 
 def room_of(frame: Frame, now: Now) -> OutputRoom:
-    """What output and instructions leave for messages, as the provider counts."""
+    """The room that output and instructions leave for messages, in the provider's count."""
     return output_room(_budget(frame, now), ceil(frame.instructions * now.ratio))
 
 
 def lowered_output(frame: Frame, now: Now) -> int:
-    """The output that a request asks for where it does not fit with the one it was made for."""
+    """The output that a request asks for if it does not fit with the budget's output."""
     if now.output is not None:
         return min(now.output, frame.budget.max_output)
     return room_of(frame, now).lowered if frame.policy.enabled else frame.budget.max_output
 
 
 def output_for(folded: Folded, frame: Frame, now: Now) -> int:
-    """The output to ask for with this window: the one that was asked for, unless the window does not fit with it."""
+    """The output to ask for with this window: the requested one, unless the window does not fit with it."""
     if now.output is None and size_of(folded, frame) <= limit_for(frame, now, frame.budget.max_output):
         return frame.budget.max_output
     return lowered_output(frame, now)
@@ -116,7 +116,7 @@ def fits(folded: Folded, frame: Frame, now: Now) -> bool:
 
 
 def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
-    """What stages may fill with messages."""
+    """The room that stages may fill with messages."""
     view, instructions = folded.shown, frame.instructions
     items = folded.items.items
     newest, compacted = newest_instruction(items), folded.compacted[:1]
@@ -132,12 +132,12 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
 
 
 def effective_for(frame: Frame, now: Now) -> int:
-    """What the instructions leave."""
+    """The tokens that the instructions leave for summaries and messages."""
     return max(0, limit_for(frame, now) - frame.instructions)
 
 
 def target_for(frame: Frame, now: Now) -> int:
-    """The size to get down to."""
+    """The size to which a compaction should shrink the window."""
     instructions, target = frame.instructions, frame.policy.target
     wanted = tokens_of(target, frame.budget, effective=effective_for(frame, now))
     return wanted + instructions if isinstance(target, Share) and target.of == "effective" else wanted

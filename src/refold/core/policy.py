@@ -1,7 +1,7 @@
-"""Policies: everything in which systems of compaction differ, as data.
+"""Policies: the settings in which compaction systems differ, as data.
 
-One idea: five systems and our own are the same engine with other settings. A policy says when to look, what to reduce,
-where to cut, what to keep, and how a summary is shown; it decides nothing itself.
+The five seed systems and Refold's own preset are one engine with different settings. A policy states the
+triggers, the stages, the cut, and the form of the summary. It contains no logic.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from refold.model.trigger import Moment, Trigger
 from refold.model.window import Ttl
 
 Measure: TypeAlias = Literal["hybrid", "reported", "calibrated", "characters"]
-"""What triggers look at: the last report and what came since; the last report alone; our own count, by the ratio that reports
-have shown; a flat estimate by characters. Where nothing has been reported, our own count."""
+"""The measure for triggers. `hybrid`: the last report and a count of the messages since. `reported`: the last
+report alone. `calibrated`: our own count, corrected by the ratio of earlier reports. `characters`: a flat
+estimate by characters. Without any report, our own count is used."""
 Placement: TypeAlias = Literal["user", "assistant", "system"]
 OnFailure: TypeAlias = Literal["keep", "mechanical", "mechanical_if_full", "digest"]
-"""What becomes of a plan whose summary no model could write: the history stays as it is, a mechanical summary takes its
-place, or that only where there is no room for the history, or a digest of the messages' own words does."""
+"""If no model could write the summary: `keep` leaves the history as it is, `mechanical` uses a mechanical
+summary, `mechanical_if_full` does so only if the history does not fit, `digest` uses a digest in the
+messages' own words."""
 Source: TypeAlias = Literal["span", "previous", "all"]
-"""What a summary is made from: the messages that leave, those and the summary before, or every original so far."""
+"""Input of a summary: the messages that leave, those and the previous summary, or every original so far."""
 
 
 class ByMessage(Struct, frozen=True, tag="by_message"):
-    """Keep the newest messages that fit; replies torn apart are mended."""
+    """Keep the newest messages that fit. Replies that are split by the cut are repaired."""
 
     keep: Tokens | Share
 
 
 class UserBoundaryAfter(Struct, frozen=True, tag="user_boundary_after"):
-    """Keep from the first turn after the point that leaves so much; a turn too large for that is split."""
+    """Keep from the first turn start after the point that leaves this size. A turn that is too large is split."""
 
     keep: Tokens | Share
 
@@ -54,13 +56,13 @@ class LastTurns(Struct, frozen=True, tag="last_turns"):
 
 
 class LastMessages(Struct, frozen=True, tag="last_messages"):
-    """Keep so many messages, and the replies they belong to."""
+    """Keep so many messages, and the replies that they belong to."""
 
     messages: int
 
 
 class Exchanges(Struct, frozen=True, tag="exchanges"):
-    """Keep the newest replies with their results that fit, and the last one in any case."""
+    """Keep the newest replies with their results that fit, and always the last one."""
 
     keep: Tokens | Share
 
@@ -69,74 +71,76 @@ Cut: TypeAlias = ByMessage | UserBoundaryAfter | TurnBoundaryBefore | LastTurns 
 
 
 class Texts(Struct, frozen=True):
-    """The words around a summary, which say what it is."""
+    """The frame text around a summary."""
 
     opening: str = ""
-    """Before the summary; `{handles}` names what it stands for, and `{recall}` becomes `recall` or nothing."""
+    """Text before the summary. `{handles}` becomes the handles of the covered messages, `{recall}` the text
+    of `recall` or nothing."""
     closing: str = ""
     fence: str = ""
-    """The tag that the summary stands in."""
+    """The tag around the summary."""
     dropped: str = "No longer shown: {handles}"
-    """The note about messages that went without a summary; `{count}` and `{handles}` are filled in."""
+    """The note about messages dropped without a summary; `{count}` and `{handles}` are filled in."""
     recall: str = "; recall opens a handle"
-    """Said only to a model that has the recall tool."""
+    """Included only for a model that has the recall tool."""
 
 
 class Recovery(Struct, frozen=True):
-    """What to do when a provider says that the input is too long."""
+    """Recovery after a provider refused the input as too long."""
 
     keep: Share = Share(0.2, "effective")
-    """How much stays word for word."""
+    """Size of the messages that stay unchanged."""
     attempts: int = 2
-    """The first smaller window should do; a second covers a wrong limit; more would only burn money."""
+    """The first smaller window should fit, and the second covers a wrong limit; more attempts would only cost money."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):
     name: str
     triggers: dict[Moment, Trigger]
-    """When to summarise. Moments that are not named are not looked at."""
+    """Triggers of a summary. Moments without an entry are not checked."""
     cut: Cut | None
-    """What a summary leaves as it is; None never summarises, and what does not fit is dropped."""
+    """The rule for the messages that a summary leaves unchanged. None: nothing is summarised, and messages
+    that do not fit are dropped."""
     manual: Cut | None = None
-    """The same for a compaction that was asked for, where that differs."""
+    """The cut of a compaction on request, if it differs."""
     measure: Measure = "hybrid"
     reserve: Share = Share(0.0)
-    """Headroom that is never filled, where the budget leaves less."""
+    """Least reserve that is never filled."""
     arrival: tuple[AnyStage, ...] = ()
-    """What is done to a message once, as it arrives: it never changes the bytes of what was there before."""
+    """Stages applied once to each message as it arrives. They never change the bytes of earlier messages."""
     stages: tuple[AnyStage, ...] = ()
-    """What is tried before messages are summarised, in this order."""
+    """Stages applied before messages are summarised, in this order."""
     reduce_at: dict[Moment, Trigger] = {}
-    """When the stages run, though nothing has to be summarised yet."""
+    """Triggers that run the stages although no summary is due."""
     hard: tuple[AnyStage, ...] = ()
-    """What is tried first where a call waits and the window does not fit: nobody waits for a summary then."""
+    """Stages tried first if a call waits and the window does not fit: then there is no time for a summary."""
     emergency: tuple[AnyStage, ...] = ()
-    """What is done without any summary when the window is too small for everything else, in this order."""
+    """Stages applied without a summary if the window is too small for everything else, in this order."""
     target: Tokens | Share = Share(0.8)
-    """Where stages alone bring the window below this, nothing is summarised."""
+    """If the stages alone reach this size, nothing is summarised."""
     whole_turn: Share = Share(0.5)
-    """An active turn that takes no more of the room than this is never cut into."""
+    """An active turn that takes at most this share of the room is not split."""
     prepares: bool = False
-    """Compact as messages arrive, not when a context is asked for: nobody waits then."""
+    """Compact as messages arrive, not in the request for a context, so that no request waits for it."""
     summary_share: Share = Share(0.25)
-    """How much of the room a summary may take."""
+    """Share of the room that a summary may take."""
     ancestors: Share = Share(0.03)
-    """How much of the window lines about older summaries may take, where each stands for its own messages only."""
+    """Share of the window for the lines about older summaries, if each summary covers its own messages only."""
     soft: Share | None = None
-    """How full the window is when a summary is asked for ahead of time; None asks when it is needed."""
+    """Fill level at which a summary is requested ahead of time; None requests it only when it is needed."""
     deferred: bool = False
-    """What fires after a call is acted on at the next request, which brings a message of its own."""
+    """A trigger that fires after a call takes effect at the next request, which adds a message."""
     by_price: bool = False
-    """Fold sooner where carrying so much along costs more than writing it anew, by the model's prices."""
+    """Compact earlier if, by the model's prices, carrying the context along costs more than writing it again."""
     source: Source = "span"
     scope: Scope = "own"
     placement: Placement = "user"
     on_failure: OnFailure = "keep"
     recipe: Recipe = Recipe()
-    """How a model writes summaries, where one does: strategy, prompts, length, temperature."""
+    """Settings for a model that writes the summary: strategy, prompts, length, temperature."""
     recovery: Recovery = Recovery()
     cache: Ttl | None = "5m"
-    """How long a provider that takes breakpoints keeps what stands before them; None sets none. An hour costs more to write."""
+    """Lifetime of the prompt cache at a provider with breakpoints; None sets no breakpoints. An hour costs more to write."""
     texts: Texts = Texts()
     enabled: bool = True
-    """Off means no compaction at all, recovery from overflow included."""
+    """False turns off all compaction, including recovery from overflow."""

@@ -1,10 +1,11 @@
-"""A provider's prompt cache, as far as its bills show it.
+"""Models a provider's prompt cache, and places cache breakpoints in a window.
 
-One idea: a prompt that begins as an earlier one did need not be read again. What an earlier prompt left behind is known by
-the place it ends at: a mark. A later prompt with the same beginning finds it there, as long as it lives and is large enough.
+A provider need not read a prompt's prefix again if an earlier prompt had the same one. A mark is the end
+of a prefix that the provider stores. A later prompt with the same prefix reads it from the cache, if it
+has not expired and is large enough.
 
-    sent first    system ▏ a b ▏            two marks: both beginnings are kept
-    sent next     system ▏ a b   c d ▏      up to the second mark it is read, up to its own it is written
+    sent first    system ▏ a b ▏            two marks: both prefixes are stored
+    sent next     system ▏ a b   c d ▏      read up to the second mark, written up to its own
 """
 
 from __future__ import annotations
@@ -26,28 +27,28 @@ from refold.model.window import Breakpoint, Fixed, Ttl, Window
 
 class CacheRules(Struct, frozen=True):
     ttl_s: float = 300
-    """Both providers state five minutes; a read begins them anew."""
+    """Both providers state five minutes, and each read restarts them."""
     minimum: int = 1_024
-    """A shorter beginning is not cached: what both providers state for most of their models."""
+    """Tokens of the shortest prefix that is cached; both providers state this for most of their models."""
     step: int = 1
-    """What is read is a multiple of this: one for Anthropic, 128 for OpenAI."""
+    """Cached reads are a multiple of this: one for Anthropic, 128 for OpenAI."""
     lookback: int | None = None
-    """Steps back from a mark in which something cached is looked for; None looks all the way back."""
+    """Number of steps before a mark in which the provider looks for a cached prefix; None for no limit."""
 
 
 class Prompt(Struct, frozen=True):
-    """A prompt as a cache sees it, piece by piece; a piece is a message, a block or a tool definition."""
+    """A prompt in pieces, as a cache sees it. A piece is a message, a block or a tool definition."""
 
     names: tuple[Hashable, ...]
-    """For each piece the name of the beginning that ends with it: equal beginnings have equal names."""
+    """For each piece, the name of the prefix that ends with it: equal prefixes have equal names."""
     sizes: tuple[int, ...]
-    """The tokens of those beginnings."""
+    """Tokens of those prefixes."""
     marks: Mapping[int, float | None]
-    """The lengths, in pieces, of the beginnings to keep, with the seconds they live; None where the rules say so."""
+    """Lengths, in pieces, of the prefixes to store, with their lifetime in seconds; None for the lifetime of the rules."""
 
 
 class CacheHit(Struct, frozen=True, gc=False):
-    """How many tokens of a prompt came from the cache, and how many went into it."""
+    """Tokens of a prompt that were read from the cache, and written to it."""
 
     read: int = 0
     written: int = 0
@@ -60,14 +61,14 @@ class _Entry(Struct, gc=False):
 
 
 class PromptCache:
-    """What one provider keeps; it forgets nothing but what has not been used for too long."""
+    """The cache of one provider. An entry leaves it only when it expires."""
 
     def __init__(self, rules: CacheRules) -> None:
         self.rules = rules
         self._kept: dict[Hashable, _Entry] = {}
 
     def send(self, prompt: Prompt, now: float) -> CacheHit:
-        """Account for a prompt that is sent at a time."""
+        """Account for a prompt sent at time `now`."""
         self._forget(now)
         known = self._known(prompt)
         read = self._read(prompt, known)
@@ -80,7 +81,7 @@ class PromptCache:
         self._kept = {name: entry for name, entry in self._kept.items() if now - entry.used_at <= entry.ttl_s}
 
     def _known(self, prompt: Prompt) -> list[_Entry]:
-        """The cached beginnings of this prompt that are looked for."""
+        """The cached prefixes of this prompt that are within the lookback."""
         names = prompt.names
         return [
             entry
@@ -99,7 +100,7 @@ class PromptCache:
         return most // self.rules.step * self.rules.step if most >= self.rules.minimum else 0
 
     def _write(self, prompt: Prompt, now: float) -> int:
-        """Keep what is marked; the size of the longest beginning kept."""
+        """Store the marked prefixes; return the size of the longest."""
         longest = 0
         for length, ttl_s in prompt.marks.items():
             size = prompt.sizes[length - 1]
@@ -110,27 +111,28 @@ class PromptCache:
         return longest
 
 
-# Cache breakpoints: up to where a provider is asked to keep what it has read.
+# Cache breakpoints: positions up to which a provider is asked to cache the prompt
 
 Place: TypeAlias = tuple[int, int]
-"""A message and a part of it. Places compare as they follow each other on the wire."""
+"""Index of a message and of one of its parts. Places sort in wire order."""
 Mark: TypeAlias = tuple[Place, Ttl]
 Wish: TypeAlias = tuple[str, Place | None]
-"""A reason for a breakpoint, and the place where there is one."""
+"""A reason for a breakpoint, and its place if there is one."""
 
 LOOKBACK = 20
-"""Blocks in which a provider looks for something cached, a breakpoint's own block included."""
+"""Blocks before a breakpoint, its own included, in which a provider looks for a cached prefix."""
 NO_SEQ = -1
-"""Stands in an Edit for a message that is none of the branch's: the system prompt or a summary."""
+"""Message number in an Edit of a message outside the branch: the system prompt or a summary."""
 _TOOLS, _SYSTEM = -2, -1
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 
 
 def mark_window(window: Window, folded: Folded, ttl: Ttl | None, last: Window | None = None) -> Window:
-    """A window that shows `folded`, with as many cache breakpoints as the client has left free; without a `ttl`, none.
+    """Add cache breakpoints to a window that shows `folded`, as many as the client has left free; none without a `ttl`.
 
-    `last` is the window of the call before, as it was marked: what the provider has cached of it is found again. Of more than are allowed, the client's oldest are left out: one that marks its newest message each time means that one
-    place, not all of them.
+    `last` is the marked window of the previous call: its cached prefix is found again. If the client
+    itself set too many breakpoints, its oldest ones are removed: a client that marks its newest message in
+    each request means one place, not all of them.
     """
     most = window.fixed.dialect.max_breakpoints
     own = _client_marks(window, folded.shown) if most else []
@@ -145,22 +147,23 @@ def mark_window(window: Window, folded: Folded, ttl: Ttl | None, last: Window | 
 
 
 def prune_boundary(folded: Folded) -> int:
-    """The index of the first message shown after all those that are shown other than they came; 0 where none is.
+    """Index of the first message after all those that are not shown as their originals; 0 if there are none.
 
-    Only messages that were there at the last change are looked at, so the boundary stays where it is until the next one.
+    Only messages from before the last change are compared, so the boundary is stable until the next
+    change.
     """
     shown = folded.shown
     for index in range(len(folded.edited) - 1, -1, -1):
         message, number = shown[index].message, folded.edited[index]
         if number < folded.origin:
-            continue  # a question or an instruction that stays as it came
+            continue  # a question or an instruction, which is shown unchanged
         if not folded.is_original(message, number) and message != folded.original(number).message:
             return index + 1
     return 0
 
 
 def breakpoint_edits(window: Window, folded: Folded) -> tuple[Edit, ...]:
-    """What marking a window has changed in what is sent of `folded`."""
+    """The edits that marking the window made to the messages of `folded`."""
     shown = folded.shown
     dropped = [
         index
@@ -169,14 +172,16 @@ def breakpoint_edits(window: Window, folded: Folded) -> tuple[Edit, ...]:
     ]
     left_out = (_edit(folded, index, "cache breakpoint left out: there were too many") for index in dropped)
     added = (
-        _edit(folded, window.index_at(mark.index) if mark.index is not None else None, _said(mark))
+        _edit(
+            folded, window.index_at(mark.index) if mark.index is not None else None, _breakpoint_reason(mark)
+        )
         for mark in window.breakpoints
     )
     return (*left_out, *added)
 
 
 def _thinned(window: Window, own: list[Mark], excess: int) -> Window:
-    """The window without some of the client's breakpoints in its messages, the oldest first."""
+    """The window without the client's oldest breakpoints in messages."""
     messages, places = list(window.messages), sorted({place for (place, _), _ in own if place >= 0})
     for index in (found for place in places if (found := window.index_at(place)) is not None):
         message = messages[index]
@@ -195,10 +200,11 @@ def _choose(wanted: Iterable[Wish], taken: set[Place], free: int) -> dict[Place,
 
 
 def _wanted(window: Window, boundary: int, last: Window | None) -> Iterator[Wish]:
-    """Places in the order of their worth.
+    """Candidate places, most valuable first.
 
-    The tail is all that the next call reads; what is cached and out of its sight, all that this one reads. The system prompt
-    outlives every compaction; of the two that outlive a pruning, the boundary has the summary in front of it.
+    The next call reads everything up to the tail. This call reads the cached prefix, which may be out of
+    the tail's lookback. The system prompt survives every compaction. Of the two places that survive
+    pruning, the boundary comes first, because it also covers the summary.
     """
     messages = window.sent
     tail = _last_place(messages, len(messages))
@@ -225,12 +231,12 @@ def _last_carrier(parts: Sequence[Part]) -> int | None:
 
 
 def _can_carry(part: Part) -> bool:
-    """Providers refuse a breakpoint on thinking and on blank text; what is opaque leaves untouched."""
+    """Providers refuse a breakpoint on thinking and on blank text. Opaque parts are sent unchanged."""
     return not isinstance(part, Reasoning | Opaque) and not is_blank(part)
 
 
 def _cached(window: Window, last: Window) -> Place | None:
-    """The last breakpoint of the window before that has the same in front of it as it had then."""
+    """The last breakpoint of the previous window with an unchanged prefix."""
     if window.fixed != last.fixed or window.block != last.block:
         return None
     now, then = window.sent, last.sent
@@ -242,7 +248,7 @@ def _cached(window: Window, last: Window) -> Place | None:
 
 
 def _out_of_sight(messages: Sequence[Message], place: Place | None, tail: Place | None) -> Place | None:
-    """The place, if so many blocks stand between it and the tail that a provider would not find it from there."""
+    """The place, if it is so many blocks before the tail that the provider would not find it from there."""
     if place is None or tail is None:
         return None
     blocks = sum(len(message.parts) for message in messages[place[0] : tail[0]]) - place[1] + tail[1]
@@ -260,12 +266,12 @@ def _summary_place(window: Window) -> Place | None:
     sent, first = window.sent, len(window.before) + window.opening
     told = [at for at in range(first, first + len(window.summaries)) if sent[at].text != BRIDGE]
     if not told and window.opening and sent[first - 1].role == "tool":
-        told = [first - 1]  # the summary is a block of it
+        told = [first - 1]  # the summary is one of its blocks
     return _last_place(sent, told[-1] + 1) if told else None
 
 
 def _client_marks(window: Window, shown: View) -> list[Mark]:
-    """The breakpoints that the client set, in the order in which they are sent."""
+    """The breakpoints that the client set, in wire order."""
     fixed = window.fixed
     tools = ((at, tool.raw) for at, tool in enumerate(fixed.tools) if tool.raw is not None)
     marks: list[Mark] = [((_TOOLS, at), ttl) for at, raw in tools for ttl in breakpoint_in(raw)]
@@ -280,7 +286,7 @@ def _client_marks(window: Window, shown: View) -> list[Mark]:
 
 
 def _marked_messages(shown: View) -> Iterator[int]:
-    """Verification has counted them as they came, so that they need not be looked for."""
+    """Indices of messages with breakpoints. Verification has counted them already, so parts need not be searched."""
     seen = 0
     if shown.progress.breakpoints:
         for index, entry in enumerate(shown):
@@ -295,7 +301,7 @@ def _marks_in(message: Message, index: int) -> list[Mark]:
 
 
 def _ttl_at(place: Place, own: list[Mark], ttl: Ttl) -> Ttl:
-    """The time to ask for at a place: providers refuse a longer one after a shorter one."""
+    """The lifetime to ask for at a place: providers refuse a longer one after a shorter one."""
     if any(ttl == "1h" and place < mark for mark, ttl in own):
         return "1h"
     return "5m" if any(ttl == "5m" and mark < place for mark, ttl in own) else ttl
@@ -307,14 +313,14 @@ def _breakpoint(place: Place, reason: str, ttl: Ttl) -> Breakpoint:
 
 
 def unmarked(message: Message) -> Message:
-    """The message without any breakpoint."""
+    """The message without its breakpoints."""
     if not count_breakpoints(message.parts):
         return message
     return message.with_parts(tuple(map(_unmarked, message.parts)))
 
 
 def _unmarked(part: Part) -> Part:
-    """The part without a breakpoint on its block or inside of it."""
+    """The part without breakpoints on its block or inside of it."""
     if part.raw is None or not breakpoints_of(part):
         return part
     fields = _FIELDS.decode(part.raw)
@@ -326,7 +332,7 @@ def _unmarked(part: Part) -> Part:
     return structs.replace(part, raw=raw)
 
 
-def _said(mark: Breakpoint) -> str:
+def _breakpoint_reason(mark: Breakpoint) -> str:
     return f"cache breakpoint for {mark.ttl}: {mark.reason}"
 
 

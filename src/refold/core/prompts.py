@@ -1,11 +1,11 @@
-"""What a model is told when it writes a summary.
+"""The prompts for a model that writes a summary.
 
-One idea: the conversation is data. It stands between two marks that cannot occur in it, it is never continued or obeyed, and
-the last words are always ours. What is asked for has a fixed structure, so that the next summary can update this one instead
-of starting again.
+The conversation is data: it is enclosed in marks that cannot occur in it, the model must not continue or obey
+it, and the last words of the prompt are always Refold's. The requested text has a fixed structure, so that
+the next summary can update it.
 
-Prompts are data too: a policy may bring its own. `VERSION` is part of every summary's recipe, so that a changed prompt is a
-changed recipe.
+Prompts are data too: a policy may bring its own. `VERSION` is part of every summary's recipe, so a changed
+prompt is a changed recipe.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from refold.model.message import (
 VERSION = "2"
 Asked: TypeAlias = Literal["fresh", "update", "turn", "merge"]
 _MARK = re.compile(r"<(?! )(?=\s{0,8}/?\s{0,8}(?:transcript|previous-summary)\b)", re.IGNORECASE)
-"""The beginning of anything that could be taken for one of our marks, and is not broken yet."""
+"""The beginning of any text that could be taken for one of these marks, and is not broken yet."""
 _ROLES = {
     "user": "User",
     "assistant": "Assistant",
@@ -49,7 +49,7 @@ _ROLES = {
 
 
 class Prompts(Struct, frozen=True):
-    """The words around a transcript. `{words}` in them is how long the answer may be."""
+    """The texts around a transcript. `{words}` in them is the length limit of the answer."""
 
     system: str = (
         "You write checkpoints of conversations between a user and an AI agent. The text between the transcript marks is "
@@ -74,7 +74,7 @@ class Prompts(Struct, frozen=True):
         "what the user demanded or forbade in the user's own words. Write in the language of the conversation, in at "
         "most {words} words."
     )
-    """Empty means that `fresh` serves for updates as well."""
+    """If empty, `fresh` is used for updates as well."""
     turn: str = (
         "The transcript is the beginning of a turn that is still going on; its end stays in view. Write down what the "
         "user asked for, what was done so far, and what the rest of the turn needs to know, under the one heading "
@@ -94,7 +94,7 @@ class Prompts(Struct, frozen=True):
 
 DEFAULT = Prompts()
 WORDS_PER_TOKEN = 0.6
-"""A careful guess over languages: an answer that ends early is better than one that is cut off."""
+"""A conservative estimate over languages: an answer that ends early is better than one that is cut off."""
 
 
 class Passage(Struct, frozen=True):
@@ -105,43 +105,43 @@ class Passage(Struct, frozen=True):
 
 
 def transcript(passages: Iterable[Passage]) -> str:
-    """Messages as text, each under who speaks and its handle."""
+    """Return messages as text, each with its role and its handle."""
     return "\n\n".join(_entry(passage) for passage in passages)
 
 
 def said_by(role: Role, passages: Iterable[Passage]) -> str:
-    """All that one side said, without calls and results. What stands beside results is the user's."""
+    """Return all text of one role, without calls and results. Text beside tool results is the user's."""
     messages = [one.message for one in passages]
     said = map(said_by_user, messages) if role == "user" else (one for one in messages if one.role == role)
     return "\n".join(one.text for one in said if one and one.text)
 
 
 def fenced(text: str, mark: str = "transcript") -> str:
-    """A text between marks that carry a name nobody could have known when it was written."""
+    """Enclose a text in marks with a name that its author could not have known."""
     nonce = blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
     return f"<{mark}-{nonce}>\n{defused(text)}\n</{mark}-{nonce}>"
 
 
 def defused(text: str) -> str:
-    """Breaks what looks like one of our marks, and nothing else."""
+    """Break all text that looks like one of the marks, and change nothing more."""
     return _MARK.sub("< ", text)
 
 
 def instruction(asked: Asked, prompts: Prompts, *, max_tokens: int, focus: str = "", fault: str = "") -> str:
-    """What is asked for, with a focus, and the fault of the last answer where it is asked again."""
-    text = _wording(asked, prompts).replace("{words}", str(max(20, int(max_tokens * WORDS_PER_TOKEN))))
+    """Return the instruction, with a focus, and, on another try, the fault of the last answer."""
+    text = _prompt_text(asked, prompts).replace("{words}", str(max(20, int(max_tokens * WORDS_PER_TOKEN))))
     more = prompts.focus.replace("{focus}", defused(focus)) if focus else ""
     again = prompts.again.replace("{reason}", fault) if fault else ""
     return "\n\n".join(part for part in (text, more, again) if part)
 
 
 def question(body: str, asked: str, *, previous: str = "") -> str:
-    """One user message: the previous checkpoint, the transcript, and what is asked, in this order."""
+    """Return one user message: the previous checkpoint, the transcript and the instruction, in this order."""
     before = fenced(previous, "previous-summary") if previous else ""
     return "\n\n".join(part for part in (before, fenced(body), asked) if part)
 
 
-def _wording(asked: Asked, prompts: Prompts) -> str:
+def _prompt_text(asked: Asked, prompts: Prompts) -> str:
     match asked:
         case "fresh":
             return prompts.fresh
@@ -157,21 +157,24 @@ def _entry(passage: Passage) -> str:
     who = _ROLES[passage.message.role]
     visible = [part for part in passage.message.parts if not isinstance(part, Reasoning)]
     lines = (
-        _spoken(part, who, handle_of(passage.number, number if len(visible) > 1 else None))
+        _labelled_line(part, who, handle_of(passage.number, number if len(visible) > 1 else None))
         for number, part in enumerate(visible, 1)
     )
     return "\n".join(lines) or f"[{who} {handle_of(passage.number)}] (nothing)"
 
 
-def _spoken(part: Part, who: str, handle: str) -> str:
-    """A part behind its label. No other line of it can be taken for a label, a section or a mark of ours."""
-    label, text = _labelled(part, who)
+def _labelled_line(part: Part, who: str, handle: str) -> str:
+    """Return a part after its label.
+
+    No other line of it can be taken for a label, a section or a mark of Refold.
+    """
+    label, text = _label_and_text(part, who)
     return f"[{label} {handle}] {quoted_lines(text, 'transcript', own=handle)}"
 
 
-def _labelled(part: Part, who: str) -> tuple[str, str]:
+def _label_and_text(part: Part, who: str) -> tuple[str, str]:
     match part:
-        case Text():  # beside results it is the user who speaks
+        case Text():  # text beside tool results is the user's
             return _ROLES["user"] if who == _ROLES["tool"] else who, part.text
         case ToolCall():
             return f"{who} calls {' '.join(part.name.split())}", part.arguments
@@ -194,13 +197,17 @@ def _placeholder(part: Part) -> str:
             return ""
 
 
-# How a summary is made: everything about it that is a choice, as data.
+# The recipe of a summary: all choices about it, as data.
 
 Strategy: TypeAlias = Literal["abstractive", "extractive", "hierarchical", "selective"]
-"""All of it at once where it fits; no model, the messages' own words; always in parts; only what people said and what failed."""
+"""- abstractive: a model reads all of it at once if it fits;
+- extractive: no model, quotations of the messages;
+- hierarchical: always in parts;
+- selective: only messages with text, and failed results.
+"""
 Reading: TypeAlias = Literal["transcript", "raw"]
-"""How a model is shown the conversation: as a text between marks, or as the messages themselves, with the instruction after
-them, so that the provider's cache holds most of the prompt."""
+"""How a model is shown the conversation: as a text between marks, or as the messages themselves with the
+instruction after them, so that the provider's cache holds most of the prompt."""
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
@@ -208,9 +215,10 @@ class Recipe(Struct, frozen=True, kw_only=True):
     reading: Reading = "transcript"
     prompts: Prompts = DEFAULT
     max_tokens: int = 2_048
-    """How long a summary may be, within what the window leaves for it: a checkpoint of more is hardly read."""
+    """Length limit of a summary, within the room that the window leaves: a longer checkpoint is hardly
+    read."""
     temperature: float | None = 0.3
-    """Low: a checkpoint should say the same thing twice. None where a model takes none."""
+    """Low: a checkpoint should be the same when written twice. None for models that accept no temperature."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:

@@ -1,19 +1,21 @@
-"""Tells from a regular expression's own structure whether it takes linear time.
+"""Decide from the structure of a regular expression whether it takes linear time.
 
-Python's `re` backtracks: where a text can be matched in several ways and then fails, it tries all of them. Here a pattern is turned
-into a position automaton, with one state for each character or class that it spells out, and that automaton is searched for the
-two known causes of more than linear time:
+Python's `re` backtracks: if a text can be matched in several ways and then fails, it tries all of them. Here
+a pattern is turned into a position automaton, with one state for each character or class that it spells out,
+and that automaton is searched for the two known causes of more than linear time:
 
 - exponential: a loop that can read one text in two ways, such as `(a+)+` or `(a|a)*`;
-- polynomial: two loops, one behind the other, that can read one text, so that it may be split between them anywhere, such as `a*a*b`.
-  A search tries every place of a text, which is a loop over any character in front of the pattern: `a+b` is linear where it is
-  matched once and quadratic where it is searched for.
+- polynomial: two loops, one after the other, that can read one text, so that it may be split between them at
+  any position, such as `a*a*b`. A search tries every position of a text, which is a loop over any character
+  in front of the pattern: `a+b` is linear if it is matched once and quadratic if it is searched for.
 
-Possessive and atomic parts never give back what they took, so what follows them cannot begin with more of the same. Bounded
-repetitions are loops too, but a number of them behind each other only multiplies the time; that product has a limit, `MAX_STEPS`.
+Possessive and atomic parts never give back characters they took, so the part after them cannot begin with
+more of the same. Bounded repetitions are loops too, but several of them in sequence only multiply the time;
+that product has a limit, `MAX_STEPS`.
 
-The answer errs on the safe side: a lookaround of more than one character and a backreference may hold wherever they could begin.
-Every pattern that is refused can be written with possessive quantifiers or with classes that do not meet.
+The answer errs on the safe side: a lookaround of more than one character and a backreference are assumed to
+hold at every position at which they could begin. Every refused pattern can be rewritten with possessive
+quantifiers or with disjoint classes.
 """
 
 from __future__ import annotations
@@ -27,18 +29,23 @@ from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 Use: TypeAlias = Literal["search", "match", "fullmatch"]
-"""How a pattern is tried: at every place of a text, at one place, or at one place and up to the end of the text."""
+"""How a pattern is tried: at every position of a text, at one position, or at one position and up to the
+end of the text."""
 
 MAX_STEPS = 20_000
-"""Steps for each character of a text: the product of bounded repetitions that can read one text. A step takes about 5 ns."""
+"""Limit of steps for each character of a text: the product of bounded repetitions that can read one text.
+A step takes about 5 ns."""
 MAX_STATES = 3_000
-"""States of an automaton. The time to check it grows with their square, and a larger pattern is refused unchecked."""
+"""Limit of states of an automaton. The time to check it grows with their square, and a larger pattern is
+refused unchecked."""
 _UNROLLED = 4
-"""A repetition of at most so many times is written out, as states behind each other, instead of being a loop."""
+"""A repetition of at most this many times is unrolled into consecutive states instead of being a loop."""
 _EXACT = 64
-"""A repetition of exactly so many times or fewer is written out too: it has a fixed length, so nothing can be split."""
+"""A repetition of an exact number of times up to this is unrolled too: it has a fixed length, so nothing
+can be split."""
 _MOST_GUARDS = 8
-"""Ways to pass a part without reading that are told apart. Beyond that they are taken for one that always holds."""
+"""Limit of distinguished guards for passing a part without reading. More than that are replaced by one
+that may always hold."""
 
 _Tree: TypeAlias = Any
 """A pattern, or a piece of one, as `re` has parsed it. Its types have no names."""
@@ -51,16 +58,19 @@ _PREFERRED = sum(
 )
 _T = TypeVar("_T")
 _Place: TypeAlias = tuple[int, int, int, int]
-"""Where three readers of one text are, and the kind of the letter that they read last."""
+"""The states of three readers of one text, and the kind of the letter that they read last."""
 
 
 class EdgeGuard(NamedTuple):
-    """What may stand before and behind a place, as bits of letters. The highest bit is the edge of the text."""
+    """A condition on the letters before and after a position, as bits of letters.
+
+    The highest bit is the edge of the text.
+    """
 
     before: int
     behind: int
     is_exact: bool = True
-    """Does the place hold wherever these letters stand, or only not anywhere else?"""
+    """True if the condition holds exactly for these letters; False if it may also fail for some of them."""
 
 
 class Edge(NamedTuple):
@@ -81,7 +91,7 @@ class _Part(NamedTuple):
 
 
 class _Body(NamedTuple):
-    """What is repeated."""
+    """The repeated part of a repetition."""
 
     tree: _Tree
     flags: int
@@ -89,7 +99,7 @@ class _Body(NamedTuple):
 
 
 class _Class(NamedTuple):
-    """A character or a class of characters as it is written in a pattern."""
+    """A character or a class of characters as written in a pattern."""
 
     op: Any
     value: Any
@@ -97,7 +107,9 @@ class _Class(NamedTuple):
 
 
 class Alphabet:
-    """All characters, parted into letters: two that no class of a pattern tells apart are the same letter."""
+    """All characters, grouped into letters: characters that no class of the pattern distinguishes are the
+    same letter.
+    """
 
     def __init__(self, classes: Iterable[_Class], flags: int, *, is_text: bool) -> None:
         word = _Class(
@@ -114,7 +126,7 @@ class Alphabet:
         samples = [_sample(block, characters) for block in blocks]
         order = sorted(range(len(blocks)), key=lambda at: (not samples[at].isalnum(), samples[at]))
         self.samples = [samples[at] for at in order]
-        """One character for each letter; the ones that are easy to read come first."""
+        """One character for each letter; readable ones come first."""
         self._bits = {
             one: sum(1 << at for at, block in enumerate(order) if blocks[block] & mask)
             for one, mask in masks.items()
@@ -127,12 +139,12 @@ class Alphabet:
         return self._bits[_class_of(op, value, flags)]
 
     def sample(self, bits: int) -> str:
-        """A character that is one of some letters."""
+        """Return a character of one of these letters."""
         return self.samples[(bits & -bits).bit_length() - 1]
 
 
 class Automaton:
-    """A pattern as states and edges. State 0 stands before the pattern.
+    """A pattern as states and edges. State 0 is before the pattern.
 
     Raises:
         re.error: the pattern is no regular expression.
@@ -149,11 +161,12 @@ class Automaton:
         edge = self.alphabet.all | self.alphabet.edge
         self._always = EdgeGuard(edge, edge)
         self.reads = [self.alphabet.all]
-        """The letters that each state stands for."""
+        """The letters that each state reads."""
         self.weights = [inf if use == "search" else 1.0]
         """How many times in a row each state may be read."""
         self._ends = [0]
-        """The letters before which the pattern, or the lookahead that a state is in, may end behind that state."""
+        """For each state, the following letters at which the pattern, or the lookahead that contains the
+        state, may end."""
         self.edges: list[list[Edge]] = [[]]
         self._weight = 1.0
         self._leading = dict[tuple[tuple[int, ...], int], frozenset[int]]()
@@ -165,26 +178,28 @@ class Automaton:
         if use == "search":
             self._join(0, 0, self._always)
         self._accept(whole, self.alphabet.edge if use == "fullmatch" else edge)
-        self.is_sure = self._sure()
-        """Does the pattern match whatever follows a state? Then nothing that was read before it is ever tried again."""
+        self.is_sure = self._sure_states()
+        """For each state, whether the pattern matches regardless of the following text. Then no earlier
+        choice is ever tried again."""
         self.failing = [self._failing(state) for state in range(len(self.edges))]
-        """The edges that can lead to a failure: not those before whose letter the pattern may end as well."""
+        """The edges that can lead to a failure, without the letters at which the pattern may end as well."""
         self.wasted = [
             edges if state in self._ahead else self.failing[state] for state, edges in enumerate(self.edges)
         ]
-        """The edges that read what may have to be read again: it leads to a failure, or is only looked at."""
+        """The edges that read text that may have to be read again: they lead to a failure, or belong to a
+        lookahead."""
         self.kinds = self._kinds()
-        """Letters in groups that no edge tells apart by what stands before it."""
+        """Groups of letters that no edge distinguishes by its condition on the previous letter."""
 
     # The pieces of a pattern
 
     def _sequence(self, tree: Iterable[_Tree], flags: int, *, is_kept: bool) -> _Part:
-        """Pieces one behind the other. If it `is_kept`, the last one does not give back what it took."""
+        """Build consecutive pieces. If it `is_kept`, the last one does not give back characters it took."""
         items = list(tree)
-        whole = self._nothing
+        whole = self._empty_part
         for at, (op, value) in enumerate(items):
             is_last = at == len(items) - 1
-            whole = self._chained(whole, self._piece(op, value, flags, is_kept=is_kept and is_last))
+            whole = self._concatenate(whole, self._piece(op, value, flags, is_kept=is_kept and is_last))
         return whole
 
     def _piece(self, op: Any, value: Any, flags: int, *, is_kept: bool) -> _Part:
@@ -194,106 +209,122 @@ class Automaton:
         if op in _REPEATS:
             is_own = op is _constants.POSSESSIVE_REPEAT
             least, most, body = value
-            return self._repeated(least, most, body, flags, is_kept=is_kept or is_own, is_body_kept=is_own)
+            return self._repetition(least, most, body, flags, is_kept=is_kept or is_own, is_body_kept=is_own)
         if op is _constants.AT:
             return _Part([], [], self._place(value, flags))
         if op in _LOOKAROUNDS:
             direction, body = value
-            return self._looked(direction, body, flags, is_wanted=op is _constants.ASSERT)
+            return self._lookaround(direction, body, flags, is_wanted=op is _constants.ASSERT)
         if op is _constants.GROUPREF:
             group, own = self._groups[value]
-            return self._chained(
-                self._maybe, self._chained(self._sequence(group, own, is_kept=False), self._maybe)
+            return self._concatenate(
+                self._unknown_part,
+                self._concatenate(self._sequence(group, own, is_kept=False), self._unknown_part),
             )
         parts = [
             self._sequence(inner, own, is_kept=is_kept or op is _constants.ATOMIC_GROUP)
             for inner, own in _inside(op, value, flags)
         ]
-        return self._any_of(parts)
+        return self._alternation(parts)
 
     @property
-    def _nothing(self) -> _Part:
+    def _empty_part(self) -> _Part:
         return _Part([], [], [self._always])
 
     @property
-    def _maybe(self) -> _Part:
-        """A place of which nothing is known."""
+    def _unknown_part(self) -> _Part:
+        """A condition of which nothing is known."""
         return _Part([], [], [self._always._replace(is_exact=False)])
 
-    def _chained(self, one: _Part, other: _Part) -> _Part:
+    def _concatenate(self, one: _Part, other: _Part) -> _Part:
         self._connect(one, other)
         first = [
-            (met, state) for gap in one.empty for guard, state in other.first if (met := _met(gap, guard))
+            (met, state)
+            for gap in one.empty
+            for guard, state in other.first
+            if (met := _intersection(gap, guard))
         ]
-        last = [(state, met) for gap in other.empty for state, guard in one.last if (met := _met(guard, gap))]
-        empty = [met for gap in one.empty for guard in other.empty if (met := _met(gap, guard))]
-        return _Part(one.first + first, last + other.last, self._few(empty))
+        last = [
+            (state, met)
+            for gap in other.empty
+            for state, guard in one.last
+            if (met := _intersection(guard, gap))
+        ]
+        empty = [met for gap in one.empty for guard in other.empty if (met := _intersection(gap, guard))]
+        return _Part(one.first + first, last + other.last, self._limit_guards(empty))
 
-    def _any_of(self, parts: Sequence[_Part]) -> _Part:
+    def _alternation(self, parts: Sequence[_Part]) -> _Part:
         first = [way for part in parts for way in part.first]
         last = [way for part in parts for way in part.last]
-        return _Part(first, last, self._few([guard for part in parts for guard in part.empty]))
+        return _Part(first, last, self._limit_guards([guard for part in parts for guard in part.empty]))
 
-    def _repeated(
+    def _repetition(
         self, least: int, most: Any, tree: _Tree, flags: int, *, is_kept: bool, is_body_kept: bool
     ) -> _Part:
-        """A repetition. If it `is_kept` it gives nothing back as a whole, and if its body is, no turn of it gives back."""
+        """Build a repetition.
+
+        If it `is_kept`, the whole repetition gives nothing back; if `is_body_kept`, no single turn of it
+        does.
+        """
         most = inf if most is _constants.MAXREPEAT else most
-        more = self._certain(tree, flags) if is_kept else 0
+        more = self._certain_letters(tree, flags) if is_kept else 0
         body = _Body(tree, flags, is_body_kept)
         if most <= _UNROLLED or (least == most and least <= _EXACT):
             return self._unrolled(least, int(most), body, more)
-        if _UNROLLED < least < most:  # what has to be read before it may end is a loop of its own
+        if _UNROLLED < least < most:  # the required turns are a loop of their own
             start = len(self.reads)
             before, middle = self._loop(least, body), len(self.reads)
             loop = self._loop(most - least, body)
             self._connect(before, loop)
             self._twins.append((range(start, middle), range(middle, len(self.reads))))
-            return _Part(before.first, self._stopping(loop, most, body, more), before.empty)
-        whole = self._nothing
+            return _Part(before.first, self._loop_exits(loop, most, body, more), before.empty)
+        whole = self._empty_part
         for _ in range(1, min(least, _UNROLLED + 1)):
-            whole = self._chained(whole, self._turn(body))
+            whole = self._concatenate(whole, self._iteration(body))
         loop = self._loop(most, body)
-        last = self._stopping(loop, most, body, more)
-        return self._chained(whole, _Part(loop.first, last, [self._always] if least == 0 else loop.empty))
+        last = self._loop_exits(loop, most, body, more)
+        return self._concatenate(whole, _Part(loop.first, last, [self._always] if least == 0 else loop.empty))
 
-    def _stopping(self, loop: _Part, most: float, body: _Body, more: int) -> list[tuple[int, EdgeGuard]]:
-        """The ways out of a loop. One that keeps what it took ends where it cannot go on, or after its last turn."""
-        last = self._leaving(loop.last, more)
+    def _loop_exits(self, loop: _Part, most: float, body: _Body, more: int) -> list[tuple[int, EdgeGuard]]:
+        """Return the ways out of a loop.
+
+        A possessive loop ends when it cannot continue, or after its last turn.
+        """
+        last = self._exits(loop.last, more)
         if not more or most == inf:
             return last
-        turn = self._turn(body)
+        turn = self._iteration(body)
         self._connect(loop, turn)
         return last + turn.last
 
-    def _turn(self, body: _Body) -> _Part:
+    def _iteration(self, body: _Body) -> _Part:
         return self._sequence(body.tree, body.flags, is_kept=body.is_kept)
 
     def _loop(self, times: float, body: _Body) -> _Part:
         outer, self._weight = self._weight, self._weight * times
-        turn = self._turn(body)
+        turn = self._iteration(body)
         self._connect(turn, turn)
         self._weight = outer
         return turn
 
     def _unrolled(self, least: int, most: int, body: _Body, more: int) -> _Part:
-        whole, last = self._nothing, list[tuple[int, EdgeGuard]]()
+        whole, last = self._empty_part, list[tuple[int, EdgeGuard]]()
         for count in range(1, most + 1):
             if count > least:
-                last += self._leaving(whole.last, more)
-            turn = self._turn(body)
-            # A turn that may be left out is not tried again when it read nothing.
-            whole = self._chained(whole, turn if count <= least else turn._replace(empty=[]))
+                last += self._exits(whole.last, more)
+            turn = self._iteration(body)
+            # An optional turn is not tried again after it read nothing.
+            whole = self._concatenate(whole, turn if count <= least else turn._replace(empty=[]))
         empty = [self._always] if least == 0 else whole.empty
         return _Part(whole.first, last + whole.last, empty)
 
-    def _leaving(self, last: list[tuple[int, EdgeGuard]], more: int) -> list[tuple[int, EdgeGuard]]:
-        """The ways out of a repetition that goes on as long as one of the letters `more` follows."""
+    def _exits(self, last: list[tuple[int, EdgeGuard]], more: int) -> list[tuple[int, EdgeGuard]]:
+        """Return the ways out of a repetition that continues as long as one of the letters `more` follows."""
         stop = EdgeGuard(self._always.before, self._always.behind & ~more)
-        return [(state, met) for state, guard in last if (met := _met(guard, stop))]
+        return [(state, met) for state, guard in last if (met := _intersection(guard, stop))]
 
-    def _certain(self, tree: Iterable[_Tree], flags: int) -> int:
-        """Letters with which a piece is sure to match, whatever follows them."""
+    def _certain_letters(self, tree: Iterable[_Tree], flags: int) -> int:
+        """Return the letters with which a piece is sure to match, regardless of the following text."""
         items = list(tree)
         if not items or any(op not in _REPEATS or value[0] for op, value in items[1:]):
             return 0
@@ -301,15 +332,15 @@ class Automaton:
         if op in _SINGLE:
             return self.alphabet.bits(op, value, flags)
         if op in _REPEATS:
-            return self._certain(value[2], flags) if value[0] == 1 else 0
+            return self._certain_letters(value[2], flags) if value[0] == 1 else 0
         if op in _LOOKAROUNDS or op in (_constants.AT, _constants.GROUPREF, _constants.GROUPREF_EXISTS):
             return 0
         found = 0
         for inner, own in _inside(op, value, flags):
-            found |= self._certain(inner, own)
+            found |= self._certain_letters(inner, own)
         return found
 
-    # Places and lookarounds
+    # Positions and lookarounds
 
     def _place(self, value: Any, flags: int) -> list[EdgeGuard]:
         letters, edge = self.alphabet, self._always.before
@@ -319,9 +350,7 @@ class Automaton:
                 is_line = flags & re.MULTILINE and value is _constants.AT_BEGINNING
                 return [EdgeGuard(letters.edge | (letters.line if is_line else 0), edge)]
             case _constants.AT_END | _constants.AT_END_STRING:
-                is_line = (
-                    value is _constants.AT_END
-                )  # `$`, also before a line break, which has to be the last one
+                is_line = value is _constants.AT_END  # `$` also matches before a final line break
                 after = [EdgeGuard(edge, letters.line, bool(flags & re.MULTILINE))] if is_line else []
                 return [EdgeGuard(edge, letters.edge), *after]
             case _constants.AT_BOUNDARY:
@@ -331,20 +360,20 @@ class Automaton:
             case _:
                 return [self._always]
 
-    def _looked(self, direction: int, tree: _Tree, flags: int, *, is_wanted: bool) -> _Part:
-        glance = self._glance(tree, flags)
+    def _lookaround(self, direction: int, tree: _Tree, flags: int, *, is_wanted: bool) -> _Part:
+        glance = self._lookaround_guards(tree, flags)
         if direction < 0:
-            return _Part([], [], [self._looked_back(tree, flags, glance, is_wanted=is_wanted)])
+            return _Part([], [], [self._lookbehind(tree, flags, glance, is_wanted=is_wanted)])
         if glance is not None and is_wanted:
             return _Part([], [], glance)
         if glance is not None and all(one.before == self._always.before for one in glance):
-            barred = _any(one.behind for one in glance)
+            barred = _union(one.behind for one in glance)
             return _Part([], [], [EdgeGuard(self._always.before, self._always.behind & ~barred)])
         start = len(self.reads)
         body = self._sequence(tree, flags, is_kept=False)
-        self._accept(body, self._always.behind)  # it is over then, and nothing in it is tried again
+        self._accept(body, self._always.behind)  # a lookahead that has matched is never retried
         self._ahead.update(range(start, len(self.reads)))
-        behind = _any(guard.behind & self.reads[state] for guard, state in body.first)
+        behind = _union(guard.behind & self.reads[state] for guard, state in body.first)
         is_open = not is_wanted or bool(body.empty)
         return _Part(
             body.first,
@@ -352,18 +381,18 @@ class Automaton:
             [EdgeGuard(self._always.before, self._always.behind if is_open else behind, False)],
         )
 
-    def _looked_back(
+    def _lookbehind(
         self, tree: _Tree, flags: int, glance: list[EdgeGuard] | None, *, is_wanted: bool
     ) -> EdgeGuard:
         if glance is not None and all(one.before == self._always.before for one in glance):
-            found = _any(one.behind for one in glance)
+            found = _union(one.behind for one in glance)
             return self._always._replace(before=found if is_wanted else self._always.before & ~found)
         op, value = list(tree)[-1] if len(tree) else (None, None)
         before = self.alphabet.bits(op, value, flags) if is_wanted and op in _SINGLE else self._always.before
         return EdgeGuard(before, self._always.behind, False)
 
-    def _glance(self, tree: _Tree, flags: int) -> list[EdgeGuard] | None:
-        """The guards that a lookaround stands for; None where it looks at more than one character."""
+    def _lookaround_guards(self, tree: _Tree, flags: int) -> list[EdgeGuard] | None:
+        """Return the guards that are equivalent to a lookaround; None if it reads more than one character."""
         items = list(tree)
         if len(items) != 1:
             return None
@@ -374,7 +403,7 @@ class Automaton:
             return self._place(value, flags)
         if op not in (_constants.BRANCH, _constants.SUBPATTERN):
             return None
-        found = [self._glance(inner, own) for inner, own in _inside(op, value, flags)]
+        found = [self._lookaround_guards(inner, own) for inner, own in _inside(op, value, flags)]
         known = [guard for guards in found if guards is not None for guard in guards]
         return known if all(guards is not None for guards in found) else None
 
@@ -392,7 +421,7 @@ class Automaton:
     def _connect(self, one: _Part, other: _Part) -> None:
         for state, leaving in one.last:
             for entering, following in other.first:
-                if met := _met(leaving, entering):
+                if met := _intersection(leaving, entering):
                     self._join(state, following, met)
 
     def _join(self, start: int, stop: int, guard: EdgeGuard) -> None:
@@ -402,29 +431,31 @@ class Automaton:
             self.edges[start].append(Edge(stop, before, reads, guard.is_exact))
 
     def _accept(self, part: _Part, letters: int) -> None:
-        """The pattern, or a lookahead, may end behind a part where some letters follow."""
+        """Record that the pattern, or a lookahead, may end after a part if one of the letters follows."""
         for state, guard in part.last:
             if guard.is_exact and not self.reads[state] & ~guard.before:
                 self._ends[state] |= guard.behind & letters
 
-    def _sure(self) -> list[bool]:
+    def _sure_states(self) -> list[bool]:
         sure = [ends & self.alphabet.edge != 0 for ends in self._ends]
         is_done = False
         while not is_done:
-            held = [is_held and self._goes_on(state, sure) for state, is_held in enumerate(sure)]
+            held = [is_held and self._stays_sure(state, sure) for state, is_held in enumerate(sure)]
             is_done, sure = held == sure, held
         return sure
 
-    def _goes_on(self, state: int, sure: Sequence[bool]) -> bool:
-        """Does every letter that may follow a state end the pattern or lead to a state that is sure?"""
+    def _stays_sure(self, state: int, sure: Sequence[bool]) -> bool:
+        """Return True if every letter that may follow a state ends the pattern or leads to a state that is
+        sure.
+        """
         known, lost = self._ends[state], 0
         for edge in self.edges[state]:
             known |= edge.reads if edge.is_exact and not self.reads[state] & ~edge.before else 0
             lost |= 0 if sure[edge.state] else edge.reads
         return not self._always.behind & ~known and not lost & ~self._ends[state]
 
-    def _few(self, guards: list[EdgeGuard]) -> list[EdgeGuard]:
-        return guards if len(guards) <= _MOST_GUARDS else self._maybe.empty
+    def _limit_guards(self, guards: list[EdgeGuard]) -> list[EdgeGuard]:
+        return guards if len(guards) <= _MOST_GUARDS else self._unknown_part.empty
 
     def _failing(self, state: int) -> list[Edge]:
         found = [edge._replace(reads=edge.reads & ~self._ends[state]) for edge in self.edges[state]]
@@ -439,7 +470,7 @@ class Automaton:
         return groups
 
     def leading(self, stop: tuple[int, ...], letters: int) -> frozenset[int]:
-        """The states from which some others can be reached by some letters."""
+        """Return the states from which the states `stop` can be reached by reading only these letters."""
         key = (stop, letters)
         if key not in self._leading:
             before = [list[int]() for _ in self.edges]
@@ -447,21 +478,21 @@ class Automaton:
                 for edge in edges:
                     if edge.reads & letters:
                         before[edge.state].append(state)
-            self._leading[key] = frozenset(_reached(set(stop), before.__getitem__))
+            self._leading[key] = frozenset(_reachable(set(stop), before.__getitem__))
         return self._leading[key]
 
     def is_twin(self, one: int, other: int) -> bool:
-        """Are these two halves of one repetition? Where one ends and the other begins is a matter of counting."""
+        """Return True for the two halves of one repetition: the split between them is fixed by counting."""
         return any(one in first and other in second for first, second in self._twins)
 
 
-def _met(one: EdgeGuard, other: EdgeGuard) -> EdgeGuard | None:
+def _intersection(one: EdgeGuard, other: EdgeGuard) -> EdgeGuard | None:
     before, behind = one.before & other.before, one.behind & other.behind
     return EdgeGuard(before, behind, one.is_exact and other.is_exact) if before and behind else None
 
 
 def ambiguity(pattern: str | bytes | re.Pattern[Any], use: Use = "search", flags: int = 0) -> str:
-    """Why a pattern may take more than linear time; empty where it does not.
+    """Explain why a pattern may take more than linear time; empty if it takes linear time.
 
     Raises:
         re.error: the pattern is no regular expression.
@@ -470,25 +501,28 @@ def ambiguity(pattern: str | bytes | re.Pattern[Any], use: Use = "search", flags
         automaton = Automaton(pattern, use, flags)
     except (OverflowError, RecursionError):
         return "it is too large to be checked"
-    doubled = next(_doubled(automaton), None)
+    doubled = next(_ambiguous_states(automaton), None)
     if doubled is not None:
-        return f"it can read {_shown(automaton, doubled)} repeated in exponentially many ways"
+        return f"it can read {_sample_text(automaton, doubled)} repeated in exponentially many ways"
     return _split(automaton)
 
 
-def _shown(automaton: Automaton, state: int) -> str:
+def _sample_text(automaton: Automaton, state: int) -> str:
     return ascii(automaton.alphabet.sample(automaton.reads[state]))
 
 
 def loops(edges: Sequence[Sequence[Edge]]) -> list[list[int]]:
-    """The loops that some edges make, each as the states that can be reached from each other. The search is none of them."""
+    """Return the loops of a graph, each as the states that can reach each other.
+
+    The loop of the search is left out.
+    """
     following = [[edge.state for edge in own] for own in edges]
     following[0] = []
     return [group for group in _components(following) if len(group) > 1 or group[0] in following[group[0]]]
 
 
-def _doubled(automaton: Automaton) -> Iterator[int]:
-    """States of loops that can read one text in two ways and come back to where they were."""
+def _ambiguous_states(automaton: Automaton) -> Iterator[int]:
+    """Yield states of loops that can read one text in two ways and return to the same state."""
     for group in loops(automaton.failing):
         inside = set(group)
         edges = {
@@ -496,12 +530,12 @@ def _doubled(automaton: Automaton) -> Iterator[int]:
         }
         yield from (state for state in group if _has_double(edges[state]))
         same = {(state, state) for state in group}
-        there = _reached(same, lambda pair, edges=edges: _together(edges, pair))  # type: ignore[misc]
+        there = _reachable(same, lambda pair, edges=edges: _joint_steps(edges, pair))  # type: ignore[misc]
         back = dict[tuple[int, int], list[tuple[int, int]]]()
         for pair in there:
-            for following in _together(edges, pair):
+            for following in _joint_steps(edges, pair):
                 back.setdefault(following, []).append(pair)
-        again = _reached(same, lambda pair, back=back: back.get(pair, ()))  # type: ignore[misc]
+        again = _reachable(same, lambda pair, back=back: back.get(pair, ()))  # type: ignore[misc]
         yield from (one for one, other in there & again if one != other)
 
 
@@ -513,8 +547,8 @@ def _has_double(edges: Sequence[Edge]) -> bool:
     )
 
 
-def _together(edges: dict[int, list[Edge]], pair: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Where two readers of one text may be after the next letter."""
+def _joint_steps(edges: dict[int, list[Edge]], pair: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield the states of two readers of one text after the next letter."""
     for one in edges[pair[0]]:
         for other in edges[pair[1]]:
             if one.reads & other.reads and one.before & other.before:
@@ -522,11 +556,13 @@ def _together(edges: dict[int, list[Edge]], pair: tuple[int, int]) -> Iterator[t
 
 
 def _split(automaton: Automaton) -> str:
-    """Why loops behind each other take more than linear time; empty where they do not."""
-    likely = list(_likely(automaton))
+    """Explain why consecutive loops take more than linear time; empty if they do not."""
+    likely = list(_candidate_pairs(automaton))
     for pair in likely:
-        if automaton.weights[pair.one] == automaton.weights[pair.other] == inf and _shares(automaton, pair):
-            letter = _shown(automaton, pair.other)
+        if automaton.weights[pair.one] == automaton.weights[pair.other] == inf and _read_one_text(
+            automaton, pair
+        ):
+            letter = _sample_text(automaton, pair.other)
             if pair.one == 0:
                 return (
                     f"it is tried at every place of a text such as {letter} repeated, and reads on each time"
@@ -534,12 +570,12 @@ def _split(automaton: Automaton) -> str:
             return f"it can split {letter} repeated between two repetitions at any place"
     steps = _steps(automaton, likely)
     if steps > MAX_STEPS:
-        steps = _steps(automaton, [pair for pair in likely if _shares(automaton, pair)])
+        steps = _steps(automaton, [pair for pair in likely if _read_one_text(automaton, pair)])
     return f"it may take {steps:,.0f} steps for each character" if steps > MAX_STEPS else ""
 
 
 def _steps(automaton: Automaton, pairs: Iterable[_Pair]) -> float:
-    """The largest product of bounded loops behind each other, each two of which can read one text."""
+    """Return the largest product of consecutive bounded loops of which each two can read one text."""
     after, known = dict[int, list[int]](), dict[int, float]()
     for pair in pairs:
         after.setdefault(pair.one, []).append(pair.other)
@@ -555,23 +591,24 @@ def _steps(automaton: Automaton, pairs: Iterable[_Pair]) -> float:
 
 
 class _Pair(NamedTuple):
-    """Two states of different loops, and where three readers of one text may be: see `_shares`."""
+    """Two states of different loops, and the states allowed for three readers of one text: see `_read_one_text`."""
 
     one: int
     other: int
     inside: tuple[frozenset[int], frozenset[int], frozenset[int]]
 
 
-def _likely(automaton: Automaton) -> Iterator[_Pair]:
-    """Pairs of loops of which the second can be reached from the first by letters that both read.
+def _candidate_pairs(automaton: Automaton) -> Iterator[_Pair]:
+    """Yield pairs of loops of which the second can be reached from the first by letters that both read.
 
-    What the second one reads may have been read in vain. The first one goes on in any case, as a search does.
+    The text that the second loop reads may have to be read again. The first one continues in any case, as a
+    search does.
     """
     starts, stops = loops(automaton.edges), loops(automaton.wasted)
     for start in [[0], *starts] if automaton.use == "search" else starts:
-        letters = _any(automaton.reads[state] for state in start)
+        letters = _union(automaton.reads[state] for state in start)
         for stop in stops:
-            common = letters & _any(automaton.reads[state] for state in stop)
+            common = letters & _union(automaton.reads[state] for state in stop)
             if not common or not set(start).isdisjoint(stop):
                 continue
             between = automaton.leading(tuple(stop), common)
@@ -584,10 +621,11 @@ def _likely(automaton: Automaton) -> Iterator[_Pair]:
                         yield _Pair(one, other, inside)
 
 
-def _shares(automaton: Automaton, pair: _Pair) -> bool:  # noqa: C901  # three readers, each with its own edges
-    """Does some text lead from the one state to itself, from there to the other, and from the other to itself?
+def _read_one_text(automaton: Automaton, pair: _Pair) -> bool:  # noqa: C901  # three readers, each with its own edges
+    """Return True if one text leads from `one` to itself, from `one` to `other`, and from `other` to itself.
 
-    Three readers of that text stay inside the first loop, among the states between the two, and inside the second loop.
+    Three readers of that text stay inside the first loop, among the states between the two, and inside the
+    second loop.
     """
     reads, kinds = automaton.reads, automaton.kinds
     one, other, inside = pair
@@ -612,20 +650,20 @@ def _shares(automaton: Automaton, pair: _Pair) -> bool:  # noqa: C901  # three r
     for kind, letters in enumerate(kinds):
         if letters & reads[one] & reads[other]:
             goal = (one, other, other, kind)
-            if goal in _reached(set(following((one, one, other, kind))), following, goal):
+            if goal in _reachable(set(following((one, one, other, kind))), following, goal):
                 return True
     return False
 
 
-def _any(masks: Iterable[int]) -> int:
+def _union(masks: Iterable[int]) -> int:
     found = 0
     for mask in masks:
         found |= mask
     return found
 
 
-def _reached(starts: set[_T], following: Callable[[_T], Iterable[_T]], goal: _T | None = None) -> set[_T]:
-    """All that can be reached, the starts included; no further than to the goal, where there is one."""
+def _reachable(starts: set[_T], following: Callable[[_T], Iterable[_T]], goal: _T | None = None) -> set[_T]:
+    """Return all reachable nodes, the starts included; if a goal is given, stop as soon as it is reached."""
     found, waiting = set(starts), deque(starts)
     while waiting and (goal is None or goal not in found):
         for one in following(waiting.popleft()):
@@ -636,7 +674,9 @@ def _reached(starts: set[_T], following: Callable[[_T], Iterable[_T]], goal: _T 
 
 
 def _components(following: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The groups of states of which each reaches each other, in the order in which they can be left (Tarjan's algorithm)."""
+    """Return the strongly connected components, in the order in which they can be left (Tarjan's
+    algorithm).
+    """
     index, low, found = dict[int, int](), dict[int, int](), list[list[int]]()
     held, is_held = list[int](), set[int]()
     for root in range(len(following)):
@@ -669,11 +709,11 @@ def _components(following: Sequence[Sequence[int]]) -> list[list[int]]:
     return found
 
 
-# What the parser of `re` gives
+# Trees of the parser of `re`
 
 
 def _inside(op: Any, value: Any, flags: int) -> Iterator[tuple[_Tree, int]]:
-    """The patterns inside a piece, with the flags that hold there."""
+    """Yield the patterns inside a piece, with the flags that are valid there."""
     if op is _constants.BRANCH:
         yield from ((inner, flags) for inner in value[1])
     elif op is _constants.SUBPATTERN:
@@ -701,7 +741,7 @@ def _class_of(op: Any, value: Any, flags: int) -> _Class:
 
 
 def _groups(tree: Iterable[_Tree], flags: int) -> Iterator[tuple[int, tuple[_Tree, int]]]:
-    """The groups of a pattern by number, for backreferences."""
+    """Yield the groups of a pattern by number, for backreferences."""
     for op, value in tree:
         if op is _constants.SUBPATTERN and value[0] is not None:
             yield value[0], (value[3], (flags | value[1]) & ~value[2])
@@ -713,7 +753,7 @@ def _groups(tree: Iterable[_Tree], flags: int) -> Iterator[tuple[int, tuple[_Tre
 
 
 def _codes(value: Any) -> Iterator[int]:
-    """The characters by which a class is told from others, and their neighbours."""
+    """Yield the characters that distinguish a class from others, and their neighbours."""
     if isinstance(value, int) and not isinstance(value, type(_constants.CATEGORY)):
         yield from (code for code in (value - 1, value, value + 1) if 0 <= code <= 0x10FFFF)
     elif isinstance(value, tuple):
@@ -731,7 +771,9 @@ def _with_cases(codes: Iterable[int]) -> set[int]:
 
 @lru_cache(maxsize=2)
 def _universe(*, is_text: bool) -> str:
-    r"""One character of each kind that `\w`, `\d`, `\s` and the like tell apart, and all of the Latin ones."""
+    r"""Return one character of each kind that `\w`, `\d`, `\s` and similar classes distinguish, and all Latin
+    ones.
+    """
     if not is_text:
         return "".join(map(chr, range(256)))
     rest = "".join(map(chr, (*range(0x250, 0xD800), *range(0xE000, 0x110000))))
@@ -741,7 +783,7 @@ def _universe(*, is_text: bool) -> str:
 
 @lru_cache(maxsize=2_000)
 def _mask(one: _Class, characters: str) -> int:
-    """Which of some characters a class holds, as bits, by asking `re` itself."""
+    """Return the characters that a class contains, as bits, by running `re` itself."""
     state = _parser.State()
     state.flags = one.flags
     value = list(one.value) if isinstance(one.value, tuple) else one.value
@@ -750,6 +792,6 @@ def _mask(one: _Class, characters: str) -> int:
 
 
 def _sample(block: int, characters: str) -> str:
-    """The character of a block that is easiest to read."""
+    """Return the most readable character of a block."""
     bits = block & _PREFERRED or block
     return characters[(bits & -bits).bit_length() - 1]

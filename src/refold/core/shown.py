@@ -1,7 +1,7 @@
-"""What a stage works on and what it gives back.
+"""The input and output of a stage: the messages shown, the room for them, and the edits.
 
-One idea: what is shown is a list of messages that each know which message of the branch they stand for. Replacing one keeps
-its place and its number, so the way back to the original is never lost.
+Each message shown carries the number of the message in the branch that it stands for. Replacing one keeps
+its position and its number, so the original can always be found.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refold.model.tokens import TokenCounter
 
 
 class Item(Struct, frozen=True, gc=False):
-    """A message as it would be sent. `seq` numbers its original in the branch."""
+    """A message in the form in which it would be sent. `seq` is the number of its original in the branch."""
 
     message: Message
     seq: int
@@ -30,7 +30,7 @@ class Shown(Struct, frozen=True):
 
     items: tuple[Item, ...]
     protected: int
-    """Index of the first item that no stage may touch: the start of the active turn."""
+    """Index of the first item that stages must not change: the start of the active turn."""
 
     @property
     def tokens(self) -> int:
@@ -45,42 +45,42 @@ class Shown(Struct, frozen=True):
         return Shown(self.items[index:], max(0, self.protected - index))
 
     def replace(self, changed: Mapping[int, Message], counter: TokenCounter) -> Shown:
-        """The same list with other messages at some indices, counted anew."""
+        """The same list with other messages at some indices, counted again."""
         items = list(self.items)
         for index, message in changed.items():
             items[index] = Item(message, items[index].seq, counter.message(message))
         return structs.replace(self, items=tuple(items))
 
     def without(self, indices: Collection[int]) -> Shown:
-        """The list without some items."""
+        """The list without the items at some indices."""
         items = tuple(item for index, item in enumerate(self.items) if index not in indices)
         gone = sum(index < self.protected for index in indices)
         return Shown(items, self.protected - gone)
 
 
 class Room(Struct, frozen=True):
-    """What a stage needs to know about the window it works for."""
+    """The size and rules of the window that a stage works for."""
 
     tokens: int
-    """What messages may take: the window without reserve, output, system prompt, tools and summaries."""
+    """Tokens for messages: the window without reserve, output, system prompt, tools and summaries."""
     instructions: int
-    """What system prompt and tools take, and the summaries with them."""
+    """Tokens of system prompt, tools and summaries."""
     counter: TokenCounter
     dialect: Dialect
     pinned: frozenset[int] = frozenset()
-    """Numbers of messages that no stage may touch."""
+    """Numbers of messages that no stage may change."""
     is_due: bool = False
-    """Messages are about to be summarised: what a stage spares until then it no longer does."""
+    """Messages are about to be summarised, so a stage no longer spares those that it would keep otherwise."""
     newest: int | None = None
     """Number of the newest system or developer message: it holds the rules for everything after it."""
 
     def pressure(self, shown: Shown) -> Fraction:
-        """How full the window is, instructions included."""
+        """Used share of the window, instructions included."""
         whole = self.tokens + self.instructions
         return Fraction(shown.tokens + self.instructions, whole) if whole > 0 else Fraction(10)
 
     def is_pinned(self, item: Item) -> bool:
-        """Must the item stay as it is? What a person pinned must, and the newest instruction."""
+        """True if the item must stay unchanged: a person pinned it, or it is the newest instruction."""
         return item.seq in self.pinned or item.seq == self.newest
 
     def may_touch(self, shown: Shown, index: int) -> bool:
@@ -88,12 +88,12 @@ class Room(Struct, frozen=True):
 
 
 class Edit(Struct, frozen=True):
-    """One recorded change between what the client sent and what leaves."""
+    """One recorded change between the client's messages and the messages sent."""
 
     stage: str
     seq: int
     before: int
-    """Tokens before and after."""
+    """Tokens before the change; `after` is the number after it."""
     after: int
     reason: str
     handle: str = ""
@@ -103,7 +103,7 @@ class StageResult(Struct, frozen=True):
     shown: Shown
     edits: tuple[Edit, ...] = ()
     reason: str = ""
-    """Why nothing was done, or why what was done is not enough; empty where something was done and suffices."""
+    """The reason that nothing was changed, or that the change is not enough; empty otherwise."""
     removed: tuple[Item, ...] = ()
     """Items that are no longer shown and wait to be summarised, oldest first."""
 
@@ -119,7 +119,7 @@ class Stage(Protocol):
 
 
 def handle_of(seq: int, part: int | None = None) -> str:
-    """The name by which `recall` brings an original back: `#m12`, or `#m12.2` for its second part."""
+    """The handle by which `recall` returns an original: `#m12`, or `#m12.2` for its second part."""
     return f"#m{seq}" if part is None else f"#m{seq}.{part}"
 
 
@@ -127,9 +127,10 @@ HANDLE_PATTERN = r"#[ms]\d+(?:\.\d+)?"
 
 
 def numbered_parts(message: Message) -> Iterator[tuple[int, Part, int | None]]:
-    """The parts of a message, each with its place and the number that its handle has; a message of one part needs none.
+    """The parts of a message, each with its index and the number in its handle; None if the message has only one part.
 
-    Reasoning is left out and not counted: a stage may have dropped it, and a handle must mean the same part before and after.
+    Reasoning is skipped and not counted: a stage may have dropped it, and a handle must mean the same part
+    before and after.
     """
     parts = [(place, part) for place, part in enumerate(message.parts) if type(part) is not Reasoning]
     is_one = len(parts) == 1
@@ -138,20 +139,20 @@ def numbered_parts(message: Message) -> Iterator[tuple[int, Part, int | None]]:
 
 
 def part_of(original: Message, number: int) -> Part | None:
-    """The part of an original that the number in a handle means: the inverse of `numbered_parts`."""
+    """The part of an original for the number in a handle: the inverse of `numbered_parts`."""
     parts = [part for part in original.parts if type(part) is not Reasoning]
     return parts[number - 1] if 0 < number <= len(parts) else None
 
 
 def is_stub(text: str, handle: str) -> bool:
-    """Does the text already stand for the original of this handle? A stub is one bracket that ends in its handle."""
+    """True if the text is already a stub for this handle: one bracket that ends in the handle."""
     return text.startswith("[") and text.endswith(f"{handle}]")
 
 
 def changed(
     stage: str, shown: Shown, messages: Mapping[int, Message], room: Room, reason: Callable[[Item], str]
 ) -> StageResult:
-    """The result of replacing messages: counts, edits and handles are worked out here, once for all stages."""
+    """Build the result of replacing messages. Counts, edits and handles are computed here for all stages."""
     after = shown.replace(messages, room.counter)
     edits = tuple(
         Edit(stage, item.seq, item.tokens, after.items[index].tokens, reason(item), handle_of(item.seq))
@@ -161,7 +162,7 @@ def changed(
 
 
 def removed(stage: str, shown: Shown, indices: Collection[int], reason: str) -> StageResult:
-    """The result of taking items away."""
+    """Build the result of removing items."""
     gone = tuple(shown.items[index] for index in sorted(indices))
     edits = tuple(Edit(stage, item.seq, item.tokens, 0, reason, handle_of(item.seq)) for item in gone)
     return StageResult(shown.without(frozenset(indices)), edits, removed=gone)

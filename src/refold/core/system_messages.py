@@ -1,11 +1,12 @@
-"""System and developer messages in the middle of a conversation: which of them stay, and where they may stand.
+"""System and developer messages inside a conversation: the ones that stay, and their legal places.
 
-The newest one stays word for word, because it may hold rules for everything after it. Older ones are history: a fold takes them away
-like any other message, and the summary covers them. Those that set something at their provider, such as a tool or an effort, stay,
-since no text can do that for them.
+The newest one stays unchanged, because it may hold rules for everything after it. Older ones are history:
+a compaction removes them like any other message, and the summary covers them. Messages that set an option
+at their provider, such as a tool or an effort, stay, because no text can replace them.
 
-One dialect takes a system message only after a user message, and only as the last one or before an assistant message. Where the
-messages around one are gone, it moves to the next place that is legal; two that meet there become one.
+One dialect accepts a system message only after a user message, and only as the last one or before an
+assistant message. If the messages around one are gone, it moves to the next legal place; two that meet
+there are joined.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ _ROLES = ("system", "developer")
 
 
 def is_instruction(message: Message) -> bool:
-    """Is this a system or developer message that says something?"""
+    """True for a system or developer message with text."""
     return message.role in _ROLES and not is_directive(message)
 
 
 def is_setting(message: Message) -> bool:
-    """Is this a system or developer message that sets something at its provider, with or without words beside it?"""
+    """True for a system or developer message that sets an option at its provider, with or without text."""
     return message.role in _ROLES and any(type(part) is Opaque for part in message.parts)
 
 
 def newest_instruction(items: Iterable[Item]) -> int | None:
-    """The number of the newest system or developer message that says something."""
+    """Number of the newest system or developer message with text."""
     return max((item.seq for item in items if is_instruction(item.message)), default=None)
 
 
 def legal_order(
     messages: Sequence[Message], dialect: Dialect, *, follows_user: bool
 ) -> list[tuple[int, ...]]:
-    """Where each message stands: the indices of the messages in their new order, those of system messages that become one together.
+    """The legal order: indices of the messages in their new order, with joined system messages in one group.
 
-    `follows_user` says that what stands before the messages ends with one of the user's. Where there is no legal place at all, a
-    system message stands first, and a user message has to be put before it.
+    `follows_user` says that a user message precedes the list. If there is no legal place, a system message
+    comes first, and the caller must put a user message before it.
     """
     as_they_are: list[tuple[int, ...]] = [(index,) for index in range(len(messages))]
     if not dialect.system_follows_user or not any(map(is_instruction, messages)):
@@ -70,7 +71,7 @@ def legal_order(
 
 
 def _put_back(order: list[tuple[int, ...]], waiting: tuple[int, ...], messages: Sequence[Message]) -> None:
-    """Put system messages for which no place comes any more at the last place before."""
+    """Move system messages without a later legal place to the last one before."""
     for place in range(len(order) - 1, -1, -1):
         message = messages[order[place][0]]
         if is_instruction(message):
@@ -95,7 +96,7 @@ def _is_misplaced(messages: Sequence[Message], *, follows_user: bool) -> bool:
 
 
 def joined(messages: Sequence[Message], group: tuple[int, ...]) -> Message:
-    """The message of a group of indices: itself, or the newest of several with the words of all of them."""
+    """The message of a group of indices: the single message, or the newest with the text of all."""
     newest = messages[group[-1]]
     if len(group) == 1:
         return newest
@@ -103,13 +104,13 @@ def joined(messages: Sequence[Message], group: tuple[int, ...]) -> Message:
 
 
 def holds_more(message: Message, original: Message) -> bool:
-    """Was something joined with the original?"""
+    """True if another message was joined to the original."""
     more = len(message.parts) - len(original.parts)
     return more > 0 and message.parts[more:] == original.parts
 
 
 def moved_edits(before: Sequence[Item], after: Sequence[Item]) -> tuple[Edit, ...]:
-    """An edit for every system message that stands behind a later message now and did not before."""
+    """An edit for every system message that has moved behind a later message."""
     known = {item.seq for item in _displaced(before)}
     return tuple(
         Edit("place", item.seq, item.tokens, item.tokens, MOVED, handle_of(item.seq))

@@ -1,7 +1,7 @@
-"""What common tools do: which read a file, which change one, and which results are failures.
+"""Kinds of common tools: those that read a file, those that change one, and results that are failures.
 
-One idea: coding agents name a handful of things in many ways. The names are data, so that a policy can add its own tools;
-a call is understood by its tool's name and by the argument that holds a path.
+Coding agents use many names for the same few actions. The names are data, so that a policy can add its own
+tools; a call is understood by the name of its tool and by the argument that contains a path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FileAccess(Struct, frozen=True):
 
 
 class ToolKinds(Struct, frozen=True):
-    """The names of tools, and of their arguments. Case and separators do not matter: `readFile` is `read_file`."""
+    """Names of tools and of their arguments. Case and separators are ignored: `readFile` is `read_file`."""
 
     reads: tuple[str, ...] = (
         "cat",
@@ -78,7 +78,7 @@ class ToolKinds(Struct, frozen=True):
         "text_editor",
         "file_editor",
     )
-    """Tools whose argument `command` says what they do: `view` reads, every other command changes."""
+    """Tools with an argument `command` for the action: `view` reads, every other command changes."""
     paths: tuple[str, ...] = (
         "file_path",
         "path",
@@ -92,7 +92,7 @@ class ToolKinds(Struct, frozen=True):
         "notebook_path",
         "uri",
     )
-    """Arguments that hold a path, the likeliest first."""
+    """Arguments that contain a path, the likeliest first."""
     spans: tuple[str, ...] = (
         "offset",
         "limit",
@@ -106,7 +106,7 @@ class ToolKinds(Struct, frozen=True):
         "end_line_one_indexed_inclusive",
         "pages",
     )
-    """Arguments that read a part of a file only."""
+    """Arguments that limit a read to a part of a file."""
 
 
 COMMON_TOOLS = ToolKinds()
@@ -119,17 +119,17 @@ _FAILURE = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_OPENING = 80
-"""Where a failure is said, it is said first."""
+"""Characters: a result reports a failure at its beginning."""
 
 
 def file_accesses(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[FileAccess, ...]:
-    """Every file that the call touches: a patch may change several."""
+    """Return every file that the call touches: a patch may change several."""
     return _accesses(call.name, call.arguments, kinds)
 
 
 @lru_cache(maxsize=8_192)
 def _accesses(name: str, arguments: str, kinds: ToolKinds) -> tuple[FileAccess, ...]:
-    """The same calls are asked about when they arrive and whenever a window is folded: they are read once."""
+    """Return the files, cached: the same calls are read when they arrive and whenever a window is folded."""
     call = ToolCall("", name, arguments)
     kind = _kind(call, kinds)
     if kind is None:
@@ -143,7 +143,10 @@ def _accesses(name: str, arguments: str, kinds: ToolKinds) -> tuple[FileAccess, 
 
 
 def has_failed(result: ToolResult) -> bool:
-    """Is the result an error? Not every format can say so; then its first words do."""
+    """Return True if the result is an error.
+
+    Not every format has a flag for it; then its first words decide.
+    """
     return result.is_error or _FAILURE.match(result.text[:_LONGEST_OPENING]) is not None
 
 
@@ -164,7 +167,7 @@ def _names(kinds: ToolKinds) -> tuple[frozenset[str], frozenset[str], frozenset[
 
 
 def _patched_paths(call: ToolCall) -> list[str]:
-    """The files that a patch in the arguments names; arguments may be the patch itself or hold it."""
+    """Return the files named in a patch; the arguments may be the patch itself or contain it."""
     fields = _fields(call.arguments)
     texts = [_string(fields, name) for name in fields] or [call.arguments]
     lines = [line for text in texts if "*** " in text for line in text.splitlines()]
@@ -194,6 +197,6 @@ def _string(fields: dict[str, Raw], name: str) -> str:
 
 
 def _value(fields: dict[str, Raw], name: str) -> str:
-    """A value as it is written; empty where it is missing or null."""
+    """Return a value as it is written; empty if it is missing or null."""
     value = bytes(fields.get(_squeezed(name), b"null")).decode()
     return "" if value == "null" else value

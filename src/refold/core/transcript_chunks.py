@@ -1,8 +1,8 @@
-"""Part a long transcript into pieces that a summariser can read.
+"""Split a long transcript into chunks that a summariser can read.
 
-One idea: the summariser's window may be smaller than the conversation's. A transcript is parted between replies, so that a
-call and its result are read together. One reply that is too large alone is shortened, with its handle; only one that has too
-many results even for that is parted between them.
+The summariser's window may be smaller than the conversation's. A transcript is split between replies, so that
+a call and its result are read together. A single reply that is too large is shortened, with its handle; only
+if it has too many results even for that, it is split between them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from refold.model.message import Message, Part, Text, ToolCall, ToolResult
 
 Count = Callable[[str], int]
 _CHARACTERS_PER_TOKEN = 4
-"""A first guess; what is shortened by it is counted and shortened further."""
+"""A first estimate; a text that was shortened by it is counted and shortened further."""
 _LEAST = 200
-"""Characters that every part keeps, as long as a reply can be parted instead."""
+"""Characters that every part keeps, as long as a reply can be split instead."""
 
 
 def chunks(passages: Sequence[Passage], room: int, count: Count) -> list[tuple[Passage, ...]]:
-    """The passages in groups of at most `room` tokens each; every passage is in one of them, in its order."""
+    """Return the passages in groups of at most `room` tokens each; every passage is in one group, in
+    order.
+    """
     found: list[tuple[Passage, ...]] = []
     held: list[Passage] = []
     used, between = 0, max(1, count("\n\n"))
@@ -39,7 +41,9 @@ def chunks(passages: Sequence[Passage], room: int, count: Count) -> list[tuple[P
 
 
 def units(passages: Sequence[Passage]) -> Iterator[tuple[Passage, ...]]:
-    """What must be read together: a message of the user's, or a reply with the results of its calls."""
+    """Yield the units that must be read together: a user message, or a reply with the results of its
+    calls.
+    """
     held: list[Passage] = []
     for passage in passages:
         if held and passage.message.role != "tool":
@@ -53,12 +57,14 @@ def units(passages: Sequence[Passage]) -> Iterator[tuple[Passage, ...]]:
 def shortened(
     unit: Sequence[Passage], room: int, count: Count, *, least: int = _LEAST
 ) -> tuple[Passage, ...]:
-    """A unit whose long parts are cut to equal shares of the room, as far as `least` characters each."""
+    """Return a unit with its long parts cut to equal shares of the room, but not below `least` characters
+    each.
+    """
     parts = sum(len(passage.message.parts) for passage in unit)
     limit = max(least, room * _CHARACTERS_PER_TOKEN // max(1, parts))
     while True:
         short = tuple(
-            Passage(passage.number, _short(passage.message, limit, handle_of(passage.number)))
+            Passage(passage.number, _shorten_message(passage.message, limit, handle_of(passage.number)))
             for passage in unit
         )
         if limit <= least or count(transcript(short)) <= room:
@@ -66,18 +72,18 @@ def shortened(
         limit = max(least, limit * 2 // 3)
 
 
-def parted(text: str, room: int, count: Count) -> list[str]:
-    """A text in pieces of at most `room` tokens, parted between its lines."""
+def split_text(text: str, room: int, count: Count) -> list[str]:
+    """Split a text between its lines into pieces of at most `room` tokens."""
     lines = [line[at : at + room] for line in text.splitlines() for at in range(0, max(1, len(line)), room)]
-    return ["\n".join(group) for group in grouped(lines, room, count)]
+    return ["\n".join(group) for group in group_texts(lines, room, count)]
 
 
-def grouped(texts: Sequence[str], room: int, count: Count) -> list[list[str]]:
-    """Neighbours in as few groups as the room allows; what is larger than the room is a group alone."""
+def group_texts(texts: Sequence[str], room: int, count: Count) -> list[list[str]]:
+    """Join neighbours to as few groups as the room allows; a text larger than the room is a group alone."""
     groups: list[list[str]] = []
     used = 0
     for text in texts:
-        size = count(text) + 1  # and what joins it to the others
+        size = count(text) + 1  # and the separator
         if groups and used + size <= room:
             groups[-1].append(text)
             used += size
@@ -88,7 +94,7 @@ def grouped(texts: Sequence[str], room: int, count: Count) -> list[list[str]]:
 
 
 def _pieces(passages: Sequence[Passage], room: int, count: Count) -> Iterator[tuple[Passage, ...]]:
-    """Units as they are, shortened, or as their single messages."""
+    """Yield units unchanged, shortened, or as their single messages."""
     for unit in units(passages):
         if count(transcript(unit)) <= room:
             yield unit
@@ -100,11 +106,11 @@ def _pieces(passages: Sequence[Passage], room: int, count: Count) -> Iterator[tu
             yield from (shortened((passage,), room, count, least=0) for passage in short)
 
 
-def _short(message: Message, limit: int, handle: str) -> Message:
-    return Message(message.role, tuple(_cut(part, limit, handle) for part in message.parts))
+def _shorten_message(message: Message, limit: int, handle: str) -> Message:
+    return Message(message.role, tuple(_shorten_part(part, limit, handle) for part in message.parts))
 
 
-def _cut(part: Part, limit: int, handle: str) -> Part:
+def _shorten_part(part: Part, limit: int, handle: str) -> Part:
     match part:
         case Text():
             return Text(truncate(part.text, limit, HANDLE_MARK, handle))

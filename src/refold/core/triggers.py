@@ -1,7 +1,7 @@
-"""Does a trigger fire?
+"""Evaluates triggers, and gives the reason for a compaction.
 
-One idea: a trigger looks at numbers that were measured before, and answers with the reason it fired or with nothing. A
-number that is not known never fires anything.
+A trigger compares numbers that were measured before, and returns the reason that it fired or an empty
+string. A number that is unknown fires nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from refold.model.trigger import (
 
 
 class TriggerFacts(Struct, frozen=True):
-    """What triggers look at. `None` means not known."""
+    """The numbers that triggers compare. `None` means unknown."""
 
     tokens: int
     limit: int
@@ -47,13 +47,13 @@ class TriggerFacts(Struct, frozen=True):
 
 
 def due(rules: Mapping[Moment, Trigger], moment: Moment, facts: TriggerFacts) -> str:
-    """The reason to act at this moment; empty where there is none."""
+    """The reason to act at this moment; empty if there is none."""
     trigger = rules.get(moment)
     return fires(trigger, facts) if trigger is not None else ""
 
 
 def fires(trigger: Trigger, facts: TriggerFacts) -> str:
-    """The reason a trigger fires; empty where it does not."""
+    """The reason that a trigger fires; empty if it does not."""
     match trigger:
         case AnyOf():
             return next((reason for one in trigger.triggers if (reason := fires(one, facts))), "")
@@ -61,13 +61,15 @@ def fires(trigger: Trigger, facts: TriggerFacts) -> str:
             reasons = [fires(one, facts) for one in trigger.triggers]
             return " and ".join(reasons) if reasons and all(reasons) else ""
         case MessageCount():
-            return _passes(facts.messages, trigger.compare, trigger.messages, "messages")
+            return _compare_reason(facts.messages, trigger.compare, trigger.messages, "messages")
         case MessagesToRefine():
-            return _passes(facts.to_refine, trigger.compare, trigger.messages, "messages to refine")
+            return _compare_reason(facts.to_refine, trigger.compare, trigger.messages, "messages to refine")
         case ToolTokens():
-            return _passes(facts.tool_tokens, trigger.compare, trigger.tokens, "tokens of tool results")
+            return _compare_reason(
+                facts.tool_tokens, trigger.compare, trigger.tokens, "tokens of tool results"
+            )
         case Age():
-            return _passes(facts.idle_s, ">=", trigger.seconds, "seconds without a call")
+            return _compare_reason(facts.idle_s, ">=", trigger.seconds, "seconds without a call")
         case _:
             return _by_size(trigger, facts)
 
@@ -85,7 +87,9 @@ def _by_size(
         case OverBudget():
             return _over_budget(trigger, facts)
         case ReportedOverflow():
-            return _passes(facts.reported, ">", facts.window, "reported tokens") if facts.window else ""
+            return (
+                _compare_reason(facts.reported, ">", facts.window, "reported tokens") if facts.window else ""
+            )
 
 
 def _ratio(trigger: TokenRatio, facts: TriggerFacts) -> str:
@@ -105,14 +109,14 @@ def _over_budget(trigger: OverBudget, facts: TriggerFacts) -> str:
     return f"{needed:,} tokens with output > {share}{facts.window:,}"
 
 
-def _passes(value: float | None, compare: Compare, threshold: float, what: str) -> str:
+def _compare_reason(value: float | None, compare: Compare, threshold: float, what: str) -> str:
     if value is None or value < threshold or (compare == ">" and value == threshold):
         return ""
     return f"{value:,} {what} {compare} {threshold:,}"
 
 
 def message_limit(rules: Mapping[Moment, Trigger]) -> int | None:
-    """The number of messages at which a policy acts, whatever they take; None where it does not count them."""
+    """The number of messages at which a policy acts, regardless of their size; None if it does not count messages."""
     counts = (count for trigger in rules.values() if (count := _messages(trigger)) is not None)
     return min(counts, default=None)
 
@@ -129,14 +133,14 @@ def _messages(trigger: Trigger) -> int | None:
             return None
 
 
-# Why to act.
+# Reasons for a compaction
 
 MAX_IN_VAIN = 3
-"""After so many compactions in a row that gained nothing, only a window that does not fit is worth another."""
+"""After so many compactions in a row without gain, only a window that does not fit is compacted again."""
 
 
 def reason_to_act(folded: Folded, frame: Frame, now: Now) -> str:
-    """Why to compact at this moment; empty where there is no reason to."""
+    """The reason to compact at this moment; empty if there is none."""
     if now.moment == "manual":
         return "asked for"
     if now.moment == "overflow":
@@ -149,15 +153,15 @@ def reason_to_act(folded: Folded, frame: Frame, now: Now) -> str:
 
 
 def reason_to_reduce(folded: Folded, frame: Frame, now: Now) -> str:
-    """Why to run the stages; empty where there is no reason to."""
+    """The reason to run the stages; empty if there is none."""
     rules = frame.policy.reduce_at
     return due(rules, now.moment, _facts(folded, frame, now)) if now.moment in rules else ""
 
 
 def pressure(folded: Folded, frame: Frame, now: Now) -> str:
-    """Why the context has to be compacted, also where that was tried in vain or taken back; empty where it has not.
+    """The reason that the context should be compacted, even if that failed or was undone before; empty if there is none.
 
-    What stages do to single results on the way is no reason: they run whenever there is something for them.
+    Work for the stages on single tool results does not count: stages run whenever they have work.
     """
     if not frame.policy.enabled:
         return ""
@@ -173,7 +177,7 @@ def _overfull(folded: Folded, frame: Frame, now: Now) -> str:
 
 
 def _wanted(folded: Folded, frame: Frame, now: Now) -> str:
-    """What the policy says, by its flag, its triggers or the prices."""
+    """The reason by the policy's flag, its triggers or the prices."""
     return (
         now.flag
         or due(frame.policy.triggers, now.moment, _facts(folded, frame, now))
@@ -199,7 +203,7 @@ def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
 
 
 def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
-    """Is it cheaper to fold now than to carry all of it along?"""
+    """The reason if compacting now is cheaper than carrying the whole context along."""
     if frame.prices is None or not frame.policy.by_price or now.moment != "before_call":
         return ""
     limit = limit_for(frame, now)
@@ -210,7 +214,7 @@ def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
 
 
 def with_digests(reason: str, digested: int) -> str:
-    """The reason of a compaction whose summariser was given plain digests of some texts, which were too long for it."""
+    """The compaction's reason, with a remark if texts were too long for the summariser and it got plain digests of them."""
     if not digested:
         return reason
     texts = "one text was" if digested == 1 else f"{digested:,} texts were"

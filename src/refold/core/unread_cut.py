@@ -1,9 +1,10 @@
-"""Cut what the model has not read yet, where it does not fit beside what must stay.
+"""Shortens messages that the model has not read yet, if they do not fit beside the messages that must stay.
 
-The newest results and the newest question reach the model whole: everything else is folded, masked or dropped before a
-character of them is. Only where they do not fit beside the instructions, the question they belong to, the calls they answer
-and the least that a summary takes, they are cut, and then to all the room that is left: the largest first, so that smaller
-ones stay whole. They have never been sent, so no cached prefix changes.
+The newest tool results and the newest question reach the model in full: everything else is summarised,
+masked or dropped first. They are cut only if they do not fit beside the instructions, the question they
+belong to, the calls they answer and the smallest summary. Then they share all the room that is left: the
+largest is cut first, so that smaller ones stay whole. They have never been sent, so no cached prefix
+changes.
 """
 
 from __future__ import annotations
@@ -26,19 +27,18 @@ from refold.core.shown import Edit, Item, handle_of
 from refold.core.stages.parts import unread_from
 from refold.core.system_messages import is_setting, newest_instruction
 
-# What the model sees of a conversation now: what is chosen to be quoted beside it need not say that
-# again.
+# Text that the model sees already, which quotes need not repeat
 
 
 def terms_in_sight(folded: Folded, frame: Frame, *, before: int | None = None) -> set[int]:
-    """The terms of all that would be sent now, or of what comes `before` a message: to show them again tells nothing new."""
+    """The terms of everything that would be sent now, or of the part `before` a message. Quoting them again adds nothing."""
     lead = (folded.lead.block, *(message.text for message in folded.lead.messages))
     items = [item for item in folded.items.items if before is None or item.seq < before]
     return in_sight(folded.facts, seen_of(folded, items, (*system_texts(frame), *lead)))
 
 
 def seen_of(folded: Folded, shown: Iterable[Item], texts: Iterable[str]) -> Sight:
-    """What the model sees: messages as they came, messages cut short, and other texts."""
+    """The text in the model's view: messages in full, shortened messages, and other texts."""
     whole, partly = list[Item](), list[Item]()
     for item in shown:
         (whole if folded.is_original(item.message, item.seq) else partly).append(item)
@@ -51,24 +51,24 @@ def system_texts(frame: Frame) -> tuple[str, ...]:
 
 
 KEPT_QUESTION_SHARE = 0.15
-"""Of the room: a longer question is for the summary to carry, once the assistant has begun to answer it."""
+"""Share of the room. A longer question is left to the summary once the assistant has begun to answer it."""
 LEAST_BESIDE = 0.05
-"""Of the room: what is not cut leaves so much for a summary of everything else."""
+"""Share of the room that uncut messages leave for a summary of everything else."""
 LEAST = 50
-"""Tokens that a cut must leave room for: with fewer, nothing but its handle would be left of a message."""
+"""Least tokens for a cut message: with fewer, only its handle would be left."""
 WORTHWHILE = 8
-"""Tokens that a cut must save: what a picture takes cannot be cut from the words beside it."""
+"""Least tokens that a cut must save: the tokens of an image cannot be saved by cutting the text beside it."""
 
 
 class Needed(Struct, frozen=True):
-    """Indices of the messages shown that the next reply cannot do without."""
+    """Indices of the shown messages that the next reply requires."""
 
     unread: tuple[int, ...]
-    """The results of the latest reply's calls, and the question, where no reply has come since."""
+    """The results of the latest reply's calls, and the question if no reply followed it."""
     reply: tuple[int, ...]
-    """The reply whose calls they answer."""
+    """The reply with the calls that these results answer."""
     others: tuple[int, ...]
-    """The question that is being answered, what is pinned or set at the provider, and the newest instruction given on the way."""
+    """The question in progress, pinned messages, provider settings, and the newest instruction within the conversation."""
 
     @property
     def all(self) -> frozenset[int]:
@@ -76,7 +76,7 @@ class Needed(Struct, frozen=True):
 
 
 def needed(folded: Folded, effective: int) -> Needed:
-    """What must stay; `effective` are the tokens that the instructions leave for messages."""
+    """The messages that must stay. `effective` is the number of tokens that the instructions leave for messages."""
     shown, items, size = folded.shown, folded.items.items, len(folded.shown)
     start, newest = unread_from(folded.items), newest_instruction(items)
     results = [index for index in range(start, size) if shown[index].message.results]
@@ -90,12 +90,12 @@ def needed(folded: Folded, effective: int) -> Needed:
 
 
 def _is_fixed(folded: Folded, item: Item) -> bool:
-    """Must the item stay as it is?"""
+    """True if the item must stay unchanged."""
     return item.seq in folded.pinned or is_setting(item.message)
 
 
 def fit_unread(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Edit, ...]]:
-    """The branch with its unread messages cut, where these do not fit; the same where they do, or it cannot be done so."""
+    """Cut the unread messages if they do not fit. The branch is returned unchanged if they fit, or if cutting cannot help."""
     if fits(folded, frame, now):
         return folded, ()
     room, items = effective_for(frame, now), folded.items.items
@@ -105,7 +105,8 @@ def fit_unread(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Ed
     if sum(items[index].tokens for index in stays.all) <= left:
         return folded, ()
     pinned = {index for index in stays.all if _is_fixed(folded, items[index])}
-    # What the assistant itself wrote is cut only where there would be nothing left of what it has not read.
+    # The assistant's own reply is cut only if nothing of the unread messages would be left
+    # otherwise.
     for cuttable in ({*stays.unread} - pinned, {*stays.unread, *stays.reply} - pinned):
         free = left - sum(items[index].tokens for index in stays.all - cuttable)
         most = fair_share([items[index].tokens for index in cuttable], free)
@@ -117,7 +118,7 @@ def fit_unread(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Ed
 def _cut(
     folded: Folded, frame: Frame, cuttable: Collection[int], beside: Collection[int], most: int
 ) -> tuple[Folded, tuple[Edit, ...]]:
-    """The branch with some messages in at most `most` tokens each, chosen against what is sure to stand beside them."""
+    """Shorten messages to at most `most` tokens each, leaving out terms that the messages beside them show."""
     items, edits = list(folded.items.items), list[Edit]()
     sight = seen_of(folded, [items[index] for index in sorted(beside)], system_texts(frame))
     covered = in_sight(folded.facts, sight)

@@ -1,11 +1,12 @@
-"""What the user asked for, as every summary carries it: the task and the open question, word for word.
+"""The user's task and open question, word for word, in the form that every summary carries.
 
-A summary stands for the beginning of a conversation, so the task has to be in it, whoever wrote it: a model, a digest, a mechanical
-summary, a function of the user's. The same holds for the question of a turn that goes on after the messages that the summary covers,
-and for what the user added to it since.
-Each is a line of its own (`Task #m0: …`, `Question #m40: …`) at the beginning of the summary, unless the message itself is shown or
-the summary holds its words anyway. Of a text that is longer than its share of the room, the beginning and the end stay, with the
-handle that opens all of it.
+A summary replaces the beginning of a conversation, so it must contain the task, regardless of its author:
+a model, a digest, a mechanical summary or a function of the user's. The same holds for the question of a
+turn that continues after the covered messages, and for the user's later additions to it.
+
+Each is one line (`Task #m0: …`, `Question #m40: …`) at the beginning of the summary, unless the message
+itself is shown or the summary already contains its words. A text that is longer than its share of the room
+keeps its beginning and its end, with the handle that opens the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from refold.core.budget import share_of
 from refold.core.digest.line_markers import quoted_lines, visible
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
 from refold.core.digest.typed_text import request_text
-from refold.core.digest.word_match import says_apart
+from refold.core.digest.word_match import contains_separate_word
 from refold.core.fold import Folded, UserRequest
 from refold.core.shown import Item, handle_of
 from refold.core.stages.truncate import Mark, truncate
@@ -28,21 +29,21 @@ from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 
 TASK_SHARE = 0.10
-"""Of the room for messages, for what the user asked for first, all messages before the first reply together."""
+"""Share of the room for the task: all user messages before the first reply together."""
 LEAST_TASK = 64
-"""Tokens that the task may take of a small room, as long as they are no more than a fifth of it."""
+"""Tokens for the task in a small room, if they are at most a fifth of it."""
 QUESTION_LINE_SHARE = 0.10
-"""Of the room for messages, for the question of a turn that goes on after the summary, all messages of it together."""
+"""Share of the room for the open question: all its messages together."""
 MAX_ROOM = 32_000
-"""Tokens: the shares are of a room of this size at most; nobody reads more."""
+"""Tokens: shares refer to a room of at most this size, because longer texts are not read."""
 TASK, QUESTION = "Task", "Question"
 _MARK = Mark("\n[… {handle} …]\n")
 _CHARACTERS_PER_TOKEN = 4
 _SHORTER = 0.8
-"""How much of its length a text keeps with every attempt at making it fit."""
+"""Factor by which a text is shortened in every attempt to make it fit."""
 
 Shorten: TypeAlias = Callable[[UserRequest, str, int], str]
-"""Makes the text of a message as short as a number of tokens."""
+"""Shortens the text of a message to a number of tokens."""
 
 
 def request_lines(
@@ -54,10 +55,10 @@ def request_lines(
     counter: TokenCounter,
     shorten: Shorten | None = None,
 ) -> tuple[str, ...]:
-    """The lines that a summary of the messages before the number `last` has to hold, beside the messages that are `shown`.
+    """The lines that a summary of the messages numbered below `last` must contain, beside the messages that are `shown`.
 
-    `room` is the room for messages in tokens. Nothing of the conversation but its originals is read, so that this can be done in
-    another thread than the one that indexes them, unless `shorten` reads the index.
+    `room` is the room for messages in tokens. Only the originals of the conversation are read, so this can
+    run in another thread than the indexing, unless `shorten` reads the index.
     """
     room = min(room, MAX_ROOM)
     cut = shorten or (lambda asked, text, limit: keep_ends(asked.number, text, limit, counter))
@@ -76,7 +77,7 @@ def request_lines(
 
 
 def with_requests(summary: Summary, lines: Sequence[str], counter: TokenCounter) -> Summary:
-    """The summary with those of the lines in front that it does not hold."""
+    """The summary with the missing lines at the front."""
     opening = missing_lines(summary.text, lines)
     if not opening:
         return summary
@@ -87,15 +88,17 @@ def with_requests(summary: Summary, lines: Sequence[str], counter: TokenCounter)
 
 
 def missing_lines(text: str, lines: Sequence[str]) -> str:
-    """Those of the lines that a text does not hold, each with its end."""
+    """The lines that a text does not contain, each with a line end."""
     plain = _plain(text)
     return "".join(f"{line}\n" for line in lines if not _holds(text, plain, line))
 
 
 def _holds(text: str, plain: str, line: str) -> bool:
-    """Is the line there, in whatever length, or are its words?"""
+    """True if the text contains the line, in any length, or its words."""
     label, _, said = line.partition(": ")
-    return text.startswith(f"{label}: ") or f"\n{label}: " in text or says_apart(plain, _plain(said))
+    return (
+        text.startswith(f"{label}: ") or f"\n{label}: " in text or contains_separate_word(plain, _plain(said))
+    )
 
 
 def _plain(text: str) -> str:
@@ -103,39 +106,39 @@ def _plain(text: str) -> str:
 
 
 def _line(label: str, asked: UserRequest, limit: int, shorten: Shorten) -> str:
-    handle, said = handle_of(asked.number), shorten(asked, _said(asked), limit).strip()
+    handle, said = handle_of(asked.number), shorten(asked, _quoted_request(asked), limit).strip()
     return f"{label} {handle}: {said}" if said and said != _MARK.spell(handle=handle).strip() else ""
 
 
-def _said(asked: UserRequest) -> str:
-    """What a message asks for, in which no line reads as one of ours."""
+def _quoted_request(asked: UserRequest) -> str:
+    """The request of a message, quoted so that none of its lines looks like one of ours."""
     mark, message = _MARK.spell(handle=handle_of(asked.number)).strip(), with_ends(asked.message, MAX_LEDGER)
     said = request_text(message, mark) or visible(message.text)
     return quoted_lines(said, own=handle_of(asked.number))
 
 
 def _limits(asked: Sequence[UserRequest], most: int, counter: TokenCounter) -> list[int]:
-    """What each of several messages may take of `most` tokens: short ones are whole, and the others share the rest."""
+    """Limit of each message within `most` tokens: short ones are whole, and the longer ones share the rest."""
     if len(asked) < 2:
         return [most] * len(asked)
-    return [fair_share([counter.text(_said(one)) for one in asked], most)] * len(asked)
+    return [fair_share([counter.text(_quoted_request(one)) for one in asked], most)] * len(asked)
 
 
 def _is_shown(asked: UserRequest, shown: Sequence[Item], limit: int) -> bool:
-    """Is a message shown whole, or at least as much of it as a line would hold?"""
+    """True if a message is shown in full, or at least as much of it as a line would hold."""
     item = next((item for item in shown if item.seq == asked.number), None)
     if item is None:
         return False
-    is_long = item.tokens >= limit and not item.message.results  # beside a result, words may be few
-    return is_long or item.message is asked.message or _said_in(item.message) == _said_in(asked.message)
+    is_long = item.tokens >= limit and not item.message.results  # beside a result, the text may be short
+    return is_long or item.message is asked.message or _typed_text(item.message) == _typed_text(asked.message)
 
 
-def _said_in(message: Message) -> str:
+def _typed_text(message: Message) -> str:
     return request_text(with_ends(message, MAX_LEDGER))
 
 
 def keep_ends(number: int, text: str, limit: int, counter: TokenCounter) -> str:
-    """The beginning and the end of the text of a message, in as many tokens."""
+    """The beginning and the end of a message's text, in at most `limit` tokens."""
     length, handle = len(text), handle_of(number)
     short = text
     while counter.text(short) > limit and length > len(_MARK.text):

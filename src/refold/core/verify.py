@@ -1,11 +1,11 @@
-"""Everything a window must satisfy before it may leave.
+"""The rules that a window must satisfy before it is sent.
 
-One idea: validity is a fold. `step` takes what is known so far and one message, and gives back what is known now and the
-rules that this message broke, so a conversation that grew by one message is verified by looking at one message. `finish`
-adds the rules about the end, `verify_fit` those about size.
+Verification is incremental. `step` takes the state so far and one message, and returns the next state with
+the rules that this message breaks, so a conversation that grew by one message is verified by reading one
+message. `finish` adds the rules about the end, `verify_fit` those about size.
 
-What is known is split in two, so that remembering it for every message stays cheap: `Progress` is small and immutable, and
-`Calls`, the ledger of tool calls, is kept once per line of messages.
+The state has two halves, so that storing it for every message is cheap: `Progress` is small and immutable;
+`Calls`, the table of tool calls, exists once per sequence of messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from refold.model.message import (
 )
 from refold.model.window import Fixed, Ttl, Violation, Window
 
-# What a message holds, as far as rules about messages ask for it.
+# Predicates over messages and parts
 
 _ANYTHING = msgspec.json.Decoder(msgspec.Raw)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -40,7 +40,7 @@ _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ
 
 
 def is_empty(message: Message) -> bool:
-    """Does the message say nothing at all? White space says nothing; reasoning does."""
+    """True if the message has no content. White space is no content; reasoning is."""
     return all(map(is_blank, message.parts))
 
 
@@ -54,7 +54,7 @@ def is_only_reasoning(message: Message) -> bool:
 
 
 def is_directive(message: Message) -> bool:
-    """Is this a system or developer message without words, which only sets something at its provider?"""
+    """True for a system or developer message without text, which only sets an option at its provider."""
     return message.role in ("system", "developer") and is_opaque(message)
 
 
@@ -63,7 +63,7 @@ def is_opaque(message: Message) -> bool:
 
 
 def takes_system(message: Message) -> bool:
-    """May a system message follow this one, where a dialect has a rule for that?"""
+    """True if a system message may follow this one, in dialects with a rule for that."""
     if message.role in ("user", "tool"):
         return True
     last = message.parts[-1] if message.role == "assistant" and message.parts else None
@@ -71,9 +71,10 @@ def takes_system(message: Message) -> bool:
 
 
 def broken_arguments(call: ToolCall, *, as_object: bool) -> bool:
-    """Would a provider choke on these arguments?
+    """True if a provider would refuse these arguments.
 
-    Custom tools take plain text, so anything goes there; no arguments at all are an empty object to everyone.
+    Custom tools take plain text, so any text is valid for them. Every provider reads missing arguments as
+    an empty object.
     """
     if call.kind != "function" or not call.arguments.strip():
         return False
@@ -91,14 +92,14 @@ def is_call_id(call_id: str, dialect: Dialect) -> bool:
 
 
 def plain_call_id(call_id: str, dialect: Dialect) -> str:
-    """The id as the dialect can take it."""
+    """The id in a form that the dialect accepts."""
     if dialect.plain_call_ids:
         call_id = "".join(sign if sign in _ID_CHARACTERS else "_" for sign in call_id)
     return call_id[: dialect.max_call_id] if dialect.max_call_id else call_id
 
 
 def misplaced_parts(message: Message, dialect: Dialect) -> Iterator[tuple[str, str]]:
-    """What stands where its dialect has no place for it: the thing, and where it belongs."""
+    """The parts that the dialect does not allow at their position, each with its legal place."""
     role, seen_other = message.role, False
     for part in message.parts:
         kind = type(part)
@@ -127,7 +128,7 @@ def _crowded(message: Message, dialect: Dialect) -> Iterator[tuple[str, str]]:
 
 
 def split_items(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
-    """The parts of a reply as a format with one thing per item wants them: text and media together, the rest alone."""
+    """The parts of a reply for a format with one kind per item: text and media together, all others alone."""
     items: list[tuple[Part, ...]] = []
     for part in parts:
         joins = isinstance(part, Text | Image | File)
@@ -143,7 +144,7 @@ def _has_media(part: Part) -> bool:
 
 
 def breakpoints_of(part: Part) -> list[Ttl]:
-    """The cache breakpoints that the client put on a block, those inside of a tool result included."""
+    """The cache breakpoints that the client put on a block, including those inside a tool result."""
     if part.raw is None or _MARK not in bytes(part.raw):
         return []
     inner = (mark for held in part.parts for mark in breakpoints_of(held)) if type(part) is ToolResult else ()
@@ -151,7 +152,7 @@ def breakpoints_of(part: Part) -> list[Ttl]:
 
 
 def breakpoint_in(raw: Raw) -> tuple[Ttl, ...]:
-    """The breakpoint on a block or a tool definition itself, if there is one."""
+    """The breakpoint on a block or a tool definition itself, if it has one."""
     if _MARK not in bytes(raw):
         return ()
     value = msgspec.json.decode(raw)
@@ -162,12 +163,12 @@ def breakpoint_in(raw: Raw) -> tuple[Ttl, ...]:
 
 
 def count_breakpoints(parts: Iterable[Part]) -> int:
-    """How many cache breakpoints the client put on these blocks and inside of them."""
+    """Number of cache breakpoints that the client put on these blocks and inside them."""
     return sum(len(breakpoints_of(part)) for part in parts if part.raw is not None)
 
 
 def count_fixed_breakpoints(fixed: Fixed) -> int:
-    """How many cache breakpoints the client put on tools and system prompt, or has the provider put at the end."""
+    """Number of cache breakpoints that the client put on tools and system prompt, and the automatic one at the end."""
     if not fixed.dialect.max_breakpoints:
         return 0
     tools = sum(len(breakpoint_in(tool.raw)) for tool in fixed.tools if tool.raw is not None)
@@ -176,34 +177,36 @@ def count_fixed_breakpoints(fixed: Fixed) -> int:
 
 
 class Progress(Struct, frozen=True, gc=False):
-    """What the next message needs to know about all messages before it, apart from their calls."""
+    """Verification state before the next message, except for the table of calls."""
 
     size: int = 0
     open_calls: int = 0
-    """How many calls have no result yet."""
+    """Number of calls without a result."""
     batch: int = 0
-    """Index of the message that began the latest reply."""
+    """Index of the first message of the latest reply."""
     last_user: int = -1
     last: Role | None = None
-    """Role of the last message; one that only sets something is passed over."""
+    """Role of the last message. Messages that only set an option are skipped."""
     is_answered: bool = False
-    """Results of the latest reply have begun to come in."""
+    """True once the latest reply has a result."""
     ends_opaque: bool = False
-    """The last message ends with something of the provider's own, which may be continued."""
+    """True if the last message ends with a part of the provider's own, which may be continued."""
     pending_reasoning: bool = False
-    """The last message is nothing but reasoning and needs the rest of its reply."""
+    """True if the last message is reasoning only and needs the rest of its reply."""
     breakpoints: int = 0
     takes_system: bool = False
-    """A system message may follow, where the dialect has a rule for that."""
+    """True if a system message may follow, in dialects with a rule for that."""
     compaction: int = -1
-    """Index of the newest message that holds a provider's own compaction; -1 where none does."""
+    """Index of the newest message with a provider's own compaction; -1 if there is none."""
 
 
 START = Progress()
 
 
 class Calls:
-    """Which call ids were seen where, which wait for a result, and which were answered since the latest reply."""
+    """The call ids with the index of their first use, the ids that wait for a result, and those answered
+    since the latest reply.
+    """
 
     __slots__ = ("answered", "continues", "count", "first_seen", "late", "waiting")
 
@@ -214,7 +217,7 @@ class Calls:
         self.count = 0
         self.answered: set[str] = set()
         self.late: list[tuple[int, int]] = []
-        """Calls and the results that came after another user message, where a format allows that."""
+        """Call and result indices of results that came after another user message, which some formats allow."""
 
     def wait(self, call_id: str, index: int) -> None:
         self.first_seen.setdefault(call_id, index)
@@ -222,14 +225,14 @@ class Calls:
         self.count += 1
 
     def give_up(self) -> None:
-        """No result can come any more for the calls that wait."""
+        """Forget the waiting calls: no result can come for them any more."""
         self.waiting, self.count = {}, 0
 
     def open(self) -> list[tuple[str, int]]:
         return [(call_id, index) for call_id, indices in self.waiting.items() for index in indices]
 
     def answer(self, call_id: str) -> int | None:
-        """The index of the call that a result with this id answers; None where no call waits for it."""
+        """The index of the call that a result with this id answers; None if no call waits for it."""
         indices = self.waiting.get(call_id)
         if not indices:
             return None
@@ -244,7 +247,7 @@ class Calls:
 def step(
     progress: Progress, calls: Calls, message: Message, dialect: Dialect
 ) -> tuple[Progress, tuple[Violation, ...]]:
-    """Fold one message in. `calls` is brought up to date on the way."""
+    """Verify one more message. Updates `calls` in place."""
     found: list[Violation] = []
     index, role = progress.size, message.role
     if dialect.system_follows_user and is_directive(message):
@@ -315,7 +318,8 @@ def verify(
 ) -> tuple[Violation, ...]:
     """All violations of a list of messages.
 
-    `continues` says that the provider holds earlier messages, so a result may answer a call that is not in the list.
+    With `continues`, the provider holds earlier messages, so a result may answer a call outside of the
+    list.
     """
     progress, calls = START, Calls(continues=continues)
     found: list[Violation] = []
@@ -331,7 +335,7 @@ def verify(
 def verify_window(
     window: Window, *, as_request: bool = True, continues: bool = False
 ) -> tuple[Violation, ...]:
-    """A whole window: its summaries and messages, and the cache breakpoints of its system prompt and tools as well.
+    """All violations of a window: its summaries and messages, and the cache breakpoints of its system prompt and tools.
 
     The client's own breakpoints and those of the window count together.
     """
@@ -345,7 +349,7 @@ def verify_window(
 
 
 def verify_fit(*, tokens: int, limit: int, size_bytes: int = 0, max_bytes: int = 0) -> tuple[Violation, ...]:
-    """The rules about size; a limit of 0 bytes means that none is known."""
+    """The rules about size. A limit of 0 bytes means that no limit is known."""
     found: list[Violation] = []
     if tokens > limit:
         text = f"{tokens:,} tokens do not fit into {limit:,}"
@@ -376,9 +380,9 @@ def _check_shape(progress: Progress, message: Message, dialect: Dialect, found: 
         found.append(Violation("blank_text", index, "a text block without a word in it", "remove the block"))
     if role == "assistant" and dialect.signed_thinking:
         _check_thinking(message, index, found)
-    for what, where in misplaced_parts(message, dialect):
-        hint = f"put it {where}"
-        found.append(Violation("misplaced_part", index, f"{what} must stand {where}", hint))
+    for part, place in misplaced_parts(message, dialect):
+        hint = f"put it {place}"
+        found.append(Violation("misplaced_part", index, f"{part} must stand {place}", hint))
 
 
 def _check_system(progress: Progress, role: Role, found: list[Violation]) -> None:

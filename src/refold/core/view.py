@@ -1,10 +1,11 @@
-"""The view of a branch: every message with what planning needs to know about it, and running totals.
+"""The view of a branch: every message with its counts and verification state, and running totals.
 
-One idea: each entry carries the totals up to itself, so a sum over any range is one subtraction, a search for a size is a
-bisection, and the view of any prefix is free. Appending looks at the new message only.
+Each entry carries the totals up to itself, so a sum over any range is one subtraction, a search for a size
+is a bisection, and the view of any prefix costs nothing. Appending reads the new message only.
 
-A View is a value: appending gives a new View and leaves the old one as it was. Views of one line share their log; the
-first append to an older view, a fork, copies what it needs. Two threads must not append to the same log at once.
+A View is an immutable value: appending returns a new View and leaves the old one unchanged. Views of one
+branch share their log; the first append to an older view (a fork) copies its part of the log. Two threads
+must not append to the same log at once.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from refold.model.message import Message
 from refold.model.tokens import TokenCount, TokenCounter
 from refold.model.window import Violation
 
-# Turns and the boundaries between them. A turn is a user message and everything up to the next one;
-# its start is where messages are cut. A message that holds tool results starts no turn, also where
-# the user's own words stand beside them: the results belong to the calls before it. Functions take
-# the sorted indices of the turn starts, which a View keeps as it grows; none walks the messages.
+# Turns
+#
+# A turn is a user message and everything up to the next one; messages are cut at its start. A
+# message with tool results starts no turn, even if it holds text of the user as well: the results
+# belong to the calls before it. The functions take the sorted indices of the turn starts, which a
+# View maintains; none of them iterates over the messages.
 
 
 def starts_turn(message: Message) -> bool:
@@ -38,9 +41,9 @@ def turn_starts(messages: Iterable[Message]) -> tuple[int, ...]:
 
 
 def safe_boundary(starts: Sequence[int], length: int, target: int) -> int:
-    """The turn start nearest before `target`, else the nearest after it; 0 where nothing can be cut.
+    """The nearest turn start before `target`, or the nearest after it; 0 if nothing can be cut.
 
-    Without any user message there are no turns to respect, and the target itself is the answer.
+    Without user messages there are no turns, and the target itself is returned.
     """
     if target <= 0:
         return 0
@@ -69,7 +72,7 @@ class ViewEntry(Struct, frozen=True, gc=False):
 
 
 class ViewLog:
-    """What the views of one line share; only ever appended to."""
+    """The append-only data that the views of one branch share."""
 
     __slots__ = ("broken", "calls", "entries", "messages", "starts")
 
@@ -77,13 +80,13 @@ class ViewLog:
         self.calls = calls
         self.entries: list[ViewEntry] = []
         self.messages: list[Message] = []
-        """Those of the entries, so that a window is one slice."""
+        """The messages of the entries, so that a window is one slice."""
         self.starts: list[int] = []
         self.broken: list[int] = []
         """Indices of entries with violations."""
 
     def upto(self, size: int, dialect: Dialect) -> ViewLog:
-        """A log of its own for a view that goes another way after `size` messages."""
+        """A separate log for a view that forks after `size` messages."""
         turns = self.entries[size - 1].turns_to if size else 0
         log = ViewLog(self._calls_upto(size, dialect))
         log.entries, log.messages = self.entries[:size], self.messages[:size]
@@ -92,7 +95,7 @@ class ViewLog:
         return log
 
     def _calls_upto(self, size: int, dialect: Dialect) -> Calls:
-        """The calls as they stood after `size` messages, told again since the last time that none was open."""
+        """The calls after `size` messages, computed again from the last point without open calls."""
         calls = Calls(continues=self.calls.continues)
         calls.first_seen = {key: index for key, index in self.calls.first_seen.items() if index < size}
         start = self.quiet_before(size)
@@ -103,7 +106,7 @@ class ViewLog:
         return calls
 
     def quiet_before(self, size: int) -> int:
-        """The start of the latest reply before which no call was open."""
+        """Start of the latest reply before which no call was open."""
         while size > 0:
             size = self.entries[size - 1].progress.batch
             if not size or not self.entries[size - 1].progress.open_calls:
@@ -112,7 +115,7 @@ class ViewLog:
 
 
 class Starts(Sequence[int]):
-    """The turn starts of a view: a window on the shared list that does not grow with it."""
+    """The turn starts of a view: a fixed-size window over the shared list, which may grow."""
 
     __slots__ = ("_all", "_count")
 
@@ -135,12 +138,12 @@ class Starts(Sequence[int]):
 
 
 class View(Struct, frozen=True, eq=False):
-    """The messages of a branch, measured, verified and hashed as they arrived."""
+    """The messages of a branch, counted, verified and hashed as they arrived."""
 
     dialect: Dialect
     counter: TokenCounter
     key: bytes = b""
-    """The owner's key for the chain hash."""
+    """The owner's key for the hash chain."""
     continues: bool = False
     """The provider holds earlier messages that are not here: a result may answer a call of those."""
     size: int = 0
@@ -162,7 +165,7 @@ class View(Struct, frozen=True, eq=False):
         return self.extend((message,))
 
     def extend(self, messages: Iterable[Message], tokens: Iterable[int] = ()) -> View:
-        """The view with more messages; `tokens` are what they take, as far as that is known."""
+        """Append messages. `tokens` are their counts, as far as they are known."""
         log, known = self.log or ViewLog(Calls(continues=self.continues)), iter(tokens)
         if len(log.entries) != self.size:
             log = log.upto(self.size, self.dialect)
@@ -178,7 +181,7 @@ class View(Struct, frozen=True, eq=False):
         return structs.replace(self, log=log, size=len(log.entries))
 
     def prefix(self, size: int) -> View:
-        """The view as it was when it had `size` messages."""
+        """The view as it was with `size` messages."""
         return structs.replace(self, size=max(0, min(size, self.size)))
 
     def __len__(self) -> int:
@@ -215,7 +218,7 @@ class View(Struct, frozen=True, eq=False):
 
     @property
     def characters(self) -> int:
-        """How much text there is in all messages together."""
+        """Characters of text in all messages together."""
         return self.last.characters_to if self.last else 0
 
     @property
@@ -224,21 +227,21 @@ class View(Struct, frozen=True, eq=False):
 
     @property
     def chain(self) -> bytes:
-        """The hash of everything said so far."""
+        """Hash over all messages so far."""
         return self.last.chain if self.last else start_chain(self.key)
 
     @property
     def progress(self) -> Progress:
-        """What verification knows after the last message."""
+        """Verification state after the last message."""
         return self.progress_at(self.size)
 
     def progress_at(self, index: int) -> Progress:
-        """What verification knew before the message at `index`."""
+        """Verification state before the message at `index`."""
         index = min(index, self.size)
         return self._entries[index - 1].progress if index > 0 else START
 
     def is_spanned(self, cut: int) -> bool:
-        """Does a result at or after `cut` answer a call before it, with a user message between the two?"""
+        """True if a result at or after `cut` answers a call before it, with a user message between the two."""
         late = self.log.calls.late if self.log else []
         return any(call < cut <= result < self.size for call, result in late)
 
@@ -260,12 +263,12 @@ class View(Struct, frozen=True, eq=False):
         return TokenCount.of(upto - before, self.counter.source)
 
     def suffix_within(self, tokens: int) -> int:
-        """The smallest index from which the rest of the messages takes at most `tokens`."""
+        """The smallest index from which the remaining messages take at most `tokens`."""
         total = self.tokens_before(self.size)
         return bisect_right(range(self.size), total - tokens - 1, key=self.tokens_before)
 
     def violations(self, *, as_request: bool = False, fixed_breakpoints: int = 0) -> tuple[Violation, ...]:
-        """Every broken rule; only messages that broke one, and the end, are looked at."""
+        """Every violation. Reads only the messages that break a rule, and the end."""
         ending = finish(
             self.progress,
             self._open_calls() if as_request else (),

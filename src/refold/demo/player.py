@@ -1,7 +1,7 @@
-"""Playing the session: a client that knows nothing of Refold, and notes what the gateway says in its headers.
+"""Plays the session of the demo through a gateway that it starts, and measures every call.
 
-One idea: what is shown was measured. The tokens are those of `x-refold-tokens`, the reasons come from the gateway's own record, and
-the provider counts for itself and would refuse what is too long.
+The client knows nothing of Refold. The tokens are those of the header `x-refold-tokens`, the reasons come from the gateway's store,
+and the scripted provider counts for itself and refuses a request that is too long.
 """
 
 from __future__ import annotations
@@ -9,90 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
 import aiohttp
 import msgspec
 from msgspec import Struct
 
+from refold.demo.client import Answered, Ask, client_for
 from refold.demo.session import DETAIL, MODEL, QUESTION, RULE, SYSTEM, TOOLS, Step, session
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError
 from refold.testing import Received, Refuse, Say, ScriptedUpstream, call, say
-
-# The client of the demo: OpenAI's own, or a plain HTTP one where that is not installed.
-
-
-class Answered(Struct, frozen=True):
-    message: dict[str, Any] | None
-    headers: Mapping[str, str]
-    problem: str = ""
-
-
-Ask: TypeAlias = Callable[[dict[str, Any]], Awaitable[Answered]]
-
-
-@asynccontextmanager
-async def client_for(address: str) -> AsyncIterator[tuple[str, Ask]]:
-    """What the client is called, and how it asks."""
-    if find_spec("openai"):
-        async with _openai(address) as ask:
-            yield "the OpenAI SDK", ask
-    else:
-        async with _plain(address) as ask:
-            yield "a plain HTTP client", ask
-
-
-@asynccontextmanager
-async def _openai(address: str) -> AsyncIterator[Ask]:
-    from openai import APIStatusError, AsyncOpenAI
-
-    async with AsyncOpenAI(base_url=f"{address}/v1", api_key="demo", max_retries=0) as client:
-
-        async def ask(fields: dict[str, Any]) -> Answered:
-            try:
-                raw = await client.chat.completions.with_raw_response.create(**fields)
-            except APIStatusError as error:
-                return Answered(
-                    None, error.response.headers, f"{error.status_code} {error.code or error.type}"
-                )
-            message = raw.parse().choices[0].message
-            return Answered(message.model_dump(exclude_none=True), raw.headers)
-
-        yield ask
-
-
-@asynccontextmanager
-async def _plain(address: str) -> AsyncIterator[Ask]:
-    async with aiohttp.ClientSession() as session:
-
-        async def ask(fields: dict[str, Any]) -> Answered:
-            body = {name: value for name, value in fields.items() if name != "extra_headers"}
-            headers = {
-                "authorization": "Bearer demo",
-                "content-type": "application/json",
-                **fields["extra_headers"],
-            }
-            async with session.post(
-                f"{address}/v1/chat/completions", data=msgspec.json.encode(body), headers=headers
-            ) as got:
-                found = msgspec.json.decode(await got.read())
-            told = {name.lower(): value for name, value in got.headers.items()}
-            if got.status != 200:
-                return Answered(
-                    None, told, f"{got.status} {found['error']['code'] or found['error']['type']}"
-                )
-            message = found["choices"][0]["message"]
-            return Answered({name: one for name, one in message.items() if one is not None}, told)
-
-        yield ask
-
 
 NAME = "demo"
 STEP = "x-demo-step"
@@ -161,14 +93,14 @@ class Played(Struct, frozen=True):
 
 
 class DemoOptions(Struct, frozen=True):
-    """How to play it."""
+    """The window, the preset and the pause between calls."""
 
     window: int = WINDOW
     preset: str = ""
     pause_s: float = 0.0
 
 
-async def play(on_call: Callable[[DemoCall], Any], order: DemoOptions) -> Played:
+async def play(on_call: Callable[[DemoCall], Any], options: DemoOptions) -> Played:
     """Play the session; `on_call` is told of every call once it is answered.
 
     Raises:
@@ -178,20 +110,20 @@ async def play(on_call: Callable[[DemoCall], Any], order: DemoOptions) -> Played
     model = partial(_spoken, steps)
     with TemporaryDirectory(prefix="refold-demo-") as place:
         async with (
-            ScriptedUpstream(otherwise=model, window=order.window, model=MODEL) as upstream,
-            _gateway(Path(place), f"{upstream.url}/v1", order) as address,
+            ScriptedUpstream(otherwise=model, window=options.window, model=MODEL) as upstream,
+            _gateway(Path(place), f"{upstream.url}/v1", options) as address,
             client_for(address) as (client, ask),
         ):
-            player = _Player(ask, address, on_call, order.pause_s)
+            player = _Player(ask, address, on_call, options.pause_s)
             await player.run()
             refused, last = (
                 sum(isinstance(one, Refuse) for one in upstream.answered),
                 upstream.requests[-1].body,
             )
-            number, without = await player.without_refold(order.window)
+            number, without = await player.without_refold(options.window)
         recalled = await _recalled(f"sqlite:///{place}/{STORE}", last)
     kept = RULE.encode() in last
-    return Played(order.window, client, tuple(player.calls), refused, without, number, RULE, kept, recalled)
+    return Played(options.window, client, tuple(player.calls), refused, without, number, RULE, kept, recalled)
 
 
 class _Player:
@@ -277,7 +209,7 @@ async def _recalled(store: str, last: bytes) -> Recalled | None:
 
 
 @asynccontextmanager
-async def _gateway(place: Path, url: str, order: DemoOptions) -> AsyncIterator[str]:
+async def _gateway(place: Path, url: str, options: DemoOptions) -> AsyncIterator[str]:
     """The gateway as anybody starts it, without any settings of this machine."""
     (place / "none.toml").touch()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}
@@ -290,7 +222,7 @@ async def _gateway(place: Path, url: str, order: DemoOptions) -> AsyncIterator[s
         f"sqlite:///{STORE}",
         "--no-summariser-enabled",
     ]
-    flags += ["--window", str(order.window), *(["--preset", order.preset] if order.preset else [])]
+    flags += ["--window", str(options.window), *(["--preset", options.preset] if options.preset else [])]
     with (place / "gateway.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "refold", "serve", *flags,

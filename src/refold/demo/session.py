@@ -1,7 +1,7 @@
-"""A day of a coding agent: what the user asks for, what the agent does about it, what comes back.
+"""A day of a coding agent, as turns of steps: the user's requests, the agent's calls and the results.
 
-One idea: the session is written down once, as turns of steps, and played by a scripted model. Nothing in it depends on what Refold
-shows the model, so that the same session can be told with any window and any preset.
+A scripted model plays it. Nothing in it depends on what Refold shows the model, so the same session runs with any window and any
+preset.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-# What the agent of the demo looks at: the files of a project that does not exist, and what its
-# tools print.
+# The files of an invented project, and the output of its tools, for the agent of the demo. They are
+# as long and as repetitive as real ones, and the same every time: made from a few sentences and the
+# nouns of the project, `parcelroom`, a service behind the parcel lockers of a small town.
 
 NOUNS = ("parcel", "locker", "courier", "site", "pickup", "handover", "code", "event")
 COLUMNS = {

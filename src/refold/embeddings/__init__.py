@@ -1,7 +1,7 @@
-"""Text as vectors, on this machine: for search by meaning without a key and without a network.
+"""Text as vectors, on this machine: search by meaning without a key and without a network.
 
-The idea: sessions are found by what they were about, also where none of the words is the same. `static` does that with a table of
-word vectors, in a fraction of a millisecond. A model at a provider does it better: `refold.upstreams.open_embedder`.
+Finds sessions by their subject, even if no word is the same. `static` uses a table of word vectors and takes
+a fraction of a millisecond. A provider's model gives better results: `refold.upstreams.open_embedder`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Vectors of words, added up.
+"""An embedder with static word vectors: the vector of a text is the mean of its tokens' vectors.
 
-One idea: a table with a vector for each piece of a word is a file, and the vector of a text is the mean of its pieces' vectors. So
-nothing has to be fetched, no model runs, and a summary takes a millisecond. The order of words is lost, which matters little for
-what a text is about.
+The vectors are a table in a file, so nothing is downloaded, no model runs, and a summary takes a millisecond.
+The order of words is lost, which matters little for the subject of a text.
 
-The table and its tokenizer are the two files inside of the wheel `wordllama`. They are read as they are: the package's own way to
-load them asks the network, and to import it sets up a log that is not ours to set up.
+The table and its tokenizer are two files inside the wheel `wordllama`. They are read directly: the package's
+own loader uses the network, and importing the package configures logging.
 """
 
 from __future__ import annotations
@@ -27,8 +26,10 @@ if TYPE_CHECKING:
 
 NAME = "wordllama-l2-supercat-256"
 LEAST = 0.05
-"""Set by looking at 1,070 questions about 182 sessions: each was nearer to its own, and a text about something else was farther from
-every other session. Where sessions are mostly code, likeness is lower and noisier."""
+"""Least similarity of a match. Set with 1,070 questions about 182 sessions: each was nearer to its own
+session, and an unrelated text was farther from every session. For sessions that are mostly code, similarity
+is lower and noisier.
+"""
 _TABLE, _TOKENIZER = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
 
 
@@ -36,7 +37,7 @@ class StaticEmbedder:
     """An embedder that needs the extra `search`.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: the extra is not installed.
     """
 
     name = NAME
@@ -47,19 +48,19 @@ class StaticEmbedder:
             raise MissingExtra("search", "search by meaning")
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """A vector for each of the texts, empty for one that says nothing."""
-        # In a thread: the first time takes a fifth of a second, and others should not wait for it.
+        """A vector for each of the texts, empty for a blank text."""
+        # In a thread: the first call takes a fifth of a second and must not block other tasks.
         return await asyncio.to_thread(_embed, list(texts))
 
 
 def installed() -> StaticEmbedder | None:
-    """The embedder, where its extra is installed."""
+    """The embedder, if its extra is installed."""
     return StaticEmbedder() if _folder() is not None else None
 
 
 @cache
 def _folder() -> Path | None:
-    """Where the files are. Nothing is imported to find them."""
+    """The folder with the files. Nothing is imported to find it."""
     if any(find_spec(name) is None for name in ("numpy", "tokenizers")):
         return None
     found = find_spec("wordllama")
@@ -78,7 +79,7 @@ class _Header(Struct, frozen=True):
 
 
 @cache
-def _loaded() -> tuple[memmap[Any, Any], Tokenizer]:
+def _load_table() -> tuple[memmap[Any, Any], Tokenizer]:
     import numpy as np
     from tokenizers import Tokenizer
 
@@ -89,7 +90,7 @@ def _loaded() -> tuple[memmap[Any, Any], Tokenizer]:
         size = int.from_bytes(file.read(8), "little")
         table = json.decode(file.read(size), type=_Header).table
     offset = 8 + size + table.data_offsets[0]
-    # Only the rows that are asked for are read from the file.
+    # Memory-mapped: only the rows that are used are read from the file.
     vectors = np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=table.shape)
     return vectors, Tokenizer.from_file(str(folder / _TOKENIZER))
 
@@ -97,9 +98,9 @@ def _loaded() -> tuple[memmap[Any, Any], Tokenizer]:
 def _embed(texts: list[str]) -> list[bytes]:
     import numpy as np
 
-    table, tokenizer = _loaded()
+    table, tokenizer = _load_table()
     vectors = []
-    for text in texts:  # one by one: a batch starts threads, and is loud about it in programs that fork later
+    for text in texts:  # one by one: a batch starts threads, and warns in programs that fork later
         pieces = tokenizer.encode(text, add_special_tokens=False).ids
         total = np.asarray(table[pieces], dtype=np.float32).sum(axis=0)
         length = np.linalg.norm(total)

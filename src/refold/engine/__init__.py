@@ -1,5 +1,6 @@
-"""The engine: conversations that stay inside their window.
+"""The engine: conversations that stay inside their context window.
 
-It holds what the pure core cannot: a state that changes. Every decision is the core's; the engine remembers the answer,
-keeps what was there before so that it can be undone, and writes a receipt for everything it does on its own.
+The pure core decides; the engine holds the state that changes. It stores messages and changes, commits them
+in transactions, keeps the earlier state so that a change can be undone, and writes a receipt for every
+automatic change. Start with `state`, `actions`, `conversation` and `engine`, in this order.
 """

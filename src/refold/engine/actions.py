@@ -1,9 +1,10 @@
 """Actions on a conversation: pure functions from a `State` to an `Outcome`.
 
-An action reads no clock, waits for nothing and changes nothing that it was given. What it did is in the outcome: the next state, the
-window where one was asked for, the changes to what is shown, and the events. All decisions are those of `refold.core.plan`.
+An action reads no clock, waits for nothing and changes none of its arguments. The outcome holds the next
+state, the window if one was asked for, the changes to the shown messages, and the events. `refold.core.plan`
+makes all decisions; `Conversation.apply` commits the outcome.
 
-A window that cannot be made is an outcome too: `problem` says why, and the changes that were made on the way are kept.
+If no window can be made, the outcome says why in `problem`, and the changes up to that point are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from refold.core.fold import (
     Folded,
     forget_thoughts,
     is_broken,
-    is_void,
+    is_signature_error,
     mend,
     thought_edits,
 )
@@ -52,40 +53,41 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.trigger import Moment
 from refold.model.window import Fixed, Window
-from refold.ports.store import Call
+from refold.ports.records import Call
 
 LEAST_LEARNT = 500
-"""Tokens of messages: in a smaller call, or one that is mostly instructions, these say more than how the provider counts."""
+"""Tokens of messages. A smaller call, or one that is mostly instructions, is not used for calibration: its
+count depends more on the instructions than on the provider's tokenizer."""
 FOREIGN = "only the provider that made this compaction can read it"
 CLIPPED = "the provider reported more input than the window holds"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What an action did."""
+    """The result of an action."""
 
     state: State
     window: Window | None = None
-    """What to send; None where no window was asked for, or none could be made."""
+    """The window to send; None if the action makes none, or none could be made."""
     problem: RefoldError | None = None
-    """Why no window could be made. It is raised once the outcome is stored."""
+    """Why no window could be made. The caller raises it after the commit."""
     changes: tuple[Change, ...] = ()
-    """What was done to what is shown, in order."""
+    """The changes to the shown messages, in order."""
     events: tuple[Event, ...] = ()
     calls: tuple[Call, ...] = ()
     """Calls to store with the outcome."""
     sent: Sent | None = None
-    """What to store with the call that the window leaves with; known once the outcome is stored."""
+    """The data to store with the call that sends the window; set after the commit."""
     has_skipped: bool = False
-    """Was a compaction left out because no summary could be written?"""
+    """Whether a compaction was skipped because no summary could be written."""
     wanted: SummaryRequest | None = None
-    """What to have summarised ahead of time."""
+    """The summary to request ahead of time."""
 
     @property
     def sendable(self) -> Window:
         """The window.
 
         Raises:
-            RefoldError: there is none.
+            RefoldError: the `problem`, if no window could be made.
         """
         if self.problem is not None:
             raise self.problem
@@ -94,45 +96,47 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class RequestTerms(Struct, frozen=True):
-    """What one stateless request is made with: its instructions, its budget and its policy."""
+    """The instructions, the budget and the policy of one stateless request."""
 
     fixed: Fixed
     budget: Budget
     policy: Policy
     twins: Mapping[int, Message] = {}
-    """What to show instead of compactions that another provider or model made, by their numbers."""
+    """Readable replacements for compactions that another provider or model made, by message number."""
 
 
 def add(state: State, messages: Sequence[Message], *, sensitive: bool = False) -> Outcome:
-    """Add messages; what is sensitive stays out of every summary."""
+    """Add messages. Sensitive ones stay out of every summary."""
     draft = _Draft(state)
     draft.add(messages, sensitive=sensitive)
     return draft.outcome()
 
 
 def context(state: State) -> Outcome:
-    """Make the window to send now. Its `problem` may be DoesNotFit or InvalidWindow."""
+    """Make the window of the next call. The `problem` may be DoesNotFit or InvalidWindow."""
     draft = _Draft(state)
     draft.send(draft.plan_call)
     return draft.outcome()
 
 
 def compact(state: State, *, keep: int | None = None, cut: int | None = None) -> Outcome:
-    """Compact now, whatever the thresholds say; `keep` is how many tokens are to stay, `cut` the first message that is."""
+    """Compact now, regardless of the thresholds. `keep` is the number of tokens to keep, `cut` the first
+    message to keep.
+    """
     draft = _Draft(state)
     draft.send(lambda: draft.act("manual", keep, cut))
     return draft.outcome()
 
 
 def record(state: State, usage: Usage | None) -> Outcome:
-    """Take in what the provider reported for the last window."""
+    """Record the usage that the provider reported for the last window."""
     draft = _Draft(state)
     draft.record(usage)
     return draft.outcome()
 
 
 def take_count(state: State, tokens: int) -> Outcome:
-    """Take in what the provider counted of the last window, before it was sent."""
+    """Record the provider's own token count of the last window, taken before it was sent."""
     found = anchor(Usage(input=tokens), state.sent.shown, counted=size_of(state.sent, state.frame))
     meter = structs.replace(state.meter, anchor=found or state.meter.anchor)
     flag = CLIPPED if tokens > state.frame.budget.window else state.flag
@@ -140,10 +144,12 @@ def take_count(state: State, tokens: int) -> Outcome:
 
 
 def recover(state: State, status: int | None, body: object, *, held: int | None = 0) -> Outcome:
-    """Make the next smaller window after a provider's refusal, without any model. The body is the provider's, or the `Overflow` that
-    was found in it. Of the provider's numbers, `held` tokens are of messages that the provider alone has and that the budget leaves
-    out; None where their number is not known. The `problem` is RecoverySpent where it was no refusal as too long, where as many windows as the policy allows
-    were tried for this call, or where none can be smaller.
+    """Make the next smaller window after a provider's refusal, without asking a model.
+
+    `body` is the provider's response body, or the `Overflow` that was found in it. `held` is the number of
+    tokens in the provider's figures that belong to messages stored at the provider, outside of the budget;
+    None if it is not known. The `problem` is RecoverySpent if the refusal was not about length, if the
+    policy's attempts for this call are used up, or if no smaller window exists.
     """
     draft = _Draft(state)
     draft.recover(status, body, held)
@@ -151,8 +157,8 @@ def recover(state: State, status: int | None, body: object, *, held: int | None 
 
 
 def take_request(state: State, messages: Sequence[Message], request: RequestTerms) -> Outcome:
-    """Add what a stateless request brings, and make the window for it. Of the messages only the end is acted on: no call was made
-    between the others.
+    """Add the messages of a stateless request, and make the window for it. Triggers run only at the end of
+    the messages: no call was made between the earlier ones.
     """
     draft = _Draft(structs.replace(state, twins=request.twins))
     problem = draft.meet(request)
@@ -163,7 +169,7 @@ def take_request(state: State, messages: Sequence[Message], request: RequestTerm
 
 
 def take_answer(state: State, usage: Usage | None) -> Outcome:
-    """Take in that the last window was answered, and what the provider reported for it."""
+    """Record that the last window was answered, and the usage that the provider reported for it."""
     draft = _Draft(state)
     draft.answered()
     if usage is not None:
@@ -172,26 +178,29 @@ def take_answer(state: State, usage: Usage | None) -> Outcome:
 
 
 def ahead(state: State) -> SummaryRequest | None:
-    """What to have summarised before it is needed; None where there is no hurry."""
+    """Return the summary to request before it is needed; None if none is due."""
     if state.prepared is not None:
         return None
     return plan_ahead(state.folded, state.frame, state.now("after_call"))
 
 
 def wanted_now(state: State, cut: int | None = None) -> SummaryRequest | None:
-    """What a compaction would have summarised if it were asked for now."""
+    """Return the summary that a manual compaction would need now."""
     return plan(state.folded, state.frame, state.now("manual", cut=cut)).request
 
 
 def suffices(state: State, last: int) -> bool:
-    """Would a compaction that is asked for now be content with a summary of the messages before this one?"""
+    """Whether a summary of the messages before `last` would be enough for a compaction now."""
     planned = plan(state.folded, state.frame, state.now("manual"))
     return _suffices(planned, Summary("A summary.", 0, last, 0, "model", state.frame.policy.scope))
 
 
 def search(state: State, query: str, *, max_tokens: int = 1_000) -> str:
-    """Passages of everything ever said that fit the query, each with its handle; what is not in sight comes first."""
-    # A model asks by a call that waits for its result: the words of that are neither known to it nor an answer.
+    """Find passages of the whole conversation that match the query, each with its handle. Passages that are
+    not in the window come first.
+    """
+    # A model searches by a tool call that has no result yet. The words of that call are left out: they
+    # are the question, not an answer.
     folded, start = state.folded, state.folded.asking
     look = partial(find, folded.facts, query, budget=max_tokens, before=start)
     look = partial(look, window=state.frame.budget.window, counter=state.counter)
@@ -199,7 +208,7 @@ def search(state: State, query: str, *, max_tokens: int = 1_000) -> str:
 
 
 class _Draft:
-    """The next state while an action builds it. It lives as long as the action and is seen by nobody else."""
+    """The next state while an action builds it. It lives as long as the action, and only the action sees it."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -226,7 +235,9 @@ class _Draft:
     # Messages
 
     def add(self, messages: Sequence[Message], *, sensitive: bool = False, at_once: bool = False) -> None:
-        """Of a history that comes `at_once` only the end is acted on. The messages before that are indexed later."""
+        """Add messages. With `at_once`, triggers run only at the end of the history, and earlier messages are
+        indexed lazily.
+        """
         self.has_grown = True
         replies = (at for at, one in enumerate(messages) if one.role == "assistant")
         last = max(replies, default=len(messages) - 1) if at_once else 0
@@ -241,7 +252,7 @@ class _Draft:
                 self._act_after(message)
 
     def answered(self) -> None:
-        """A provider has taken the last window: it was not too large."""
+        """Record that a provider accepted the last window."""
         attempts = self.state.limits.attempts
         self.set(limits=self.state.limits.answer())
         if attempts:
@@ -250,7 +261,7 @@ class _Draft:
             self.events.append(Recovered(attempts=attempts, stated=state.limits.stated, size=size))
 
     def _show_next(self, message: Message, *, sensitive: bool, later: bool) -> None:
-        """Show the newest original, whole or cut to its share."""
+        """Add one message to the branch, and show it whole or cut to its share."""
         state = self.state
         secrecy, folded = state.secrecy.take(state.folded, message, is_marked=sensitive, later=later)
         message, edits = arrive(folded, state.frame, folded.size - 1)
@@ -262,7 +273,7 @@ class _Draft:
         self.set(folded=shown)
 
     def _act_after(self, message: Message) -> None:
-        """Act on what a new message brings about: after a reply, or ahead of the next call."""
+        """Run the triggers that a new message fires: after a reply, or ahead of the next call."""
         is_waiting, policy = bool(self.state.folded.shown.progress.open_calls), self.state.frame.policy
         if message.role == "assistant":
             if policy.deferred or not is_waiting:
@@ -271,10 +282,10 @@ class _Draft:
             self.act("before_call")
 
     def _last_speaker(self) -> Role | None:
-        """Whose the last message is; what the system says after it belongs to it."""
+        """The role of the last message that is not an instruction."""
         branch = self.state.folded.branch
-        said = (branch[at].message for at in range(len(branch) - 1, -1, -1))
-        return next((message.role for message in said if not is_instruction(message)), None)
+        messages = (branch[at].message for at in range(len(branch) - 1, -1, -1))
+        return next((message.role for message in messages if not is_instruction(message)), None)
 
     def record(self, usage: Usage | None) -> None:
         state = self.state
@@ -282,10 +293,10 @@ class _Draft:
         counted = size_of(sent, state.frame)
         meter = record_call(state.meter, usage, sent.shown, counted=counted)
         is_ignored = sent.shown.progress.compaction > 0
-        if is_ignored:  # the provider does not read, nor count, what stands before its own compaction
+        if is_ignored:  # the provider neither reads nor counts messages before its own compaction
             meter = forget_size(meter)
         is_sealed = _holds_sealed(sent.shown)
-        if is_sealed:  # how many tokens that is depends on what it holds, and not on how the provider counts
+        if is_sealed:  # its token count depends on hidden content, not on the provider's tokenizer
             meter = structs.replace(meter, ratio=0.0)
         self.set(meter=meter)
         if usage is None:
@@ -293,7 +304,7 @@ class _Draft:
         whole = instructions + sent.whole
         self.set(bill=state.bill.add(usage, state.frame.prices, whole=whole, sent=counted))
         if is_ignored or anchor(usage, sent.shown, counted=counted) is None:
-            return  # no count of what was sent: nothing is learnt from it, and nothing done
+            return  # the report has no count of this window, so nothing can be learnt from it
         if usage.context > state.frame.budget.window:
             self.set(flag=CLIPPED)
         if sent.tokens >= max(LEAST_LEARNT, instructions) and not is_sealed:
@@ -305,17 +316,17 @@ class _Draft:
     # Plans
 
     def plan_call(self) -> Plan:
-        """Act before a call, and plan what to send."""
+        """Run the triggers before a call, and plan its window."""
         if self._last_speaker() == "user":
             self.act("turn_start")
         done, planned = len(self.state.receipts), self.act("before_call")
         if len(self.state.receipts) > done and "before_call" in self.state.frame.policy.reduce_at:
-            planned = self.act("before_call")  # a new summary leaves less room for what the stages have left
+            planned = self.act("before_call")  # a new summary leaves less room for the reduced messages
         return planned
 
     def act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
-        """Plan at a moment, and carry the plan out."""
-        self._put_in_words()
+        """Plan at a moment, and carry out the plan."""
+        self._show_twins()
         if moment != "after_call" and is_broken(self.state.folded):
             mended, edits = mend(self.state.folded)
             change = self._change(mended, "reduce", BROKEN, edits)
@@ -333,7 +344,9 @@ class _Draft:
         return done
 
     def _carry_out(self, planned: Plan, ready: Summary | None) -> tuple[Plan, Change | None]:
-        """Do what is planned, with the summary that is ready or another one; the plan as it was done, and the change it made."""
+        """Apply a plan, with the ready summary or another one. Return the plan as it was carried out, and the
+        change it made.
+        """
         summary: Summary | None = None
         change: Change | None = None
         if planned.request is not None:
@@ -348,12 +361,12 @@ class _Draft:
     def _fulfil(
         self, planned: Plan, request: SummaryRequest, ready: Summary | None
     ) -> tuple[Plan, Summary | None]:
-        """The plan with the summary it asks for, and that summary if it was of use."""
+        """Return the plan with the summary it asks for, and that summary if it was used."""
         summary = ready or self._write_now(planned, request)
         if summary is None:
-            return give_up(planned), None  # the flag stays, and the next request may have more luck
+            return give_up(planned), None  # the flag stays, so the next request tries again
         if not summary.text.strip():
-            summary = None  # nothing can stand for messages that leave
+            summary = None  # an empty text cannot replace messages
         if summary is not None:
             files = self.state.folded.ledger
             summary = structs.replace(summary, read=files.read, modified=files.modified)
@@ -366,7 +379,7 @@ class _Draft:
         return done, next(one for one in done.next.past[::-1] if one.number == number)
 
     def _prepared_for(self, planned: Plan) -> Summary | None:
-        """The summary that was written ahead, if with it nothing more has to go."""
+        """The summary that was written ahead, if it is enough for this plan."""
         covered = planned.next.summaries[-1].last if planned.next.summaries else 0
         prepared = self.state.prepared
         if prepared is None or prepared.last <= covered:
@@ -374,7 +387,7 @@ class _Draft:
         return prepared if _suffices(planned, prepared) else None
 
     def _write_now(self, planned: Plan, request: SummaryRequest) -> Summary | None:
-        """A summary that needs no model: a digest, or what the policy says after a failure."""
+        """Write a summary without a model: a digest, or the fallback of the policy after a failure."""
         state, frame = self.state, self.state.frame
         on_failure, is_full = frame.policy.on_failure, not fits(planned.next, frame, planned.now)
         if state.has_failed and on_failure != "digest":
@@ -387,8 +400,10 @@ class _Draft:
             return extractive_summary.mechanical_summary(request, planned.next, frame)
         return None
 
-    def _put_in_words(self) -> None:
-        """Show compactions of other providers and models in words, and those that are the model's own as they were made."""
+    def _show_twins(self) -> None:
+        """Show compactions of other providers and models as text, and those of the current model in their
+        original form.
+        """
         before = self.state.folded
         if before.shown.progress.compaction < 0 and not before.made:
             return
@@ -401,7 +416,7 @@ class _Draft:
             if item.seq in folded.made and item.seq not in before.made
         )
         if edits:
-            self._note_for_call(before, folded, FOREIGN, edits)
+            self._record_for_call(before, folded, FOREIGN, edits)
 
     def _change(
         self,
@@ -412,7 +427,7 @@ class _Draft:
         summary: Summary | None = None,
         raw: int = 0,
     ) -> Change:
-        """Write down a change to what is shown, so that it is stored and can be undone."""
+        """Record a change to the shown messages, so that it is stored and can be undone."""
         before = self.state.folded
         if before.shown.dialect.signed_thinking and not raw:
             edits = (*edits, *thought_edits(before.items.items, after.items.items, edits))
@@ -426,8 +441,8 @@ class _Draft:
         self.set(receipts=(*self.state.receipts, receipt))
         return change
 
-    def _note_for_call(self, before: Folded, after: Folded, reason: str, edits: tuple[Edit, ...]) -> None:
-        """Write down what was done for the call at hand only: it is not stored as a change, and there is nothing to undo."""
+    def _record_for_call(self, before: Folded, after: Folded, reason: str, edits: tuple[Edit, ...]) -> None:
+        """Record a change for the current call only: it is not stored, and cannot be undone."""
         receipt = Receipt("reduce", reason, before.tokens, after.tokens, edits)
         self.set(receipts=(*self.state.receipts, receipt))
         self.events.append(pruned(self.state, Change(before, after, receipt), "automatic"))
@@ -435,7 +450,7 @@ class _Draft:
     # Windows
 
     def send(self, plan_window: Callable[[], Plan]) -> None:
-        """Make the window of a plan; where that cannot be done, note why."""
+        """Make the window of a plan; on failure, set `problem`."""
         try:
             self._send(plan_window())
         except (DoesNotFit, InvalidWindow) as error:
@@ -443,7 +458,7 @@ class _Draft:
 
     def _send(self, planned: Plan) -> None:
         if planned.refusal:
-            raise DoesNotFit(planned.refusal, hint=self._no_room(planned))
+            raise DoesNotFit(planned.refusal, hint=self._room_hint(planned))
         window = self._marked(planned)
         found = broken_rules(window, planned.sent.shown)
         if found:
@@ -459,36 +474,38 @@ class _Draft:
         self.window = window
 
     def _with_output(self, window: Window, planned: Plan) -> Window:
-        """The window with the output to ask for, where that is less than was asked for.
+        """Return the window with a lowered output, if the stated one does not fit.
 
         Raises:
-            DoesNotFit: input, output and reserve are more than the window.
+            DoesNotFit: input, output and reserve together exceed the window.
         """
         frame, now = planned.frame, planned.now
         asked, output = frame.budget.max_output, output_for(planned.sent, frame, now)
         if frame.policy.enabled:
             found = verify_fit(tokens=size_of(planned.sent, frame), limit=limit_for(frame, now, output))
             if found:
-                raise DoesNotFit(found[0].message, hint=self._no_room(planned))
+                raise DoesNotFit(found[0].message, hint=self._room_hint(planned))
         return structs.replace(window, output=output) if output < asked else window
 
-    def _no_room(self, planned: Plan) -> str:
-        """Why nothing fits, as a sum."""
+    def _room_hint(self, planned: Plan) -> str:
+        """Explain as a sum why nothing fits."""
         frame, now = planned.frame, planned.now
         return f"{room_of(frame, now).arithmetic(lowered_output(frame, now))}; {DoesNotFit.default_hint}"
 
     def _marked(self, planned: Plan) -> Window:
-        """The window with cache breakpoints, where its format takes them."""
+        """Return the window with cache breakpoints, if its format takes them."""
         policy = self.state.frame.policy
         cache = policy.cache if policy.enabled else None
         return mark_window(planned.window, planned.sent, cache, self.state.window)
 
     def _without_open_calls(self, planned: Plan) -> Plan:
-        """For this request only, leave out what waits for a result: when that comes, the call is shown again."""
+        """Leave out tool calls without a result, for this request only. A call is shown again once its result
+        arrives.
+        """
         mended, edits = mend(planned.sent, as_request=True)
         receipts = self.state.receipts
         if edits and not (receipts and receipts[-1].edits == edits):
-            self._note_for_call(planned.sent, mended, BROKEN, edits)
+            self._record_for_call(planned.sent, mended, BROKEN, edits)
         return structs.replace(planned, sent=mended)
 
     # Refusals
@@ -496,7 +513,7 @@ class _Draft:
     def recover(self, status: int | None, body: object, held: int | None) -> None:
         state = self.state
         policy, shown = state.frame.policy, state.sent if state.window else state.folded
-        if is_void(status, body) and self._forget_thoughts():
+        if is_signature_error(status, body) and self._forget_thoughts():
             self.send(lambda: self.act("before_call"))
             return
         sent, asked = size_of(shown, state.frame), state.output
@@ -529,7 +546,9 @@ class _Draft:
             self.problem = RecoverySpent(self.problem.message)
 
     def _output_after(self, found: Overflow, sent: int) -> tuple[int, bool]:
-        """The output to ask for after a refusal, and whether that is enough for the same messages to be sent again."""
+        """Return the output to ask for after a refusal, and whether it is enough for the same messages to be
+        sent again.
+        """
         state = self.state
         budget, ratio, asked = state.frame.budget, state.now("before_call").ratio, state.output
         if not budget.is_output_stated:
@@ -544,7 +563,7 @@ class _Draft:
         return lowered, is_first and lowered < asked and prompt + lowered + reserve <= window
 
     def _forget_thoughts(self) -> bool:
-        """Show no thought that was signed before something else changed; False where there is none."""
+        """Drop signed thinking whose prefix has changed; False if there is none."""
         forgotten, edits = forget_thoughts(self.state.folded)
         if edits:
             change = self._change(forgotten, "reduce", SIGNATURES_REFUSED, edits)
@@ -555,14 +574,16 @@ class _Draft:
     # Stateless requests
 
     def meet(self, request: RequestTerms) -> RefoldError | None:
-        """Go on with a request's own instructions, budget and policy; why no window can be made with them."""
+        """Switch to a request's own instructions, budget and policy. Return the error if no window can be
+        made with them.
+        """
         now = self.state.frame
         if (now.fixed, now.budget, now.policy) == (request.fixed, request.budget, request.policy):
             return None
         try:
             self.state = self.state.with_frame(request.fixed, request.budget, request.policy)
         except RefoldError as error:
-            # Whatever leaves, leaves with this request's own instructions.
+            # The request is sent with its own instructions even if no window can be planned for it.
             cost = count_fixed(request.fixed, self.state.counter)
             frame = structs.replace(
                 now, fixed=request.fixed, cost=cost, budget=request.budget, policy=request.policy
@@ -573,12 +594,12 @@ class _Draft:
 
 
 def _holds_sealed(shown: View) -> bool:
-    """Does the provider read a compaction whose size nobody else knows?"""
+    """Whether the window holds a sealed compaction, whose size only its provider knows."""
     newest = shown.progress.compaction
     return newest >= 0 and holds_sealed(shown[newest].message)
 
 
 def _suffices(planned: Plan, summary: Summary) -> bool:
-    """Is the plan done with this summary, and nothing more has to go?"""
+    """Whether the plan is complete with this summary and needs no further reduction."""
     done = resolve(planned, summary)
     return done.decision == "summarise" and done.edits == planned.edits and not done.refusal

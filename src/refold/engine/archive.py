@@ -1,10 +1,11 @@
-"""A whole store as lines, and lines as a store: from any kind to any other.
+"""Archives: all conversations of a store as lines of JSON, and back into a store of any kind.
 
-One idea: whatever a store keeps came into it by a few kinds of steps, and the same steps bring it into another one. So an archive
-needs no knowledge of any database: a conversation is a line, each of its branches one more with everything that was done, and then
-its messages, one to a line.
+Stored data enters a store by a few kinds of steps, and the same steps bring it into another store. So an
+archive does not depend on a database: a conversation is a line, each of its branches one more line with its
+sessions and changes, followed by its messages, one to a line.
 
-What stays behind can be made again: the cache of paid summaries, what was learnt about models, and work that came to nothing.
+Data that can be made again is left out: the cache of paid summaries, facts learnt about models, and failed
+jobs.
 """
 
 from __future__ import annotations
@@ -17,52 +18,55 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from refold.engine.journal import inlined, read_notes, read_stored
+from refold.engine.journal import read_notes, with_inlined_instructions
 from refold.model.errors import Conflict, Damaged, NotFound, StoreError
-from refold.ports.store import (
+from refold.ports.records import (
     Batch,
     Call,
-    Change,
     Compaction,
     Embedding,
     Head,
     Inherited,
+    InstalledCompaction,
     Listed,
     Outline,
     Session,
-    Store,
-    Stored,
-    Written,
+    StoredMessage,
+    StoredSummary,
 )
+from refold.ports.store import Store
+from refold.ports.stored_messages import read_stored
 
-# Do to a store what was done to another, branch by branch.
+# Rebuild: repeat the steps of a branch in another store
 
 PAGE = 500
-"""Messages that are held at once, and put into one transaction."""
+"""Messages that are held in memory at once, and put into one transaction."""
 
 
 class Branch(Struct, frozen=True, tag="branch"):
-    """A branch with everything but its messages; those that are its own follow."""
+    """A branch with everything but its messages; its own messages follow."""
 
     head: Head
     sessions: tuple[Session, ...]
     """Its own, oldest first."""
     changes: tuple[Compaction, ...]
-    """Those that took effect, undone ones too, in their order."""
-    written: tuple[Written, ...]
+    """Those that took effect, undone ones included, in their order."""
+    written: tuple[StoredSummary, ...]
     calls: tuple[Call, ...]
     pins: tuple[int, ...]
     embeddings: tuple[Embedding, ...] = ()
     inherited: Inherited = Inherited()
-    """What it took over from its base, where it has one."""
+    """The state that it took over from its base branch, if it has one."""
 
 
 class Rebuild:
-    """Does to a store what was done to another: messages and changes in their order."""
+    """Repeats the steps of an archived branch in a store: messages and changes in their order."""
 
-    def __init__(self, store: Store, branch: Branch, listed: Listed, messages: Iterator[Stored]) -> None:
+    def __init__(
+        self, store: Store, branch: Branch, listed: Listed, messages: Iterator[StoredMessage]
+    ) -> None:
         if not branch.sessions:
-            raise broken()
+            raise broken_archive()
         self._store, self._branch, self._listed, self._messages = store, branch, listed, messages
         self._sessions = {one.id: one for one in branch.sessions}
         self._written = {one.id: one for one in branch.written}
@@ -74,11 +78,12 @@ class Rebuild:
         await self._begin()
         for one in self._branch.changes:
             await self._append(one.size)
-            # What earlier versions did anew took the row of the first time: what was done after that cannot be reached any more.
+            # In earlier versions a repeated change took the row of the first one: changes that followed the
+            # first cannot be reached any more.
             if await self._reach(one.base):
                 await self._install(one)
             elif one.base not in self._sessions or self._sessions[one.base].state == "live":
-                raise broken()
+                raise broken_archive()
         await self._append(self._branch.head.next_seq)
         await self._end()
 
@@ -93,20 +98,24 @@ class Rebuild:
             listed = self._listed
             self._head = await self._store.create(begun, opened, title=listed.title, at=listed.at)
         if self._head.session != opened.id:
-            raise Conflict("somebody has begun a conversation of this name meanwhile")
+            raise Conflict(
+                "another program has begun a conversation of this name", hint="import the archive again"
+            )
 
     async def _append(self, size: int) -> None:
-        """Messages up to a size; what was undone before there were so many is undone in its time."""
+        """Add messages up to a size. A change that was undone before that size is undone at its own time."""
         while self._undoing and self._ends < size:
             await self._undo()
-        await self._say(size)
+        await self._add_messages(size)
 
-    async def _say(self, size: int) -> None:
+    async def _add_messages(self, size: int) -> None:
         while batch := tuple(islice(self._messages, min(PAGE, max(0, size - self._head.next_seq)))):
             await self._commit(messages=batch)
 
     async def _reach(self, session: str) -> bool:
-        """Undo, or open what the user opened then, until a session is the open one."""
+        """Undo changes, or open sessions that the user opened then, until a session is the open one; False if
+        that is not possible.
+        """
         while self._head.session != session:
             wanted = self._sessions.get(session)
             if wanted is not None and wanted.kind != "compaction" and session not in self._opened:
@@ -120,16 +129,18 @@ class Rebuild:
 
     @property
     def _ends(self) -> int:
-        """How many messages there were when the open session was undone."""
+        """The number of messages at which the open session was undone."""
         return self._sessions[self._head.session].last or 0
 
     async def _undo(self) -> None:
-        await self._say(self._ends)
+        await self._add_messages(self._ends)
         await self._commit(undoes=self._undoing.pop().id)
 
     async def _install(self, one: Compaction) -> None:
         opens = _fresh(self._sessions[one.session]) if one.session in self._sessions else None
-        change = Change(structs.replace(one, state="installed"), self._written.get(one.id), opens)
+        change = InstalledCompaction(
+            structs.replace(one, state="installed"), self._written.get(one.id), opens
+        )
         await self._commit(changes=(change,))
         if one.state == "undone" and opens is None:
             await self._commit(undoes=one.id)
@@ -137,9 +148,9 @@ class Rebuild:
             self._undoing.append(one)
 
     async def _end(self) -> None:
-        """What is not said by messages and changes."""
+        """Restore the data beside messages and changes."""
         if not await self._reach(self._branch.head.session):
-            raise broken()
+            raise broken_archive()
         branch, owner = self._branch, self._head.owner
         for one in branch.sessions:
             written = self._written.get(one.summary)
@@ -153,8 +164,8 @@ class Rebuild:
         await self._commit(calls=branch.calls, notes=branch.head.notes, model=branch.head.model)
 
     async def _commit(self, **batch: object) -> None:
-        # A session that is closed by this is closed at the time of its batch. All else happens at the time of the last act: what
-        # comes within a second of another would not be noted as later.
+        # A batch that closes a session has the time of that. All other batches have the time of the last
+        # act: batches within a second of one another would not be recorded as later.
         closed_at = self._sessions[self._head.session].closed_at
         closes = closed_at is not None and batch.keys() & {"changes", "opens"}
         at = closed_at if closes else self._listed.updated_at
@@ -165,24 +176,26 @@ def _fresh(session: Session) -> Session:
     return structs.replace(session, last=None, state="live", summary="", tokens=0, closed_at=None)
 
 
-def broken() -> StoreError:
+def broken_archive() -> StoreError:
     return StoreError(
-        "the archive does not fit together", hint="export it again; nothing of this conversation was kept"
+        "the archive does not fit together", hint="export it again; nothing of this conversation was stored"
     )
 
+
+# Lines of an archive
 
 VERSION = 2
 EVERYTHING = 10**9
 LARGEST = 2**53
-"""No number in an archive is larger: databases hold more, so that they can add up a thousand of these."""
+"""The largest number in an archive: databases hold more, so that they can add up a thousand of these."""
 
 T = TypeVar("T")
 Skip: TypeAlias = Callable[[str, str, StoreError], None]
-"""Is told of an owner's conversation that is not in the archive, and why."""
+"""Is called with the owner and the name of a conversation that is not in the archive, and the reason."""
 
 
 class Begin(Struct, frozen=True, tag="refold"):
-    """The first line: what this is."""
+    """The first line: format and version."""
 
     version: int = VERSION
 
@@ -193,10 +206,10 @@ class ArchivedConversation(Struct, frozen=True, tag="conversation"):
     branches: int
 
 
-class Said(Struct, frozen=True, tag="message"):
-    """A message. Its body is text and not encoded once more, so that people can read it."""
+class ArchivedMessage(Struct, frozen=True, tag="message"):
+    """A message. Its body is plain text, not encoded once more, so that people can read it."""
 
-    stored: Stored
+    stored: StoredMessage
     body: str | None = None
 
 
@@ -206,16 +219,16 @@ class End(Struct, frozen=True, tag="end"):
     conversations: int
 
 
-Line = Begin | ArchivedConversation | Branch | Said | End
+Line = Begin | ArchivedConversation | Branch | ArchivedMessage | End
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(Line).decode
 
 
 async def pack(store: Store, owners: Iterable[str], skip: Skip | None = None) -> AsyncIterator[bytes]:
-    """A store, line by line, each conversation as it was when it was its turn.
+    """Yield a store line by line, each conversation as it is at its turn.
 
-    Of one that cannot be read, or was deleted meanwhile, `skip` is told; what is in the archive of it is not whole, and nobody
-    takes it in. Without `skip` it ends there.
+    `skip` is called for a conversation that cannot be read, or that was deleted meanwhile. The lines of it
+    that were already written are incomplete, and `unpack` ignores them. Without `skip`, the error is raised.
 
     Raises:
         StoreError: the store cannot be read.
@@ -236,7 +249,7 @@ async def pack(store: Store, owners: Iterable[str], skip: Skip | None = None) ->
 
 
 async def _conversation(store: Store, owner: str, listed: Listed) -> AsyncIterator[Line]:
-    # Calls come before what they speak of is read, so that all of that is there.
+    # Calls are read first, so that every row that they refer to is there afterwards.
     calls = await store.calls(owner, listed.id, EVERYTHING)
     outline = await store.outline(owner, listed.id)
     if not outline.heads:
@@ -245,20 +258,20 @@ async def _conversation(store: Store, owner: str, listed: Listed) -> AsyncIterat
     for head in outline.heads:
         yield await _branch(store, head, outline, calls)
         async for one in _own_messages(store, head):
-            yield _written_down(one)
+            yield _line_of(one)
 
 
 async def _branch(store: Store, head: Head, outline: Outline, calls: Iterable[Call]) -> Branch:
     own = tuple(one for one in outline.sessions if one.branch == head.branch)
     rows = [one for one in outline.changes if one.branch == head.branch]
     if not own:
-        raise Damaged("a branch has no session")
+        raise Damaged("a branch has no session", conversation=head.conversation)
     begun = [one for one in rows if not one.number or one.session == own[0].id]
     made = [one for one in rows if one.number and one.session != own[0].id]
-    changes = [await _whole(store, head, one) for one in sorted(made, key=lambda one: one.number)]
+    changes = [await _with_snapshot(store, head, one) for one in sorted(made, key=lambda one: one.number)]
     ids = [one.id for one in changes] + [one.summary for one in own if one.summary]
     return Branch(
-        structs.replace(await inlined(store, head), revision=0),
+        structs.replace(await with_inlined_instructions(store, head), revision=0),
         own,
         tuple(changes),
         tuple(await store.written(head.owner, [*dict.fromkeys(ids)])),
@@ -270,27 +283,27 @@ async def _branch(store: Store, head: Head, outline: Outline, calls: Iterable[Ca
 
 
 async def _inherited(store: Store, head: Head, rows: Sequence[Compaction]) -> Inherited:
-    """What a fork took over from its base, given all but the changes that were made to it."""
+    """Return the state that a fork took over from its base, from the rows that are not its own changes."""
     raw = [one.cut for one in rows if one.kind == "arrival" and one.state == "undone" and not one.number]
-    shown = [await _whole(store, head, one) for one in rows if one.number]
+    shown = [await _with_snapshot(store, head, one) for one in rows if one.number]
     written = await store.written(head.owner, [one.id for one in shown])
-    change = Change(shown[0], written[0] if written else None) if shown else None
+    change = InstalledCompaction(shown[0], written[0] if written else None) if shown else None
     return Inherited(change, tuple(sorted(raw)))
 
 
-async def _whole(store: Store, head: Head, change: Compaction) -> Compaction:
-    """A change with what was shown after it."""
+async def _with_snapshot(store: Store, head: Head, change: Compaction) -> Compaction:
+    """Return a change with its snapshot."""
     found = await store.compaction(head.owner, change.id)
     if found is None:
         raise _gone()
     return structs.replace(change, shown=found.shown)
 
 
-async def _own_messages(store: Store, head: Head) -> AsyncIterator[Stored]:
-    """The messages of a branch, each as it came and of a kind that can be read again elsewhere."""
+async def _own_messages(store: Store, head: Head) -> AsyncIterator[StoredMessage]:
+    """Yield the messages of a branch, and refuse those that another store could not read."""
     for seq in await store.damaged(head):
-        # In another store they would be taken for what was said.
-        raise Damaged(f"the bytes of message {seq} have changed")
+        # Another store would compute a new checksum, and take the damaged bytes for the original.
+        raise Damaged(f"the bytes of message {seq} have changed", conversation=head.conversation, seq=seq)
     expected = head.base_seq
     while page := await store.messages(head, expected, head.next_seq, PAGE):
         for one in page:
@@ -305,19 +318,21 @@ async def _own_messages(store: Store, head: Head) -> AsyncIterator[Stored]:
 
 async def _missing(store: Store, head: Head, seq: int) -> StoreError:
     is_there = await store.head(head.owner, head.conversation, head.branch) is not None
-    return Damaged(f"message {seq} is missing") if is_there else _gone()
+    if not is_there:
+        return _gone()
+    return Damaged(f"message {seq} is missing", conversation=head.conversation, seq=seq)
 
 
 def _gone() -> NotFound:
     return NotFound("it was deleted while it was read")
 
 
-def _written_down(one: Stored) -> Said:
+def _line_of(one: StoredMessage) -> ArchivedMessage:
     try:
         body = one.body.decode()
     except UnicodeDecodeError:
-        return Said(one)
-    return Said(structs.replace(one, body=b""), body)
+        return ArchivedMessage(one)
+    return ArchivedMessage(structs.replace(one, body=b""), body)
 
 
 def _line(line: Line) -> bytes:
@@ -325,44 +340,46 @@ def _line(line: Line) -> bytes:
 
 
 class Unpacked(Struct, frozen=True):
-    """What became of one conversation of an archive."""
+    """The result for one conversation of an archive."""
 
     owner: str
     name: str
     is_new: bool
-    """False where there was one of this name: it stays as it is."""
+    """False if there was one of this name: that stays as it is."""
     fault: str = ""
-    """Why nothing of it was put in, where it cannot be."""
+    """Why nothing of it was stored, if it could not be."""
 
 
 async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[Unpacked]:
-    """Put an archive into a store, a conversation at a time; one that cannot be put in whole is left out.
+    """Put an archive into a store, a conversation at a time. One that is not complete is left out.
 
     Raises:
-        StoreError: this is no archive, or it is cut short.
+        StoreError: this is not an archive, or it is cut short.
     """
-    reading, count = _Reading(lines), 0
+    reading, count = _LineReader(lines), 0
     _check_begin(reading)
     while isinstance(reading.line, ArchivedConversation):
         line, count = reading.take(ArchivedConversation), count + 1
         is_new, fault = await store.head(line.owner, line.listed.id) is None, ""
         if is_new:
             try:
-                await _take(store, line, reading)
+                await _put_in(store, line, reading)
             except StoreError as error:
-                fault = error.message
+                fault = error.what if isinstance(error, Damaged) else error.message
         reading.skip()
         yield Unpacked(line.owner, line.listed.id, is_new and not fault, fault)
     if not isinstance(reading.line, End):
-        raise StoreError("the archive is cut short", hint="export it again; what is whole was put in")
+        raise StoreError(
+            "the archive is cut short", hint="export it again; complete conversations were imported"
+        )
     if count < reading.line.conversations:
         raise StoreError(
             "there are lines in the archive that cannot be read",
-            hint="export it again; what is whole was put in",
+            hint="export it again; complete conversations were imported",
         )
 
 
-def _check_begin(reading: _Reading) -> None:
+def _check_begin(reading: _LineReader) -> None:
     if isinstance(reading.line, StoreError):
         raise reading.line
     if not isinstance(reading.line, Begin):
@@ -372,7 +389,7 @@ def _check_begin(reading: _Reading) -> None:
     reading.skip()
 
 
-async def _take(store: Store, line: ArchivedConversation, reading: _Reading) -> None:
+async def _put_in(store: Store, line: ArchivedConversation, reading: _LineReader) -> None:
     begun = ""
     try:
         for _ in range(line.branches):
@@ -380,45 +397,45 @@ async def _take(store: Store, line: ArchivedConversation, reading: _Reading) -> 
             begun = begun or (branch.sessions[0].id if branch.sessions else "")
             await Rebuild(store, branch, line.listed, _messages(branch, reading)).run()
     except BaseException:
-        # Only what was begun here: somebody else may have begun a conversation of this name.
+        # Delete only our own: another program may have begun a conversation of this name.
         if begun and await store.session(line.owner, begun) is not None:
             await store.delete(line.owner, line.listed.id)
         raise
 
 
-def _messages(branch: Branch, reading: _Reading) -> Iterator[Stored]:
+def _messages(branch: Branch, reading: _LineReader) -> Iterator[StoredMessage]:
     head = branch.head
     sensitive = frozenset(read_notes(head.notes).sensitive)
     for seq in range(head.base_seq, head.next_seq):
-        line = reading.take(Said)
+        line = reading.take(ArchivedMessage)
         if line.stored.seq != seq:
-            raise broken()
+            raise broken_archive()
         one = line.stored if line.body is None else structs.replace(line.stored, body=line.body.encode())
         read_stored(one, head)
         yield structs.replace(one, is_findable=seq not in sensitive)
 
 
-class _Reading:
-    """The lines of an archive, with the next one in sight."""
+class _LineReader:
+    """The lines of an archive, with a look-ahead of one line."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self._lines = enumerate(lines, 1)
         self.line: Line | StoreError | None = None
-        """None where there are no more, an error where it cannot be read."""
+        """The next line: None at the end, an error if it cannot be read."""
         self._advance()
 
     def take(self, kind: type[T]) -> T:
-        """The next line, which has to be of a kind."""
+        """Return the next line if it is of a kind, and advance."""
         if isinstance(self.line, StoreError):
             raise self.line
         if not isinstance(self.line, kind):
-            raise broken()
+            raise broken_archive()
         line = self.line
         self._advance()
         return line
 
     def skip(self) -> None:
-        """Leave what is left of a conversation."""
+        """Skip the remaining lines of a conversation."""
         while not isinstance(self.line, ArchivedConversation | End | None):
             self._advance()
 
@@ -436,7 +453,7 @@ def _read(line: bytes, number: int) -> Line | StoreError:
 
 
 def _fits(value: object) -> bool:
-    """Could every database hold the numbers in it?"""
+    """Whether every database could hold the numbers in a value."""
     if isinstance(value, int):
         return abs(value) <= LARGEST
     parts = structs.astuple(value) if isinstance(value, Struct) else value

@@ -1,8 +1,10 @@
-"""A conversation: its state, and the one place that commits what actions did to it.
+"""A conversation: holds the state, and is the only place that commits.
 
-Every act goes through `apply`: it takes the lock, brings the state up to date with the store, runs a pure action on it, commits the
-outcome, and replaces the state. Where another program was first, the action runs again on what is there now. Events are queued in the
-order of the commits and delivered outside of the lock. A conversation in memory is the same class over an in-memory store.
+Every act goes through `apply`: it takes the lock, brings the state up to date with the store, runs a pure
+action on it, commits the outcome, and replaces the state. If another program committed first, the action runs
+again on the new state. Nothing is rolled back, because nothing is changed before the commit. Events are
+queued in commit order and delivered after the lock is released. A conversation in memory is the same class
+over an in-memory store.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -43,12 +45,12 @@ from refold.engine.events import (
 from refold.engine.history import (
     Difference,
     MessageTokens,
-    Taken,
+    UndoneChanges,
     difference,
     last_change,
     message_tokens,
-    put_back,
     reported_call,
+    restore_changes,
     sent_now,
     sent_with,
 )
@@ -58,7 +60,14 @@ from refold.engine.recall import is_handle
 from refold.engine.sdk import RequestFields, read_refusal
 from refold.engine.session_summaries import SessionSummaries
 from refold.engine.sessions import OpenedSession
-from refold.engine.settings import USUAL_OUTPUT, ConversationSettings, Prompt, dollars_for, state_for
+from refold.engine.settings import (
+    USUAL_OUTPUT,
+    ConversationSettings,
+    NamedSummariser,
+    Prompt,
+    dollars_for,
+    state_for,
+)
 from refold.engine.state import Bill, Receipt, Sent, State
 from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.engine.summary_jobs import SummaryFunction, SummaryJobs, settled, summariser_of
@@ -76,7 +85,7 @@ from refold.model.message import Message, holds_compaction
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window
-from refold.ports.store import Call, Compaction, Head, Session
+from refold.ports.records import Call, Compaction, Head, Session
 from refold.ports.summariser import Summariser
 from refold.ports.upstream import Ask, CountingUpstream, Upstream
 from refold.text_work import run_text_act, run_text_work
@@ -86,22 +95,21 @@ from refold.wire.request import fixed_of
 from refold.wire.sdk import plain_message, read_message, read_usage, text_in
 from refold.wire.translate import translate_messages
 
-if TYPE_CHECKING:
-    from refold.engine.settings import NamedSummariser
-
 T = TypeVar("T")
 Action = Callable[[State], Outcome]
 
 _log = logging.getLogger("refold")
 
 MAX_CONFLICTS = 200
-"""How often an action runs again because another program was first: one that writes without a pause keeps others out for a second or
-two, since it need not reload; so many in a row means that something else is wrong."""
+"""How many times an action runs again after a conflict. A program that writes without a pause wins for a
+second or two, because it need not reload; so many conflicts in a row mean that something is wrong."""
 EVERYTHING = 10**9
 
 
 class Unsettled(Struct, frozen=True):
-    """A commit of unknown outcome: where the branch was before it, and the state after it, should it have been stored."""
+    """A commit of unknown outcome: the position of the branch before it, and the state after it in case it
+    was stored.
+    """
 
     place: tuple[object, ...]
     state: State
@@ -110,14 +118,36 @@ class Unsettled(Struct, frozen=True):
 class Conversation:
     """One chat and its context window.
 
-    `model` names the model that is asked, and so the tokenizer, the window and the prices; `window` and `max_output`, in tokens,
-    override what is known of it. `system` and `tools` go out with every request. `format` is the shape of your messages: "chat",
-    "responses" or "anthropic". `preset` or `policy` says how the context is kept small. `limit` is how much of the window may be used,
-    `thinking_budget` how much of the output goes to thinking. `summariser` writes summaries ahead of time: a model by its name
-    (`"openai:gpt-4o-mini"`), a `refold.Summariser`, or a function of your own; without one, a digest is made of the messages' own
-    words; `max_spend` is what summaries may cost in dollars. Messages that one of the regular expressions in `sensitive` matches stay
-    out of every summary. `on_event` is called with everything that is done to the context. `counter` counts tokens in the place of
-    the model's tokenizer.
+        chat = refold.Conversation("gpt-4o-mini", system="You fix bugs.", tools=tools)
+        await chat.add("Why does the build fail?")
+        reply = await client.chat.completions.create(model="gpt-4o-mini", **await chat.context())
+        await chat.record(reply.usage)
+        await chat.add(reply.choices[0].message)
+
+    No message that was added is ever changed or forgotten; only the request that `context` returns is made to
+    fit. This constructor keeps the conversation in memory; `refold.Engine` opens stored ones.
+
+    Args:
+        model: the model that is asked. It decides the tokenizer, the window and the prices.
+        system: the system prompt of every request: a text, or blocks of text in the format "anthropic".
+        tools: the tool definitions of every request.
+        format: the shape of your messages: "chat", "responses" or "anthropic".
+        preset: the name of a policy, which says how the context is kept small.
+        policy: a policy of your own instead of a preset.
+        window: the size of the context window in tokens, if the catalogue of models is to be overridden.
+        max_output: the most tokens of a reply, if the model's figure is to be overridden.
+        thinking_budget: tokens of the output that requests let the model think with.
+        limit: tokens of the window that may be used; 0 for all of it.
+        counter: counts tokens instead of the model's tokenizer.
+        sensitive: regular expressions. A message that one of them matches stays out of every summary.
+        summariser: writes summaries ahead of time: a model by its name (`"openai:gpt-4o-mini"`), a
+            `refold.Summariser`, or a function of your own. Without one, a digest is made of the messages' own
+            words.
+        max_spend: dollars that summaries may cost; None for no limit.
+        on_event: is called with every event of this conversation, see `refold.Event`.
+
+    Raises:
+        ConfigError: a setting names nothing that exists, or leaves no room for messages.
     """
 
     def __init__(
@@ -156,7 +186,7 @@ class Conversation:
             max_spend=max_spend,
             on_event=on_event,
         )
-        self._begin(settings, _in_memory(settings), holder="memory", is_empty=True, finds_twins=True)
+        self._set_up(settings, _in_memory(settings), holder="memory", is_empty=True, finds_twins=True)
 
     @classmethod
     def stored(
@@ -168,20 +198,22 @@ class Conversation:
         is_empty: bool = False,
         finds_twins: bool = True,
     ) -> Conversation:
-        """The conversation that a journal has; `refold.Engine` makes it. `holder` names the process in the leases of summary jobs.
-        Where the branch is known to be empty, nothing is loaded. A conversation that `finds_twins` shows compactions of other models
-        in words; where each request may go to another upstream, whoever makes the request finds them.
+        """Return the conversation of a journal; `refold.Engine` calls this.
+
+        `holder` names the process in the leases of summary jobs. With `is_empty` the branch is known to be
+        empty, and nothing is loaded. With `finds_twins`, compactions of other models are shown as text; the
+        gateway sets it to False, because each request may go to another upstream, and finds the texts itself.
 
         Raises:
             ConfigError: a setting names nothing that exists, or leaves no room.
         """
         made = cls.__new__(cls)
         # A second constructor: it alone calls privates of its own class from outside.
-        made._begin(settings, journal, holder=holder, is_empty=is_empty, finds_twins=finds_twins)  # noqa: SLF001
+        made._set_up(settings, journal, holder=holder, is_empty=is_empty, finds_twins=finds_twins)  # noqa: SLF001
         made._events.conversation, made._events.branch = journal.head.conversation, journal.head.branch  # noqa: SLF001
         return made
 
-    def _begin(
+    def _set_up(
         self,
         settings: ConversationSettings,
         journal: Journal,
@@ -192,18 +224,18 @@ class Conversation:
     ) -> None:
         self._journal, self._is_empty, self._finds_twins = journal, is_empty, finds_twins
         self._state, self.window = state_for(settings)
-        """The window's size, and where it is known from."""
+        """The size of the window, and the source of that figure."""
         self._is_open = self._is_stale = False
         self._unsettled: Unsettled | None = None
         self._sent: Sent | None = None
-        """What the last window was made of, for the call that answers it."""
+        """The data of the last window, to be stored with the call that answers it."""
         self._lock, self._compacting = asyncio.Lock(), asyncio.Lock()
         self._rerunning: asyncio.Task[bool] | None = None
         self._events = EventQueue(settings.on_event, dollars_for)
         self._tools, self._spelling = [*settings.tools], RequestFields()
         self._compactions = Compactions(journal.store, journal.head.owner)
         state = self._state
-        author = self._author_of(settings)
+        author = self._summariser_from(settings)
         self._jobs = SummaryJobs(
             journal,
             lambda: self._state,
@@ -216,15 +248,13 @@ class Conversation:
         self._jobs.is_awaited = self._compacting.locked
         self._session_summaries = SessionSummaries(journal, self._jobs, lambda: self._state)
 
-    def _author_of(self, settings: ConversationSettings) -> Summariser | None:
-        """Who writes summaries by the settings. A model that is given by its name is closed with the conversation."""
+    def _summariser_from(self, settings: ConversationSettings) -> Summariser | None:
+        """Return the summariser of the settings. One that is given by name is closed with the conversation."""
         given, state = settings.summariser, self._state
-        self._own_author: NamedSummariser | None = None
+        self._named_summariser: NamedSummariser | None = None
         if isinstance(given, str):
-            from refold.engine.settings import NamedSummariser
-
-            self._own_author = NamedSummariser(given, settings)
-            return self._own_author
+            self._named_summariser = NamedSummariser(given, settings)
+            return self._named_summariser
         return summariser_of(given, state.frame.fixed.dialect, state.counter.text)
 
     # The commit loop
@@ -240,16 +270,23 @@ class Conversation:
         is_blind: bool = False,
         is_brief: bool = False,
     ) -> Outcome:
-        """Run an action on the state, and commit what it did.
+        """Run a pure action on the state, and commit its outcome.
 
-        `key` is the client's name for the first message that is added; `chains` and `claims` are the hashes of a stateless client's
-        history (see `Journal.draft`); `text_size` is how much new text the action reads. An action that writes in any case may be
-        `is_blind`: the store is not asked first where the branch is, and refuses the commit if it has moved. One that `is_brief`
-        reads no text, however much is held.
+        The action may run several times: after a conflict it runs again on the state that the store has now.
+
+        Args:
+            action: returns the outcome for a state, see `refold.engine.actions`.
+            key: the client's idempotency key for the first message that is added.
+            chains: the hashes of a stateless client's history up to each new message, see `Journal.draft`.
+            claims: the hash that no other branch may hold, see `Journal.draft`.
+            text_size: characters of new text that the action reads. Much text is read in a thread.
+            is_blind: skip the check for commits of other programs first. For an action that writes in any
+                case: the store refuses the commit if the branch has moved.
+            is_brief: the action reads no text, so it never needs a thread.
 
         Raises:
-            Conflict: other programs were first again and again.
-            StoreError: nothing was stored, or the outcome is not known.
+            Conflict: other programs committed first, again and again.
+            StoreError: nothing was stored, or the outcome of the commit is not known.
         """
         async with self._locked():
             return await self._apply(
@@ -276,11 +313,11 @@ class Conversation:
         for _ in range(MAX_CONFLICTS):
             state = await self._current(asks=not is_blind)
             if state.size != self._journal.head.next_seq:
-                self._is_stale = (
-                    True  # a defect of ours: the next message would get a number that is not its own
-                )
+                # A defect of ours: the next message would get the number of another one.
+                self._is_stale = True
                 raise StoreError(
-                    "the conversation is not where the store is", hint="try it again: it is loaded anew"
+                    "the conversation and the store differ in their number of messages",
+                    hint="try it again: the conversation is loaded anew",
                 )
 
             def act(state: State = state) -> tuple[Outcome, Any]:
@@ -288,7 +325,8 @@ class Conversation:
                 draft = self._journal.draft(done, key=key, calls=done.calls, chains=chains, claims=claims)
                 return done, draft
 
-            # In a thread where it is much text. An act whose caller is cancelled comes to its end, and is dropped.
+            # Much text is read in a thread. If the caller is cancelled, the thread finishes and its result is
+            # dropped.
             size = 0 if is_brief else text_size + state.text_size
             done, draft = await run_text_act(size, act)
             if draft is not None:
@@ -296,7 +334,8 @@ class Conversation:
                 place, self._is_stale = self._journal.head.place, True
                 try:
                     commit = self._journal.commit_draft(draft)
-                    # Without content the state is all there is: a caller that is cancelled waits for the outcome.
+                    # Without stored content the state is the only copy: a cancelled caller waits for the
+                    # outcome.
                     await (commit if self._journal.keeps_content else settled(commit))
                 except Conflict:
                     if key and await self._journal.has_key(key):
@@ -306,18 +345,18 @@ class Conversation:
                     self._unsettled = Unsettled(place, done.state)
                     raise
                 self._is_stale = False
-            return await self._take(done)
-        raise Conflict("other writers were first again and again", hint="is something writing in a loop?")
+            return await self._adopt(done)
+        raise _too_many_conflicts()
 
-    async def _take(self, done: Outcome) -> Outcome:
-        """Go on from an outcome that was stored."""
+    async def _adopt(self, done: Outcome) -> Outcome:
+        """Adopt an outcome that was stored: replace the state, queue the events, start a summary that is due."""
         self._state = state = done.state
         self._events.put(done.events)
         if done.has_skipped:
             self._jobs.note_skipped()
         self._jobs.begin_ahead(done.wanted)
         if done.window is not None:
-            # Before anything else happens: what was shown for one call only is known now and never again.
+            # At once: a view for one call only is known now, and lost with the next act.
             self._sent = await self._sent_now(state)
             done = structs.replace(done, sent=self._sent)
         return done
@@ -327,7 +366,9 @@ class Conversation:
         return await run_text_act(size, sent_now, self._journal, state)
 
     async def _current(self, *, asks: bool = True) -> State:
-        """The state as the store has it: loaded again where another program has written, or a commit had an unknown outcome."""
+        """Return the state as the store has it: reloaded if another program has committed, or if a commit had
+        an unknown outcome.
+        """
         if not self._is_open and self._is_empty:
             self._state, self._is_open = await self._journal.with_learnt(self._state), True
         elif not self._is_open:
@@ -342,8 +383,9 @@ class Conversation:
         return self._jobs.with_prepared(self._state)
 
     async def _settle(self) -> None:
-        """Find out whether a commit of unknown outcome was stored. Where content is stored, a reload tells; where it is not, the state
-        is all there is: if the branch has moved by as much as the commit would have moved it, the commit was stored.
+        """Decide whether a commit of unknown outcome was stored. With stored content a reload shows it.
+        Without, the state in memory is the only copy: if the branch has advanced to the size that the commit
+        would have given it, the commit was stored.
         """
         unsettled = self._unsettled
         if unsettled is not None and not self._journal.keeps_content:
@@ -362,75 +404,85 @@ class Conversation:
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
-        """Hold the lock, and deliver events once it is released."""
+        """Hold the lock, and deliver events after it is released."""
         try:
             async with self._lock:
                 yield
         finally:
             self._events.deliver()
 
-    async def _step(self, act: Callable[[State], Coroutine[Any, Any, T]]) -> T:
-        """Do what takes several commits, and load what came of it. Called with the lock held."""
+    async def _apply_steps(self, act: Callable[[State], Coroutine[Any, Any, T]]) -> T:
+        """Run an act that takes several commits, and load the result. The caller holds the lock."""
         for _ in range(MAX_CONFLICTS):
             state = await self._current()
             self._is_stale = True
             try:
-                # Without content the state is all there is: a caller that is cancelled waits for the outcome.
+                # Without stored content the state is the only copy: a cancelled caller waits for the outcome.
                 result = await (act(state) if self._journal.keeps_content else settled(act(state)))
             except Conflict:
                 self._unsettled = None  # nothing was stored
                 continue
             await self._settle()
             await self._load()
-            with suppress(StoreError):  # the act is done: the fill level is stored with the next commit
+            with suppress(StoreError):  # the act is committed; the fill level comes with the next commit
                 await self._journal.store_fill_level(self._state)
             return result
-        raise Conflict("other writers were first again and again", hint="is something writing in a loop?")
+        raise _too_many_conflicts()
 
     async def _read(self, function: Callable[[State], T]) -> T:
-        """What a function reads of the state as the store has it."""
+        """Return the result of a function on the state as the store has it."""
         async with self._locked():
             state = await self._current()
         return await run_text_act(state.text_size, function, state)
 
     def _take_instructions(self) -> None:
-        """Go on with the system prompt and the tools that the conversation came in with, where no others were given."""
+        """Use the stored system prompt and tools if the program gave none."""
         fields, fixed = self._journal.instructions.fields, self._state.frame.fixed
         if not fields or (fixed.system and fixed.tools):
             return
         known = fixed_of(read(FIELDS, fields), fixed.dialect)
-        told = structs.replace(known, system=fixed.system or known.system, tools=fixed.tools or known.tools)
-        if told != fixed:
-            self._state = self._state.with_frame(told)
-            self._tools = [msgspec.json.decode(tool.raw) for tool in told.tools if tool.raw is not None]
+        merged = structs.replace(known, system=fixed.system or known.system, tools=fixed.tools or known.tools)
+        if merged != fixed:
+            self._state = self._state.with_frame(merged)
+            self._tools = [msgspec.json.decode(tool.raw) for tool in merged.tools if tool.raw is not None]
 
     # Messages
 
     async def add(self, *messages: object, sensitive: bool = False, key: str = "") -> None:
-        """Add what was said: dictionaries, messages of an SDK, or a string for what the user says.
+        """Add messages to the conversation.
 
-        System messages at the very beginning are taken for the system prompt. What is `sensitive` is sent to your model as ever and
-        can be recalled by its handle, and stays out of every summary. What comes with the `key` of messages that were added already
-        is not added again: after an error that leaves the outcome open, add it again with the same key.
+            await chat.add("Where is my order?")
+            await chat.add({"role": "assistant", "content": "Which number does it have?"})
+
+        System messages at the very beginning become the system prompt.
+
+        Args:
+            messages: dictionaries, message objects of an SDK, or a string for a message of the user.
+            sensitive: keep these messages out of every summary. They are sent to your model, and can be
+                recalled by their handles.
+            key: an idempotency key. Messages whose key was stored before are not added again: after an error
+                with an unknown outcome, add them again with the same key.
 
         Raises:
-            WireError: a value is no message of this format.
+            WireError: a value is not a message of this format.
+            StoreError: nothing was stored, or the outcome is not known.
         """
         if key and await self._journal.has_key(key):
             return
 
         def act(state: State) -> Outcome:
-            said = [read_message(value, state.frame.fixed.dialect) for value in messages]
-            return self._added(state, said, sensitive=sensitive)
+            added = [read_message(value, state.frame.fixed.dialect) for value in messages]
+            return self._add_with_prompt(state, added, sensitive=sensitive)
 
         await self._add(act, key=key, text_size=text_in(messages))
 
-    def _added(self, state: State, said: list[Message], *, sensitive: bool = False) -> Outcome:
-        while said and said[0].role in ("system", "developer") and not state.size:
-            state = state.with_frame(_with_prompt(state.frame.fixed, said.pop(0)))
+    def _add_with_prompt(self, state: State, added: list[Message], *, sensitive: bool = False) -> Outcome:
+        """Add messages; system messages at the beginning of the branch go into the system prompt."""
+        while added and added[0].role in ("system", "developer") and not state.size:
+            state = state.with_frame(_with_prompt(state.frame.fixed, added.pop(0)))
             if sensitive:
                 state = structs.replace(state, secrecy=structs.replace(state.secrecy, is_prompt_marked=True))
-        return actions.add(state, said, sensitive=sensitive)
+        return actions.add(state, added, sensitive=sensitive)
 
     async def _add(self, act: Action, *, key: str = "", text_size: int = 0) -> None:
         first = 0
@@ -446,7 +498,7 @@ class Conversation:
         await self._compactions.keep(self._journal.clock())
 
     async def _find_twins(self) -> None:
-        """Find what to show instead of compactions that another provider or model made."""
+        """Find readable replacements for compactions that another provider or model made."""
         state, journal = self._state, self._journal
         if self._finds_twins and state.folded.shown.progress.compaction >= 0:
             items = state.folded.items.items
@@ -457,8 +509,8 @@ class Conversation:
             self._state = structs.replace(state, twins=twins)
 
     async def set_instructions(self, fields: bytes) -> None:
-        """Store the request that the conversation came in with, as JSON without its messages: its system prompt and tools serve
-        wherever no others are given.
+        """Store the request that the conversation was imported with, as JSON without its messages. Its system
+        prompt and tools are used if the program gives none.
         """
 
         def act(state: State) -> Outcome:
@@ -473,14 +525,18 @@ class Conversation:
     # Requests
 
     async def context(self) -> dict[str, Any]:
-        """The fields of the next request: its messages, system prompt and tools.
+        """Return the fields of the next request: its messages, system prompt and tools.
 
-        The dictionaries of messages are given out again with the next context: do not change them. Ask for `max_output` tokens with
-        it: where instructions and output leave messages little room, that is less than the conversation was made with.
+        This is the moment at which the conversation is compacted if its policy says so. Pass the fields on to
+        an SDK, and ask for `max_output` tokens: if instructions and output leave messages little room, that
+        is less than the conversation was made with. Do not change the dictionaries of messages: the next
+        context reuses them.
+
+            reply = await client.chat.completions.create(model="gpt-4o-mini", **await chat.context())
 
         Raises:
-            DoesNotFit: nothing more can be taken away, and it is still too much.
-            InvalidWindow: the messages cannot be sent, such as a call that waits for its result.
+            DoesNotFit: nothing more can be left out, and the request is still too large.
+            InvalidWindow: the messages cannot be sent, such as a tool call without a result.
         """
         self._warn_of_little_room()
         done, fields = await self._apply_for_fields(actions.context)
@@ -489,7 +545,9 @@ class Conversation:
         return fields
 
     async def record(self, usage: object) -> None:
-        """Take in what the provider reported: a reply's `usage`, or the whole reply. None is fine too."""
+        """Record the usage that the provider reported: a reply's `usage`, or the whole reply; None is
+        allowed. The figures calibrate the token counter and add to the bill.
+        """
         reported = read_usage(usage, self._state.frame.fixed.dialect)
         await self.record_call(lambda state: actions.record(state, reported), reported)
 
@@ -503,7 +561,9 @@ class Conversation:
         reply: bytes = b"",
         is_blind: bool = False,
     ) -> None:
-        """Apply what a call has taught, and store the call with its usage and, unless it is given, what was sent last."""
+        """Apply what a call has taught, and store the call with its usage. `sent` describes its window; by
+        default the last one.
+        """
         async with self._locked():
             before = self._state if self._is_open else await self._current()
             calls: tuple[Call, ...] = ()
@@ -518,9 +578,9 @@ class Conversation:
         await self._journal.store_learnt(before, done.state)
 
     async def count(self, upstream: CountingUpstream) -> int | None:
-        """How many tokens the provider says that the next request has, before it is sent; None where it cannot say.
+        """Ask the provider how many tokens the next request has, before it is sent; None if it cannot say.
 
-        Worth a round trip for a very large request: where it would not fit, the context that is asked for next is smaller.
+        Worth a round trip for a very large request: if it would not fit, the next `context` is smaller.
 
         Raises:
             UpstreamError: the provider did not answer.
@@ -532,12 +592,16 @@ class Conversation:
         return found
 
     async def ask(self, upstream: Upstream, *, max_output: int | None = None) -> Reply:
-        """Ask a model what comes next, and add its reply, in the format of the conversation. A refusal as too long is answered with
-        a smaller request at once.
+        """Send the context to a model, and add its reply in the format of the conversation. If the provider
+        refuses the request as too long, a smaller one is sent at once.
+
+        Args:
+            upstream: the connection to the model.
+            max_output: the most tokens of the reply; by default `max_output` of the conversation.
 
         Raises:
-            UpstreamError: there is no reply; what was said before stays.
-            RecoverySpent: the provider refused every smaller request that could be made too.
+            UpstreamError: there is no reply. The messages so far are kept.
+            RecoverySpent: the provider refused every smaller request too.
         """
         self._warn_of_little_room()
         window, reply = (await self.apply(actions.context)).sendable, None
@@ -556,28 +620,35 @@ class Conversation:
         await self.record(reply.usage)
         new = sum(one.characters for one in reply.messages)
         dialect = self._state.frame.fixed.dialect
-        said = await run_text_work(new, translate_messages, reply.messages, dialect)
-        await self._add(lambda state: self._added(state, [*said]), text_size=new)
+        replies = await run_text_work(new, translate_messages, reply.messages, dialect)
+        await self._add(lambda state: self._add_with_prompt(state, [*replies]), text_size=new)
         return reply
 
     async def recover(self, error: object) -> dict[str, Any]:
-        """The fields of a smaller request, after a provider has refused the last one as too long. No model is asked for it.
+        """Return the fields of a smaller request, after a provider has refused the last one as too long. No
+        model is asked for it.
 
-        `error` is what an SDK raised, or the body of the answer.
+            try:
+                reply = await client.chat.completions.create(model="gpt-4o-mini", **await chat.context())
+            except openai.BadRequestError as error:
+                reply = await client.chat.completions.create(model="gpt-4o-mini", **await chat.recover(error))
+
+        Args:
+            error: the exception of an SDK, or the body of the response.
 
         Raises:
-            RecoverySpent: the error is no overflow, or nothing smaller can be sent.
+            RecoverySpent: the error is not an overflow, or no smaller request is possible.
         """
         done = await self._recover(error)
         return await run_text_work(done.state.text_size, self._fields, done.sendable)
 
     async def _recover(self, error: object) -> Outcome:
-        self._jobs.forgive()
+        self._jobs.allow_retry()
         status, body = read_refusal(error)
         return await self.apply(lambda state: actions.recover(state, status, body))
 
     async def _apply_for_fields(self, action: Action) -> tuple[Outcome, dict[str, Any]]:
-        """Apply an action that makes a window, and write the window as the fields of a request."""
+        """Apply an action that makes a window, and return the window as the fields of a request too."""
         fields: dict[str, Any] = {}
 
         def act(state: State) -> Outcome:
@@ -593,7 +664,9 @@ class Conversation:
         return {**self._spelling.fields(window), **tools}
 
     def _warn_of_little_room(self) -> None:
-        """Log a warning before the first request of a conversation whose messages will have less than a quarter of the window."""
+        """Log a warning before the first request of a conversation whose messages will have less than a
+        quarter of the window.
+        """
         state = self._state
         if state.window is None and not state.folded.replies and (room := state.tight_room):
             _log.warning("%s", room.warning)
@@ -601,32 +674,38 @@ class Conversation:
     # Compactions
 
     async def compact(self, *, keep: int | None = None, focus: str = "") -> dict[str, Any]:
-        """Compact now, whatever the thresholds say, and give the fields of the next request. `keep` is how many tokens are to stay,
-        `focus` what the summary should give its room to.
+        """Compact now, regardless of the thresholds, and return the fields of the next request. Waits for the
+        summariser if there is one.
+
+        Args:
+            keep: tokens of recent messages to keep; by default the policy's figure.
+            focus: the subject that the summary should give most room to.
 
         Raises:
-            InvalidWindow: it was compacted, and no call can follow yet, such as where the assistant had the last word.
+            InvalidWindow: the conversation was compacted, but no call can follow yet, such as after a message
+                of the assistant.
+            DoesNotFit: the request is still too large.
         """
         async with self._locked():
             await self._current()
             asked_at = self._jobs.place
         async with self._compacting:
             place = self._jobs.place if focus else asked_at
-            start = self._tell_start("manual", ASKED)
+            start = self._emit_start("manual", ASKED)
             try:
                 if self._jobs.place == place:  # else another task compacted at the same time
-                    await self._jobs.have_written(self._wanted_now, focus)
+                    await self._jobs.ensure_written(self._wanted_now, focus)
                 done, fields = await self._apply_for_fields(
-                    partial(self._compacted, place=place, start=start, keep=keep)
+                    partial(self._compact_at, place=place, start=start, keep=keep)
                 )
             except BaseException as error:
-                self._tell_failure(start, error)
+                self._emit_failure(start, error)
                 raise
         if done.problem is not None:
             raise done.problem
         return fields
 
-    def _compacted(
+    def _compact_at(
         self, state: State, *, place: tuple[object, ...], start: CompactionStart, keep: int | None
     ) -> Outcome:
         if self._jobs.place_of(state) != place:
@@ -638,21 +717,25 @@ class Conversation:
     async def _wanted_now(self) -> SummaryRequest | None:
         return await self._read(actions.wanted_now)
 
-    def _tell_start(self, path: Path, reason: str) -> CompactionStart:
-        """Tell at once that a compaction begins that may take its time."""
+    def _emit_start(self, path: Path, reason: str) -> CompactionStart:
+        """Emit the start of a compaction at once, because the compaction may take a while."""
         start = CompactionStart(path=path, reason=reason, before=sized(self._state))
         self._events.put([start])
         self._events.deliver()
         return start
 
-    def _tell_failure(self, start: CompactionStart, error: BaseException) -> None:
+    def _emit_failure(self, start: CompactionStart, error: BaseException) -> None:
         end = end_of(start, "failed", problem_of(error))
         self._events.put([structs.replace(end, after=sized(self._state))])
         self._events.deliver()
 
     async def undo(self) -> bool:
-        """Take back the last change to what is shown in this session; False where there is none."""
-        self._jobs.forget()
+        """Undo the last compaction or reduction of this session. Until a message is added, no automatic one
+        follows.
+
+        Returns False if there is none.
+        """
+        self._jobs.drop_pending()
 
         async def act(state: State) -> tuple[Compaction, State] | None:
             last = await last_change(self._journal)
@@ -662,7 +745,7 @@ class Conversation:
             return last, state
 
         async with self._locked():
-            undone = await self._step(act)
+            undone = await self._apply_steps(act)
             if undone is None:
                 return False
             change, before = undone
@@ -674,12 +757,15 @@ class Conversation:
     async def rerun(
         self, *, policy: Policy | None = None, summariser: Summariser | SummaryFunction | None = None
     ) -> bool:
-        """Do the last compaction of this session again, on the same messages, by another policy or another summariser; False
-        where there is none. Until it is done everything else waits; where it is cancelled or fails, the old one is put back.
+        """Repeat the last compaction of this session on the same messages, with another policy or another
+        summariser. Other acts wait until it is done; if it fails or is cancelled, the old compaction is
+        restored.
+
+        Returns False if there is no compaction.
 
         Raises:
-            SummaryError: no better one could be made.
-            StoreError: the conversation was closed meanwhile.
+            SummaryError: no better compaction could be made.
+            StoreError: the conversation was closed during the rerun.
         """
         async with self._compacting:
             task = self._rerunning = asyncio.create_task(self._rerun(policy, summariser))
@@ -690,72 +776,74 @@ class Conversation:
                 if asking is not None and asking.cancelling():
                     raise
                 raise StoreError(
-                    "the conversation was closed meanwhile, and its compaction is as it was",
-                    hint="open it again to do it once more",
+                    "the conversation was closed during the rerun, and the old compaction was restored",
+                    hint="open the conversation again, and repeat the rerun",
                 ) from None
 
     async def _rerun(self, policy: Policy | None, summariser: Summariser | SummaryFunction | None) -> bool:
         async with self._locked():
             await self._jobs.stop()
             state = await self._current()
-            taken, start = Taken(state.folded), self._tell_start("rerun", ASKED)
+            taken, start = UndoneChanges(state.folded), self._emit_start("rerun", ASKED)
             try:
-                return await self._redo(start, taken, policy, summariser)
+                return await self._compact_again(start, taken, policy, summariser)
             except BaseException as error:
-                await self._put_back(taken)
-                self._tell_failure(start, error)
+                await self._restore_changes(taken)
+                self._emit_failure(start, error)
                 raise
 
-    async def _redo(
+    async def _compact_again(
         self,
         start: CompactionStart,
-        taken: Taken,
+        taken: UndoneChanges,
         policy: Policy | None,
         summariser: Summariser | SummaryFunction | None,
     ) -> bool:
-        cut = await self._take_back(taken)
+        cut = await self._undo_compaction(taken)
         if cut is None:
             self._events.put([end_of(start, "skipped", NOTHING)])
             return False
         frame = self._state.frame
         other = structs.replace(frame, policy=policy) if policy else frame
-        await self._write_up_to(cut, structs.replace(self._state, frame=other), summariser)
+        await self._summarise_before(cut, structs.replace(self._state, frame=other), summariser)
 
         def act(state: State) -> Outcome:
             done = actions.compact(structs.replace(state, frame=other), cut=cut)
             return _as_part_of(start, structs.replace(done, state=structs.replace(done.state, frame=frame)))
 
-        # Where no call can follow yet, what is shown changes all the same.
+        # The problem is ignored: the shown messages change even if no call can follow yet.
         await self._apply(act)
         if self._journal.session.id == taken.base:
-            raise SummaryError("nothing is gained by doing it this way; the compaction is as it was")
+            raise SummaryError(
+                "the new compaction would gain nothing, and the old one was restored",
+                hint="try another policy or another summariser",
+            )
         return True
 
-    async def _take_back(self, taken: Taken) -> int | None:
-        """Undo the last compaction of this session and all that was done since; where it cut, None where there is none.
-
-        What was shortened as it arrived stays short: it was never shown otherwise.
+    async def _undo_compaction(self, taken: UndoneChanges) -> int | None:
+        """Undo the last compaction of this session and every change since, and return its cut; None if there
+        is none. Messages that were shortened on arrival stay short: they were never shown whole.
         """
         wanted, is_undone = await last_change(self._journal, "summarise"), False
         while wanted is not None and not is_undone:
             change = await last_change(self._journal, "summarise", "reduce") or wanted
-            await self._step(partial(self._journal.undo, change=change))
+            await self._apply_steps(partial(self._journal.undo, change=change))
             taken.changes.append(change)
             is_undone = change.id == wanted.id
         return wanted.cut if wanted else None
 
-    async def _put_back(self, taken: Taken) -> None:
+    async def _restore_changes(self, taken: UndoneChanges) -> None:
         if not taken.changes:
             return
         try:
-            await settled(self._step(lambda state: put_back(self._journal, state, taken)))
+            await settled(self._apply_steps(lambda state: restore_changes(self._journal, state, taken)))
         except RefoldError as error:
-            _log.warning("a compaction that was taken back could not be put back: %s", error.message)
+            _log.warning("an undone compaction could not be restored: %s", error.message)
 
-    async def _write_up_to(
+    async def _summarise_before(
         self, cut: int, state: State, summariser: Summariser | SummaryFunction | None
     ) -> None:
-        """Have a summary written of the messages before `cut`, where there is a model for it."""
+        """Have a summary of the messages before `cut` written, if there is a model for it."""
         given = summariser_of(summariser, state.frame.fixed.dialect, state.counter.text)
         author = given or self._jobs.summariser
         if author is None or state.frame.policy.recipe.strategy == "extractive":
@@ -766,12 +854,12 @@ class Conversation:
         await self._jobs.write(request, author, state=state)
         if not self._jobs.is_ready:
             raise SummaryError(
-                "no summary could be had, and the compaction is as it was",
-                hint="the model failed, rests after failing, or the money for it is spent; the log says why",
+                "no summary could be written, and the old compaction was restored",
+                hint="the model failed, is paused after failures, or max_spend is reached; the log says why",
             )
 
     async def preview(self, *, policy: Policy | None = None) -> Preview:
-        """What a compaction would do now, without doing it and without asking any model."""
+        """Return the effect that a compaction would have now, without doing it and without asking a model."""
 
         def look(state: State) -> Preview:
             frame = structs.replace(state.frame, policy=policy) if policy else state.frame
@@ -782,21 +870,25 @@ class Conversation:
     # Sessions
 
     async def start_session(self) -> Session:
-        """Begin a session that knows nothing of what was said. Nothing is lost: it can be resumed, and recalled. What the one
-        before was about is written in the background, where there is a summariser.
+        """Open a session with an empty context. Nothing is lost: the closed session can be resumed, and its
+        messages recalled. If there is a summariser, it summarises the closed session in the background.
         """
 
         async def act(state: State) -> OpenedSession:
             new = await sessions.cleared(state)
-            # Where no content is stored, loading does not tell what is shown: the state has to be at hand once it is stored.
+            # Without stored content a reload cannot restore the shown messages: keep the new state for
+            # `_settle`.
             self._unsettled = Unsettled(self._journal.head.place, new)
             return await sessions.begin_new(self._journal, state, new)
 
         return (await self._open_session("new", sessions.NEW, act)).session
 
     async def resume(self, session: Session) -> OpenedSession:
-        """Go on with an earlier session: all of it where it fits, else its summary, which is written now where there is only a
-        digest, and a summariser.
+        """Go on with an earlier session: with all its messages if they fit, else with its summary. If there
+        is only a digest, a summariser writes the summary first.
+
+            session = (await engine.find_sessions("the invoice bug"))[0][1]
+            opened = await chat.resume(session)
 
         Raises:
             NotFound: the session is the open one, was undone, or ends on another branch.
@@ -811,17 +903,19 @@ class Conversation:
         act: Callable[[State], Coroutine[Any, Any, OpenedSession]],
         resumed: Session | None = None,
     ) -> OpenedSession:
-        """Close the session and open another, under one lock: a message that is added meanwhile belongs to the new one."""
+        """Close the session and open another under one lock: a message that is added at the same time belongs
+        to the new session.
+        """
         async with self._locked():
             await self._current()
-            start = self._tell_start(path, reason)
+            start = self._emit_start(path, reason)
             try:
                 if resumed is not None:
-                    await self._session_summaries.have_written(resumed)
-                job = await self._session_summaries.leave()
-                opened = await self._step(act)
+                    await self._session_summaries.ensure_written(resumed)
+                job = await self._session_summaries.detach_job()
+                opened = await self._apply_steps(act)
             except BaseException as error:
-                self._tell_failure(start, error)
+                self._emit_failure(start, error)
                 raise
             end = structs.replace(end_of(start, "installed"), after=sized(self._state))
             if opened.carries == "summary":
@@ -830,10 +924,17 @@ class Conversation:
             self._session_summaries.begin(opened.closed, job)
         return opened
 
-    # What can be asked of it
+    # Queries
 
     async def recall(self, what: str, *, max_tokens: int = 1_000) -> dict[str, Any] | str:
-        """The original behind a handle such as `#m12`, or else passages of everything ever said that fit the words.
+        """Return the original behind a handle, or passages of the whole conversation that match the words.
+
+            await chat.recall("#m12")  # the message as it came
+            await chat.recall("staging database")  # passages, each with its handle
+
+        Args:
+            what: a handle such as `#m12`, or words.
+            max_tokens: the size of the passages.
 
         Raises:
             NotFound: nothing has this handle.
@@ -851,21 +952,22 @@ class Conversation:
         return await run_text_work(found.characters, plain_message, found, state.frame.fixed.dialect)
 
     async def search(self, words: str, *, max_tokens: int = 1_000) -> str:
-        """Passages of everything ever said in the conversation that fit the words, each with its handle."""
+        """Return passages of the whole conversation that match the words, each with its handle."""
         async with self._locked():
             return await recall.search(self._journal, await self._current(), words, max_tokens=max_tokens)
 
     async def pin(self, handle: str) -> None:
-        """Keep a message that is shown, such as `#m12`, as it is: no stage and no summary takes it out until it is unpinned.
+        """Keep a shown message, such as `#m12`, as it is: no stage and no summary takes it out until it is
+        unpinned.
 
         Raises:
             NotFound: there is no such message.
-            ConfigError: it is not shown any more.
+            ConfigError: the message is not shown any more.
         """
         await self._set_pin(handle, on=True)
 
     async def unpin(self, handle: str) -> None:
-        """Let a pinned message be shortened and folded again.
+        """Allow a pinned message to be shortened and summarised again.
 
         Raises:
             NotFound: there is no such message.
@@ -873,7 +975,7 @@ class Conversation:
         await self._set_pin(handle, on=False)
 
     async def pins(self) -> list[str]:
-        """The handles of the messages that are pinned."""
+        """Return the handles of the pinned messages."""
         async with self._locked():
             state = await self._current()
             return [handle_of(number) for number in sorted(state.folded.pinned)]
@@ -892,29 +994,31 @@ class Conversation:
             is_shown = any(item.seq == found.number for item in state.folded.items.items)
             if on and not is_shown:
                 raise ConfigError(
-                    f"message {found.number} is not shown any more, and a pin would hold nothing",
+                    f"message {found.number} is not shown any more, so it cannot be pinned",
                     hint="undo the compaction that took it out, or recall it",
                 )
             await self._journal.store_pin(state, found.number, on=on)
 
         async with self._locked():
-            await self._step(act)
+            await self._apply_steps(act)
 
     async def status(self) -> Status:
-        """How full the context is, whether it has to be made smaller, and what was done and spent so far."""
+        """Return how full the context is, whether it has to be compacted, and the compactions and costs so
+        far.
+        """
         async with self._locked():
             return await status_of(self._journal, await self._current(), self._jobs.breaker)
 
     async def diff(self, change: Compaction) -> Difference:
-        """What was shown before a change and after it."""
+        """Return the messages that were shown before a change, and those after it."""
         async with self._locked():
             return await difference(self._journal, await self._current(), change)
 
     async def window_of(self, call: Call) -> dict[str, Any]:
-        """The fields of the request that left with a call.
+        """Return the fields of the request that was sent with a call.
 
         Raises:
-            NotFound: the call is one that no window was made for.
+            NotFound: no window was made for this call.
         """
         async with self._locked():
             window = await sent_with(self._journal, await self._current(), call)
@@ -922,7 +1026,7 @@ class Conversation:
         return await run_text_work(size, self._fields, window)
 
     async def message_usage(self) -> list[MessageTokens]:
-        """What is known about the size of each message: reported by the provider, derived from its reports, or counted."""
+        """Return the size of each message: reported by the provider, derived from its reports, or counted."""
         async with self._locked():
             await self._current()
             head, store = self._journal.head, self._journal.store
@@ -932,28 +1036,32 @@ class Conversation:
 
     @property
     def id(self) -> str:
+        """The name of the conversation."""
         return self._journal.head.conversation
 
     @property
     def branch(self) -> str:
+        """The id of the branch."""
         return self._journal.head.branch
 
     @property
     def model(self) -> str:
+        """The model that is asked."""
         return self._journal.model
 
     @property
     def format(self) -> str:
+        """The format of the messages: "chat", "responses" or "anthropic"."""
         return self._state.frame.fixed.dialect.name
 
     @property
     def size(self) -> int:
-        """How many messages the branch has in the store, as far as is known here."""
+        """Messages in the branch at the last commit or load."""
         return self._journal.head.next_seq
 
     @property
     def summariser(self) -> Summariser | None:
-        """Who writes summaries. Another one takes over with the next; a summary that is being written is not cancelled."""
+        """The summariser. A new one takes over with the next summary; a summary in progress is not cancelled."""
         return self._jobs.summariser
 
     @summariser.setter
@@ -967,14 +1075,14 @@ class Conversation:
 
     @property
     def max_output(self) -> int:
-        """How many tokens of output to ask for with the last context: as many as the conversation was made with, or fewer where
-        the request would not have fitted otherwise.
+        """Tokens of output to ask for with the last context: the conversation's setting, or less if the
+        request would not have fitted otherwise.
         """
         return self._state.output
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
-        """Everything that was done automatically, with the reason."""
+        """Every automatic change, with its reason."""
         return self._state.receipts
 
     @property
@@ -984,17 +1092,19 @@ class Conversation:
 
     @property
     def bill(self) -> Bill:
-        """What was spent, and what was saved, by the reports so far."""
+        """The cost and the savings so far, by the provider's reports."""
         return self._state.bill
 
-    # Its life
+    # Lifecycle
 
     def prepare(self, summary: Summary) -> None:
-        """Use a summary of the first messages that was written elsewhere, once there is need for one."""
+        """Give a summary of the first messages that was written elsewhere; it is used once one is needed."""
         self._jobs.prepare(summary)
 
     async def state_at(self, size: int) -> State:
-        """The state as it was shown when the branch had `size` messages. It is for reading: nothing is committed from it."""
+        """Return the state as it was when the branch had `size` messages. It is for reading: nothing is
+        committed from it.
+        """
         async with self._locked():
             state = await self._current()
             return state.showing(await self._journal.shown_at(state, size))
@@ -1006,20 +1116,22 @@ class Conversation:
             await self._load()
 
     async def ready(self) -> None:
-        """Wait until no summary is being written. A waiter that is cancelled does not stop the job: it is paid for; `close` does."""
+        """Wait until no summary is being written. Cancelling the waiter does not stop the job, which is paid
+        for; `close` does.
+        """
         await self._jobs.wait()
         await self._session_summaries.wait()
 
     async def close(self) -> None:
-        """Stop what goes on in the background; a compaction that is being done again is put back first. No message is lost."""
+        """Stop background work; a rerun in progress restores the old compaction first. No message is lost."""
         await self._session_summaries.stop()
         again = self._rerunning
         if again is not None and not again.done():
             again.cancel()
             await asyncio.wait({again})
         await self._jobs.stop()
-        if self._own_author is not None:
-            await self._own_author.close()
+        if self._named_summariser is not None:
+            await self._named_summariser.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -1028,8 +1140,15 @@ class Conversation:
         await self.close()
 
 
+def _too_many_conflicts() -> Conflict:
+    return Conflict(
+        "other programs committed first, again and again",
+        hint="another program may be writing to this conversation in a loop",
+    )
+
+
 def _as_part_of(start: CompactionStart, done: Outcome) -> Outcome:
-    """The outcome of the switch that ends a compaction which began earlier."""
+    """Return the outcome with its events as the end of a compaction that began earlier."""
     *others, end = as_part_of(start, done.events)
     if isinstance(done.problem, DoesNotFit) and isinstance(end, CompactionEnd):
         end = structs.replace(end, outcome="failed", problem=done.problem.message)
@@ -1037,7 +1156,7 @@ def _as_part_of(start: CompactionStart, done: Outcome) -> Outcome:
 
 
 def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
-    """One more system message; where a format has a single system prompt, one more part of it."""
+    """Add a system message; in a format with a single system prompt, add its parts to that."""
     if fixed.dialect.name != "anthropic":
         return structs.replace(fixed, system=(*fixed.system, message))
     before = fixed.system[0] if fixed.system else Message("system", ())
@@ -1045,8 +1164,8 @@ def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
 
 
 def _in_memory(settings: ConversationSettings) -> Journal:
-    """The journal of a conversation that is gone with its program."""
-    from refold.store.memory import MemoryStore
+    """Return the journal of a conversation that ends with its program."""
+    from refold.stores.memory.store import MemoryStore
 
     now = time.time()
     session = Session(id=uuid4().hex, branch="main", first=0, at=now)

@@ -1,8 +1,8 @@
-"""Look a stored conversation over: is everything that was said where it belongs, once, and reachable?
+"""The doctor: checks that every message of a stored conversation is there once, unchanged and reachable.
 
-One idea: the rules that make loss impossible can be checked from outside, on any store, at any time, while others write: what
-changes is read at once, and the rest, once it is there, does not change. The same checks run after every test that kills or cuts
-something, and for a user who asks.
+The rules that make loss impossible can be checked from outside, on any store, at any time, while other
+programs write: mutable rows are read in one transaction, and the rest never changes once it is stored. The
+same checks run in every test that kills a process or cuts a connection, and in `refold doctor`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from refold.engine.journal import read_notes, read_stored, summaries_in
+from refold.engine.journal import read_notes, summaries_in
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message
-from refold.ports.store import Compaction, Head, Outline, Session, Store, Stored
+from refold.ports.records import Compaction, Head, Outline, Session, StoredMessage
+from refold.ports.store import Store
+from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
 
 PAGE = 1_000
-"""Messages that are read at once: a long conversation is looked over without being held."""
+"""Messages that are read at once, so that a long conversation is not held in memory."""
 RESTORE = "restore it from a backup"
 
 RULES = {
@@ -30,15 +32,15 @@ RULES = {
     "I-4": "a message never changes",
     "I-5": "sessions form one line, and the open one is its end",
     "I-6": "a compaction has one summary, and opened one session",
-    "I-7": "a summary covers what was left behind, up to its cut",
+    "I-7": "a summary covers all messages that left the window, up to its cut",
     "I-8": "no cut parts a call from its result",
     "I-9": "no compaction is stuck",
-    "I-10": "what is kept can be read",
+    "I-10": "every stored value can be read",
 }
 
 
 class Finding(Struct, frozen=True):
-    """Something that is not as it should be."""
+    """One violation of a rule."""
 
     rule: str
     conversation: str
@@ -47,19 +49,21 @@ class Finding(Struct, frozen=True):
     hint: str = ""
 
 
-class _Case(Struct, frozen=True):
-    """What is known about one branch."""
+class _BranchRows(Struct, frozen=True):
+    """The rows of one branch."""
 
     head: Head
     sessions: tuple[Session, ...]
     """Those of the whole conversation."""
     compactions: tuple[Compaction, ...]
     summaries: dict[str, int | None]
-    """Up to where each covers, by its id; None where it cannot be read."""
+    """For each summary id, the message it covers up to; None if it cannot be read."""
 
     @property
     def live(self) -> list[Session]:
-        """The sessions that count, in the order of the branch; those that hold nothing before those that follow them."""
+        """The sessions in effect, in the order of the branch; an empty session comes before the one that
+        begins at the same message.
+        """
         own = (one for one in self.sessions if one.state == "live" and one.branch == self.head.branch)
         return sorted(own, key=lambda one: (one.first, one.last is None, one.last or 0))
 
@@ -68,22 +72,22 @@ class _Case(Struct, frozen=True):
 
 
 async def examine(store: Store, owner: str, conversation: str, now: float) -> list[Finding]:
-    """Every finding about a conversation; empty where all is well."""
-    first = {(one.rule, one.branch) for one in await _look(store, owner, conversation, now)}
-    # What was deleted in the middle of the look seems to have lost its messages; the next look finds nothing to look at.
-    again = await _look(store, owner, conversation, now) if first else []
+    """Return every violation in a conversation; empty if it is sound."""
+    first = {(one.rule, one.branch) for one in await _examine_once(store, owner, conversation, now)}
+    # A conversation that is deleted during the check seems to have lost its messages. A second check tells.
+    again = await _examine_once(store, owner, conversation, now) if first else []
     return [one for one in again if (one.rule, one.branch) in first]
 
 
-async def _look(store: Store, owner: str, conversation: str, now: float) -> list[Finding]:
+async def _examine_once(store: Store, owner: str, conversation: str, now: float) -> list[Finding]:
     outline = await store.outline(owner, conversation)
     found: list[Finding] = []
     for head in outline.heads:
-        found += await _examine(store, await _case(store, head, outline), now)
+        found += await _examine(store, await _branch_rows(store, head, outline), now)
     return found
 
 
-async def _case(store: Store, head: Head, outline: Outline) -> _Case:
+async def _branch_rows(store: Store, head: Head, outline: Outline) -> _BranchRows:
     made = tuple(one for one in outline.changes if one.branch == head.branch)
     named = [one.id for one in made if one.state == "installed" and one.kind != "arrival"]
     named += [one.summary for one in outline.sessions if one.branch == head.branch and one.summary]
@@ -93,21 +97,27 @@ async def _case(store: Store, head: Head, outline: Outline) -> _Case:
             summaries |= {one.id: one.summary.last for one in await store.written(head.owner, [which])}
         except Damaged:
             summaries[which] = None
-    return _Case(head, outline.sessions, made, summaries)
+    return _BranchRows(head, outline.sessions, made, summaries)
 
 
-async def _examine(store: Store, case: _Case, now: float) -> list[Finding]:
-    messages = await _messages(store, case)
+async def _examine(store: Store, case: _BranchRows, now: float) -> list[Finding]:
+    messages = await _check_messages(store, case)
     damaged = [
         case.finding("I-4", f"the bytes of message {number} have changed", RESTORE)
         for number in await store.damaged(case.head)
     ]
-    shown = [one async for one in _shown(store, case)]
-    rows = [*_partition(case), *_line(case), *_made(case), *_stuck(case, now), *_unreadable(case)]
+    shown = [one async for one in _check_snapshots(store, case)]
+    rows = [
+        *_check_partition(case),
+        *_check_line(case),
+        *_check_compactions(case),
+        *_check_jobs(case, now),
+        *_check_readable(case),
+    ]
     return [*rows, *messages, *damaged, *shown]
 
 
-def _partition(case: _Case) -> Iterator[Finding]:
+def _check_partition(case: _BranchRows) -> Iterator[Finding]:
     """I-1 and I-2: the live ranges are a partition of the branch."""
     live, head = case.live, case.head
     if not live:
@@ -124,29 +134,29 @@ def _partition(case: _Case) -> Iterator[Finding]:
         yield case.finding("I-1", f"messages from {live[-1].last} on belong to no session")
 
 
-async def _messages(store: Store, case: _Case) -> list[Finding]:
-    """I-3, I-8 and I-10, in one reading."""
+async def _check_messages(store: Store, case: _BranchRows) -> list[Finding]:
+    """I-3, I-8 and I-10, in one pass."""
     head, found = case.head, list[Finding]()
     pairs, expected = _Pairs([one.first for one in case.live if one.kind == "compaction"]), 0
     while page := await store.messages(head, expected, head.next_seq, PAGE):
         read = await run_text_work(sum(len(one.body) for one in page), _read, page, head)
-        for one, said in zip(page, read, strict=True):
+        for one, message in zip(page, read, strict=True):
             if one.seq != expected:
                 found.append(case.finding("I-3", f"message {expected} is missing"))
             expected = one.seq + 1
-            if not isinstance(said, Damaged):
-                pairs.look(one.seq, said)
-            elif one.seq >= head.base_seq:  # what is the base's is told about the base
-                found.append(case.finding("I-10", said.message, RESTORE))
+            if not isinstance(message, Damaged):
+                pairs.look(one.seq, message)
+            elif one.seq >= head.base_seq:  # earlier messages are reported with the base branch
+                found.append(case.finding("I-10", message.what, RESTORE))
     if expected != head.next_seq:
         found.append(case.finding("I-3", f"{head.next_seq} messages were counted, {expected} are there"))
-    found += [one async for one in _uncounted(store, case)]
+    found += [one async for one in _check_end(store, case)]
     parted = (case.finding("I-8", f"the cut at {cut} parts a call from its result") for cut in pairs.parted)
     return [*found, *parted]
 
 
-async def _uncounted(store: Store, case: _Case) -> AsyncIterator[Finding]:
-    """I-3: messages after the last, unless they were said since."""
+async def _check_end(store: Store, case: _BranchRows) -> AsyncIterator[Finding]:
+    """I-3: messages after the last, unless they were added since."""
     head = case.head
     for one in await store.messages(head, head.next_seq, None, 1):
         now = await store.head(head.owner, head.conversation, head.branch)
@@ -154,13 +164,13 @@ async def _uncounted(store: Store, case: _Case) -> AsyncIterator[Finding]:
             yield case.finding("I-3", f"{now.next_seq} messages were counted, and message {one.seq} is there")
 
 
-def _read(page: Sequence[Stored], head: Head) -> list[Message | Damaged | None]:
-    return [_said(one, head) for one in page]
+def _read(page: Sequence[StoredMessage], head: Head) -> list[Message | Damaged | None]:
+    return [_message_of(one, head) for one in page]
 
 
-def _said(one: Stored, head: Head) -> Message | Damaged | None:
+def _message_of(one: StoredMessage, head: Head) -> Message | Damaged | None:
     if head.format not in DIALECTS:
-        return None  # that is told of the branch, not of each of its messages
+        return None  # reported once for the branch, not for each message
     try:
         return read_stored(one, head)
     except Damaged as error:
@@ -168,7 +178,9 @@ def _said(one: Stored, head: Head) -> Message | Damaged | None:
 
 
 class _Pairs:
-    """Follows calls over cuts, within one turn: a result that comes after the user has spoken again was late anyway."""
+    """Follows calls across cuts, within one turn. A result that comes after the user's next message was late
+    anyway.
+    """
 
     def __init__(self, cuts: Sequence[int]) -> None:
         self._cuts, self._open, self.parted = sorted(cuts), dict[str, int](), set[int]()
@@ -186,8 +198,8 @@ class _Pairs:
             self._open[call.id] = seq
 
 
-def _line(case: _Case) -> Iterator[Finding]:
-    """I-5: one line, the open session at its end."""
+def _check_line(case: _BranchRows) -> Iterator[Finding]:
+    """I-5: the sessions form one line, with the open session at its end."""
     head, by_id = case.head, {one.id: one for one in case.sessions}
     children = [one for one in case.live if one.kind == "compaction"]
     parents = [one.parent for one in children]
@@ -199,12 +211,12 @@ def _line(case: _Case) -> Iterator[Finding]:
             yield case.finding("I-5", f"the session {child.id} follows none that came before it")
     open_ones = [one.id for one in case.live if one.last is None]
     if open_ones != [head.session]:
-        yield case.finding("I-5", "the open session is not the one that the branch is at")
+        yield case.finding("I-5", "the open session is not the current session of the branch")
     if head.epoch < len(children):
         yield case.finding("I-5", f"{len(children)} sessions were opened, and only {head.epoch} are counted")
 
 
-def _made(case: _Case) -> Iterator[Finding]:
+def _check_compactions(case: _BranchRows) -> Iterator[Finding]:
     """I-6 and I-7: every compaction that took effect has its summary and its session."""
     by_id = {one.id: one for one in case.live}
     installed = [one for one in case.compactions if one.state == "installed" and one.kind == "summarise"]
@@ -223,17 +235,17 @@ def _made(case: _Case) -> Iterator[Finding]:
             )
 
 
-def _stuck(case: _Case, now: float) -> Iterator[Finding]:
-    """I-9: work that nobody does any more."""
+def _check_jobs(case: _BranchRows, now: float) -> Iterator[Finding]:
+    """I-9: jobs whose lease has expired."""
     for one in case.compactions:
         if one.state == "running" and one.until < now:
             yield case.finding(
-                "I-9", f"nobody is at work on the compaction {one.id}", "opening the conversation ends it"
+                "I-9", f"no program works on the compaction {one.id}", "opening the conversation ends it"
             )
 
 
-def _unreadable(case: _Case) -> Iterator[Finding]:
-    """I-10: what is needed to open the branch and to resume its sessions."""
+def _check_readable(case: _BranchRows) -> Iterator[Finding]:
+    """I-10: the data that is needed to open the branch and to resume its sessions."""
     if case.head.format not in DIALECTS:
         yield case.finding("I-10", "it is in a format that is not known", RESTORE)
     try:
@@ -248,8 +260,8 @@ def _unreadable(case: _Case) -> Iterator[Finding]:
             yield case.finding("I-10", f"the summary of the session {one.id} is gone", RESTORE)
 
 
-async def _shown(store: Store, case: _Case) -> AsyncIterator[Finding]:
-    """I-10: what was shown after each change, which is read one at a time because it may be long."""
+async def _check_snapshots(store: Store, case: _BranchRows) -> AsyncIterator[Finding]:
+    """I-10: the snapshot of each change. They are read one at a time, because they may be long."""
     for one in case.compactions:
         found = await store.compaction(case.head.owner, one.id) if one.number else None
         try:
@@ -257,4 +269,4 @@ async def _shown(store: Store, case: _Case) -> AsyncIterator[Finding]:
                 summaries_in(found.shown)
         except StoreError as error:
             hint = RESTORE if isinstance(error, Damaged) else error.hint
-            yield case.finding("I-10", f"what was shown after the compaction {one.id} cannot be read", hint)
+            yield case.finding("I-10", f"the snapshot of the compaction {one.id} cannot be read", hint)

@@ -1,13 +1,14 @@
 """The engine: the conversations of one owner in one store.
 
-It opens conversations by name, lists, searches, forks and deletes them. It holds no state of a conversation: two programs with the
-same store see the same, and it knows the conversations that are open only to stop what they do in the background.
+Opens conversations by name, lists, searches, forks and deletes them. It holds no state of a conversation: two
+programs with the same store see the same. It keeps weak references to open conversations only to stop their
+background work.
 
     async with refold.Engine("sqlite:///chats.db", model="gpt-4o-mini") as engine:
         chat = await engine.conversation("support-42")
         await chat.add("Where is my order?")
 
-This module is the composition root: it alone turns a URL into a store and `"openai:gpt-4o-mini"` into a summariser.
+This module is the composition root: only here a URL becomes a store and `"openai:gpt-4o-mini"` a summariser.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -42,23 +43,21 @@ from refold.engine.retention import (
     held_back,
 )
 from refold.engine.session_search import Meaning, checked, find_sessions
-from refold.engine.settings import ConversationSettings, Prompt, state_for
+from refold.engine.settings import ConversationSettings, NamedSummariser, Prompt, state_for
 from refold.engine.state import FillLevel
 from refold.engine.status import stored_fill_level
 from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
-from refold.model.errors import ConfigError, Conflict, NotFound
+from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.ports.embedder import Embedder
-from refold.ports.store import Head, Hit, Listed, Session, Store, Written
+from refold.ports.records import Head, Listed, SearchHit, Session, StoredSummary
+from refold.ports.store import Store
 from refold.ports.summariser import Summariser, SummaryCache
 from refold.text_work import run_text_work
 
-if TYPE_CHECKING:
-    from refold.engine.settings import NamedSummariser
-
 OWNER = "local"
-"""Whose conversations these are where nobody says: one person on one machine."""
+"""The default owner: one person on one machine."""
 MAX_ID = 200
 """Characters of a name: names are for people and for URLs."""
 PASSAGE = 80
@@ -66,21 +65,23 @@ PASSAGE = 80
 
 
 class FoundMessage(Struct, frozen=True):
-    """A message that a search found, with what it says."""
+    """A message that a search found, with the passage that matches."""
 
     conversation: str
     branch: str
     handle: str
     text: str
     score: float
+    damage: str = ""
+    """Why the message cannot be read, such as "message 3 cannot be read"; then there is no text. Empty where it can."""
 
 
 class InstalledEmbedder(Struct, frozen=True):
-    """Stands for the embedder of the extra `search`, where that is installed."""
+    """Stands for the embedder of the extra `search`, if that is installed."""
 
 
 class StoredCache:
-    """Summaries that were paid for, kept in the store: a cache for `refold.summarisers`."""
+    """Cache of model-written summaries in the store, for `refold.summarisers`."""
 
     def __init__(self, store: Store, owner: str, clock: Callable[[], float]) -> None:
         self._store, self._owner, self._clock = store, owner, clock
@@ -99,21 +100,38 @@ class StoredCache:
         await self._store.cache(self._owner, key, summary, self._clock())
 
     async def _reserve(self, key: str) -> None:
-        """Before it is asked for: what is deleted until it comes must not come back with it."""
+        """Reserve the key before the model is asked. If anything of the owner is deleted before the answer
+        arrives, the reservation is deleted too, and the answer is not stored.
+        """
         await self._store.reserve(self._owner, key, self._clock())
         self._asked[key] += 1
 
 
 class Engine:
-    """Conversations of one owner in one store, opened by `async with`.
+    """The conversations of one owner in one store. `async with` opens it.
 
-    `store` is a URL (`sqlite:///path`, `postgresql://…`, `memory:`), a path, or a store; without one, the default file. The settings
-    of a conversation (`model`, `window`, `preset`, …, see `refold.Conversation`) serve every conversation that is opened without its
-    own. `embedder` finds sessions by meaning: for a URL, the one of the extra `search` where that is installed.
+        async with refold.Engine("sqlite:///chats.db", model="gpt-4o-mini") as engine:
+            chat = await engine.conversation("support-42")
 
-    Everything is kept for ever. `keep_days` deletes conversations in which nothing happened for so long, when the engine is opened
-    and while it is, apart from those that are open in it. More than `max_expired_share` of all is deleted only by a second run a day
-    later, and nothing by a clock that is far ahead of the store's last use: see `held_back`.
+    The settings of a conversation (`model`, `window`, `preset`, …, see `refold.Conversation`) are the
+    defaults of every conversation that is opened here.
+
+    Everything is kept for ever, unless `keep_days` is set. Then conversations that were idle for so long are
+    deleted, when the engine is opened and while it is open, except those that are open in it. More than
+    `max_expired_share` of all conversations is deleted only by a second run a day later, and none by a clock
+    that is far ahead of the store's last use: see `held_back`.
+
+    Args:
+        store: a URL (`sqlite:///path`, `postgresql://…`, `memory:`), a path, or a store; by default the
+            default file.
+        owner: the owner; every query is restricted to its conversations.
+        embedder: finds sessions by meaning. By default, for a URL, the embedder of the extra `search` if that
+            is installed.
+        keeps_content: False stores counts and times, but no text.
+        keep_days: days after which an idle conversation is deleted; None for never.
+        max_expired_share: the share of all conversations that one run may delete.
+        clock: returns seconds since the epoch.
+        new_id: returns a new unique id.
     """
 
     def __init__(
@@ -161,12 +179,10 @@ class Engine:
             max_spend=max_spend,
             on_event=on_event,
         )
-        self._own_author: NamedSummariser | None = None
+        self._named_summariser: NamedSummariser | None = None
         if isinstance(summariser, str):
-            from refold.engine.settings import NamedSummariser
-
-            self._own_author = NamedSummariser(summariser, self.settings)
-            self.settings = structs.replace(self.settings, summariser=self._own_author)
+            self._named_summariser = NamedSummariser(summariser, self.settings)
+            self.settings = structs.replace(self.settings, summariser=self._named_summariser)
         self._url = store if isinstance(store, str | PathLike) else None
         self._store = None if isinstance(store, str | PathLike) else store
         self._embedder = embedder
@@ -176,14 +192,14 @@ class Engine:
         self._holder = f"{os.getpid()}-{new_id()[:8]}"
 
     async def start(self) -> Self:
-        """Open the store that the URL names, and see to what programs left behind that died; `async with` does it.
+        """Open the store that the URL names, and clean up after crashed programs; `async with` calls it.
 
         Raises:
             ConfigError: the URL names no store, or a setting cannot work.
             StoreError: the store cannot be opened.
         """
         if self._store is None:
-            from refold.store.place import open_store
+            from refold.stores.url import open_store
 
             state_for(self.settings)
             self._store = await open_store("" if self._url is None else self._url)
@@ -197,7 +213,8 @@ class Engine:
 
     @property
     def store(self) -> Store:
-        """
+        """The store.
+
         Raises:
             ConfigError: the engine is not open.
         """
@@ -220,7 +237,9 @@ class Engine:
 
     @cached_property
     def cache(self) -> SummaryCache:
-        """What models wrote for any of the owner's conversations: give it to a `ModelSummariser`."""
+        """Cache of the summaries that models wrote for any conversation of the owner: give it to a
+        `ModelSummariser`.
+        """
         if self.keeps_content:
             return StoredCache(self.store, self.owner, self.clock)
         from refold.summarisers.cache import KeptInMemory
@@ -249,14 +268,22 @@ class Engine:
         max_spend: float | None = None,
         on_event: Listener | None = None,
     ) -> Conversation:
-        """A conversation by its name; one that is not there yet is begun, with a `title` where one is given.
+        """Open a conversation by its name, or begin it.
 
-        A setting that is not given is the engine's. The model is the one that is given, else the one it was begun with, else the
-        engine's. The format is the one it was begun with.
+        A setting that is not given is the engine's. The model is the given one, else the one that the
+        conversation was begun with, else the engine's. The format is the one that it was begun with.
+
+            chat = await engine.conversation("support-42", system="You answer in one sentence.")
+
+        Args:
+            name: 1 to 200 printable characters.
+            branch: the id of a branch, see `fork`; by default the one that was begun last.
+            title: the title of a conversation that is begun; by default its first question.
 
         Raises:
-            ConfigError: the name or a setting cannot work, or the format is another one. Nothing is begun then.
-            NotFound: it has no such branch.
+            ConfigError: the name or a setting cannot work, or the format is another one. Nothing is begun
+                then.
+            NotFound: the conversation has no such branch.
         """
         given = {
             "system": system,
@@ -288,7 +315,7 @@ class Engine:
         if head is None:
             settings = structs.replace(settings, model=model or settings.model)
             self._check(settings)
-            head = await self._begin(*self._new_head(name, settings), title)
+            head = await self._create(*self._new_head(name, settings), title)
         elif format is not None and format != head.format:
             raise ConfigError(
                 f"this conversation was begun in the format {head.format!r}",
@@ -301,14 +328,13 @@ class Engine:
         return talk
 
     def _check(self, settings: ConversationSettings) -> None:
-        """
+        """Check the settings before a conversation is stored.
+
         Raises:
-            ConfigError: a setting cannot work. Nothing is begun then.
+            ConfigError: a setting cannot work.
         """
         state_for(settings)
         if isinstance(settings.summariser, str):
-            from refold.engine.settings import NamedSummariser
-
             NamedSummariser(settings.summariser, settings)
 
     async def open_branch(
@@ -320,8 +346,8 @@ class Engine:
         is_empty: bool = False,
         finds_twins: bool = True,
     ) -> Conversation:
-        """The conversation of a branch, by settings of its own. What its calls teach is stored under the name `learns`, else under that
-        of the model. Where the branch is known to be empty, nothing is loaded.
+        """Open a branch with settings of its own. Calibration and limits are stored under the name `learns`,
+        by default that of the model. With `is_empty` the branch is known to be empty, and nothing is loaded.
 
         Raises:
             ConfigError: a setting cannot work.
@@ -356,7 +382,10 @@ class Engine:
         return {talk.id for talk in self._opened}
 
     async def fork(self, name: str, at: int, *, branch: str = "") -> str:
-        """A branch that shares the first `at` messages of a conversation; its name.
+        """Create a branch that shares the first `at` messages of a conversation, and return its id.
+
+            branch = await engine.fork("support-42", 6)
+            other = await engine.conversation("support-42", branch=branch)
 
         Raises:
             NotFound: there is no such conversation, or it has fewer messages.
@@ -378,7 +407,9 @@ class Engine:
         return (await self.store.fork(base, at, head, opened)).branch
 
     async def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
-        """The latest conversations first, each with how full it was when it was last written to."""
+        """Return the latest conversations, newest first, each with its fill level at the last write. With
+        `words`, only those that have all of them in their name or title.
+        """
         found = await self.store.conversations(self.owner, limit=checked(limit), words=words)
         return [await self._with_fill_level(one) for one in found]
 
@@ -388,57 +419,63 @@ class Engine:
         return structs.replace(one, tokens=known.tokens, limit=known.limit, reason=known.reason)
 
     async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
-        """The sessions of a conversation, or the latest of all."""
+        """Return the sessions of a conversation, or the latest of all."""
         return await self.store.sessions(self.owner, name, checked(limit))
 
     async def find_sessions(
         self, words: str, *, name: str = "", limit: int = 10, by_meaning: bool = True
     ) -> list[tuple[str, Session]]:
-        """Sessions to resume, each with its conversation: by id, by words that were said in them, and, closed ones, by what
-        they were about where there is an embedder. Of one conversation where it is named.
+        """Find sessions to resume, each with the name of its conversation: by id, by words in their messages,
+        and, if they are closed and there is an embedder, by meaning. `name` restricts them to one
+        conversation.
         """
         meaning = self._meaning if by_meaning else Meaning()
         return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=checked(limit))
 
-    async def summaries(self, ids: Sequence[str]) -> list[Written]:
+    async def summaries(self, ids: Sequence[str]) -> list[StoredSummary]:
+        """Return the stored summaries with these ids."""
         return await self.store.written(self.owner, ids)
 
     async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
-        """Messages of every conversation that hold the words, best first."""
+        """Find messages of every conversation that contain the words, best first. `name` restricts them to
+        one conversation. A damaged message has no text; its `damage` says why.
+        """
         hits = await self.store.search(self.owner, words, conversation=name, limit=checked(limit))
-        return [
-            FoundMessage(
-                hit.conversation, hit.branch, handle_of(hit.seq), await self._passage(hit, words), hit.score
-            )
-            for hit in hits
-        ]
+        return [await self._found(hit, words) for hit in hits]
 
-    async def _passage(self, hit: Hit, words: str) -> str:
-        """What a message that was found says about the words."""
+    async def _found(self, hit: SearchHit, words: str) -> FoundMessage:
+        """Return a found message with the passage that matches the words."""
+        found = FoundMessage(hit.conversation, hit.branch, handle_of(hit.seq), "", hit.score)
         head = await self.store.head(self.owner, hit.conversation, hit.branch)
         stored = await self.store.pick(head, [hit.seq]) if head else []
-        if not stored:
-            return ""
-        return await run_text_work(
-            len(stored[0].body), partial(passage, stored[0], words, max_tokens=PASSAGE)
-        )
+        if head is None or not stored:
+            return found
+        read = partial(passage, stored[0], head, words, max_tokens=PASSAGE)
+        try:
+            return structs.replace(found, text=await run_text_work(len(stored[0].body), read))
+        except Damaged as error:
+            return structs.replace(found, damage=error.what)
 
     async def delete(self, name: str = "") -> int:
-        """Really delete a conversation, or everything that the owner has. How many there were."""
+        """Delete a conversation for good, or everything of the owner if no name is given. Return how many
+        there were.
+        """
         return await self.store.delete(self.owner, name)
 
     async def expire(self, before: float) -> int:
-        """Delete what nothing happened in since then, in seconds since the epoch: all of it, at once. The limits of `keep_days`
-        are for what happens by itself; who gives a moment is taken at their word.
+        """Delete at once every conversation that was idle since `before`, in seconds since the epoch, and
+        return how many there were. The safeguards of `keep_days` do not apply: they are for automatic
+        deletion.
 
         Raises:
-            ConfigError: this is no moment.
+            ConfigError: `before` is not a moment.
         """
         return await self.store.expire(self.owner, checked_moment(before))
 
     async def sweep(self) -> int:
-        """End compactions that a program left behind when it died, forget those that it only planned, give vectors to sessions
-        that were closed without, and delete what is past its time.
+        """Clean up after crashed programs: end their running compactions, drop planned ones, embed sessions
+        that were closed without a vector, and delete expired conversations. Return how many rows were
+        handled.
         """
         now = self.clock()
         await self.retain()
@@ -448,32 +485,38 @@ class Engine:
         return seen_to + await sweep(self.store, self.owner, now)
 
     async def retain(self) -> int:
-        """Delete what nothing happened in for `keep_days`, where that was set; once an hour at most. How many there were."""
+        """Delete conversations that were idle for `keep_days`, if that is set, once an hour at most. Return
+        how many there were.
+        """
         return await self._retention.apply(self._open_names)
 
     async def held_back(self) -> HeldBack | None:
-        """How many conversations are past their `keep_days` and are not deleted yet, and why: the clock is in doubt, or they are
-        more than a run may delete. None where there are none.
+        """Return how many conversations are past `keep_days` but not deleted yet, and why: the clock is in
+        doubt, or there are more than one run may delete. None if there are none.
         """
         return await held_back(self.store, self.owner)
 
     async def examine(self, name: str) -> list[Finding]:
-        """Is everything that was said where it belongs?"""
+        """Check the stored messages, sessions and changes of a conversation. An empty list means that it is
+        sound.
+        """
         return await examine(self.store, self.owner, name, self.clock())
 
     async def rest(self) -> None:
-        """Stop what open conversations do in the background; the store stays open."""
+        """Stop the background work of open conversations; the store stays open."""
         for talk in list(self._opened):
             await talk.close()
 
     async def close(self) -> None:
-        """Stop what open conversations do in the background, while it can still be stored, and close the store."""
+        """Stop the background work of open conversations while its results can still be stored, and close the
+        store.
+        """
         if self._store is None:
             return
         try:
             await self.rest()
-            if self._own_author is not None:
-                await self._own_author.close()
+            if self._named_summariser is not None:
+                await self._named_summariser.close()
         finally:
             await self._store.close()
             if self._url is not None:  # it can be opened again
@@ -490,13 +533,13 @@ class Engine:
     async def _head(self, name: str, branch: str = "") -> Head | None:
         if not name.strip() or len(name) > MAX_ID or not name.isprintable():
             raise ConfigError(
-                "this cannot be the name of a conversation",
+                "this is not a valid name for a conversation",
                 hint=f"use 1 to {MAX_ID} printable characters, not only spaces",
             )
         return await self.store.head(self.owner, name, branch)
 
     def _new_head(self, name: str, settings: ConversationSettings) -> tuple[Head, Session]:
-        # Not by chance: two who begin a conversation at the same moment begin the same one.
+        # Derived, not random: two programs that begin a conversation at the same moment begin the same one.
         branch = sha256(f"{self.owner}\0{name}".encode()).hexdigest()[:32]
         session = Session(id=self.new_id(), branch=branch, first=0, at=self.clock())
         head = Head(
@@ -509,7 +552,7 @@ class Engine:
         )
         return head, session
 
-    async def _begin(self, head: Head, session: Session, title: str) -> Head:
+    async def _create(self, head: Head, session: Session, title: str) -> Head:
         try:
             return await self.store.create(head, session, title=title, at=self.clock())
         except Conflict:

@@ -1,13 +1,14 @@
-"""Events: what was done to a conversation, how large it was before and after, and why.
+"""Events: one for each change to a conversation, with the size before and after, and the reason.
 
-An event has counts, reasons and names, and nothing of what was said, so it can go into a log, to another program, or onto a screen.
-Actions return events; the conversation queues them in the order of its commits and delivers them after each.
+An event holds counts, reasons and names, and no text of a message, so it can go into a log, to another
+program, or onto a screen. Actions return events; the conversation queues them in commit order and delivers
+them after each commit.
 
     compaction_start ── compaction_end      messages leave the window; always both, in this order
     pruned                                  messages stay and are made smaller
-    summary_written, summary_failed         a summariser was asked, ahead of time or because somebody waits
-    recovered                               a request that was too long went through, made smaller
-    undone                                  the last change was taken back
+    summary_written, summary_failed         a summariser was asked, ahead of time or while a caller waits
+    recovered                               a request that was too long was accepted after it was made smaller
+    undone                                  the last change was undone
 
 A compaction that waits for a model begins before the model is asked, and ends with the switch:
 
@@ -45,15 +46,16 @@ UNFIT = "no summary passed its checks"
 STOPPED = "it was stopped"
 
 Price: TypeAlias = Callable[[str, Usage], float]
-"""What a model's usage costs, in dollars."""
+"""Returns the cost of a model's usage in dollars."""
 
 Path: TypeAlias = Literal["automatic", "ahead", "manual", "overflow", "rerun", "new", "resume", "arrival"]
-"""How it came about: by itself, by itself with a summary that was written ahead, because somebody asked, after a refusal as too
-long, done again, with a session that begins or goes on, or as a message came in."""
+"""The cause: automatic, automatic with a summary that was written ahead, requested by a caller, after a
+refusal as too long, a rerun, a new or a resumed session, or the arrival of a message."""
 CompactionOutcome: TypeAlias = Literal["installed", "skipped", "failed", "superseded"]
-"""The window is another one now; it is as it was, because nothing could be gained; it could not be done; somebody was first."""
+"""Installed: the window is another one now. Skipped: nothing could be gained. Failed: it could not be done.
+Superseded: another compaction was first."""
 Author: TypeAlias = Literal["", "model", "digest"]
-"""Who wrote the summary: a model, the messages' own words, or nobody where there is none."""
+"""The author of the summary: a model, or a digest of the messages' own words; empty without a summary."""
 
 
 class Regions(Struct, frozen=True):
@@ -69,74 +71,80 @@ class Regions(Struct, frozen=True):
 
 
 class Size(Struct, frozen=True):
-    """How large a context is: the next request, instructions included."""
+    """The size of a context: the next request, instructions included."""
 
     tokens: int
     source: Source
-    """Where the count comes from; the one before and the one after come from the same."""
+    """The source of the count. The sizes before and after a change have the same source."""
     limit: int
-    """What a request may have."""
+    """The largest request allowed."""
     percent: int
-    """Of the limit, rounded down: what is not full is never called full."""
+    """Share of the limit, rounded down, so that 100 means full."""
     regions: Regions = Regions()
 
 
 class Reduction(Struct, frozen=True):
-    """What one stage did."""
+    """The effect of one stage."""
 
     stage: str
     messages: int
     results: int
-    """How many of the messages are results of tools."""
+    """How many of the messages are tool results."""
     before: int
-    """Tokens of these messages before and after."""
+    """Tokens of these messages before; `after` is the same after it."""
     after: int
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Something that was done. `conversation` and `branch` are empty where nothing is stored."""
+    """The base of all events. `conversation` and `branch` are empty for a conversation in memory."""
 
     conversation: str = ""
     branch: str = ""
 
     @property
     def kind(self) -> str:
-        """Its name, such as `compaction_end`."""
+        """The name of the event, such as `compaction_end`."""
         return str(type(self).__struct_config__.tag)
 
 
 class CompactionStart(Event, frozen=True, kw_only=True, tag="compaction_start"):
+    """Messages are about to leave the window. A `compaction_end` always follows."""
+
     path: Path
     moment: Moment | None = None
-    """When the policy looked, where it acted by itself."""
+    """The moment of the policy, if it acted automatically."""
     reason: str
     before: Size
 
 
 class CompactionEnd(Event, frozen=True, kw_only=True, tag="compaction_end"):
+    """A compaction has ended, with its outcome."""
+
     path: Path
     moment: Moment | None = None
     reason: str
     outcome: CompactionOutcome
     problem: str = ""
-    """Why nothing came of it; empty where something did."""
+    """Why it was not installed; empty if it was."""
     before: Size
     after: Size
     author: Author = ""
     model: str = ""
-    """Who wrote it, where that is known."""
+    """The model that wrote the summary, if known."""
     covered: int = 0
-    """How many messages the summary stands for."""
+    """How many messages the summary covers."""
     digested: int = 0
-    """How many of their texts were too long for the summariser, which was given plain digests of them."""
+    """How many of their texts were too long for the summariser, which got plain digests of them."""
     usage: Usage = Usage()
-    """What the summary cost, whenever that was: `summary_written` has told it before."""
+    """The usage of the summary. The `summary_written` event before has reported the same."""
     dollars: float = 0.0
     reductions: tuple[Reduction, ...] = ()
-    """What stages did on the way."""
+    """The effects of stages during the compaction."""
 
 
 class Pruned(Event, frozen=True, kw_only=True, tag="pruned"):
+    """Messages were made smaller, and stay in the window."""
+
     path: Path
     moment: Moment | None = None
     reason: str
@@ -146,21 +154,25 @@ class Pruned(Event, frozen=True, kw_only=True, tag="pruned"):
 
 
 class SummaryWritten(Event, frozen=True, kw_only=True, tag="summary_written"):
+    """A summariser has written a summary. It may be used later or never."""
+
     first: int
-    """The messages numbered `first` up to, not including, `last`."""
+    """The summary covers the messages numbered `first` up to, not including, `last`."""
     last: int
     is_awaited: bool
-    """Does somebody wait for it, or was it written ahead?"""
+    """Whether a caller waits for it; False if it was written ahead."""
     tokens: int
     digested: int = 0
-    """How many texts were too long for the summariser, which was given plain digests of them."""
+    """How many texts were too long for the summariser, which got plain digests of them."""
     model: str = ""
     usage: Usage = Usage()
-    """All that was asked for it, in vain too."""
+    """The usage of all attempts, failed ones included."""
     dollars: float = 0.0
 
 
 class SummaryFailed(Event, frozen=True, kw_only=True, tag="summary_failed"):
+    """A summariser was asked, and no summary could be used."""
+
     first: int
     last: int
     is_awaited: bool
@@ -170,25 +182,29 @@ class SummaryFailed(Event, frozen=True, kw_only=True, tag="summary_failed"):
 
 
 class Recovered(Event, frozen=True, kw_only=True, tag="recovered"):
+    """A request that was refused as too long was accepted after it was made smaller."""
+
     attempts: int
-    """How often the request was made smaller."""
+    """How many times the request was made smaller."""
     stated: int | None
-    """The limit that the provider has stated, as we count; None where it stated none."""
+    """The limit that the provider stated, in our tokens; None if it stated none."""
     size: Size
-    """What it took in the end."""
+    """The size that was accepted."""
 
 
 class Undone(Event, frozen=True, kw_only=True, tag="undone"):
+    """The last change was undone."""
+
     decision: Decision
-    """What was taken back."""
+    """The kind of the change that was undone."""
     reason: str
-    """Why that had been done."""
+    """The reason of that change."""
     before: Size
     after: Size
 
 
 Listener: TypeAlias = Callable[[Event], object]
-"""Is called at once, in the thread of the conversation: what takes long belongs elsewhere."""
+"""Is called synchronously, in the thread of the conversation: start a task for slow work."""
 
 
 class EventQueue:
@@ -200,12 +216,14 @@ class EventQueue:
         self._waiting: deque[Event] = deque()
 
     def put(self, events: Iterable[Event]) -> None:
-        """Queue events; `deliver` hands them to the listener."""
+        """Queue events; `deliver` passes them to the listener."""
         if self._listener is not None:
             self._waiting.extend(events)
 
     def deliver(self) -> None:
-        """Call the listener with every queued event. A listener that calls the conversation starts a task for it."""
+        """Call the listener with every queued event. A listener that wants to call the conversation starts a
+        task for it.
+        """
         while self._waiting and self._listener is not None:
             event = self._waiting.popleft()
             if isinstance(event, CompactionEnd) and event.model:
@@ -224,7 +242,7 @@ class EventQueue:
         *,
         is_awaited: bool,
     ) -> Event:
-        """A summariser has answered, or could not; the bill is by model."""
+        """Return the event of a summariser's answer or failure. The bill is by model."""
         first, last, usage = request.first, request.last, sum(bill.values(), Usage())
         dollars = sum(self._price(model, used) for model, used in bill.items())
         if summary is None:
@@ -244,7 +262,7 @@ class EventQueue:
 
 
 def sized(state: State, folded: Folded | None = None) -> Size:
-    """How large the context is, or would be if this were shown."""
+    """Return the size of the context, or the size it would have with `folded`."""
     shown = state.folded if folded is None else folded
     measurement, limit = state.measured(shown), state.limit
     content = measurement.content
@@ -255,9 +273,9 @@ def sized(state: State, folded: Folded | None = None) -> Size:
 
 
 def pruned(state: State, change: Change, path: Path, moment: Moment | None = None) -> Pruned:
-    """Messages stay and are smaller now."""
+    """Return the event of a change in which messages stay and become smaller."""
     before, after = change.before, change.after
-    if change.raw:  # of a message that was cut as it arrived, all of it would have been shown
+    if change.raw:  # without the cut on arrival, the whole message would have been shown
         before = before.extend(after.originals(before.size, after.size))
     return Pruned(
         path=path,
@@ -272,7 +290,7 @@ def pruned(state: State, change: Change, path: Path, moment: Moment | None = Non
 def compaction_events(
     before: State, after: State, asked: Plan, done: Plan, change: Change | None, *, is_ahead: bool
 ) -> Iterator[Event]:
-    """The events of a plan that was carried out; none where it changed nothing."""
+    """Yield the events of a plan that was carried out; none if it changed nothing."""
     moment = asked.now.moment
     path: Path = "ahead" if is_ahead else "automatic"
     if moment in ("manual", "overflow"):
@@ -289,7 +307,9 @@ def compaction_events(
 
 
 def _is_compaction(asked: Plan, folded: Folded) -> bool:
-    """Does the plan take messages out, or was it asked for or forced, and so told in any case?"""
+    """Whether this plan removes messages, or was requested explicitly (manual or overflow) and is reported in
+    any case.
+    """
     is_wanted = asked.now.moment in ("manual", "overflow")
     is_other = asked.request is not None or asked.next.lead is not folded.lead
     return is_wanted or is_other or bool(asked.refusal)
@@ -309,7 +329,7 @@ def _end_of(start: CompactionStart, asked: Plan, done: Plan, change: Change | No
 
 
 def end_of(start: CompactionStart, outcome: CompactionOutcome, problem: str = "") -> CompactionEnd:
-    """The end of a compaction; what is shown is as it was unless `after` is set."""
+    """Return the end of a compaction. The sizes are equal unless `after` is replaced."""
     return CompactionEnd(
         path=start.path,
         moment=start.moment,
@@ -333,7 +353,9 @@ def with_summary(end: CompactionEnd, summary: Summary) -> CompactionEnd:
 
 
 def as_part_of(start: CompactionStart, events: Iterable[Event]) -> Iterator[Event]:
-    """The events of the switch that ends a compaction which began earlier: the end is that of the whole, and has no second start."""
+    """Turn the events of a switch into the end of a compaction that began earlier. There is one end with the
+    data of `start`, and no second start.
+    """
     end = end_of(start, "skipped", NOTHING)
     for event in events:
         if isinstance(event, CompactionEnd):
@@ -346,7 +368,7 @@ def as_part_of(start: CompactionStart, events: Iterable[Event]) -> Iterator[Even
 
 
 def reductions(edits: Sequence[Edit], before: Folded) -> tuple[Reduction, ...]:
-    """What each stage did, in the order of the stages."""
+    """Return the effect of each stage, in the order of the stages."""
     results = {item.seq for item in before.items.items if item.message.results}
     stages = dict.fromkeys(edit.stage for edit in edits)
     return tuple(
@@ -361,21 +383,23 @@ def _reduction(stage: str, edits: Sequence[Edit], results: Collection[int]) -> R
 
 
 def problem_of(error: BaseException) -> str:
-    """What went wrong, in words of ours; the text of other errors may hold anything."""
+    """Describe an error without content: the message of our own errors, the type name of others, whose text
+    may hold anything.
+    """
     if isinstance(error, RefoldError):
         return error.message
     return type(error).__name__ if isinstance(error, Exception) else STOPPED
 
 
-# Events as people read them.
+# Event texts for people
 
 _ENDED = {"skipped": "skipped", "failed": "failed", "superseded": "not needed any more"}
 _INSTALLED = {"new": "New session", "resume": "Session resumed", "rerun": "Compacted again"}
-"""What it is called by its path, where that is not `Compacted`."""
+"""The title by path, if it is not `Compacted`."""
 
 
 def pruning(event: Pruned) -> str:
-    """What pruning did, and how full the window is now."""
+    """Describe a pruning, and the fill level after it."""
     before, after = (sum(getattr(one, name) for one in event.reductions) for name in ("before", "after"))
     is_output = all(one.results == one.messages for one in event.reductions)
     what, saved = "Tool outputs pruned" if is_output else "Messages shortened", before - after
@@ -384,7 +408,7 @@ def pruning(event: Pruned) -> str:
 
 
 def compaction(event: CompactionEnd) -> str:
-    """What a compaction did, and what the window is made of now; one line where it did nothing."""
+    """Describe a compaction, and the regions of the window after it; one line if it was not installed."""
     if event.outcome != "installed":
         return f"⚙️ Compaction {_ENDED[event.outcome]}: {event.problem}"
     after, done = event.after.regions, _INSTALLED.get(event.path, "Compacted")
@@ -402,7 +426,7 @@ def compaction(event: CompactionEnd) -> str:
 
 
 def text_of(event: Event) -> str:
-    """Any event as a text; of several lines where it is a notice of pruning or of a compaction."""
+    """Describe any event. Prunings and compactions take several lines."""
     match event:
         case Pruned():
             return pruning(event)
@@ -411,8 +435,8 @@ def text_of(event: Event) -> str:
         case CompactionStart():
             return f"⚙️ Compacting ({_share(event.before)}): {event.reason}"
         case SummaryWritten():
-            said = f"📝 Summary of messages {event.first} to {event.last - 1} written, {short(event.tokens)} tokens"
-            return f"{said}{_digested(event.digested)}"
+            written = f"📝 Summary of messages {event.first} to {event.last - 1} written, {short(event.tokens)} tokens"
+            return f"{written}{_digested(event.digested)}"
         case SummaryFailed():
             return f"📝 No summary of messages {event.first} to {event.last - 1}: {event.problem}"
         case Recovered():
@@ -423,7 +447,7 @@ def text_of(event: Event) -> str:
 
 
 def notice(event: Event, *, pruning: bool = True, compaction: bool = True) -> str:
-    """The text of an event, by what people want to be told; empty where they do not."""
+    """Return the text of an event, or nothing if its kind is switched off."""
     if isinstance(event, Pruned):
         return text_of(event) if pruning else ""
     is_compaction = isinstance(event, CompactionStart | CompactionEnd)
@@ -431,7 +455,7 @@ def notice(event: Event, *, pruning: bool = True, compaction: bool = True) -> st
 
 
 def short(tokens: int) -> str:
-    """A number of tokens as one reads it at a glance: 300, 2.1k, 150k, 1M."""
+    """Abbreviate a number of tokens: 300, 2.1k, 150k, 1M."""
     if tokens < 1_000:
         return str(tokens)
     if tokens < 999_500:  # from there on it would be rounded to 1000k
@@ -441,7 +465,7 @@ def short(tokens: int) -> str:
 
 
 def _digested(texts: int) -> str:
-    """That some texts were too long for the summariser; nothing where none was."""
+    """Mention the texts that were too long for the summariser; empty if there was none."""
     return f" ({texts:,} long text{'' if texts == 1 else 's'} by plain digest)" if texts else ""
 
 

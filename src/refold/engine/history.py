@@ -1,8 +1,8 @@
-"""What was shown at an earlier time: with a call, before and after a change, and what each message was reported to take.
+"""Windows and changes of the past, and the size of each message.
 
-Every change stores what is shown after it whole, and a stored message never changes, so any window of the past is put together again
-from the change that was in effect and the messages that were there. For the same reason a change that was undone can be made again
-without a model and without a plan.
+Every change stores a complete snapshot of the shown messages, and a stored message never changes. So any
+earlier window can be rebuilt from the change in effect at that time and the messages up to then. For the same
+reason an undone change can be restored without a model and without a plan.
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ from refold.core.plan import Decision
 from refold.core.plan_inputs import Frame
 from refold.core.shown import Edit
 from refold.engine import actions
-from refold.engine import journal as snapshot
-from refold.engine.journal import Journal, encoder, write_notes
+from refold.engine.journal import Journal, encoder, write_notes, write_snapshot
 from refold.engine.state import Limits, Receipt, Sent, State
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.tokens import Usage
 from refold.model.window import Window
-from refold.ports import store as records
-from refold.ports.store import Batch, Call, Compaction, CompactionKind, Stored
+from refold.ports import records
+from refold.ports.records import Batch, Call, Compaction, CompactionKind, StoredMessage
 
 EVERYTHING = 10**9
 NOTHING_RAW: frozenset[int] = frozenset()
 
 
 class Difference(Struct, frozen=True):
-    """What a change did: what was shown before it and after it, and what was done and why."""
+    """The effect of a change: the shown messages before and after it, and its receipts."""
 
     before: Folded
     after: Folded
@@ -44,21 +43,25 @@ class Difference(Struct, frozen=True):
 
 
 def sent_now(journal: Journal, state: State) -> Sent:
-    """What to store of the window that was made last. Reads all that was shown, where that was for this call only."""
-    only = b"" if state.is_sent_as_shown else snapshot.write(state.sent, encoder(state), in_words=True)
+    """Return the data to store about the last window. If that was a view for one call only, this encodes all
+    of it.
+    """
+    only = b"" if state.is_sent_as_shown else write_snapshot(state.sent, encoder(state), in_words=True)
     raw = tuple(sorted(number for number in journal.raw if number >= state.folded.base))
     return Sent(state.sent.size, journal.change, only, state.window_edits, raw)
 
 
 def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> Sent:
-    """What to store of a window that was made for one call only, and of which the branch shows nothing."""
-    return Sent(folded.size, only=snapshot.write(folded, encoder(state), in_words=True), marks=marks)
+    """Return the data to store about a window that was made for one call only, and that left no trace in the
+    branch.
+    """
+    return Sent(folded.size, only=write_snapshot(folded, encoder(state), in_words=True), marks=marks)
 
 
 def reported_call(
     journal: Journal, state: State, usage: Usage, sent: Sent, *, call_id: str = "", reply: bytes = b""
 ) -> Call:
-    """A call that the provider has reported, with what was sent."""
+    """Return the row of a call that the provider has reported, with the data about its window."""
     prices = state.frame.prices
     return Call(
         id=call_id or journal.new_id(),
@@ -75,40 +78,40 @@ def reported_call(
 
 
 async def sent_with(journal: Journal, state: State, call: Call) -> Window:
-    """What left with a call: with the system prompt and the tools as they are known now.
+    """Rebuild the window of a call, with the system prompt and the tools as they are known now.
 
     Raises:
-        NotFound: the call is one that no window was made for.
+        NotFound: no window was made for this call.
     """
-    sent = _read(call)
-    change = _once(sent) if sent.only else await _in_effect(journal, sent)
+    sent = _read_sent(call)
+    change = _change_for_call(sent) if sent.only else await _change_of(journal, sent)
     folded = await journal.shown_after(state, change, sent.size, sent.raw)
     return assemble(state.frame.fixed, folded.shown.messages(), folded.lead)
 
 
 def edits_of(call: Call) -> tuple[Edit, ...]:
-    """What was changed for a call besides its messages: cache breakpoints, and an output that was lowered.
+    """Return the edits of a call outside of its messages: cache breakpoints, and a lowered output.
 
     Raises:
-        NotFound: the call is one that no window was made for.
+        NotFound: no window was made for this call.
     """
-    return _read(call).marks
+    return _read_sent(call).marks
 
 
 async def difference(journal: Journal, state: State, change: Compaction) -> Difference:
-    """What was shown before a change and after it.
+    """Return the messages that were shown before a change, and those after it.
 
     Raises:
-        NotFound: the change never took effect, or was made to one message as it arrived.
+        NotFound: the change never took effect, or shortened one message on arrival.
     """
     found = await journal.store.compaction(journal.head.owner, change.id)
     if found is None or not found.shown:
         raise NotFound(
-            "there is no before and after of this change",
+            "there is nothing to compare for this change",
             hint="it never took effect, or shortened a message as it came: `refold recall` gives the original",
         )
     after = await journal.shown_after(state, found, found.size)
-    before = await _before(journal, state, await _made(journal, found))
+    before = await _before(journal, state, await _original_of(journal, found))
     summary = after.summaries[-1] if found.kind == "summarise" and after.summaries else None
     edits = msgspec.json.decode(found.edits, type=tuple[Edit, ...]) if found.edits else ()
     decision: Decision = "summarise" if summary else "reduce"
@@ -118,37 +121,38 @@ async def difference(journal: Journal, state: State, change: Compaction) -> Diff
 
 
 def rehearse(state: State, frame: Frame) -> Difference:
-    """What a compaction would do now; nothing comes of it."""
+    """Compute a compaction without committing it."""
     trial = structs.replace(
         state, frame=frame, receipts=(), meter=Meter(), calibration=Calibration(), limits=Limits(), prepared=None,
         has_failed=False, flag="", in_vain=0,
     )  # fmt: skip
     done = actions.compact(trial)
     if done.problem is not None and not isinstance(done.problem, InvalidWindow):
-        raise done.problem  # where no call can follow yet, what is shown changes all the same
+        raise done.problem  # InvalidWindow is ignored: the shown messages change even if no call can follow
     return Difference(state.folded, done.state.folded, done.state.receipts)
 
 
-async def _made(journal: Journal, change: Compaction) -> Compaction:
-    """A change as it was made: what a fork begins with is the copy of one of another branch."""
+async def _original_of(journal: Journal, change: Compaction) -> Compaction:
+    """Return the original of a change: a fork begins with a copy of a change of another branch."""
     store, owner = journal.store, journal.head.owner
     session = await store.session(owner, change.base)
     if session is None or session.branch == change.branch:
         return change
     made = await store.compactions(owner, session.branch, EVERYTHING)
-    return next((one for one in made if one.number and _trace(one) == _trace(change)), change)
+    return next((one for one in made if one.number and _fingerprint(one) == _fingerprint(change)), change)
 
 
-def _trace(change: Compaction) -> tuple[object, ...]:
-    """What a copy has of the one that it was made of."""
+def _fingerprint(change: Compaction) -> tuple[object, ...]:
+    """The fields that a copy has in common with its original."""
     return change.base, change.cut, change.size, change.before, change.after, change.at
 
 
 async def _before(journal: Journal, state: State, change: Compaction) -> Folded:
-    """What was shown before a change: that of the same session before it.
+    """Return the messages that were shown before a change: after the change that preceded it in the same
+    session.
 
-    One that was undone may have been so before or after, and so may one that shortened a message as it came; the size that the
-    change noted tells.
+    Whether an undone change, or an undone shortening on arrival, was still in effect then is not stored. The
+    size that the change recorded decides.
     """
     newest: Folded | None = None
     async for one in _candidates(journal, change):
@@ -161,7 +165,9 @@ async def _before(journal: Journal, state: State, change: Compaction) -> Folded:
 
 
 async def _candidates(journal: Journal, change: Compaction) -> AsyncIterator[Compaction | None]:
-    """What may have been in effect when a change was made, the likeliest first; None for nothing."""
+    """Yield the changes that may have been in effect when a change was made, the likeliest first; None for no
+    change.
+    """
     store, head = journal.store, journal.head
     for one in reversed(await _earlier(journal, change)):
         yield await store.compaction(head.owner, one.id)
@@ -183,16 +189,16 @@ async def _earlier(journal: Journal, change: Compaction) -> list[Compaction]:
     )
 
 
-def _read(call: Call) -> Sent:
+def _read_sent(call: Call) -> Sent:
     try:
         return msgspec.json.decode(call.receipt, type=Sent)
     except msgspec.MsgspecError:
         raise NotFound(
-            "what left with this call was not noted", hint="a summary's own call leaves no window"
+            "no window is stored with this call", hint="the call of a summariser has none"
         ) from None
 
 
-async def _in_effect(journal: Journal, sent: Sent) -> Compaction | None:
+async def _change_of(journal: Journal, sent: Sent) -> Compaction | None:
     if not sent.change:
         return None
     found = await journal.store.compaction(journal.head.owner, sent.change)
@@ -201,12 +207,12 @@ async def _in_effect(journal: Journal, sent: Sent) -> Compaction | None:
     return found
 
 
-def _once(sent: Sent) -> Compaction:
+def _change_for_call(sent: Sent) -> Compaction:
     return Compaction(id="", branch="", kind="reduce", size=sent.size, shown=sent.only)
 
 
-class Taken:
-    """Changes that were undone to be made again otherwise, newest first, and how far planning had settled before."""
+class UndoneChanges:
+    """Changes that a rerun has undone, newest first, with the fields to restore them."""
 
     def __init__(self, folded: Folded) -> None:
         self.settled, self.declined = folded.settled, folded.declined
@@ -214,31 +220,32 @@ class Taken:
 
     @property
     def base(self) -> str:
-        """The session that is open once it is taken back."""
+        """The id of the session that is open after the undo."""
         return self.changes[-1].base if self.changes else ""
 
 
 async def last_change(journal: Journal, *kinds: CompactionKind) -> Compaction | None:
-    """The newest change of the open session that can be taken back."""
+    """Return the newest change of the open session that can be undone."""
     found = await journal.store.last_change(journal.head.owner, journal.session.id, kinds)
     is_beginning = found is not None and found.kind == "reduce" and bool(found.session)
     return None if is_beginning else found
 
 
-async def put_back(journal: Journal, state: State, taken: Taken) -> None:
-    """Install again what was taken back, unless somebody has gone another way since. Load afterwards.
+async def restore_changes(journal: Journal, state: State, taken: UndoneChanges) -> None:
+    """Install undone changes again, unless the conversation has moved on to another session. The caller loads
+    afterwards.
 
     Raises:
-        Conflict: somebody else has written meanwhile; load and try again.
+        Conflict: another program committed first; load and try again.
     """
     if not taken.changes or journal.session.id != taken.base:
         return
     ids = [one.id for one in taken.changes]
     written = {one.id: one for one in await journal.store.written(journal.head.owner, ids)}
-    changes, base = list[records.Change](), journal.session.id
+    changes, base = list[records.InstalledCompaction](), journal.session.id
     for one in reversed(taken.changes):
         opens = journal.child(journal.session, one.cut, journal.clock()) if one.session else None
-        again = records.Change(structs.replace(one, base=base), written.get(one.id), opens)
+        again = records.InstalledCompaction(structs.replace(one, base=base), written.get(one.id), opens)
         changes.append(await journal.renamed(again, *changes))
         base = opens.id if opens else base
     notes = structs.replace(journal.notes_of(state), settled=taken.settled, declined=taken.declined)
@@ -246,7 +253,9 @@ async def put_back(journal: Journal, state: State, taken: Taken) -> None:
 
 
 class MessageTokens(Struct, frozen=True):
-    """One message: `reported` came from the provider, `derived` from the difference of two reports, `counted` is our own."""
+    """The size of one message. `reported` comes from the provider, `derived` from the difference of two
+    reports, `counted` from our tokenizer.
+    """
 
     seq: int
     tokens: int
@@ -254,15 +263,15 @@ class MessageTokens(Struct, frozen=True):
 
 
 def session_usage(calls: Sequence[Call]) -> dict[str, Usage]:
-    """What the calls of each session took together, summaries included."""
+    """Return the total usage of each session's calls, summaries included."""
     found: dict[str, Usage] = {}
     for call in calls:
         found[call.session] = found.get(call.session, Usage()) + call.usage
     return found
 
 
-def message_tokens(calls: Sequence[Call], messages: Sequence[Stored]) -> list[MessageTokens]:
-    """The best that is known about each message; calls and messages in their order."""
+def message_tokens(calls: Sequence[Call], messages: Sequence[StoredMessage]) -> list[MessageTokens]:
+    """Return the most reliable size of each message. Calls and messages are in their order."""
     known = {one.seq: MessageTokens(one.seq, one.tokens, "counted") for one in messages}
     replies = [call for call in calls if call.kind == "reply"]
     made = {one.seq for one in messages if one.role == "assistant"}
@@ -276,7 +285,9 @@ def message_tokens(calls: Sequence[Call], messages: Sequence[Stored]) -> list[Me
 
 
 def _derive(before: Call, after: Call, known: dict[int, MessageTokens]) -> None:
-    """Tokens of what came between a reply and the next call, unless the window was folded meanwhile."""
+    """Derive the tokens of the messages between a reply and the next call, unless the window was compacted in
+    between.
+    """
     between = [seq for seq in range(before.size + 1, after.size) if seq in known]
     if before.session != after.session:
         return

@@ -1,7 +1,8 @@
-"""The journal: reads a conversation's state from the store, and commits what actions did.
+"""The journal: loads the state of a branch from the store, and commits the outcomes of actions.
 
-A journal knows where its branch is in the store: the head, the open session, and the change in effect. A commit is one transaction,
-refused as a whole (Conflict) where the branch has moved since; the journal's position changes only after a commit or a load.
+A journal holds the position of its branch in the store: the head, the open session, and the change in effect.
+A commit is one transaction. The store refuses all of it (Conflict) if the branch has moved since, and the
+position changes only after a commit or a load.
 """
 
 from __future__ import annotations
@@ -24,65 +25,78 @@ from refold.core.view import View
 from refold.engine.actions import Outcome
 from refold.engine.session_search import NOTHING, Meaning
 from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, State
-from refold.model.dialect import DIALECTS
-from refold.model.errors import Damaged, NotFound, StoreError, WireError
+from refold.model.errors import Damaged, NotFound, StoreError
 from refold.model.message import Message, Role, Text
 from refold.model.summary import Summary
 from refold.model.window import Fixed
-from refold.ports import store as records
-from refold.ports.store import Batch, Call, Compaction, Head, Session, Store, Stored, Written
+from refold.ports import records
+from refold.ports.records import Batch, Call, Compaction, Head, Session, StoredMessage, StoredSummary
+from refold.ports.store import Conversations, Store
+from refold.ports.stored_messages import read_body, read_stored, read_with_shown
 from refold.text_work import run_text_work
-from refold.wire.message import decode_message, encode_item
+from refold.wire.message import encode_item
 from refold.wire.request import encode_fixed
 
-# What is stored of a branch beside its messages and what is shown of them: notes, and the
-# instructions it came in with. Notes are small, belong to the branch and not to a change, and the
-# newest count. Instructions (system prompt, tools, and the other fields of a request) are long and
-# hardly ever change: they are stored once, under their hash, and the notes hold the hash.
+# Notes and instructions
+#
+# Notes are small, belong to the branch and not to a change, and the newest count. Instructions
+# (system prompt, tools, and the other fields of a request) are long and hardly ever change: they
+# are stored once, under their hash, and the notes hold the hash.
 
 
 class Notes(Struct, frozen=True):
-    """What a state knows beside what is shown."""
+    """The small facts of a state that are stored beside its messages and snapshots. The field names are part
+    of the stored format.
+    """
 
     settled: int = -1
     declined: int = -1
+    """`settled` and `declined` are as in `refold.core.fold.Folded`."""
     in_vain: int = 0
     flag: str = ""
     limit: int | None = None
+    """The limit that the provider stated, see `Limits.stated`."""
     meter: Meter = Meter()
     calibration: Calibration = Calibration()
     bill: Bill = Bill()
     sensitive: tuple[int, ...] = ()
+    """The numbers of the sensitive messages."""
     secret: tuple[int, ...] = ()
-    """Messages in which secrets were found, so that they are known wherever they are repeated."""
+    """Messages in which secrets were found, so that the secrets are also recognised in later messages."""
     fields: bytes = b""
-    """As `instructions`, in full: earlier versions wrote it here."""
+    """The instructions in full; only earlier versions wrote this field."""
     instructions: bytes = b""
     """The hash of the request that the conversation came in with, without its messages."""
     is_given: bool = False
-    """Were they given by a program, or said in the conversation? Then the next ones take their place."""
+    """Whether a program gave the instructions, so that the next ones replace them. If not, they were
+    imported."""
     standing: FillLevel = FillLevel()
-    """How full the conversation was, as the program that wrote this saw it."""
+    """The fill level, as the program that wrote these notes saw it."""
 
     @property
     def lasting(self) -> Notes:
-        """What is worth a commit of its own: the fill level follows from the rest, and from the window of the program that looks."""
+        """The notes without the fill level. Only a difference here is worth a commit of its own: the level
+        follows from the rest, and from the window of the program that reads it.
+        """
         return structs.replace(self, standing=FillLevel())
 
 
 def read_notes(notes: bytes) -> Notes:
-    """
+    """Decode notes.
+
     Raises:
-        Damaged: these are no notes.
+        Damaged: these bytes are not notes.
     """
     try:
         return msgspec.msgpack.decode(notes, type=Notes) if notes else Notes()
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Damaged("what was noted about a conversation cannot be read") from None
+        raise Damaged("the notes of the conversation cannot be read") from None
 
 
 def read_fill_level(notes: bytes) -> FillLevel:
-    """How full a conversation was; empty where the notes are damaged: opening the conversation raises then, and a list must not."""
+    """Decode the fill level alone. It is empty if the notes are damaged: opening the conversation raises
+    then, but a list must not.
+    """
     try:
         return read_notes(notes).standing
     except Damaged:
@@ -94,6 +108,7 @@ def write_notes(notes: Notes) -> bytes:
 
 
 def notes_of(state: State) -> Notes:
+    """Return the notes of a state, without those about its instructions."""
     folded = state.folded
     return Notes(
         folded.settled,
@@ -111,7 +126,9 @@ def notes_of(state: State) -> Notes:
 
 
 def inherited(notes: bytes, size: int) -> bytes:
-    """What a fork of the first `size` messages takes over: which are sensitive, and the request that they came in with."""
+    """Return the notes of a fork of the first `size` messages: the sensitive messages among them, and the
+    request that the conversation came in with.
+    """
     known = read_notes(notes)
     found = Notes(
         sensitive=tuple(number for number in known.sensitive if number < size),
@@ -126,33 +143,34 @@ def inherited(notes: bytes, size: int) -> bytes:
 class Instructions(Struct, frozen=True):
     """The request that a branch came in with, without its messages.
 
-    What a program gives takes the place of what a program gave before. Imported instructions stay: they are what was sent.
+    Instructions that a program gives replace those that a program gave before. Imported ones stay, because
+    they were really sent.
     """
 
     fields: bytes = b""
     """As JSON."""
     digest: bytes = b""
     is_given: bool = False
-    """Were they given by a program?"""
+    """Whether a program gave them."""
     stored: bytes = b""
-    """The hash of what the store has."""
+    """The hash of the instructions that the store has."""
     fixed: Fixed | None = None
-    """The instructions of the program that were taken in last."""
+    """The instructions that the program gave last."""
 
     @property
     def unstored(self) -> tuple[bytes, ...]:
-        """What the store does not have yet."""
+        """The fields, if the store does not have them yet."""
         return (self.fields,) if self.digest not in (b"", self.stored) else ()
 
     def as_stored(self) -> Instructions:
         return structs.replace(self, stored=self.digest)
 
     def imported(self, fields: bytes) -> Instructions:
-        """With a request that was made elsewhere."""
+        """Return the instructions of a request that was made elsewhere."""
         return self.with_fields(fields, is_given=False)
 
     def given(self, fixed: Fixed) -> Instructions:
-        """With what goes out with every request from now on."""
+        """Return the instructions that go out with every request from now on."""
         if fixed is self.fixed:
             return self
         known = structs.replace(self, fixed=fixed)
@@ -161,14 +179,14 @@ class Instructions(Struct, frozen=True):
         return known
 
     async def loaded(self, store: Store, head: Head) -> Instructions:
-        """As the store has them."""
+        """Return the instructions as the store has them."""
         notes, known = read_notes(head.notes), self
         if not notes.instructions or notes.instructions != self.digest:
             known = self.with_fields(await _stored_fields(store, head, notes), is_given=notes.is_given)
         return structs.replace(known, stored=notes.instructions, is_given=notes.is_given)
 
     def noted(self, notes: Notes) -> Notes:
-        """Notes that say what these are."""
+        """Return the notes with the hash of these instructions."""
         return structs.replace(notes, instructions=self.digest, is_given=self.is_given)
 
     def with_fields(self, fields: bytes, *, is_given: bool) -> Instructions:
@@ -177,12 +195,12 @@ class Instructions(Struct, frozen=True):
 
 
 async def fields_of(store: Store, head: Head) -> bytes:
-    """The request that the conversation of a branch came in with, without its messages, as JSON."""
+    """Return the request that the conversation of a branch came in with, without its messages, as JSON."""
     return await _stored_fields(store, head, read_notes(head.notes))
 
 
-async def inlined(store: Store, head: Head) -> Head:
-    """A branch whose notes hold the instructions themselves, for an archive that has no store behind it."""
+async def with_inlined_instructions(store: Store, head: Head) -> Head:
+    """Return the head with the instructions inside its notes, for an archive that has no store behind it."""
     notes = read_notes(head.notes)
     if not notes.instructions:
         return head
@@ -190,21 +208,22 @@ async def inlined(store: Store, head: Head) -> Head:
     return structs.replace(head, notes=write_notes(whole))
 
 
-async def _stored_fields(store: Store, head: Head, notes: Notes) -> bytes:
+async def _stored_fields(store: Conversations, head: Head, notes: Notes) -> bytes:
     # Earlier versions wrote them into the notes themselves.
     return await store.blob(head, notes.instructions) or b"" if notes.instructions else notes.fields
 
 
-# What is shown of a branch, as a store keeps it.
+# Snapshots: the shown form of a branch, encoded for the store
 
 VERSION = 1
+UNREADABLE = "the snapshot of the conversation cannot be read"
 
 Encode = Callable[[Message], bytes]
 Decode = Callable[[bytes], Message]
 
 
 class Original(Struct, frozen=True):
-    """A message of the branch, and how it was shown when it arrived. Of a secret one nothing is noted."""
+    """A message of the branch, and its form when it arrived. A secret one is not indexed."""
 
     number: int
     message: Message
@@ -212,15 +231,17 @@ class Original(Struct, frozen=True):
     is_secret: bool = False
 
 
-class _Lead(Struct, frozen=True):
-    """The summaries as they are sent: who says it, and what."""
+class _StoredLead(Struct, frozen=True):
+    """The summaries as they are sent: role and text of each message, or a block in the system prompt."""
 
     messages: tuple[tuple[Role, str], ...]
     block: str
     tokens: int
 
 
-class _State(Struct, frozen=True):
+class _Snapshot(Struct, frozen=True):
+    """The stored form of a `Folded`. Its field names are part of the format."""
+
     version: int
     size: int
     origin: int
@@ -228,10 +249,11 @@ class _State(Struct, frozen=True):
     replies: int
     edited: tuple[int, ...]
     replaced: dict[int, bytes]
-    """Those of the edited that are not shown as they came, or not held any more, by their place."""
+    """Encoded messages by their place in `edited`: those that are not shown as they came, or whose originals
+    are not loaded any more."""
     summaries: tuple[Summary, ...]
     numbered: int
-    lead: _Lead
+    lead: _StoredLead
     settled: int
     declined: int
     pinned: tuple[int, ...]
@@ -241,18 +263,18 @@ class _State(Struct, frozen=True):
     more: tuple[tuple[int, bytes], ...] = ()
     """The messages of the task after its first."""
     task_replies: int = -1
-    """How many replies came before the task; -1 where that is not known."""
+    """The number of replies before the task; -1 if not known."""
     asked: tuple[int, bytes] | None = None
 
 
-def write(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
-    """A branch as it is shown now. Compactions that are shown in words for another provider are written as they were made, unless
-    what was sent is to be known, `in_words`.
+def write_snapshot(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
+    """Encode the branch as it is shown now. Compactions that are shown as text for another provider are
+    written in their original form, unless `in_words` asks for exactly what was sent.
     """
     origin = max(folded.origin, folded.summaries[-1].last if folded.summaries else 0)
-    carried, summaries = _carried(folded, origin)
+    carried, summaries = _carried_facts(folded, origin)
     task, asked = [(one.number, encode(one.message)) for one in folded.task], folded.question_before(origin)
-    state = _State(
+    state = _Snapshot(
         version=VERSION,
         size=folded.size,
         origin=origin,
@@ -260,10 +282,10 @@ def write(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
         replies=folded.replies,
         edited=folded.edited
         + tuple(range(folded.base, folded.base + len(folded.shown) - len(folded.edited))),
-        replaced=_replaced(folded, origin, encode, {} if in_words else folded.made),
+        replaced=_encode_replaced(folded, origin, encode, {} if in_words else folded.made),
         summaries=summaries,
         numbered=folded.numbered + len(folded.past),
-        lead=_lead(folded.lead),
+        lead=_encode_lead(folded.lead),
         settled=folded.settled,
         declined=folded.declined,
         pinned=tuple(folded.pinned),
@@ -278,54 +300,57 @@ def write(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
 
 
 def origin_of(snapshot: bytes) -> int:
-    """The number of the first original that has to be read with it."""
-    return _read(snapshot).origin
+    """Return the number of the first original that `read_snapshot` needs."""
+    return _decode(snapshot).origin
 
 
 def summaries_in(snapshot: bytes) -> tuple[Summary, ...]:
-    """The summaries that stood before what was shown."""
-    return _read(snapshot).summaries
+    """Return the summaries that stood before the shown messages."""
+    return _decode(snapshot).summaries
 
 
-def read(
+def read_snapshot(
     snapshot: bytes, originals: Iterable[Original], empty: View, decode: Decode, pinned: frozenset[int]
 ) -> Folded:
-    """The branch as it was shown, with the originals from `origin_of` on, those that came since included."""
-    state, held = _read(snapshot), list(originals)
+    """Decode a branch. `originals` are the messages from `origin_of` on, those after the snapshot included."""
+    state, held = _decode(snapshot), list(originals)
     if held and held[0].number != state.origin:
-        raise StoreError(f"messages from {state.origin} on are needed, and {held[0].number} came first")
+        raise StoreError(
+            f"the snapshot needs messages from {state.origin} on, but the first is {held[0].number}",
+            hint="run `refold doctor`",
+        )
     known = held[: state.size - state.origin]
     folded = structs.replace(
         Folded.of(empty.extend(one.message for one in known)),
-        shown=empty.extend(_shown(state, known, decode)),
+        shown=empty.extend(_shown_messages(state, known, decode)),
         edited=state.edited,
         base=state.size,
         summaries=state.summaries,
         numbered=state.numbered,
-        lead=_led(state.lead),
+        lead=_decode_lead(state.lead),
         settled=state.settled,
         declined=state.declined,
         pinned=pinned,
-        facts=_facts(state, known),
+        facts=_read_facts(state, known),
         ledger=state.ledger,
         replies=state.replies,
         origin=state.origin,
         told=state.told,
-        task=tuple(_task(state, decode)),
+        task=tuple(_read_task(state, decode)),
         asked=UserRequest(state.asked[0], decode(state.asked[1])) if state.asked else None,
         held=frozenset(one.number for one in known if one.is_secret),
     )
-    return grown(folded, held[len(known) :])
+    return append_originals(folded, held[len(known) :])
 
 
-def _task(state: _State, decode: Decode) -> Iterator[UserRequest]:
+def _read_task(state: _Snapshot, decode: Decode) -> Iterator[UserRequest]:
     for number, body in (*([state.task] if state.task else []), *state.more):
         message = decode(body)
         yield UserRequest(number, message, state.task_replies, is_typed(message))
 
 
-def _shown(state: _State, known: Sequence[Original], decode: Decode) -> Iterator[Message]:
-    """What stood in the window, the originals among it being those that are held."""
+def _shown_messages(state: _Snapshot, known: Sequence[Original], decode: Decode) -> Iterator[Message]:
+    """Yield the messages of the window: decoded ones, or originals in memory."""
     messages = {one.number: one.message for one in known}
     for place, number in enumerate(state.edited):
         if place not in state.replaced and number not in messages:
@@ -333,26 +358,30 @@ def _shown(state: _State, known: Sequence[Original], decode: Decode) -> Iterator
         yield decode(state.replaced[place]) if place in state.replaced else messages[number]
 
 
-def grown(folded: Folded, originals: Iterable[Original]) -> Folded:
-    """A branch with more originals, each shown as it was when it arrived."""
+def append_originals(folded: Folded, originals: Iterable[Original]) -> Folded:
+    """Return the branch with more originals, each shown as it was when it arrived."""
     for one in originals:
         taken = folded.hold(one.message) if one.is_secret else folded.take(one.message, later=True)
         folded = taken.display(one.shown)
     return folded
 
 
-def _read(snapshot: bytes) -> _State:
+def _decode(snapshot: bytes) -> _Snapshot:
     try:
-        state = msgspec.msgpack.decode(snapshot, type=_State)
+        state = msgspec.msgpack.decode(snapshot, type=_Snapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Damaged("what was shown of the conversation cannot be read") from None
+        raise Damaged(UNREADABLE) from None
     if state.version != VERSION:
-        raise StoreError(f"it was written by another version ({state.version})", hint="update Refold")
+        raise StoreError(
+            f"the snapshot was written by another version ({state.version})", hint="update Refold"
+        )
     return state
 
 
-def _replaced(folded: Folded, origin: int, encode: Encode, made: Mapping[int, Message]) -> dict[int, bytes]:
-    """What is shown otherwise than it came, or came before what will be held."""
+def _encode_replaced(
+    folded: Folded, origin: int, encode: Encode, made: Mapping[int, Message]
+) -> dict[int, bytes]:
+    """Encode the messages that are not shown as they came, or that are older than `origin`."""
     found = dict[int, bytes]()
     for place, entry in enumerate(folded.shown):
         number = folded.number(place)
@@ -362,9 +391,10 @@ def _replaced(folded: Folded, origin: int, encode: Encode, made: Mapping[int, Me
     return found
 
 
-def _carried(folded: Folded, origin: int) -> tuple[tuple[Carried, ...], tuple[Summary, ...]]:
-    """What the next summary may be made of although its originals are not held, and the summaries, which then name what they
-    had to choose from by its place: what the newest one kept for later, and all of what is shown of an earlier session.
+def _carried_facts(folded: Folded, origin: int) -> tuple[tuple[Carried, ...], tuple[Summary, ...]]:
+    """Return the facts that the next summary may use although their originals are not loaded, and the
+    summaries with `reserve` pointing into them. Carried are the reserve of the newest summary, and all facts
+    of messages that are still shown from an earlier session.
     """
     reserve = folded.summaries[-1].reserve if folded.summaries else ()
     shown = [number for number in map(folded.number, range(len(folded.shown))) if number < origin]
@@ -377,37 +407,42 @@ def _carried(folded: Folded, origin: int) -> tuple[tuple[Carried, ...], tuple[Su
     return carried, tuple(summaries)
 
 
-def _lead(lead: Lead) -> _Lead:
-    return _Lead(tuple((message.role, message.text) for message in lead.messages), lead.block, lead.tokens)
+def _encode_lead(lead: Lead) -> _StoredLead:
+    return _StoredLead(
+        tuple((message.role, message.text) for message in lead.messages), lead.block, lead.tokens
+    )
 
 
-def _led(lead: _Lead) -> Lead:
+def _decode_lead(lead: _StoredLead) -> Lead:
     messages = tuple(Message(role, (Text(text),)) for role, text in lead.messages)
     return Lead(messages, lead.block, lead.tokens)
 
 
-def _facts(state: _State, known: Sequence[Original]) -> Facts:
+def _read_facts(state: _Snapshot, known: Sequence[Original]) -> Facts:
     facts = restore(state.carried)
     for one in known:
         facts = facts if one.is_secret else index_message(facts, one.message, one.number, later=True)
     return facts
 
 
+# The journal
+
 Clock: TypeAlias = Callable[[], float]
 NewId: TypeAlias = Callable[[], str]
 
 CALIBRATION, LIMIT = "calibration", "limit"
-"""Topics under which is stored what was learnt about a model."""
+"""Topics under which facts about a model are stored."""
 WORTH_STORING = 0.01
-"""By how much a ratio must have changed: a commit with every call would cost more than it tells."""
+"""The least change of a ratio that is stored: a write with every call would cost more than it is worth."""
 MAX_TITLE = 60
-"""Characters: what a line of a list has room for beside the numbers."""
+"""Characters: the room of a line in a list beside the numbers."""
 _TITLE_SOURCE, _TITLE_LINE = 4_000, 4 * MAX_TITLE
-"""Characters of the first question that are looked at, and of those, once white space is gone: few of them cannot be printed."""
+"""Characters of the first question that are read, and of those that are left once white space is collapsed;
+few of them are not printable."""
 
 
 class CommitDraft(Struct, frozen=True):
-    """A commit before it is made."""
+    """A commit that was prepared but not made yet."""
 
     state: State
     """The state that it stores."""
@@ -416,11 +451,11 @@ class CommitDraft(Struct, frozen=True):
     fill_level: FillLevel
     instructions: Instructions
     secrets: frozenset[str]
-    """Of the conversation: what is embedded must not hold them."""
+    """The secrets of the conversation: an embedded text must not contain them."""
 
 
 class Journal:
-    """One branch in a store."""
+    """One branch in a store: its position, its reads and its commits."""
 
     def __init__(
         self,
@@ -439,13 +474,14 @@ class Journal:
         self.clock, self.new_id, self.keeps_content = clock, new_id, keeps_content
         self.meaning = meaning or Meaning()
         self.model = model or head.model
-        """The model that counts here: what is measured is measured by its provider."""
+        """The model of this program. Token counts and limits are those of its provider."""
         self.learns = learns or self.model
-        """The name under which is stored what its calls teach: the same model may have another window elsewhere."""
+        """The name under which calibration and limits are stored: the same model may have another window
+        elsewhere."""
         self.change = ""
         """The id of the change in effect."""
         self.raw: frozenset[int] = frozenset()
-        """Messages that are shown as they came though they were shortened on arrival: that was undone."""
+        """Messages that are shown as they came, because shortening them on arrival was undone."""
         self.instructions = Instructions()
         self._notes, self._fill_level = read_notes(head.notes).lasting, FillLevel()
 
@@ -460,10 +496,15 @@ class Journal:
         chains: Sequence[bytes] = (),
         claims: bytes = b"",
     ) -> CommitDraft | None:
-        """What an action did, as a commit; None where there is nothing to store. `key` is the client's name for its first message,
-        `chains` are the hashes of the history up to each new message, and `claims` is the hash that no other branch may hold.
+        """Prepare the commit of an outcome; None if there is nothing to store. Call it in a thread if there
+        is much text: it reads all of it.
 
-        It reads all text that is held, so where that is much it is called in a thread.
+        Args:
+            done: the outcome of an action.
+            calls: calls to store with it.
+            key: the client's idempotency key for the first new message.
+            chains: the hashes of the history up to each new message.
+            claims: the hash that no other branch may hold.
         """
         state, instructions = done.state, self.instructions.given(done.state.frame.fixed)
         secrets = NOTHING
@@ -493,12 +534,13 @@ class Journal:
         )
 
     async def commit_draft(self, draft: CommitDraft) -> None:
-        """
+        """Commit a draft, and advance the journal's position.
+
         Raises:
-            Conflict: another program has written meanwhile; nothing was stored.
+            Conflict: another program committed first; nothing was stored.
             StoreError: nothing was stored, or the outcome is not known.
         """
-        changes: tuple[records.Change, ...] = ()
+        changes: tuple[records.InstalledCompaction, ...] = ()
         for one in draft.batch.changes:
             changes = (*changes, await self.renamed(one, *changes) if one.written else one)
         batch = structs.replace(draft.batch, changes=changes)
@@ -512,44 +554,48 @@ class Journal:
     async def commit(
         self, batch: Batch, secrets: frozenset[str] = NOTHING, instructions: Instructions | None = None
     ) -> None:
-        """Store a batch, with the vectors of the sessions that it closes."""
+        """Commit a batch, with the vectors of the sessions that it closes."""
         instructions = instructions or self.instructions
         if batch.notes is not None and self.model != self.head.model:
             batch = structs.replace(batch, model=self.model)
         if batch.notes is not None:
             batch = structs.replace(batch, blobs=instructions.unstored)
-        whole = await self.meaning.embedded(batch, secrets) if self.keeps_content else emptied(batch)
+        whole = await self.meaning.embedded(batch, secrets) if self.keeps_content else without_content(batch)
         self.head = await self.store.commit(self.head, whole)
         self.instructions = instructions.as_stored() if whole.blobs else instructions
 
     async def undo(self, state: State, change: Compaction) -> None:
-        """Take a change back: until something new is said, none is made unasked. Load afterwards."""
+        """Undo a change. Until a message is added, no automatic change follows. The caller loads afterwards."""
         self.check_content()
         notes = structs.replace(self.notes_of(state), declined=state.size, settled=-1)
         await self.commit(Batch(at=self.clock(), undoes=change.id, notes=write_notes(notes)))
 
     async def store_pin(self, state: State, number: int, *, on: bool) -> None:
-        """Pin a message, or unpin it. The notes are stored anew, so that other programs load what is pinned."""
+        """Pin or unpin a message. The notes are stored again, so that other programs see the branch move and
+        reload the pins.
+        """
         await self.store.pin(self.head, number, on=on)
         await self.commit(Batch(at=self.clock(), notes=write_notes(self.notes_of(state))))
 
     async def store_fill_level(self, state: State) -> None:
-        """Store how full the conversation is, where that is not stored yet."""
+        """Store the fill level if it differs from the stored one."""
         noted = self.notes_of(state)
         if noted.standing != self._fill_level:
             await self.commit(Batch(at=self.clock(), notes=write_notes(noted)))
             self._fill_level = noted.standing
 
     async def has_key(self, key: str) -> bool:
-        """Was a message stored under this name of the client's?"""
+        """Whether a message was stored under this idempotency key."""
         return await self.store.find_key(self.head, key) is not None
 
     async def current_head(self) -> Head | None:
-        """Where the branch is in the store now."""
+        """Return the head of the branch as the store has it now."""
         return await self.store.head(self.head.owner, self.head.conversation, self.head.branch)
 
     def _is_news(self, noted: Notes, fill_level: FillLevel) -> bool:
-        """Is there more to note of a conversation than follows from its messages, or are these many?"""
+        """Whether the fill level has to be stored: it does not follow from the stored messages, or following
+        it would mean to read many of them.
+        """
         if noted.standing != fill_level or self.model != self.head.model:
             return True
         return fill_level.size - read_notes(self.head.notes).standing.size >= MOST_SINCE
@@ -557,7 +603,7 @@ class Journal:
     # Reads
 
     async def load(self, state: State, *, is_first: bool = False) -> State:
-        """The state as the store has it. Frame, patterns and receipts are those of the state that is given."""
+        """Return the state as the store has it. Frame, patterns and receipts are taken from the given state."""
         head = await self.current_head()
         session = await self.store.session(head.owner, head.session) if head else None
         if head is None or session is None:
@@ -565,19 +611,21 @@ class Journal:
         await self._check_same(head)
         notes = read_notes(head.notes)
         self.head, self.session, self._notes = head, session, notes.lasting
-        self._fill_level = FillLevel()  # it is noted anew: how full it is may follow from what others added
-        if self.keeps_content or head.next_seq != state.size:  # else the state is all there is
+        self._fill_level = FillLevel()  # stored anew, because other programs may have added messages
+        if self.keeps_content or head.next_seq != state.size:  # else the state in memory is the only copy
             state = await self._read(state, notes)
         return await self._measured_here(state, is_first=is_first)
 
     async def _read(self, state: State, notes: Notes) -> State:
         head, before = self.head, state
         holders = await self.store.pick(head, notes.secret) if notes.secret else []
-        bodies = [one.body for one in holders if one.body]
-        decode = decoder(state)
         secrecy = await run_text_work(
-            sum(map(len, bodies)),
-            lambda: state.secrecy.restored(notes.sensitive, notes.secret, map(decode, bodies)),
+            sum(len(one.body) for one in holders),
+            lambda: state.secrecy.restored(
+                notes.sensitive,
+                notes.secret,
+                [message for one in holders if (message := read_stored(one, head)) is not None],
+            ),
         )
         state = structs.replace(state, secrecy=secrecy)
         latest = await self.store.latest(head, head.next_seq)
@@ -597,7 +645,7 @@ class Journal:
         )
         if head.notes and head.model == self.model:
             return state
-        # What another model measured says nothing here.
+        # The measurements of another model do not apply here.
         return structs.replace(
             state,
             meter=structs.replace(state.meter, anchor=before.meter.anchor, ratio=before.meter.ratio),
@@ -606,8 +654,8 @@ class Journal:
         )
 
     async def _measured_here(self, state: State, *, is_first: bool) -> State:
-        """Where another model wrote last, begin with what is known about this one. That another model is used is stored with the next
-        commit: a program that only reads must not make others reload.
+        """If another model wrote last, start from the facts known about this model. The change of model is
+        stored with the next commit: a program that only reads must not make others reload.
         """
         if self.head.notes and self.head.model == self.model:
             return state
@@ -616,7 +664,9 @@ class Journal:
         return state
 
     async def with_learnt(self, state: State) -> State:
-        """The state with what other conversations have learnt about the model."""
+        """Return the state with the calibration and the limit that other conversations learnt about the
+        model.
+        """
         owner = self.head.owner
         if not self.learns:
             return state
@@ -629,7 +679,7 @@ class Journal:
         return state
 
     async def store_learnt(self, before: State, after: State) -> None:
-        """Store what a call has taught about the model, where it is news."""
+        """Store the calibration and the limit that a call has taught, if they changed."""
         owner, now = self.head.owner, self.clock()
         if not self.learns:
             return
@@ -641,7 +691,9 @@ class Journal:
             await self.store.learn(owner, LIMIT, self.learns, msgspec.msgpack.encode(stated), now)
 
     async def _check_same(self, head: Head) -> None:
-        """Sessions go with their conversation only: without the one that was open here, this is another of the same name."""
+        """Refuse a conversation that was deleted and begun again under the same name. Sessions are deleted
+        with their conversation, so the session that was open here must still exist.
+        """
         owner, known = head.owner, self.head.session
         if head.session != known and await self.store.session(owner, known) is None:
             raise NotFound(
@@ -649,83 +701,101 @@ class Journal:
                 hint="open it again to go on with the new one",
             )
 
-    def storable(self, written: Written) -> Written:
-        """A summary as it may be stored."""
-        return written if self.keeps_content else _blank(written)
+    def storable(self, written: StoredSummary) -> StoredSummary:
+        """Return a summary in the form that may be stored."""
+        return written if self.keeps_content else _blank_summary(written)
 
     def check_content(self) -> None:
-        """
+        """Refuse an act that needs stored content.
+
         Raises:
             StoreError: no content is stored, so nothing can be shown again.
         """
         if not self.keeps_content:
-            raise not_kept()
+            raise _content_not_stored()
 
     async def shown_at(self, state: State, size: int) -> Folded:
-        """The branch as it was shown when it had `size` messages."""
+        """Return the branch as it was shown when it had `size` messages."""
         return await self.shown_after(state, await self.store.latest(self.head, size), size)
 
     async def shown_after(
         self, state: State, latest: Compaction | None, size: int, raw: Collection[int] | None = None
     ) -> Folded:
-        """The branch as it was shown after a change, with the messages since, up to `size`; `raw` are those that are shown as
-        they came though they were shortened on arrival, where these are not the ones of now.
+        """Return the branch as it was shown after a change, with the messages since, up to `size`. `raw` are
+        the messages that were shown as they came although they were shortened on arrival; by default the
+        present ones.
         """
         if latest and not latest.shown:
-            raise not_kept()
+            raise _content_not_stored()
         shown = latest.shown if latest else b""
         origin = await run_text_work(len(shown), origin_of, shown) if latest else 0
         originals = await self.originals(state, origin, max(size, latest.size if latest else 0), raw)
         pinned = frozenset(await self.store.pins(self.head))
-        empty = emptied_view(state.folded.shown)
+        empty = empty_view(state.folded.shown)
 
         def fold() -> Folded:
             if latest:
-                return read(shown, originals, empty, decoder(state), pinned)
-            return grown(structs.replace(Folded.of(empty), pinned=pinned), originals)
+                return read_snapshot(shown, originals, empty, self._decoder(state), pinned)
+            return append_originals(structs.replace(Folded.of(empty), pinned=pinned), originals)
 
         return await run_text_work(len(shown) + sum(one.message.characters for one in originals), fold)
+
+    def _decoder(self, state: State) -> Decode:
+        """Reads the messages inside a snapshot."""
+        conversation, wire_format = self.head.conversation, state.frame.fixed.dialect.name
+
+        def decode(body: bytes) -> Message:
+            try:
+                return read_body(body, wire_format)
+            except Damaged:
+                raise Damaged(UNREADABLE, conversation=conversation) from None
+
+        return decode
 
     async def originals(
         self, state: State, first: int, last: int, raw: Collection[int] | None = None
     ) -> list[Original]:
-        """Messages of the branch, each with how it was shown on arrival."""
+        """Return messages of the branch, each with its form on arrival."""
         raw = self.raw if raw is None else raw
         found = await self.store.messages(self.head, first, last)
-        decode, secret = decoder(state), state.secrecy.numbers
+        head, secret = self.head, state.secrecy.numbers
 
         def read() -> list[Original]:
             return [
-                structs.replace(_original(one, decode, is_raw=one.seq in raw), is_secret=one.seq in secret)
+                structs.replace(_original(one, head, is_raw=one.seq in raw), is_secret=one.seq in secret)
                 for one in found
             ]
 
         return await run_text_work(sum(len(one.body) for one in found), read)
 
     async def with_originals(self, state: State, folded: Folded, first: int = 0) -> Folded:
-        """A branch with its messages from the number `first` on: after a restart a state begins where the shown summaries end."""
+        """Return the branch with its messages from number `first` on. After a restart, a state only holds the
+        messages after its summaries.
+        """
         if folded.origin <= first:
             return folded
         earlier = await self.originals(state, first, folded.origin)
-        empty = emptied_view(folded.shown)
+        empty = empty_view(folded.shown)
         messages = (*(one.message for one in earlier), *folded.branch.messages())
         branch = await run_text_work(sum(one.characters for one in messages), empty.extend, messages)
         held = folded.held | {one.number for one in earlier if one.is_secret}
         return structs.replace(folded, branch=branch, origin=first, told=0, held=held)
 
     def _title(self, state: State) -> str:
-        """What the conversation is called, if its first question is new; a sensitive one is not taken for the task."""
+        """Return the title of the conversation if its first question is new. A sensitive question is not
+        taken for the task, so it gives no title.
+        """
         asked = next(iter(state.folded.task), None)
         return title_of(asked.message) if asked and asked.number >= self.head.next_seq else ""
 
-    def _messages(self, done: Outcome, key: str) -> Iterable[Stored]:
+    def _messages(self, done: Outcome, key: str) -> Iterable[StoredMessage]:
         state, now = done.state, self.clock()
         folded, encode = state.folded, encoder(state)
         arrived = {change.after.size - 1: change.after for change in done.changes if change.raw}
         for number in range(self.head.next_seq, folded.size):
             entry, is_secret = folded.original(number), number in state.secrecy.numbers
             shown = arrived[number].shown.last if number in arrived else None
-            yield Stored(
+            yield StoredMessage(
                 seq=number,
                 role=entry.message.role,
                 format=self.head.format,
@@ -737,14 +807,14 @@ class Journal:
                 at=now,
             )
 
-    def _changes(self, done: Outcome) -> Iterable[records.Change]:
+    def _changes(self, done: Outcome) -> Iterable[records.InstalledCompaction]:
         session = self.session
         for change in done.changes:
             made = self._change(change, session, done.state)
             session = made.opens or session
             yield made
 
-    def _change(self, change: Change, session: Session, state: State) -> records.Change:
+    def _change(self, change: Change, session: Session, state: State) -> records.InstalledCompaction:
         summary, now = None if change.raw else _new_summary(change), self.clock()
         policy = state.frame.policy.name
         if summary is None or summary.last <= session.first:
@@ -765,15 +835,19 @@ class Journal:
             before=change.receipt.before,
             after=change.receipt.after,
             edits=msgspec.json.encode(change.receipt.edits),
-            shown=b"" if change.raw else write(change.after, encoder(state)),
+            shown=b"" if change.raw else write_snapshot(change.after, encoder(state)),
             at=now,
         )
-        written = Written(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
-        return records.Change(compaction, written, opens)
+        written = (
+            StoredSummary(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
+        )
+        return records.InstalledCompaction(compaction, written, opens)
 
-    async def renamed(self, change: records.Change, *others: records.Change) -> records.Change:
-        """A change under an id that no other has, be it stored or one of the `others` of the same batch: the same work done again is
-        another change, and stored ones never change.
+    async def renamed(
+        self, change: records.InstalledCompaction, *others: records.InstalledCompaction
+    ) -> records.InstalledCompaction:
+        """Return a change under an id that no stored change and no other change of the batch has. The same
+        work done again is another change, and stored ones never change.
         """
         made, which, times = change.compaction, change.compaction.id, 0
         taken = {other.compaction.id for other in others}
@@ -785,12 +859,12 @@ class Journal:
         return structs.replace(change, compaction=structs.replace(made, id=which), written=written)
 
     async def _is_stored(self, which: str) -> bool:
-        """Was a change of this id ever in effect?"""
+        """Whether a change with this id was ever in effect."""
         known = await self.store.compaction(self.head.owner, which)
         return known is not None and bool(known.number)
 
     def child(self, parent: Session, first: int, at: float) -> Session:
-        """The session that a compaction opens after another."""
+        """Return the session that a compaction opens after another."""
         return Session(
             id=self.new_id(),
             branch=self.head.branch,
@@ -802,37 +876,37 @@ class Journal:
         )
 
     def notes_of(self, state: State) -> Notes:
-        """What a state knows, as far as it may be stored."""
+        """Return the notes of a state in the form that may be stored."""
         noted = notes_of(state)
         return self.instructions.noted(noted) if self.keeps_content else noted
 
     def id_of(self, session: str, cut: int, recipe: str) -> str:
-        """The id of a compaction: the same work has the same id, so it is found where it was done already."""
+        """Return the id of a compaction. The same work has the same id, so that stored work is found again."""
         head = self.head
         named = "\0".join((head.owner, head.conversation, head.branch, session, str(cut), recipe))
         return sha256(named.encode()).hexdigest()[:32]
 
 
-def emptied(batch: Batch) -> Batch:
-    """A batch that says what happened, how much of it and when, and nothing of what was said."""
+def without_content(batch: Batch) -> Batch:
+    """Return a batch without content: numbers, times and kinds only."""
     messages = (structs.replace(one, body=b"", shown=None) for one in batch.messages)
     return structs.replace(
         batch,
         title="",
         messages=tuple(messages),
         blobs=(),
-        changes=tuple(map(_emptied, batch.changes)),
+        changes=tuple(map(_blank_change, batch.changes)),
         calls=tuple(structs.replace(call, receipt=b"", reply=b"") for call in batch.calls),
     )
 
 
-def _emptied(change: records.Change) -> records.Change:
-    written = change.written and _blank(change.written)
+def _blank_change(change: records.InstalledCompaction) -> records.InstalledCompaction:
+    written = change.written and _blank_summary(change.written)
     compaction = structs.replace(change.compaction, edits=b"", shown=b"", reason="")
     return structs.replace(change, compaction=compaction, written=written)
 
 
-def _blank(written: Written) -> Written:
+def _blank_summary(written: StoredSummary) -> StoredSummary:
     summary = structs.replace(written.summary, text="", carried="", read=(), modified=())
     return structs.replace(written, summary=summary, carry=b"")
 
@@ -843,10 +917,10 @@ def conversation_gone(conversation: str) -> StoreError:
     )
 
 
-def not_kept() -> StoreError:
+def _content_not_stored() -> StoreError:
     return StoreError(
-        "what was said in this conversation was not kept",
-        hint="it was stored without content; begin another one",
+        "the content of this conversation is not stored",
+        hint="it was begun without content; begin another one",
     )
 
 
@@ -855,12 +929,12 @@ def _new_summary(change: Change) -> Summary | None:
     return after[-1] if after and (not before or after[-1] is not before[-1]) else None
 
 
-def _original(one: Stored, decode: Decode, *, is_raw: bool) -> Original:
-    if not one.body:
-        raise not_kept()
-    message = decode(one.body)
-    shown = message if one.shown is None or is_raw else decode(one.shown)
-    return Original(one.seq, message, shown)
+def _original(one: StoredMessage, head: Head, *, is_raw: bool) -> Original:
+    both = read_with_shown(one, head)
+    if both is None:
+        raise _content_not_stored()
+    message, shown = both
+    return Original(one.seq, message, message if is_raw else shown)
 
 
 def encoder(state: State) -> Encode:
@@ -868,37 +942,13 @@ def encoder(state: State) -> Encode:
     return lambda message: bytes(encode_item(message, dialect))
 
 
-def decoder(state: State) -> Decode:
-    dialect = state.frame.fixed.dialect
-    return lambda body: decode_message(body, dialect)
-
-
-def emptied_view(view: View) -> View:
-    """A view of the same kind without messages."""
+def empty_view(view: View) -> View:
+    """Return a view of the same kind without messages."""
     return View(view.dialect, view.counter, view.key, view.continues)
 
 
 def title_of(message: Message) -> str:
-    """The first words of a question on one line, without secrets; empty where it has none."""
-    said = redact(message.text[:_TITLE_SOURCE])
-    line = "".join(char for char in " ".join(said.split())[:_TITLE_LINE] if char.isprintable())
+    """Return the first words of a question on one line, without secrets; empty if it has none."""
+    text = redact(message.text[:_TITLE_SOURCE])
+    line = "".join(char for char in " ".join(text.split())[:_TITLE_LINE] if char.isprintable())
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 3].rstrip()}..."
-
-
-def read_stored(one: Stored, head: Head) -> Message | None:
-    """A stored message of a branch; None where no content was stored.
-
-    Raises:
-        Damaged: it cannot be read, or what was shown of it cannot.
-    """
-    dialect = DIALECTS.get(one.format)  # type: ignore[call-overload]
-    if dialect is None:
-        raise Damaged(f"message {one.seq} is in a format that is not known")
-    if one.format != head.format:
-        raise Damaged(f"message {one.seq} is not in the format of its conversation")
-    try:
-        if one.shown is not None:
-            decode_message(one.shown, dialect)
-        return decode_message(one.body, dialect) if one.body else None
-    except WireError:
-        raise Damaged(f"message {one.seq} cannot be read") from None

@@ -1,11 +1,12 @@
-"""Compactions of providers' own: who made each of them, and what is shown of it to anybody else.
+"""Compactions that providers made: their makers, and the text that other models see instead.
 
-An item or a block that a provider made goes back to that provider and model as it was made. Who made it is noted when a reply brings
-it, or else when it is first sent. It is known by what it holds: clients leave out its id, or give it another name.
+An item or a block that a provider made goes back unchanged to that provider and model. Its maker is stored
+when a reply brings it, or else when it is first sent. It is identified by a hash of its content, because
+clients leave out its id or change it.
 
-Any other provider or model is shown words instead: the text of a readable one; for one that is sealed a digest of the messages that it
-stands for, where they are stored; where they are not stored, a line that says so. Messages that are all in the window themselves need
-no digest.
+Any other provider or model sees text instead: the text of a readable compaction; for a sealed one, a digest
+of the messages it covers, if they are stored; else a line that says so. Messages that are all in the window
+themselves need no digest.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
 from refold.core.view import View
-from refold.engine.journal import read_notes, read_stored
+from refold.engine.journal import read_notes
 from refold.engine.state import State
 from refold.model.errors import StoreError
 from refold.model.message import Message, compaction_of, holds_sealed, in_words, readable_text
-from refold.ports.store import Head, Store, Stored
+from refold.ports.records import Head, StoredMessage
+from refold.ports.store import Store
+from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
 
 K = TypeVar("K")
@@ -38,16 +41,19 @@ _log = logging.getLogger("refold")
 
 TOPIC = "compaction"
 DIGEST_SHARE = 0.1
-"""Of the window, for a digest of what a sealed compaction stands for: it stays for as long as the conversation is asked elsewhere."""
+"""Share of the window for a digest of the messages that a sealed compaction covers: the digest stays for as
+long as the conversation is asked elsewhere."""
 
 MOST_NESTED = 3
-"""How many compactions inside of one another a digest looks into: each has half of the room of the one around it."""
+"""How many nested compactions a digest looks into: each has half of the room of the one around it."""
 MOST_MAKERS, MOST_DIGESTS = 1_024, 32
-"""Held in memory of each; the store has the makers, and a digest can be made again."""
+"""Entries held in memory: the store has the makers, and a digest can be made again."""
 
 
 class Maker(Struct, frozen=True):
-    """Who made a compaction, and of what: of the first `size` messages of a branch; 0 where they never came by here."""
+    """The model that made a compaction, and its source: the first `size` messages of a branch; 0 if they were
+    never stored here.
+    """
 
     model: str
     upstream: str = ""
@@ -56,39 +62,41 @@ class Maker(Struct, frozen=True):
     size: int = 0
 
     def is_same(self, other: Maker) -> bool:
-        """Is it the same model of the same upstream? The library knows of no upstreams: there the model alone counts."""
+        """Whether it is the same model of the same upstream. The library has no upstreams: there only the
+        model counts.
+        """
         is_same_upstream = self.upstream == other.upstream or not (self.upstream and other.upstream)
         return self.model == other.model and is_same_upstream
 
 
 class Compactions:
-    """Looks up and remembers who made the compactions of one owner."""
+    """Looks up and stores the makers of one owner's compactions."""
 
     def __init__(self, store: Store, owner: str) -> None:
         self._store, self._owner = store, owner
         self._makers: dict[str, Maker] = {}
-        self._unkept: dict[str, Maker] = {}
-        """Those of them that the store does not have yet."""
+        self._unstored: dict[str, Maker] = {}
+        """Those that are not stored yet."""
         self._digests: dict[tuple[str, str, int, int], str] = {}
 
     def note(self, keys: Iterable[str], maker: Maker) -> None:
-        """Remember who made some compactions; `keep` stores it."""
+        """Remember the maker of some compactions; `keep` stores it."""
         for key in keys:
             _hold(self._makers, key, maker, MOST_MAKERS)
-            _hold(self._unkept, key, maker, MOST_MAKERS)
+            _hold(self._unstored, key, maker, MOST_MAKERS)
 
     async def keep(self, at: float) -> None:
-        """Store who made the compactions that were noted. What the store does not take now is tried again the next time: it is no
-        reason for anything else to fail.
+        """Store the remembered makers. If the store fails, the next call tries again: it is no reason for
+        another act to fail.
         """
-        for key, maker in [*self._unkept.items()]:
+        for key, maker in [*self._unstored.items()]:
             try:
                 await self._store.learn(self._owner, TOPIC, key, msgspec.msgpack.encode(maker), at)
             except StoreError as error:
-                _log.warning("who made a compaction is stored later: %s", error.located)
+                _log.warning("the maker of a compaction could not be stored yet: %s", error.located)
                 return
-            if self._unkept.get(key) is maker:
-                del self._unkept[key]
+            if self._unstored.get(key) is maker:
+                del self._unstored[key]
 
     async def twins(
         self,
@@ -98,8 +106,13 @@ class Compactions:
         *,
         first_sent_to: Maker | None = None,
     ) -> dict[int, Message]:
-        """What to show instead of those of the messages that hold compactions of others, by their numbers. `here` is who is asked
-        now, and which branch the messages are of; `first_sent_to` is who is taken for the maker of one that nobody has seen before.
+        """Return readable replacements for messages with compactions of other makers, by number.
+
+        Args:
+            messages: the messages with compactions, by number.
+            here: the model that is asked now, and the branch of the messages.
+            state: the state that digests are made for.
+            first_sent_to: the assumed maker of a compaction that was never seen before.
 
         Raises:
             StoreError: the store does not answer.
@@ -111,14 +124,14 @@ class Compactions:
             if not foreign:
                 continue
             is_sealed = any(compaction_of(part) and not readable_text(part) for part in message.parts)
-            told = ""
+            digest = ""
             if is_sealed and (source := _source(number, foreign, here, state.folded)):
-                told = await self._digest(*source, state)
-            found[number] = in_words(message, told)
+                digest = await self._digest(*source, state)
+            found[number] = in_words(message, digest)
         return found
 
     async def _maker(self, key: str, first_sent_to: Maker) -> Maker:
-        """Who made a compaction."""
+        """Return the maker of a compaction."""
         if key not in self._makers:
             known = await self._store.learnt(self._owner, TOPIC, key)
             if known is None:
@@ -128,8 +141,9 @@ class Compactions:
         return self._makers[key]
 
     async def _digest(self, key: str, maker: Maker, state: State, depth: int = 0) -> str:
-        """The messages that a compaction stands for, in short. The same each time: what is sent should not change from call to call.
-        Where one of them is itself a sealed compaction, at this `depth` of them, what that stands for is told first.
+        """Return a digest of the messages that a compaction covers. It is the same each time, so that
+        requests do not change from call to call. If one of the messages is itself a sealed compaction, at
+        this `depth`, the digest of that comes first.
         """
         frame, view, is_sensitive = state.frame, state.folded.shown, state.secrecy.matches
         room = share_of(DIGEST_SHARE, frame.budget.window) >> depth
@@ -137,21 +151,23 @@ class Compactions:
         if which not in self._digests:
             head = await self._store.head(self._owner, maker.conversation, maker.branch)
             stored = await self._store.messages(head, 0, maker.size) if head else ()
-            told = ""
+            digest = ""
             if head and len(stored) == maker.size:
                 empty = Folded.of(View(view.dialect, view.counter))
                 size = sum(len(one.body) for one in stored)
                 inner = await self._inner_digest(stored, head, maker, state, depth)
                 left = room - room // 2 if inner else room
-                told = await run_text_work(size, _digest_of, stored, head, empty, is_sensitive, left, frame)
-                told = "\n".join(filter(None, (inner, told)))
-            _hold(self._digests, which, told, MOST_DIGESTS)
+                digest = await run_text_work(size, _digest_of, stored, head, empty, is_sensitive, left, frame)
+                digest = "\n".join(filter(None, (inner, digest)))
+            _hold(self._digests, which, digest, MOST_DIGESTS)
         return self._digests[which]
 
     async def _inner_digest(
-        self, stored: Sequence[Stored], head: Head, maker: Maker, state: State, depth: int
+        self, stored: Sequence[StoredMessage], head: Head, maker: Maker, state: State, depth: int
     ) -> str:
-        """What the newest sealed compaction among stored messages stands for, where that is stored under another branch."""
+        """Return the digest of the newest sealed compaction among stored messages, if its source is stored
+        under another branch.
+        """
         size = sum(len(one.body) for one in stored)
         keys = await run_text_work(size, _newest_sealed, stored, head) if depth < MOST_NESTED else ()
         makers = [(key, await self._maker(key, maker)) for key in keys]
@@ -160,14 +176,14 @@ class Compactions:
 
 
 def _hold(held: dict[K, V], key: K, value: V, most: int) -> None:
-    """Remember a value, and forget the oldest of more than `most`."""
+    """Add an entry, and drop the oldest if there are more than `most`."""
     held[key] = value
     if len(held) > most:
         del held[next(iter(held))]
 
 
 def keys_of(message: Message) -> tuple[str, ...]:
-    """The names of the compactions in a message: hashes of what they hold."""
+    """Return the keys of the compactions in a message: hashes of their content."""
     found = (compaction_of(part) for part in message.parts)
     return tuple(_hash(one.text or one.sealed) for one in found if one is not None)
 
@@ -177,7 +193,7 @@ def _hash(text: str) -> str:
 
 
 def compactions_since(folded: Folded, first: int) -> dict[int, tuple[str, ...]]:
-    """The names of the compactions in the originals from `first` on, by the numbers of their messages."""
+    """Return the keys of the compactions in the originals from `first` on, by message number."""
     if folded.origin + folded.branch.progress.compaction < first:
         return {}
     first = max(first, folded.origin)
@@ -188,19 +204,19 @@ def compactions_since(folded: Folded, first: int) -> dict[int, tuple[str, ...]]:
 def _source(
     number: int, foreign: Mapping[str, Maker], here: Maker, folded: Folded
 ) -> tuple[str, Maker] | None:
-    """Where what a sealed compaction stands for is stored: under the branch on which it was made or, where it came with this one, in
-    front of it. None where that is in the window, or was never stored.
+    """Find the stored messages that a sealed compaction covers: on the branch where it was made or, if it
+    came with this one, in front of it. None if they are in the window, or were never stored.
     """
     elsewhere = [(key, one) for key, one in foreign.items() if one.size and one.branch != here.branch]
     if elsewhere:
         return elsewhere[-1]
-    size = min(number, folded.size)  # more may come with this request, and is shown
+    size = min(number, folded.size)  # later messages come with this request, and are shown
     is_shown = size == sum(item.seq < size for item in folded.items.items)
     return None if is_shown else ([*foreign][-1], structs.replace(here, size=size))
 
 
-def _newest_sealed(stored: Sequence[Stored], head: Head) -> tuple[str, ...]:
-    """The names of the compactions in the newest stored message that holds a sealed one."""
+def _newest_sealed(stored: Sequence[StoredMessage], head: Head) -> tuple[str, ...]:
+    """Return the keys of the compactions in the newest stored message that holds a sealed one."""
     for one in reversed(stored):
         message = read_stored(one, head) if b"compaction" in one.body else None
         if message is not None and holds_sealed(message):
@@ -209,14 +225,16 @@ def _newest_sealed(stored: Sequence[Stored], head: Head) -> tuple[str, ...]:
 
 
 def _digest_of(
-    stored: Sequence[Stored],
+    stored: Sequence[StoredMessage],
     head: Head,
     folded: Folded,
     is_sensitive: Callable[[Message], bool],
     room: int,
     frame: Frame,
 ) -> str:
-    """The stored messages in short; empty where they were stored without what they say. Of sensitive ones nothing is told."""
+    """Return a digest of the stored messages; empty if they were stored without content. Sensitive ones are
+    left out.
+    """
     hidden = {*read_notes(head.notes).sensitive}
     for one in stored:
         message = read_stored(one, head)

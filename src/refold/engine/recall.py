@@ -1,8 +1,9 @@
-"""Recall: an original by its handle, or passages that fit some words.
+"""Recall: an original by its handle, or passages that match some words.
 
-A handle names a place in the branch, and a branch never forgets, so a handle that was ever shown works for good. What the state holds
-answers at once; the rest is read from the store. Words are looked up by the store, which compares them more loosely than passages are
-chosen: a message that it found is never left out for that.
+A handle names a position in the branch, and messages are never deleted from a branch, so every handle that
+was ever shown keeps working. Messages in memory are returned at once; others are read from the store. Words
+are searched in the store, which matches more loosely than the choice of passages does: a message that the
+store found is never dropped for that.
 """
 
 from __future__ import annotations
@@ -14,37 +15,36 @@ from operator import itemgetter
 from msgspec import Struct
 
 from refold.core.digest.facts import Facts, index_message
-from refold.core.digest.search import excerpt, find, holds, knows
+from refold.core.digest.search import excerpt, find, mentions, messages_with_terms
 from refold.core.fold import Folded
 from refold.core.measure import CharacterEstimate
-from refold.core.shown import part_of
+from refold.core.shown import handle_of, part_of
 from refold.engine import actions
-from refold.engine.journal import Journal, decoder, read_stored
+from refold.engine.journal import Journal
 from refold.engine.state import State
-from refold.model.dialect import DIALECTS
-from refold.model.errors import NotFound
+from refold.model.errors import Damaged, NotFound
 from refold.model.message import Message, Part
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.ports.store import Stored
+from refold.ports.records import Head, StoredMessage
+from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
-from refold.wire.message import decode_message
 
 _HANDLE = re.compile(r"#?(?P<kind>[ms])(?P<number>[0-9]{1,9})(?:\.(?P<part>[0-9]{1,9}))?")
 _HINT = "handles look like #m12, #m12.2 for its second part, or #s0 for an older summary"
 MOST_HITS = 40
-"""Messages that are read for a search: passages of more than these never fit where anybody would read them."""
+"""Messages that are read for a search: the passages of more would not fit into a readable answer."""
 LEAST_EXCERPT = 40
 """Tokens that must be left for one more message: a handle with a line of text."""
 
 
 def is_handle(text: str) -> bool:
-    """Can only a handle be meant? Without its sign it may be a word, such as the name of a machine or a service."""
+    """Whether a text can only be a handle. Without the `#` it may be a word, such as the name of a machine."""
     return text.strip().startswith("#") and _HANDLE.fullmatch(text.strip()) is not None
 
 
 class Handle(Struct, frozen=True):
-    """What a handle names: a message (m) or a summary (s), or one part of a message."""
+    """A parsed handle: of a message (m), of a summary (s), or of one part of a message."""
 
     kind: str
     number: int
@@ -52,9 +52,10 @@ class Handle(Struct, frozen=True):
 
 
 def read_handle(handle: str) -> Handle:
-    """
+    """Parse a handle.
+
     Raises:
-        NotFound: this is no handle.
+        NotFound: the text is not a handle.
     """
     found = _HANDLE.fullmatch(handle.strip())
     if found is None:
@@ -63,7 +64,7 @@ def read_handle(handle: str) -> Handle:
 
 
 def look_up(handle: str, folded: Folded) -> Message | Part | Summary:
-    """The original behind a handle: a message, one of its parts, or a summary.
+    """Return the original behind a handle: a message, one of its parts, or a summary.
 
     Raises:
         NotFound: there is no such original.
@@ -82,7 +83,7 @@ def look_up(handle: str, folded: Folded) -> Message | Part | Summary:
 
 
 def retrieve(handle: str, folded: Folded) -> Message | Summary:
-    """The original as it can be shown by itself: a part as the message that would hold nothing else.
+    """Return the original behind a handle; a part is returned as a message with this part alone.
 
     Raises:
         NotFound: there is no such original.
@@ -103,11 +104,11 @@ def _held_summary(number: int, folded: Folded) -> Summary:
 
 
 async def recall(journal: Journal, state: State, handle: str) -> Message | Summary:
-    """The original behind a handle, wherever it is kept.
+    """Return the original behind a handle, from memory or from the store.
 
     Raises:
         NotFound: there is no such original.
-        Damaged: it cannot be read.
+        Damaged: the message cannot be read.
     """
     place = read_handle(handle)
     if place.kind == "s":
@@ -118,66 +119,90 @@ async def recall(journal: Journal, state: State, handle: str) -> Message | Summa
     message = read_stored(found[0], journal.head) if found else None
     if message is None:
         raise NotFound(
-            f"message {place.number} is not kept", hint="it was stored without content, or deleted"
+            f"message {place.number} is not stored", hint="it was stored without content, or deleted"
         )
     if place.part is None:
         return message
     part = part_of(message, place.part)
     if part is None:
-        raise NotFound(f"message {place.number} has no part {place.part}")
+        raise NotFound(f"message {place.number} has no part {place.part}", hint=_HINT)
     return Message(message.role, (part,))
 
 
 async def search(journal: Journal, state: State, query: str, *, max_tokens: int) -> str:
-    """Passages of everything ever said in the conversation that fit the words, each with its handle."""
+    """Return passages of the whole conversation that match the words, each with its handle."""
     store, head = journal.store, journal.head
     found = await store.search(
         head.owner, query, conversation=head.conversation, branch=head, limit=MOST_HITS
     )
-    # A model asks by a call that waits for its result: it would find its own question first.
+    # A model searches by a tool call that has no result yet: without this limit it would find its own
+    # question first.
     numbers = [hit.seq for hit in found if hit.seq < state.folded.asking]
-    decode = decoder(state)
-    rows = [one for one in await store.pick(head, numbers) if one.body]
+    rows = await store.pick(head, numbers)
     window, counter = state.frame.budget.window, state.folded.shown.counter
 
-    def tell() -> str:
-        said = {one.seq: decode(one.body) for one in rows}
-        # Where nothing holds all of the words a store takes any, and every text has an `of`.
-        ranked = [(seq, said[seq]) for seq in numbers if seq in said and holds(said[seq], query)]
-        told = _tell(ranked, query, budget=max_tokens, window=window, counter=counter)
-        return told or actions.search(state, query, max_tokens=max_tokens)
+    def find_passages() -> str:
+        messages, damaged = _readable(rows, head)
+        note = f"{', '.join(map(handle_of, damaged))} [damaged: cannot be read]" if damaged else ""
+        room = max_tokens - (counter.text(f"\n{note}") if note else 0)
+        # If no message has all of the words, a store matches any of them, and every text has an `of`.
+        ranked = [
+            (seq, messages[seq]) for seq in numbers if seq in messages and mentions(messages[seq], query)
+        ]
+        passages = _passages(ranked, query, budget=room, window=window, counter=counter)
+        passages = passages or actions.search(state, query, max_tokens=room)
+        return "\n".join(filter(None, (passages, note)))
 
-    return await run_text_work(sum(len(one.body) for one in rows) + state.text_size, tell)
+    return await run_text_work(sum(len(one.body) for one in rows) + state.text_size, find_passages)
 
 
-def passage(stored: Stored, query: str, *, max_tokens: int) -> str:
-    """What one stored message says about the words; empty where its content was not kept."""
-    if not stored.body:
+def _readable(rows: Sequence[StoredMessage], head: Head) -> tuple[dict[int, Message], list[int]]:
+    """Return the messages of the rows by number, and the numbers of the damaged ones."""
+    messages, damaged = dict[int, Message](), list[int]()
+    for one in rows:
+        try:
+            message = read_stored(one, head)
+        except Damaged:
+            damaged.append(one.seq)
+        else:
+            if message is not None:
+                messages[one.seq] = message
+    return messages, damaged
+
+
+def passage(stored: StoredMessage, head: Head, query: str, *, max_tokens: int) -> str:
+    """Return the passage of one stored message that matches the words; empty if its content is not stored.
+
+    Raises:
+        Damaged: the message cannot be read.
+    """
+    message = read_stored(stored, head)
+    if message is None:
         return ""
-    said = [(stored.seq, decode_message(stored.body, DIALECTS[stored.format]))]  # type: ignore[index]
-    return _tell(said, query, budget=max_tokens, window=max_tokens, counter=CharacterEstimate())
+    messages = [(stored.seq, message)]
+    return _passages(messages, query, budget=max_tokens, window=max_tokens, counter=CharacterEstimate())
 
 
-def _tell(
-    said: Sequence[tuple[int, Message]], query: str, *, budget: int, window: int, counter: TokenCounter
+def _passages(
+    messages: Sequence[tuple[int, Message]], query: str, *, budget: int, window: int, counter: TokenCounter
 ) -> str:
-    """What messages that were found say, best first: passages that match as they are spelled, then of the others while there
-    is room.
+    """Return passages of the messages, best first: literal matches first, then excerpts of the rest while
+    there is room.
     """
     facts = Facts()
-    for seq, message in sorted(said, key=itemgetter(0)):
+    for seq, message in sorted(messages, key=itemgetter(0)):
         facts = index_message(facts, message, seq)
-    known = knows(facts, query)
+    known = messages_with_terms(facts, query)
     found = find(facts, query, budget=budget, window=window, counter=counter) if known else ""
     if not found:
-        return excerpt(facts, said, query, budget=budget, counter=counter)
-    others, left = [one for one in said if one[0] not in known], budget - counter.text(f"{found}\n")
+        return excerpt(facts, messages, query, budget=budget, counter=counter)
+    others, left = [one for one in messages if one[0] not in known], budget - counter.text(f"{found}\n")
     rest = excerpt(facts, others, query, budget=left, counter=counter) if left >= LEAST_EXCERPT else ""
     return f"{found}\n{rest}" if rest else found
 
 
 async def _summary(journal: Journal, state: State, place: Handle) -> Summary:
-    """A summary that is shown or was written lately, or one that the store has."""
+    """Return a summary from memory, or from the store."""
     for held in (*reversed(state.folded.summaries), *reversed(state.folded.past)):
         if held.number == place.number:
             return held
@@ -185,6 +210,8 @@ async def _summary(journal: Journal, state: State, place: Handle) -> Summary:
     if found is None and place.number >= state.folded.numbered:
         return _held_summary(place.number, state.folded)
     if found is None or not found.summary.text:
-        why = "was stored without content" if found else "is not kept"
-        raise NotFound(f"summary {place.number} {why}", hint="look for words of what it stood for")
+        why = "was stored without content" if found else "is not stored"
+        raise NotFound(
+            f"summary {place.number} {why}", hint="search for words of the messages that it covers"
+        )
     return found.summary

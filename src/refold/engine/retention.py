@@ -1,16 +1,18 @@
-"""How long conversations are kept, and what one retention run may delete.
+"""Retention: deletes idle conversations after `keep_days`, and limits how many one run may delete.
 
-Nothing is deleted unless somebody has said for how long it is to be kept (`keep_days`). Then a run deletes the conversations that
-nothing happened in for longer, the oldest first, apart from those that are open here. It decides by the clock, and a clock can be
-wrong, so two things wait for a later run:
+Nothing is deleted unless `keep_days` is set. Then a run deletes the conversations that were idle for longer,
+the oldest first, except those that are open here. It decides by the clock, and a clock can be wrong, so two
+things wait for a later run:
 
-- everything, while the clock is more than `JUMP_S` ahead of what the store knows of time. A clock that jumped and a store that
-  nobody used for long look the same to the first run. Runs that follow tell them apart: the clock is believed once it has run on
-  for a day in steps of at most `STEP_S`, which a clock that only jumps again does not do.
-- whatever is above a share of the owner's conversations. It is deleted by the first run that comes a day later.
+- everything, while the clock is more than `JUMP_S` ahead of the time that the store knows. To the first run
+  a clock that jumped and a store that was idle for long look the same. Later runs tell them apart: the clock
+  is believed once it has run on for a day in steps of at most `STEP_S`, which a clock that only jumps again
+  does not do.
+- conversations above a share of all that the owner has. They are deleted by the first run a day later.
 
-What the store knows of time, and what waits, is one row per owner. A run replaces the row it has read before it deletes anything,
-so of two programs that run at the same moment one deletes, and a program that stops in between has deleted too little.
+The time that the store knows, and the waiting deletion, are one row per owner. A run replaces the row by
+compare-and-swap before it deletes anything. So of two programs that run at the same moment one deletes, and a
+program that stops in between has deleted too little, never too much.
 """
 
 from __future__ import annotations
@@ -23,28 +25,30 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, json, structs
 
 from refold.model.errors import ConfigError, StoreError
-from refold.ports.store import Idle, Store
+from refold.ports.records import Idle
+from refold.ports.store import Store
 
 DAY_S = 86_400.0
 PAUSE_S = 3_600.0
-"""Between two looks: who keeps things for days does not mind an hour, and a purge is work."""
+"""Pause between two runs: a retention of days can wait an hour, and a purge is work."""
 JUMP_S = 2 * DAY_S
 """How far ahead of the store's last use a clock is believed: a program that runs once a day stays below it."""
 STEP_S = DAY_S / 4
-"""The most that one run adds to the day that a doubtful clock has to run on for, however far it has moved since the run before. A
-program that is always there runs every hour; for another it takes four more runs."""
+"""The most that one run adds to the day that a doubtful clock has to run on for, however far it has moved
+since the run before. A program that always runs does so every hour; another one needs four more runs."""
 MAX_SHARE = 0.10
-"""Of the owner's conversations: retention deletes a few every day, and a tenth at once is a mistake more often than not."""
+"""Share of the owner's conversations: retention deletes a few every day, and a tenth at once is more often
+than not a mistake."""
 TOPIC, KEY = "retention", "time"
-"""Where the row is: among what a store has learnt."""
+"""The key of the row, among the learnt facts of a store."""
 
 Reason: TypeAlias = Literal["clock", "share"]
 
 _log = logging.getLogger("refold")
 
 
-class Held(Struct, frozen=True):
-    """What waits: all that nothing happened in since `before`."""
+class WaitingDeletion(Struct, frozen=True):
+    """A deletion that waits: all conversations that were idle since `before`."""
 
     reason: Reason
     since: float
@@ -57,17 +61,17 @@ class Held(Struct, frozen=True):
 
 
 class StoreClock(Struct, frozen=True):
-    """What a store knows of time."""
+    """The time that a store knows."""
 
     at: float
     """The latest moment that was believed."""
     looked_at: float
-    """What the clock said when a run last looked."""
-    held: Held | None = None
+    """The clock's time at the last run."""
+    held: WaitingDeletion | None = None
 
 
 class HeldBack(Struct, frozen=True):
-    """Conversations that are past their time and are not deleted yet, and why."""
+    """Conversations that are past `keep_days` and not deleted yet, and the reason."""
 
     conversations: int
     reason: Reason
@@ -75,7 +79,7 @@ class HeldBack(Struct, frozen=True):
 
 
 class Retention:
-    """What one owner wants kept, in days; None keeps it for ever."""
+    """Applies the retention of one owner. `days` is None to keep conversations for ever."""
 
     def __init__(
         self,
@@ -88,10 +92,12 @@ class Retention:
     ) -> None:
         self._store, self._owner, self._clock = store, owner, clock
         self._days, self._looked_at = None if days is None else checked_days(days), -inf
-        self._share, self._warn, self._told = checked_share(max_share), warn, -inf
+        self._share, self._warn, self._warned = checked_share(max_share), warn, -inf
 
     async def begin(self) -> None:
-        """Note when the store was last used, where no run has noted it yet: before anything is written by this clock."""
+        """Store the time of the store's last use if no run has stored it yet. It has to be called before this
+        program writes anything with its own clock.
+        """
         if self._days is None or isfinite(self._looked_at):
             return
         if await self._store.learnt(self._owner, TOPIC, KEY) is None:
@@ -99,12 +105,14 @@ class Retention:
             before = now - self._days * DAY_S
             idle = await self._store.idle(self._owner, before)
             if idle.conversations:
-                await self._note(None, _looked(_last_use(idle, now), now, before), now)
+                await self._note(None, _after_look(_last_use(idle, now), now, before), now)
 
     async def apply(self, names: Collection[str]) -> int:
-        """Delete what is past its time, apart from conversations of these names; once an hour at most. How many there were."""
+        """Delete expired conversations except those with these names, once an hour at most. Return how many
+        there were.
+        """
         now = self._clock()
-        # By a clock that may have been set back since.
+        # The clock may have been set back since, so a negative difference does not count.
         if self._days is None or 0 <= now - self._looked_at < PAUSE_S:
             return 0
         self._looked_at = now
@@ -113,69 +121,73 @@ class Retention:
         idle = await self._store.idle(self._owner, before, keep)
         if not idle.conversations:
             return 0
-        noted = _read(seen)
-        known = _looked(noted or _last_use(idle, now), now, before)
+        noted = _read_row(seen)
+        known = _after_look(noted or _last_use(idle, now), now, before)
         known, count = await self._due(known, idle, now, before, keep)
         if not count and noted and not (noted.held or known.held) and now - noted.at < STEP_S:
-            return 0  # nothing to delete, and little time has passed: a gateway looks for every owner, every hour
+            return (
+                0  # nothing to delete, and little time has passed: a gateway runs for every owner, every hour
+            )
         if not await self._note(seen, known, now):
             return 0  # another program ran at this moment
         gone = await self._store.expire(self._owner, before, keep, count) if count else 0
         if gone:
             _log.info("%d conversations were deleted: nothing happened in them for %g days", gone, self._days)
-        if known.held and idle.idle > gone and self._told != known.held.since:
-            self._told = known.held.since  # once in a program is enough
-            self._warn(self._why(known, idle.idle - gone, idle.conversations - gone))
+        if known.held and idle.idle > gone and self._warned != known.held.since:
+            self._warned = known.held.since  # one warning per program and deletion
+            self._warn(self._warning(known, idle.idle - gone, idle.conversations - gone))
         return gone
 
     async def apply_in_passing(self, names: Collection[str]) -> None:
-        """Likewise, while something else is done that must not fail for it."""
+        """Like `apply`, but log an error of the store instead of raising it: the caller's own act must not
+        fail.
+        """
         try:
             await self.apply(names)
         except StoreError as error:
             _log.warning("old conversations could not be deleted: %s", error.message)
 
     async def begin_in_passing(self) -> None:
-        """Likewise, for what comes before."""
+        """Like `begin`, but log an error of the store instead of raising it."""
         try:
             await self.begin()
         except StoreError as error:
-            _log.warning("the last use of the store could not be noted: %s", error.message)
+            _log.warning("the last use of the store could not be recorded: %s", error.message)
 
     async def _due(
         self, known: StoreClock, idle: Idle, now: float, before: float, keep: Sequence[str]
     ) -> tuple[StoreClock, int]:
-        """How many of the oldest a run deletes, and what is known when it has."""
+        """Return how many of the oldest conversations this run deletes, and the row after it."""
         held, confirmed = known.held, 0
         if held:
             if not held.is_confirmed(now):
                 return known, 0
-            # What is kept for longer by now than it was then is not past its time.
+            # `keep_days` may have grown since then: such conversations are not due any more.
             confirmed = (await self._store.idle(self._owner, min(before, held.before), keep)).idle
         allowed = most_at_once(self._share, idle.conversations)
         rest = idle.idle - confirmed
-        waits = Held("share", now, before) if rest > allowed else None
+        waits = WaitingDeletion("share", now, before) if rest > allowed else None
         return StoreClock(max(known.at, now), now, waits), confirmed + min(rest, allowed)
 
     async def _note(self, seen: bytes | None, known: StoreClock, now: float) -> bool:
         return await self._store.swap_learnt(self._owner, TOPIC, KEY, seen, json.encode(known), now)
 
-    def _why(self, known: StoreClock, waiting: int, conversations: int) -> str:
-        what = (
+    def _warning(self, known: StoreClock, waiting: int, conversations: int) -> str:
+        waits = (
             f"not deleted yet: {waiting} of {conversations} conversations that are past {self._days:g} days"
         )
         if known.held and known.held.reason == "clock":
             ahead = (known.looked_at - known.at) / DAY_S
             return (
-                f"{what}; the clock is {ahead:.1f} days ahead of the last use of the store, and is believed once it has run on "
+                f"{waits}; the clock is {ahead:.1f} days ahead of the last use of the store, and is believed once it has run on "
                 "for a day"
             )
-        return f"{what}; one run deletes {100 * self._share:g} % of all at most, and the rest a day later"
+        return f"{waits}; one run deletes {100 * self._share:g} % of all at most, and the rest a day later"
 
 
 async def held_back(store: Store, owner: str) -> HeldBack | None:
-    """What the last run held back, as far as it is still there; None where that is nothing."""
-    known = _read(await store.learnt(owner, TOPIC, KEY))
+    """Return the deletions that the last run held back and that are still due; None if there are none."""
+    known = _read_row(await store.learnt(owner, TOPIC, KEY))
     if known is None or known.held is None:
         return None
     waiting = (await store.idle(owner, known.held.before)).idle
@@ -183,31 +195,35 @@ async def held_back(store: Store, owner: str) -> HeldBack | None:
 
 
 async def clock_lead_s(store: Store, owner: str, now: float) -> float:
-    """By how much the clock is ahead of the last use of the store, where that is too much to be believed; else 0."""
-    known = _read(await store.learnt(owner, TOPIC, KEY))
+    """Return how far the clock is ahead of the store's last use, if that is too far to be believed; else 0."""
+    known = _read_row(await store.learnt(owner, TOPIC, KEY))
     last = (await store.idle(owner, now)).last_used
     if known is not None:
-        # What was used while the clock was in doubt was dated by it.
+        # Conversations used while the clock was in doubt are dated by it.
         last = known.at if known.held and known.held.reason == "clock" else max(known.at, last)
     return now - last if last and now - last > JUMP_S else 0.0
 
 
 def most_at_once(share: float, conversations: int) -> int:
-    """How many of so many conversations are deleted without waiting or asking: one at least, unless the share is nothing."""
+    """Return how many conversations may be deleted without a wait or a question: at least one, unless the
+    share is 0.
+    """
     return max(1, floor(share * conversations)) if share else 0
 
 
-def _read(row: bytes | None) -> StoreClock | None:
+def _read_row(row: bytes | None) -> StoreClock | None:
     return None if row is None else json.decode(row, type=StoreClock)
 
 
 def _last_use(idle: Idle, now: float) -> StoreClock:
-    """What is known where no run has looked yet. A conversation may be dated by a clock that was ahead."""
+    """Return the first row of a store. A conversation may be dated by a clock that was ahead, so it is not
+    later than now.
+    """
     return StoreClock(min(idle.last_used, now), now)
 
 
-def _looked(known: StoreClock, now: float, before: float) -> StoreClock:
-    """What is known after one more look at the clock."""
+def _after_look(known: StoreClock, now: float, before: float) -> StoreClock:
+    """Return the row after one more look at the clock."""
     held = known.held
     if now - known.at <= JUMP_S:  # believed; a clock that was ahead has been set right
         return StoreClock(max(known.at, now), now, held if held and held.reason == "share" else None)
@@ -215,14 +231,15 @@ def _looked(known: StoreClock, now: float, before: float) -> StoreClock:
     if held and held.reason == "clock" and step >= 0:
         held = structs.replace(held, waited_s=held.waited_s + min(step, STEP_S))
     else:  # it jumped just now, or again
-        held = Held("clock", now, before)
+        held = WaitingDeletion("clock", now, before)
     return StoreClock(known.at, now, held)
 
 
 def checked_days(days: float) -> float:
-    """
+    """Check a number of days.
+
     Raises:
-        ConfigError: nothing can be kept for so long.
+        ConfigError: the number is not above 0 and finite.
     """
     if not 0 < days < inf:
         raise ConfigError(
@@ -233,22 +250,24 @@ def checked_days(days: float) -> float:
 
 
 def checked_share(share: float) -> float:
-    """
+    """Check a share.
+
     Raises:
-        ConfigError: this is no share of anything.
+        ConfigError: the number is not between 0 and 1.
     """
     if not 0 <= share <= 1:
         raise ConfigError(
-            f"{share:g} is no share of the conversations", hint="give 0 to 1, such as 0.1 for 10 %"
+            f"{share:g} is not a share of the conversations", hint="give 0 to 1, such as 0.1 for 10 %"
         )
     return share
 
 
 def checked_moment(moment: float) -> float:
-    """
+    """Check a moment.
+
     Raises:
-        ConfigError: this is no moment, and nobody can say what happened before it.
+        ConfigError: the number is not finite.
     """
     if not isfinite(moment):
-        raise ConfigError(f"{moment:g} is no moment", hint="give it in seconds since the epoch")
+        raise ConfigError(f"{moment:g} is not a moment", hint="give it in seconds since the epoch")
     return moment

@@ -1,7 +1,7 @@
-"""What a window is in plain values: the fields of a request, ready for an SDK.
+"""Plain values for SDKs: the fields of a request, and the refusals that SDKs raise.
 
-One idea: between two calls most messages stay what they were. Each is spelled once and given out again as the same
-dictionary, so a call costs what is new in it.
+Between two calls most messages stay the same. Each message is encoded once, and its dictionary is reused in
+later requests, so a call costs as much as its new messages.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from refold.wire.sdk import plain_message, plain_prompt, prompt_messages
 
 
 class RequestFields:
-    """Remembers the dictionaries of the messages that were sent last."""
+    """Encodes windows as the fields of requests. Caches the dictionaries of the last window's messages."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Message, dict[str, object]]] = {}
 
     def fields(self, window: Window) -> dict[str, object]:
-        """The fields of a request: messages, and the system prompt where it has a field of its own."""
+        """Return the fields of a request: messages, and the system prompt if it has a field of its own."""
         window, dialect = write_breakpoints(window), window.fixed.dialect
         sent = (*prompt_messages(window), *window.sent)
         known = {id(message): self._spelled(message, window) for message in sent}
@@ -35,38 +35,40 @@ class RequestFields:
         return found or (message, plain_message(message, window.fixed.dialect))
 
 
-# What a provider refused, read from whatever an SDK raises.
+# Refusals of providers, as SDKs raise them
 
 _BODIES = ("body", "response_body", "details")
 _STATUSES = ("status_code", "status", "http_status", "code")
 
 
 def read_refusal(error: object) -> tuple[int | None, object]:
-    """The status, where there is one, and the body: an SDK's error, an answer, a dictionary, or bare words."""
+    """Return the status, if there is one, and the body of a refusal: from an SDK's exception, a response, a
+    dictionary, or a string.
+    """
     if isinstance(error, str | bytes | Mapping):
         return None, error
     if isinstance(error, UpstreamError) and error.overflow is not None:
         return None, error.overflow
     response = _field(error, "response")
     status = _number(error) or _number(response)
-    told = [_field(error, name) for name in _BODIES]
-    body = next((found for found in told if _is_body(found)), None)
+    bodies = [_field(error, name) for name in _BODIES]
+    body = next((found for found in bodies if _is_body(found)), None)
     if body is None:
-        told = [_field(response, "text"), _field(response, "content")]
-        body = next((found for found in told if _is_body(found)), None)
+        bodies = [_field(response, "text"), _field(response, "content")]
+        body = next((found for found in bodies if _is_body(found)), None)
     return status, body if body is not None else str(error)
 
 
 def _field(value: object, name: str) -> object:
-    """An attribute, where it can be had: that of an answer whose body was not read yet may raise anything."""
+    """Return an attribute, or None if it raises: a response whose body was not read yet may raise anything."""
     try:
         return getattr(value, name, None)
-    except Exception:  # noqa: BLE001  # somebody else's property
+    except Exception:  # noqa: BLE001  # a property of an SDK
         return None
 
 
 def _is_body(value: object) -> bool:
-    """Some clients have a method of this name, or a list of details."""
+    """Whether a value can be a body: some clients have a method of this name, or a list of details."""
     return isinstance(value, str | bytes | Mapping) and bool(value)
 
 

@@ -1,7 +1,8 @@
-"""Sessions that somebody looks for: by id, by words that were said in them, by what they were about.
+"""Search for sessions: by id, by the words of their messages, and by the meaning of their summaries.
 
-One idea: words and meaning are two lists of the same sessions, and their scores cannot be compared. So places count: each list
-gives a session a share that shrinks with its place, and what stands in both rises above what stands in one.
+Words and meaning give two ranked lists of the same sessions, and their scores cannot be compared. So the
+lists are merged by rank: each list gives a session a share that shrinks with its rank, and a session in both
+lists rises above one that is in only one.
 """
 
 from __future__ import annotations
@@ -16,34 +17,35 @@ from refold.core.secrets.redact import redact, values_of
 from refold.model.errors import ConfigError, Damaged
 from refold.model.message import user
 from refold.ports.embedder import Embedder
-from refold.ports.store import Batch, Embedding, Session, Store, Written
+from refold.ports.records import Batch, Embedding, Session, StoredSummary
+from refold.ports.store import Store
 from refold.text_work import run_text_work
-
-# What a closed session was about, for whoever looks for it in other words.
 
 _log = logging.getLogger("refold")
 
 PATIENCE_S = 3.0
-"""For vectors: a table of words takes milliseconds and a provider half a second; whoever is talking waits meanwhile."""
+"""Timeout for vectors: a table of words takes milliseconds and a provider half a second, and the conversation
+waits meanwhile."""
 MOST_AT_ONCE = 128
-"""Sessions that get a vector later, each time there is an occasion: so many take a fraction of a second."""
+"""Sessions that get a missing vector in one sweep: so many take a fraction of a second."""
 PAGE = 32
-"""Texts of one question: few enough for every provider."""
+"""Texts in one request to the embedder: few enough for every provider."""
 NOTHING: frozenset[str] = frozenset()
-_CLOSED = (
+_NO_VECTOR = (
     "sessions without a vector: %d (%s). They are found by their words meanwhile, and get one when a program opens"
     " the store the next time"
 )
-_SOUGHT = "this search goes by words and not by meaning (%s). The next one tries again"
+_NO_MEANING = "this search goes by words and not by meaning (%s). The next one tries again"
 
 
 class Meaning:
-    """An embedder that may fail, or none at all."""
+    """Embeds summaries and search words. The embedder may fail, or be missing: then search works by words."""
 
     def __init__(self, embedder: Embedder | None = None) -> None:
         self._embedder = embedder
         self._last: tuple[list[str], list[bytes]] = [], []
-        """An act that another process got ahead of is done again, with the same summary."""
+        """Cache of the last texts and vectors: after a conflict the same commit is tried again, with the same
+        summary."""
 
     @property
     def name(self) -> str:
@@ -54,7 +56,9 @@ class Meaning:
         return self._embedder.least if self._embedder else 1.0
 
     async def embedded(self, batch: Batch, known: Collection[str] = NOTHING) -> Batch:
-        """A batch with the vectors of the sessions that it closes; `known` are secrets of the conversation."""
+        """Return the batch with the vectors of the sessions that it closes; `known` are the secrets of the
+        conversation.
+        """
         closing = [
             (change.compaction.base, change.written)
             for change in batch.changes
@@ -66,9 +70,9 @@ class Meaning:
         return structs.replace(batch, embeddings=embeddings) if embeddings else batch
 
     async def embed(
-        self, closing: Sequence[tuple[str, Written]], at: float, known: Collection[str] = NOTHING
+        self, closing: Sequence[tuple[str, StoredSummary]], at: float, known: Collection[str] = NOTHING
     ) -> tuple[Embedding, ...]:
-        """The vectors of sessions, given with the summaries that they have; none where there are none to be had."""
+        """Return the vectors of sessions, given with their summaries; none if the embedder fails."""
         if self._embedder is None or not closing:
             return ()
         texts = [written.summary.text for _, written in closing]
@@ -76,37 +80,37 @@ class Meaning:
             vectors = await self._vectors(
                 await run_text_work(sum(map(len, texts)), _without_secrets, texts, known)
             )
-        except Exception as error:  # noqa: BLE001 - whatever an embedder may raise, the conversation goes on
-            _log.warning(_CLOSED, len(texts), type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the conversation goes on
+            _log.warning(_NO_VECTOR, len(texts), type(error).__name__)
             return ()
         return tuple(
             Embedding(session=session, summary=written.id, name=self.name, vector=vector, at=at)
             for (session, written), vector in zip(closing, vectors, strict=False)
         )
 
-    async def sought(self, words: str) -> bytes:
-        """The vector of what somebody looks for; empty where there is none to be had."""
+    async def embed_words(self, words: str) -> bytes:
+        """Return the vector of search words; empty if the embedder fails."""
         if self._embedder is None:
             return b""
         try:
             (vector,) = await self._vectors([words])
-        except Exception as error:  # noqa: BLE001 - words find something all the same
-            _log.warning(_SOUGHT, type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the search goes on by words
+            _log.warning(_NO_MEANING, type(error).__name__)
             return b""
         return vector
 
     async def _vectors(self, texts: list[str]) -> list[bytes]:
-        """A vector for each of the texts."""
+        """Return a vector for each text."""
         if self._embedder is not None and texts != self._last[0]:
             async with asyncio.timeout(PATIENCE_S):
                 found = await self._embedder.embed(texts)
             if len(found) != len(texts):
-                raise ValueError  # as if it had failed
+                raise ValueError  # treated as a failure of the embedder
             self._last = texts, found
         return self._last[1]
 
     async def catch_up(self, store: Store, owner: str, at: float) -> int:
-        """Give vectors to sessions that were closed without, the newest first. How many got one."""
+        """Embed sessions that were closed without a vector, the newest first, and return how many got one."""
         done = 0
         lacking = await store.unembedded(owner, self.name, MOST_AT_ONCE) if self._embedder else []
         for first in range(0, len(lacking), PAGE):
@@ -124,8 +128,10 @@ def _without_secrets(texts: Sequence[str], known: Collection[str]) -> list[str]:
     return [redact(text, known={*known, *values_of(user(text))}) for text in texts]
 
 
-async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[Written]:
-    """Summaries by id. One that is damaged is left out: others can be found all the same, and the doctor tells of it."""
+async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[StoredSummary]:
+    """Return summaries by id without the damaged ones: the rest can still be found, and the doctor reports
+    the damage.
+    """
     try:
         return await store.written(owner, ids)
     except Damaged:
@@ -133,17 +139,17 @@ async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[Writte
 
 
 SHORTEST_ID = 6
-"""Characters by which a session can be named: fewer are more likely a word."""
+"""The shortest prefix that names a session: a shorter one is more likely a word."""
 HITS = 200
-"""Messages that are looked at to find sessions: the best ones mostly stand in a few."""
+"""Messages that are searched to find sessions: the best ones are mostly in a few sessions."""
 NEAREST = 20
-"""Sessions that are taken for their meaning: twice as many as are shown, so that those in both lists can rise."""
+"""Sessions that are taken by meaning: twice as many as are shown, so that those in both lists can rise."""
 DAMPING = 10
-"""How slowly a share shrinks with its place: the best of 24 ways to merge, with static vectors, 1,070 questions and 182 sessions. The
-right one is then among the first ten for 91 % of questions that the choice was not made on, and for 83 % by words alone; it is the
-first a little less often."""
+"""How slowly a share shrinks with its rank. The best of 24 ways to merge, with static vectors, 1,070
+questions and 182 sessions. On questions that were not used for the choice, the right session is among the
+first ten for 91 %, and for 83 % by words alone; it is the first one a little less often."""
 MOST = 1 << 31
-"""Entries of a list, which no list reaches: databases cannot count as far as Python."""
+"""Upper bound of a limit: databases have smaller integers than Python."""
 
 Named = tuple[str, Session]
 
@@ -151,26 +157,28 @@ Named = tuple[str, Session]
 async def find_sessions(
     store: Store, owner: str, meaning: Meaning, words: str, *, name: str = "", limit: int = 10
 ) -> list[Named]:
-    """Sessions, each with its conversation, best first: one that is named by its id, then what fits words and meaning."""
+    """Return sessions, each with its conversation, best first: one that is named by its id, then those that
+    match by words and meaning.
+    """
     ids = await store.find_sessions(owner, words, limit) if _is_id(words) else []
     named = [one for one in ids if name in {"", one[0]}]
-    told = await _told(store, owner, words, name)
-    near = await _near(store, owner, meaning, words, name)
-    found = {one.id: (place, one) for place, one in (*named, *merged(told, near))}
+    by_words = await _by_words(store, owner, words, name)
+    by_meaning = await _by_meaning(store, owner, meaning, words, name)
+    found = {one.id: (place, one) for place, one in (*named, *merged(by_words, by_meaning))}
     return list(found.values())[:limit]
 
 
-async def _told(store: Store, owner: str, words: str, name: str) -> list[Named]:
-    """Sessions in which the words were said."""
+async def _by_words(store: Store, owner: str, words: str, name: str) -> list[Named]:
+    """Return sessions whose messages contain the words."""
     hits = await store.search(owner, words, conversation=name, limit=HITS)
     places = {hit.branch: hit.conversation for hit in hits}
     found = await store.holding(owner, [(hit.branch, hit.seq) for hit in hits])
     return [(places[one.branch], one) for one in found]
 
 
-async def _near(store: Store, owner: str, meaning: Meaning, words: str, name: str) -> list[Named]:
-    """Closed sessions whose summaries mean something like it."""
-    vector = await meaning.sought(words)
+async def _by_meaning(store: Store, owner: str, meaning: Meaning, words: str, name: str) -> list[Named]:
+    """Return closed sessions whose summaries are close in meaning."""
+    vector = await meaning.embed_words(words)
     if not vector:
         return []
     return await store.nearest(
@@ -179,7 +187,9 @@ async def _near(store: Store, owner: str, meaning: Meaning, words: str, name: st
 
 
 def merged(*lists: Sequence[Named]) -> list[Named]:
-    """Several lists as one (reciprocal rank fusion); of two that count the same, the one of the earlier list first."""
+    """Merge ranked lists (reciprocal rank fusion). Of two sessions with equal shares, the one of the earlier
+    list comes first.
+    """
     shares: dict[str, float] = {}
     known: dict[str, Named] = {}
     for found in lists:
@@ -195,10 +205,10 @@ def _is_id(words: str) -> bool:
 
 
 def checked(limit: object) -> int:
-    """How many of a list are wanted, as every store understands it.
+    """Check a limit, and cap it to a number that every store takes.
 
     Raises:
-        ConfigError: it is no number of entries.
+        ConfigError: it is not a number of entries.
     """
     if not isinstance(limit, int) or limit < 0:
         raise ConfigError("a limit is a whole number, 0 or more", hint="leave it out for the usual one")

@@ -1,8 +1,8 @@
 """Summaries of closed sessions, written by a model.
 
-A session that is closed has a digest at once. A model writes about it in the background, and what it writes takes the digest's place.
-Where a session is resumed that has only a digest and does not fit in full, the summary is written then. On every failure the digest
-stays.
+A session that is closed gets a digest at once. A model summarises it in the background, and its summary
+replaces the digest. If a session with only a digest is resumed and does not fit in full, the resume waits for
+the summary. On every failure the digest stays.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from msgspec import structs
 
 from refold.engine import sessions
 from refold.engine.journal import Journal
-from refold.engine.sessions import Closed, closed_session, has_own, let_go, source_of
+from refold.engine.sessions import ClosedSession, closed_session, has_own_summary, source_of, supersede_job
 from refold.engine.state import State
-from refold.engine.summary_jobs import SharedTask, SummaryJobs, in_background
+from refold.engine.summary_jobs import SummariserCall, SummaryJobs, in_background
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
-from refold.ports.store import Session, Written
+from refold.ports.records import Session, StoredSummary
 from refold.ports.summariser import Summariser
 
 _log = logging.getLogger("refold")
 
 LEAST_TOKENS = 300
-"""Of a session that a model is asked about: what it writes, with its headings, takes about as much, and a summary that is no smaller
-than its source is refused."""
-USED = "the session has it for its own"
+"""The smallest session that a model is asked about. A summary with its headings takes about as many tokens,
+and one that is no smaller than its source is refused."""
+USED = "it became the session's own summary"
 
 
 class SessionSummaries:
-    """Has the closed sessions of one conversation summed up, one at a time."""
+    """Has the closed sessions of one conversation summarised, one at a time."""
 
     def __init__(self, journal: Journal, jobs: SummaryJobs, current: Callable[[], State]) -> None:
         self._journal, self._jobs, self._current = journal, jobs, current
@@ -42,20 +42,22 @@ class SessionSummaries:
         self._lock = asyncio.Lock()
 
     async def wait(self) -> None:
-        """Wait until none is being written."""
+        """Wait until no summary is being written."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
     async def stop(self) -> None:
-        """Cancel what is being written; the sessions keep their digests."""
+        """Cancel the summaries in progress; the sessions keep their digests."""
         stopped = set(self._tasks)
         for task in stopped:
             task.cancel()
         if stopped:
             await asyncio.wait(stopped)
 
-    async def leave(self) -> asyncio.Task[Summary | None] | None:
-        """The job that writes about the session which is about to be closed: it is paid for, and goes on. Another job is stopped."""
+    async def detach_job(self) -> asyncio.Task[Summary | None] | None:
+        """Return the job that summarises the session about to be closed: it is paid for, and continues. Any
+        other job is stopped.
+        """
         job = self._jobs.release()
         if job is None:
             await self._jobs.stop()
@@ -64,23 +66,23 @@ class SessionSummaries:
         return job
 
     def begin(self, closed: str, job: asyncio.Task[Summary | None] | None) -> None:
-        """Have a session that was closed summed up, after the `job` that wrote about it."""
+        """Start the summary of a closed session, after the `job` that was already writing about it."""
         if self._jobs.summariser is not None and self._journal.keeps_content:
-            self._hold(in_background(self._sum_up(closed, self._jobs.summariser, job)))
+            self._hold(in_background(self._summarise(closed, self._jobs.summariser, job)))
 
-    async def have_written(self, session: Session) -> None:
-        """Wait for the summary of a session that is to be resumed, where it has only a digest and does not fit in full. A waiter that
-        is cancelled does not stop the job.
+    async def ensure_written(self, session: Session) -> None:
+        """Wait for the summary of a session that is to be resumed, if it has only a digest and does not fit
+        in full. Cancelling the waiter does not stop the job.
         """
         summariser = self._jobs.summariser
         if summariser is None or not self._journal.keeps_content:
             return
-        closed: Closed | None = None
+        closed: ClosedSession | None = None
         with suppress(RefoldError):
             closed = await self._without_summary(session.id, is_awaited=True)
         if closed is None:
             return
-        task = in_background(self._sum_up(session.id, summariser, is_awaited=True))
+        task = in_background(self._summarise(session.id, summariser, is_awaited=True))
         self._hold(task)
         await asyncio.wait({task})
 
@@ -88,7 +90,7 @@ class SessionSummaries:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _sum_up(
+    async def _summarise(
         self,
         which: str,
         summariser: Summariser,
@@ -104,26 +106,28 @@ class SessionSummaries:
                 if closed is not None:
                     await self._write(closed, summariser, _result(job), is_awaited=is_awaited)
         except RefoldError as error:
-            _log.warning("a closed session could not be summed up: %s", type(error).__name__)
+            _log.warning("a closed session could not be summarised: %s", type(error).__name__)
 
-    async def _without_summary(self, which: str, *, is_awaited: bool) -> Closed | None:
-        """A closed session that has only a digest; one that somebody waits for only where all of it is too much."""
+    async def _without_summary(self, which: str, *, is_awaited: bool) -> ClosedSession | None:
+        """Return a closed session that needs a summary. If a caller waits for it, only one that does not fit
+        in full.
+        """
         journal, state = self._journal, self._current()
         session = await journal.store.session(journal.head.owner, which)
         try:
             session = await sessions.resumable(journal, session) if session else None
         except NotFound:
             return None
-        if session is None or has_own(session):
+        if session is None or has_own_summary(session):
             return None
         closed = await closed_session(journal, state, session)
         is_needed = closed.shown.tokens >= LEAST_TOKENS
         return closed if is_needed and not (is_awaited and sessions.fits(state, closed)) else None
 
     async def _write(
-        self, closed: Closed, summariser: Summariser, earlier: Summary | None, *, is_awaited: bool
+        self, closed: ClosedSession, summariser: Summariser, earlier: Summary | None, *, is_awaited: bool
     ) -> None:
-        question, state = SharedTask(summariser), self._current()
+        question, state = SummariserCall(summariser), self._current()
         source, request = source_of(state, closed, earlier)
 
         async def write() -> Summary | None:
@@ -132,8 +136,8 @@ class SessionSummaries:
                 question, request, task, source.text_size, is_awaited=lambda: is_awaited
             )
 
-        asking = self._jobs.asking(question, write, self._jobs.recipe(summariser, state, ""))
-        wanted = structs.replace(asking, is_wanted=True)
+        spec = self._jobs.job_spec(question, write, self._jobs.recipe(summariser, state, ""))
+        wanted = structs.replace(spec, is_wanted=True)
         result = await self._jobs.run(closed.request, wanted, closed.session)
         if result.summary is not None:
             await self._attach(closed.session, result.summary)
@@ -141,16 +145,16 @@ class SessionSummaries:
     async def _attach(self, session: Session, summary: Summary) -> None:
         journal = self._journal
         owner, store = journal.head.owner, journal.store
-        written = Written(id=summary.id, summary=summary, at=journal.clock())
+        written = StoredSummary(id=summary.id, summary=summary, at=journal.clock())
         known = await store.session(owner, session.id)
         await sessions.attach_with_vector(journal, self._current(), known or session, written)
         for one in await store.unfinished(owner, session.branch):
             if one.base == session.id and one.state != "running":
-                await let_go(store, owner, one, USED)
+                await supersede_job(store, owner, one, USED)
 
 
 def _result(job: asyncio.Task[Summary | None] | None) -> Summary | None:
-    """The summary of a job that has ended."""
+    """Return the summary of a job that has ended."""
     if job is None or job.cancelled() or job.exception() is not None:
         return None
     return job.result()

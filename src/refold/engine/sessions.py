@@ -1,8 +1,8 @@
-"""Sessions: begin a new one, go on with an earlier one, and the summaries of those that were closed.
+"""Sessions: begin a new one, resume an earlier one, and attach summaries to closed ones.
 
-No session is reopened and no message is moved. A new session begins at the next message; what it carries over (nothing, a summary, or
-all that an earlier session showed) is what is shown when it begins. A session that is closed has a digest of its own words at once;
-what a model writes about it later takes the place of the digest.
+No session is reopened and no message is moved. A new session begins at the next message, and shows at its
+start nothing, a summary, or all messages that an earlier session showed. A closed session has a digest of its
+own words at once; a model's summary replaces the digest later.
 """
 
 from __future__ import annotations
@@ -21,28 +21,34 @@ from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest, request_room
 from refold.core.shown import Item
 from refold.core.user_requests import request_lines, with_requests
-from refold.engine import journal as snapshot
-from refold.engine.journal import Journal, conversation_gone, emptied_view, encoder, write_notes
+from refold.engine.journal import (
+    Journal,
+    conversation_gone,
+    empty_view,
+    encoder,
+    write_notes,
+    write_snapshot,
+)
 from refold.engine.state import State
 from refold.engine.summary_source import SummarySource
 from refold.model.errors import NotFound
 from refold.model.summary import Summary
-from refold.ports import store as records
-from refold.ports.store import Batch, Carries, Compaction, Embedding, Head, Session, Store, Written
+from refold.ports import records
+from refold.ports.records import Batch, Carries, Compaction, Embedding, Head, Session, StoredSummary
+from refold.ports.store import SessionRows, Store
 from refold.text_work import run_text_work
 
 NEW, RESUMED = "a new session", "an earlier session goes on"
 RESUME_SHARE = 0.70
-"""Of the context: a session that takes more comes back as its summary, so that there is room to go on."""
+"""Share of the context. A larger session is resumed by its summary, so that there is room to go on."""
 SUMMARY_TOKENS = 2_048
-"""For the summary of a session that is closed: what a reader takes in at once."""
-LEAST_TOKENS = 300
-"""Of a session that a model is asked about: what it writes, with its headings, takes about as much, and a summary that is no smaller
-than its source is refused."""
+"""The size of a closed session's summary: as much as a reader takes in at once."""
 
 
 class OpenedSession(Struct, frozen=True):
-    """A session that was opened, what it carries of an earlier one, and which session was closed for it."""
+    """A session that was opened, the content it carries from an earlier one, and the id of the session that
+    was closed for it.
+    """
 
     session: Session
     carries: Carries = "none"
@@ -50,25 +56,25 @@ class OpenedSession(Struct, frozen=True):
 
 
 async def cleared(state: State) -> State:
-    """The state of a new session: it shows nothing of what was said, and knows the secrets of it."""
-    state = await _searched(state)
+    """Return the state of a new session: it shows no message, but knows the secrets of the earlier ones."""
+    state = await _with_secrets(state)
     return state.showing(_cleared(state.folded))
 
 
 async def begin_new(journal: Journal, state: State, new: State) -> OpenedSession:
-    """Close the session and open one that begins with a cleared state. The messages stay where they are."""
+    """Close the session and open one with a cleared state. The messages stay in the branch."""
     state = structs.replace(state, secrecy=new.secrecy)
     return await _open(journal, state, new.folded, NEW, kind="new", carries="none", target="")
 
 
 async def resume(journal: Journal, state: State, target: Session) -> OpenedSession:
-    """Open a session that goes on with an earlier one: all of it where it fits, else its summary.
+    """Open a session that continues an earlier one: with all its messages if they fit, else with its summary.
 
     Raises:
-        NotFound: the session is undone, or the open one.
+        NotFound: the session was undone, or is the open one.
     """
     journal.check_content()
-    state = await _searched(state)
+    state = await _with_secrets(state)
     target = await resumable(journal, target)
     closed = await closed_session(journal, state, target)
     carries: Carries = "full" if fits(state, closed) else "summary"
@@ -76,16 +82,16 @@ async def resume(journal: Journal, state: State, target: Session) -> OpenedSessi
         folded = _carried_over(closed.shown, state.folded)
     else:
         written = await _summary_of(journal, state, closed)
-        led = _led(state, written.summary, closed.shown)
+        led = _with_summary(state, written.summary, closed.shown)
         folded = led.show(_compaction_in(closed.shown))
     return await _open(journal, state, folded, RESUMED, kind="resume", carries=carries, target=target.id)
 
 
 async def resumable(journal: Journal, wanted: Session) -> Session:
-    """A session as it is now, which the conversation can go on with.
+    """Return the session as the store has it now, if the conversation can resume it.
 
     Raises:
-        NotFound: it cannot.
+        NotFound: it cannot be resumed.
     """
     head, store = journal.head, journal.store
     known = await store.session(head.owner, wanted.id)
@@ -102,7 +108,9 @@ async def resumable(journal: Journal, wanted: Session) -> Session:
 
 
 async def line_of(store: Store, head: Head) -> dict[str, int]:
-    """The branches that hold a branch's messages, itself the first, each with the number up to which they are its own."""
+    """Return the branches that hold a branch's messages, itself first, each with the number of messages it
+    contributes up to.
+    """
     line, here = {head.branch: head.next_seq}, head
     while here.base:
         line[here.base] = min(here.base_seq, line[here.branch])
@@ -114,17 +122,19 @@ async def line_of(store: Store, head: Head) -> dict[str, int]:
 
 
 def can_be_resumed(one: Session, line: Mapping[str, int]) -> bool:
-    """Is it closed, in effect, and all of it on the line of a branch?"""
+    """Whether a session is closed, in effect, and entirely on the line of a branch."""
     return one.state == "live" and one.last is not None and one.last <= line.get(one.branch, -1)
 
 
-def fits(state: State, closed: Closed) -> bool:
-    """Is there room for all that a session showed?"""
+def fits(state: State, closed: ClosedSession) -> bool:
+    """Whether there is room for all messages that a session showed."""
     return closed.shown.tokens <= room_of(state)
 
 
-async def _searched(state: State) -> State:
-    """The state with all of its secrets known: the messages that hold them are about to be let go."""
+async def _with_secrets(state: State) -> State:
+    """Return the state with all of its secrets known, because the messages that hold them are about to leave
+    memory.
+    """
     secrecy = await run_text_work(state.text_size, state.secrecy.search, state.folded)
     return structs.replace(state, secrecy=secrecy)
 
@@ -139,20 +149,19 @@ async def _open(
     carries: Carries,
     target: str,
 ) -> OpenedSession:
-    """One batch: the open session ends before the next message, the new one begins there, shown as `folded`.
-
-    What the one before was about is summed up, so that it can be found and resumed.
+    """Commit one batch: the open session ends before the next message, and the new one begins there, showing
+    `folded`. The closed session gets a digest, so that it can be found and resumed.
     """
     size, closed = folded.size, journal.session
     text_size = max(state.text_size, folded.shown.characters)
-    digest: Written | None = None
+    digest: StoredSummary | None = None
     if size > closed.first:
         digest = await run_text_work(text_size, digest_of, journal, state, state.folded, closed, size)
     session = Session(
         id=journal.new_id(), branch=journal.head.branch, first=size, kind=kind, carries=carries, target=target,
         at=journal.clock(),
     )  # fmt: skip
-    change = await run_text_work(text_size, _beginning, journal, state, folded, reason, session)
+    change = await run_text_work(text_size, _first_change, journal, state, folded, reason, session)
     notes = write_notes(journal.notes_of(state.showing(folded)))
     await journal.commit(Batch(at=journal.clock(), changes=(change,), notes=notes))
     if digest is not None and journal.keeps_content:
@@ -160,23 +169,27 @@ async def _open(
     return OpenedSession(session, carries, closed.id)
 
 
-def _beginning(
+def _first_change(
     journal: Journal, state: State, folded: Folded, reason: str, session: Session
-) -> records.Change:
-    """How the branch is shown when a session begins. A summary that is shown for the first time is kept by its handle."""
+) -> records.InstalledCompaction:
+    """Return the change that a session begins with. A summary that is shown for the first time is stored
+    under its handle.
+    """
     size, now = folded.size, journal.clock()
     change = Compaction(
         id=journal.new_id(), branch=journal.head.branch, kind="reduce", base=journal.session.id, cut=size,
         size=size, reason=reason, before=state.folded.tokens, after=folded.tokens,
-        shown=snapshot.write(folded, encoder(state)), at=now,
+        shown=write_snapshot(folded, encoder(state)), at=now,
     )  # fmt: skip
     new = [structs.replace(one, reserve=()) for one in folded.past[-1:]]
-    return records.Change(change, Written(id=change.id, summary=new[0], at=now) if new else None, session)
+    return records.InstalledCompaction(
+        change, StoredSummary(id=change.id, summary=new[0], at=now) if new else None, session
+    )
 
 
 def _cleared(folded: Folded) -> Folded:
-    """Nothing shown and nothing known, at the same place of the branch."""
-    empty = emptied_view(folded.shown)
+    """Return the branch without shown messages and facts, at the same position."""
+    empty = empty_view(folded.shown)
     return structs.replace(
         folded,
         branch=empty,
@@ -200,7 +213,7 @@ def _cleared(folded: Folded) -> Folded:
 
 
 def _carried_over(earlier: Folded, now: Folded) -> Folded:
-    """What an earlier session showed, at the place where the branch is now."""
+    """Return the branch with the messages that an earlier session showed, at the present position."""
     cleared = _cleared(now)
     return structs.replace(
         cleared,
@@ -215,8 +228,8 @@ def _carried_over(earlier: Folded, now: Folded) -> Folded:
     )
 
 
-def _led(state: State, summary: Summary, earlier: Folded) -> Folded:
-    """Nothing but a summary of what an earlier session showed, at the place where the branch is now."""
+def _with_summary(state: State, summary: Summary, earlier: Folded) -> Folded:
+    """Return the branch with nothing but the summary of an earlier session, at the present position."""
     frame = state.frame
     cleared = structs.replace(_cleared(state.folded), ledger=earlier.ledger, task=earlier.task)
     view, older = cleared.shown, tokens_of(frame.policy.ancestors, frame.budget)
@@ -229,16 +242,20 @@ def _led(state: State, summary: Summary, earlier: Folded) -> Folded:
 
 
 def _compaction_in(shown: Folded) -> list[Item]:
-    """The provider's own compaction in what a session showed, and the results of its calls: no summary stands for these."""
+    """Return the provider's own compaction among the messages of a session, and the results of its calls: no
+    summary replaces these.
+    """
     wanted = shown.compacted
     return [item for item in shown.items.items if item.seq in wanted]
 
 
-async def _summary_of(journal: Journal, state: State, closed: Closed) -> Written:
-    """The summary of a closed session, written now where it has none, or none that this window has room for."""
+async def _summary_of(journal: Journal, state: State, closed: ClosedSession) -> StoredSummary:
+    """Return the summary of a closed session. It is written now if there is none, or none that fits this
+    window.
+    """
     session = closed.session
     found = await journal.store.written(journal.head.owner, [session.summary] if session.summary else [])
-    if found and _led(state, found[0].summary, closed.shown).tokens <= room_of(state):
+    if found and _with_summary(state, found[0].summary, closed.shown).tokens <= room_of(state):
         return found[0]
     last, text_size = closed.request.last, closed.shown.branch.characters
     written = await run_text_work(text_size, digest_of, journal, state, closed.shown, session, last)
@@ -247,28 +264,32 @@ async def _summary_of(journal: Journal, state: State, closed: Closed) -> Written
     return written
 
 
-async def attach_with_vector(journal: Journal, state: State, session: Session, written: Written) -> None:
-    """Give a closed session its summary, and what it was about."""
-    secrets = (await _searched(state)).secrecy.known
+async def attach_with_vector(
+    journal: Journal, state: State, session: Session, written: StoredSummary
+) -> None:
+    """Attach a summary to a closed session, with its embedding."""
+    secrets = (await _with_secrets(state)).secrecy.known
     found = await journal.meaning.embed([(session.id, written)], written.at, secrets)
     await attach(journal.store, journal.head.owner, session, written, *found)
 
 
-class Closed(Struct, frozen=True):
-    """A closed session, and all that it showed at its end."""
+class ClosedSession(Struct, frozen=True):
+    """A closed session, and the messages that it showed at its end."""
 
     session: Session
     shown: Folded
     request: SummaryRequest
 
 
-async def closed_session(journal: Journal, state: State, session: Session) -> Closed:
+async def closed_session(journal: Journal, state: State, session: Session) -> ClosedSession:
     shown, last = await shown_in(journal, state, session), session.last or 0
-    return Closed(session, shown, request_of(state, shown, session, last))
+    return ClosedSession(session, shown, request_of(state, shown, session, last))
 
 
 async def shown_in(journal: Journal, state: State, session: Session) -> Folded:
-    """What a closed session showed at its end, on this branch or on one that it has its messages from."""
+    """Return the messages that a closed session showed at its end, on this branch or on one of its base
+    branches.
+    """
     owner, last = journal.head.owner, session.last or 0
     reading = await _on_branch_of(journal, session)
     found = await journal.store.last_change(owner, session.id, ("summarise", "reduce"))
@@ -293,7 +314,7 @@ async def _on_branch_of(journal: Journal, session: Session) -> Journal:
 
 
 def request_of(state: State, shown: Folded, session: Session, last: int) -> SummaryRequest:
-    """All that a session showed, to be summed up."""
+    """Return the request for a summary of all messages that a session showed."""
     return SummaryRequest(
         first=session.first,
         last=last,
@@ -304,29 +325,35 @@ def request_of(state: State, shown: Folded, session: Session, last: int) -> Summ
     )
 
 
-def digest_of(journal: Journal, state: State, shown: Folded, session: Session, last: int) -> Written:
-    """A digest of all that a session showed."""
+def digest_of(journal: Journal, state: State, shown: Folded, session: Session, last: int) -> StoredSummary:
+    """Return a digest of all messages that a session showed."""
     summary = summarise(request_of(state, shown, session, last), shown, state.frame)
-    return Written(id=digest_id(session), summary=structs.replace(summary, reserve=()), at=journal.clock())
+    return StoredSummary(
+        id=digest_id(session), summary=structs.replace(summary, reserve=()), at=journal.clock()
+    )
 
 
 def digest_id(session: Session) -> str:
-    """The id of the digest that a session is closed with, until there is something better."""
+    """Return the id of the digest that a session is closed with."""
     return f"closing-{session.id}"
 
 
-def has_own(session: Session) -> bool:
-    """Has it a summary that is more than the digest it was closed with?"""
+def has_own_summary(session: Session) -> bool:
+    """Whether the session has a summary other than the digest it was closed with."""
     return session.summary not in {"", digest_id(session)}
 
 
 def room_of(state: State) -> int:
-    """What an earlier session may take of the window."""
+    """Tokens of the window that an earlier session may take."""
     return max(0, int(exact(RESUME_SHARE) * limit_of(state.frame.budget)) - state.frame.instructions)
 
 
-def source_of(state: State, closed: Closed, earlier: Summary | None) -> tuple[SummarySource, SummaryRequest]:
-    """What a model is told about a closed session; where it wrote about its beginning already, only what came after that."""
+def source_of(
+    state: State, closed: ClosedSession, earlier: Summary | None
+) -> tuple[SummarySource, SummaryRequest]:
+    """Return the source for a model's summary of a closed session. If a model has already summarised its
+    beginning, only the messages after that are included.
+    """
     policy, request = state.frame.policy, closed.request
     if earlier is not None:
         policy = structs.replace(policy, scope="cumulative", source="previous")
@@ -339,18 +366,23 @@ def source_of(state: State, closed: Closed, earlier: Summary | None) -> tuple[Su
 
 
 async def attach(
-    store: Store, owner: str, session: Session, written: Written, embedding: Embedding | None = None
+    store: SessionRows,
+    owner: str,
+    session: Session,
+    written: StoredSummary,
+    embedding: Embedding | None = None,
 ) -> bool:
-    """Give a closed session a summary in the place of its digest; False where it has another."""
-    if not written.summary.text or has_own(session):
+    """Replace the digest of a closed session by a summary; False if the session has another summary."""
+    if not written.summary.text or has_own_summary(session):
         return False
     return await store.attach_summary(owner, session.id, written, embedding, replaces=session.summary)
 
 
-async def let_go(store: Store, owner: str, one: Compaction, why: str) -> bool:
-    """End work for a session that has ended; a summary of all of it that was written takes the place of its digest.
+async def supersede_job(store: Store, owner: str, one: Compaction, why: str) -> bool:
+    """End a job for a session that has ended. If its summary was written and covers all of the session, it
+    replaces the digest.
 
-    A session that has not even a digest has no vector either: whoever comes back to it finds what was written, and gives it both.
+    A session without even a digest has no vector either. It gets both when it is resumed.
     """
     session = await store.session(owner, one.base) if one.state == "summarised" else None
     if session is not None and (session.last, session.summary) == (one.cut, digest_id(session)):

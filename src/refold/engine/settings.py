@@ -1,18 +1,24 @@
-"""The settings of a conversation, and the state that it begins with.
+"""The settings of a conversation, the state that it begins with, and the models that write its summaries.
 
-Which counter, window, prices and policy a model's name stands for is decided here; every setting has a default.
+Every setting has a default. This module decides which counter, window, prices and policy a model's name
+stands for, and turns names such as `openai:gpt-4o-mini` into summarisers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
+from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.cost import Prices, call_cost
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
+from refold.core.presets.block import PresetBlock, policy_of, read_block
 from refold.engine.events import Listener
 from refold.engine.state import Secrecy, State
 from refold.engine.summary_jobs import SummaryFunction
@@ -20,31 +26,18 @@ from refold.model.budget import Budget, Share
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
 from refold.model.message import Message, system
+from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Fixed
-from refold.ports.summariser import Summariser
-from refold.tokens.catalog import WindowSize, find_model, window_for
-from refold.tokens.counters import counter_for
-from refold.wire.anthropic import decode_system
-from refold.wire.sdk import as_json, read_tools
-
-if TYPE_CHECKING:
-    from refold.upstreams.provider import Provider
-import asyncio
-import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from copy import copy
-
-from msgspec import structs
-
-from refold.core.presets.block import PresetBlock, policy_of, read_block
-from refold.model.summary import Summary
-from refold.ports.summariser import SummaryCache, SummaryTask
+from refold.ports.summariser import Summariser, SummaryCache, SummaryTask
 from refold.ports.upstream import Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
+from refold.tokens.catalog import WindowSize, find_model, window_for
+from refold.tokens.counters import counter_for
 from refold.upstreams import Provider, open_upstream
 from refold.upstreams.provider import ProviderKey, complete, provider_of
+from refold.wire.anthropic import decode_system
+from refold.wire.sdk import as_json, read_tools
 
 Prompt: TypeAlias = "str | Sequence[object] | None"
 
@@ -53,13 +46,13 @@ ESTIMATE_RESERVE = Share(0.05)
 COUNT_RESERVE = Share(0.01)
 """Providers add framing of their own that no tokenizer sees."""
 USUAL_OUTPUT = 8_192
-"""Room for a reply, where nobody says how long it may be: longer ones are rare, and a window of 8k must not be all reply."""
+"""Room for a reply if its length is not set: longer ones are rare, and a window of 8k must not be all reply."""
 OUTPUT_PART = 4
-"""No more than this part of the window is kept free for a reply that nobody sized."""
+"""No more than this part of the window is kept free for a reply whose length is not set."""
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):
-    """What a conversation is made with. Everything has a default."""
+    """The settings of a conversation. Everything has a default."""
 
     model: str = ""
     system: Prompt = None
@@ -67,11 +60,11 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     window: int | None = None
     """In tokens; None looks the model up."""
     max_output: int | None = None
-    """How long a reply may be; None takes what the model can, within reason."""
+    """The most tokens of a reply; None takes the model's figure, within reason."""
     thinking_budget: int = 0
-    """Tokens of the reply that requests let the model think with; 0 where they say nothing of it."""
+    """Tokens of the reply that requests let the model think with; 0 if they do not mention it."""
     limit: int = 0
-    """How much of the window may be used; 0 for all of it."""
+    """Tokens of the window that may be used; 0 for all of it."""
     format: str = "chat"
     preset: str = "refold"
     policy: Policy | None = None
@@ -80,19 +73,19 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     sensitive: Sequence[str] = ()
     """Regular expressions: messages that one of them matches stay out of every summary."""
     summariser: Summariser | SummaryFunction | str | None = None
-    """Who writes summaries ahead of time: a model by its name (`openai:gpt-4o-mini`), a summariser, or a function; None for a digest
-    of the messages' own words."""
+    """Writes summaries ahead of time: a model by its name (`openai:gpt-4o-mini`), a summariser, or a
+    function; None for a digest of the messages' own words."""
     max_spend: float | None = None
     """Dollars that summaries may cost; None for no limit."""
     on_event: Listener | None = None
     summarisers: tuple[Provider, ...] = ()
     """Models that write summaries, in the order in which they are asked; none for the conversation's own. See
-    `refold.engine.settings`."""
+    `open_summariser`."""
 
 
 def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tuple[State, WindowSize]:
-    """The state that a conversation begins with, and how large its window is and why. The instructions are those of the settings,
-    unless they were read already.
+    """Return the state that a conversation begins with, and the size of its window with the source of that
+    figure. The instructions are those of the settings, unless `fixed` gives them.
 
     Raises:
         ConfigError: a setting names nothing that exists, or leaves no room.
@@ -109,13 +102,14 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
 
 
 def budget_for(settings: ConversationSettings) -> Budget:
-    """What a window may hold, by the settings and by what is known of the model."""
+    """Return the budget of a window, by the settings and the catalogue of models."""
     counter = settings.counter or counter_for(settings.model)
     return _budget(settings, window_for(settings.model, override=settings.window), counter)
 
 
 def policy_for(settings: ConversationSettings) -> Policy:
-    """
+    """Return the policy of the settings.
+
     Raises:
         ConfigError: there is no preset of this name.
     """
@@ -123,7 +117,8 @@ def policy_for(settings: ConversationSettings) -> Policy:
 
 
 def preset_named(name: str) -> Policy:
-    """
+    """Return a preset by its name.
+
     Raises:
         ConfigError: there is no preset of this name.
     """
@@ -133,7 +128,8 @@ def preset_named(name: str) -> Policy:
 
 
 def dialect_named(name: str) -> Dialect:
-    """
+    """Return a format by its name.
+
     Raises:
         ConfigError: there is no format of this name.
     """
@@ -144,7 +140,7 @@ def dialect_named(name: str) -> Dialect:
 
 
 def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
-    """A system prompt: a text, or blocks of text as Anthropic takes them."""
+    """Read a system prompt: a text, or blocks of text as Anthropic takes them."""
     if not prompt:
         return ()
     if isinstance(prompt, str):
@@ -172,13 +168,13 @@ def _budget(settings: ConversationSettings, window: WindowSize, counter: TokenCo
 
 
 def dollars_for(model: str, usage: Usage) -> float:
-    """What a model's usage costs; nothing where its prices are not known."""
+    """Return the cost of a model's usage; 0 if its prices are not known."""
     prices = prices_of(model)
     return call_cost(usage, prices) if prices else 0.0
 
 
 def prices_of(name: str) -> Prices | None:
-    """What a model's tokens cost; None where nobody states it."""
+    """Return the prices of a model's tokens; None if they are not known."""
     model = find_model(name)
     if model is None or model.input_price is None:
         return None
@@ -187,12 +183,7 @@ def prices_of(name: str) -> Prices | None:
     )
 
 
-# Models that write summaries: from settings, or from a name such as `openai:gpt-4o-mini`, to a
-# summariser. A summariser without a provider's name is the conversation's provider, one without a
-# model is asked for the conversation's model, and where none is named at all both serve. settings =
-# Settings(model="gpt-4o", summarisers=(Provider("openai", "gpt-4o-mini"), Provider("anthropic",
-# "claude-haiku-4-5"))) async with open_summariser(settings, Provider("openai")) as summariser: talk
-# = Conversation("gpt-4o", summariser=summariser)
+# Models that write summaries
 
 
 @asynccontextmanager
@@ -204,9 +195,19 @@ async def open_summariser(
     cache: SummaryCache | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[ModelSummariser | None]:
-    """The summariser that the settings ask for, until the block ends; None where no model has to write.
+    """Open the summariser that the settings ask for, until the block ends; None if no model has to write.
 
-    `own` is the conversation's provider. `windows` are the sizes of models that nobody else knows, by their names.
+        settings = ConversationSettings(model="gpt-4o", summarisers=(Provider("openai", "gpt-4o-mini"),))
+        async with open_summariser(settings, Provider("openai")) as summariser:
+            chat = Conversation("gpt-4o", summariser=summariser)
+
+    Args:
+        settings: the settings of the conversation.
+        own: the conversation's provider. It is used for a summariser without a provider's name, its model for
+            one without a model, and both if no summariser is named.
+        windows: the window sizes of models that are not in the catalogue, by name.
+        cache: a cache of summaries.
+        environ: the variables that hold the keys.
 
     Raises:
         ConfigError: a setting is missing or cannot work, such as a variable that holds no key.
@@ -228,8 +229,8 @@ async def open_summariser(
 
 
 class NamedSummariser:
-    """A model by its name, such as `openai:gpt-4o-mini` or `my-model@http://localhost:8000/v1`. Its connection is opened for the first
-    summary, and closed by `close`.
+    """A model by its name, such as `openai:gpt-4o-mini` or `my-model@http://localhost:8000/v1`. Its
+    connection is opened for the first summary, and closed by `close`.
 
     Raises:
         ConfigError: there is no such provider, or its key is missing.
@@ -239,16 +240,15 @@ class NamedSummariser:
         self, name: str, settings: ConversationSettings, *, environ: Mapping[str, str] = os.environ
     ) -> None:
         provider = provider_of(name)
-        ProviderKey(
-            complete(provider), environ
-        )  # a missing key is found now, and not when the window is full
+        # A missing key is found now, and not when the window is full.
+        ProviderKey(complete(provider), environ)
         self.model = name
         self._connection = _Connection(provider, settings, environ)
         self._last: ModelSummariser | None = None
 
     @property
     def bill(self) -> Mapping[str, Usage]:
-        """What the last task has cost, by model."""
+        """The cost of the last task, by model."""
         return self._last.bill if self._last else {}
 
     async def write(self, task: SummaryTask) -> Summary | None:
@@ -291,22 +291,26 @@ def summariser_for(
     *,
     cache: SummaryCache | None = None,
 ) -> ModelSummariser | None:
-    """Likewise, of upstreams that are open already: `others` in their order, or the conversation's own."""
+    """Like `open_summariser`, with upstreams that are already open: `others` in their order, or the
+    conversation's own.
+    """
     if not writes_with_model(settings):
         return None
     return ModelSummariser([writer_for(upstream, settings) for upstream in others or (own,)], cache=cache)
 
 
 def writes_with_model(settings: ConversationSettings) -> bool:
-    """Does the policy summarise at all, and with a model?"""
+    """Whether the policy summarises at all, and with a model."""
     policy = policy_for(settings)
     return policy.enabled and policy.cut is not None and policy.recipe.strategy != "extractive"
 
 
 def providers_for(settings: ConversationSettings, own: Provider) -> tuple[Provider, ...]:
-    """Who is asked, in this order, with everything filled in that is the conversation's own."""
+    """Return the providers to ask, in this order. Missing fields are filled in from the conversation's own
+    provider.
+    """
     own = structs.replace(own, model=own.model or settings.model)
-    return tuple(_filled(provider, own) for provider in settings.summarisers) or (own,)
+    return tuple(_with_defaults(provider, own) for provider in settings.summarisers) or (own,)
 
 
 def writer_for(
@@ -316,7 +320,9 @@ def writer_for(
     url: str = "",
     windows: Mapping[str, int] | None = None,
 ) -> SummaryWriter:
-    """A model with its window and its count; the conversation's own has the conversation's window."""
+    """Return a model with its window and its tokenizer. The conversation's own model has the conversation's
+    window.
+    """
     name = upstream.model
     override = settings.window if name == settings.model else None
     window = window_for(name, override=override, url=url, overrides=windows)
@@ -324,17 +330,21 @@ def writer_for(
 
 
 def with_block(values: Mapping[str, object], settings: ConversationSettings) -> ConversationSettings:
-    """The settings with everything that a `summarization` block says; see docs/summaries.md.
+    """Return the settings with everything that a `summarization` block sets; see docs/summaries.md.
 
     Raises:
         ConfigError: a key is unknown, or its value cannot be used; the message names it.
     """
     block = read_block(values)
-    return structs.replace(settings, policy=policy_of(block), summarisers=_named(block, settings.summarisers))
+    return structs.replace(
+        settings, policy=policy_of(block), summarisers=_providers_with_block(block, settings.summarisers)
+    )
 
 
-def _named(block: PresetBlock, others: tuple[Provider, ...]) -> tuple[Provider, ...]:
-    """The one that a block names. One that names none keeps those that were there, and has its fields sent to them."""
+def _providers_with_block(block: PresetBlock, others: tuple[Provider, ...]) -> tuple[Provider, ...]:
+    """Return the provider that a block names. A block that names none keeps the given ones, and adds its
+    fields to their parameters.
+    """
     own = Provider(block.provider or "", block.model or "", parameters=block.fields)
     if own.name or own.model or not others:
         return (own,) if own != Provider("") else ()
@@ -343,7 +353,7 @@ def _named(block: PresetBlock, others: tuple[Provider, ...]) -> tuple[Provider, 
     )
 
 
-def _filled(provider: Provider, own: Provider) -> Provider:
+def _with_defaults(provider: Provider, own: Provider) -> Provider:
     if provider.name:
         return structs.replace(provider, model=provider.model or own.model)
     parameters = {**own.parameters, **provider.parameters}

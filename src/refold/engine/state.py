@@ -1,8 +1,9 @@
-"""The state of a conversation: one frozen value, and what can be read from it.
+"""The state of a conversation: one frozen value, and the figures that are read from it.
 
-A `State` holds everything about one branch that planning needs: the messages as they came and as they are shown, the limits that
-providers stated, what their reports taught, and the window that was sent last. Actions (`refold.engine.actions`) return the next
-state and never change one, so going back to an earlier state is keeping the earlier value.
+A `State` holds everything about one branch that planning needs: the messages as they came and as they are
+shown, the limits that providers stated, the calibration from their usage reports, and the last window.
+Actions (`refold.engine.actions`) return the next state and never change one, so a rollback is to keep the
+earlier value.
 """
 
 from __future__ import annotations
@@ -37,68 +38,80 @@ from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.trigger import Moment
 from refold.model.window import Fixed, Window
-from refold.ports.store import Stored
+from refold.ports.records import StoredMessage
 
-# What a conversation keeps to itself: messages that are sensitive, and secrets that were found in
-# it. A message is sensitive because it was marked when it was added, or because a pattern matches
-# it. It stays in the branch, is sent to the conversation's own model and can be recalled by its
+# Sensitive messages and secrets
+#
+# A message is sensitive because it was marked when it was added, or because a pattern matches it.
+# It stays in the branch, is sent to the conversation's own model and can be recalled by its
 # handle. It is not indexed, leaves nothing in the ledger and is not taken for the task, so no
-# digest, no search and no summary that is made from these holds it.
+# digest, search result or summary made from these contains it.
 
 
 class Secrecy(Struct, frozen=True):
-    """The secrets of one conversation."""
+    """The sensitive messages of one conversation, and the secrets that were found in it."""
 
     patterns: tuple[re.Pattern[str], ...] = ()
+    """Messages that one of these matches are sensitive."""
     numbers: frozenset[int] = frozenset()
-    """The sensitive messages."""
+    """The numbers of the sensitive messages."""
     holders: frozenset[int] = frozenset()
-    """Messages in which secrets were found: not sensitive as a whole."""
+    """The numbers of messages in which secrets were found. They are not sensitive as a whole."""
     is_prompt_marked: bool = False
+    """Whether the system prompt was marked as sensitive."""
     known: frozenset[str] = frozenset()
     """The secrets of the first `searched` messages."""
     searched: int = 0
     found: dict[int, tuple[Message, frozenset[str]]] = {}
-    """A cache of what was found in each message. Values of one conversation share it: a summary is written in another thread, and
-    the result of a search is the same in both."""
+    """Cache: the secrets of each message. All values of one conversation share it, across threads too: two
+    threads that search the same message store the same result."""
 
     @classmethod
     def of(cls, patterns: Sequence[str] = ()) -> Secrecy:
-        """
+        """Compile the patterns; a single string is one pattern.
+
         Raises:
-            ConfigError: a pattern is no regular expression.
+            ConfigError: a pattern is not a regular expression, or could take exponential time.
         """
-        return cls(tuple(map(_compiled, [patterns] if isinstance(patterns, str) else patterns)))
+        return cls(tuple(map(_compile, [patterns] if isinstance(patterns, str) else patterns)))
 
     def take(
         self, folded: Folded, message: Message, *, is_marked: bool, later: bool = False
     ) -> tuple[Secrecy, Folded]:
-        """With one more original; a sensitive one is neither indexed nor put into the ledger, another one maybe `later`."""
+        """Return both values with one more message. A sensitive message is neither indexed nor put into the
+        ledger; another one is indexed now, or lazily with `later`.
+        """
         if not is_marked and not self.matches(message):
             return self, folded.take(message, later=later)
         return structs.replace(self, numbers=self.numbers | {folded.size}), folded.hold(message)
 
-    def restored(self, numbers: Iterable[int], holders: Iterable[int], told: Iterable[Message]) -> Secrecy:
-        """With what was marked and found before; `told` are the messages of the holders. The messages that are held are searched again."""
-        known = frozenset[str]().union(*(values_of(searchable(one)) for one in told))
+    def restored(
+        self, numbers: Iterable[int], holders: Iterable[int], messages: Iterable[Message]
+    ) -> Secrecy:
+        """Return the secrecy that a store has: the stored numbers, and the secrets of the holders, which are
+        found again here in their `messages`. The next `search` reads the messages in memory again.
+        """
+        known = frozenset[str]().union(*(values_of(searchable(one)) for one in messages))
         return structs.replace(
             self, numbers=frozenset(numbers), holders=frozenset(holders), known=known, searched=0, found={}
         )
 
     def matches(self, message: Message) -> bool:
-        """Does any of the patterns match anything in it?"""
+        """Whether a pattern matches any text of the message."""
         return bool(self.patterns) and any(
             pattern.search(text) for text in texts_of(message) for pattern in self.patterns
         )
 
     def covers(self, window: Window, first: int, last: int) -> bool:
-        """Is anything sensitive in a window of the messages `first` up to, not including, `last`?"""
+        """Whether a window of the messages `first` up to, not including, `last` holds anything sensitive."""
         is_among = any(first <= number < last for number in self.numbers)
-        told = (*window.system, *window.summaries, *window.messages[: window.opening])
-        return is_among or self.is_prompt_marked or any(map(self.matches, told))
+        unnumbered = (*window.system, *window.summaries, *window.messages[: window.opening])
+        return is_among or self.is_prompt_marked or any(map(self.matches, unnumbered))
 
     def search(self, folded: Folded) -> Secrecy:
-        """With the secrets of all messages so far as `known`; each message is searched once."""
+        """Return the secrecy with the secrets of all messages so far as `known`; each message is searched
+        once.
+        """
         first = max(self.searched, folded.origin)
         if first >= folded.size:
             return self
@@ -118,16 +131,16 @@ class Secrecy(Struct, frozen=True):
         return searched[1]
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except (re.error, TypeError) as error:
-        # What `re` says quotes the pattern, which is as private as what it is to hide.
+        # The text of `re.error` quotes the pattern, which is as private as the words it is to hide.
         position = getattr(error, "pos", None)
-        told = "" if position is None else f" (at character {position + 1})"
+        place = "" if position is None else f" (at character {position + 1})"
         raise ConfigError(
-            f"a pattern for sensitive messages is no regular expression{told}",
-            hint=r"give texts such as r'(?i)\bsalary\b', and escape what is meant letter for letter with re.escape",
+            f"a pattern for sensitive messages is no regular expression{place}",
+            hint=r"give texts such as r'(?i)\bsalary\b', and escape literal text with re.escape",
         ) from None
     if ambiguity(compiled):
         raise ConfigError(
@@ -137,34 +150,40 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return compiled
 
 
+# Changes, calls and limits
+
 Place: TypeAlias = tuple[tuple[int, int], ...]
-"""The summaries that are shown, each by the message it ends before and its number. What is written for one place is of no use at
-another."""
+"""Identifies the summaries that are shown: for each, the number of the message it ends before, and its own
+number. A summary that was prepared for one place cannot be used at another."""
 Summarise: TypeAlias = Callable[[SummaryRequest, Folded, Frame], Summary | None]
-"""Writes the summary that a plan asks for without waiting, or gives up with None: then the policy's `on_failure` decides."""
+"""Writes the summary that a plan asks for without waiting. None means that it cannot: then the policy's
+`on_failure` decides."""
 
 RECOVERY_MARGIN = 0.95
-"""A learnt limit is the provider's count; ours differs from it by a few percent."""
+"""A learnt limit is in the provider's tokens; our count differs from it by a few percent."""
 BLIND_RECOVERY = 0.7
-"""How much of the last window to try next where the provider stated no limit."""
+"""The share of the last window to try next if the provider stated no limit."""
 MOST_SINCE = 16
-"""Messages after which the fill level is stored anew: so many are read to tell how full a conversation is."""
+"""Messages after which the fill level is stored anew. Listing a conversation reads at most so many messages
+to tell how full it is."""
 
 
 class Receipt(Struct, frozen=True):
-    """One automatic change to what is shown, and its reason."""
+    """One automatic change to the shown messages, and its reason."""
 
     decision: Decision
     reason: str
     before: int
-    """Tokens of the messages and summaries before and after."""
+    """Tokens of the messages and summaries before the change; `after` is the same after it."""
     after: int
     edits: tuple[Edit, ...] = ()
     summary: Summary | None = None
 
 
 class Change(Struct, frozen=True):
-    """What was shown before and after an action. A change with `raw` messages shortened them as they arrived."""
+    """The shown messages before and after an action. `raw` is the number of messages that were shortened as
+    they arrived.
+    """
 
     before: Folded
     after: Folded
@@ -173,39 +192,39 @@ class Change(Struct, frozen=True):
 
 
 class Sent(Struct, frozen=True):
-    """What is stored with a call, so that the window that left with it can be put together again."""
+    """The data that is stored with a call, from which its window can be rebuilt."""
 
     size: int = 0
-    """How many messages there were."""
+    """Messages in the branch when the window was made."""
     change: str = ""
-    """The id of the change in effect; empty where everything was shown as it came."""
+    """The id of the change in effect; empty if every message was shown as it came."""
     only: bytes = b""
-    """What was shown, where it was for this call only."""
+    """A snapshot of the shown messages, if they were shown like this for one call only."""
     marks: tuple[Edit, ...] = ()
     """The cache breakpoints that were set."""
     raw: tuple[int, ...] = ()
-    """Messages since the change that were shown as they came though they were shortened when they did."""
+    """Messages since the change that were shown as they came, although they were shortened on arrival."""
 
 
 class Bill(Struct, frozen=True):
-    """What the calls of a conversation cost in dollars, and what they would have cost without any compaction.
+    """The cost of a conversation's calls in dollars, and their cost without any compaction.
 
-    Both are 0 where the prices of the model are not known. The second is a lower bound: it assumes a cache that never misses, and a
-    window that overflows would not have been answered at all.
+    Both are 0 if the prices of the model are not known. The second is a lower bound: it assumes a cache that
+    never misses, and a window that overflows would not have been answered at all.
     """
 
     spent: float = 0.0
     without: float = 0.0
-    """What the same calls would have cost had nothing been left out."""
+    """The cost of the same calls if nothing had been left out."""
     whole: int = 0
-    """What the last call would have sent then, in the provider's tokens."""
+    """The size of the last call in that case, in the provider's tokens."""
 
     @property
     def saved(self) -> float:
         return self.without - self.spent
 
     def add(self, usage: Usage, prices: Prices | None, *, sent: int, whole: int) -> Bill:
-        """One more call, which sent `sent` of the `whole` tokens there were, as we count."""
+        """Return the bill with one more call, which sent `sent` of `whole` tokens by our count."""
         if prices is None:
             return self
         everything = round(whole * usage.context / max(1, sent))
@@ -214,31 +233,34 @@ class Bill(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What refusals have taught about how much a provider takes, in our own tokens.
+    """The input limits that a provider's refusals have taught, in our tokens.
 
-    A limit that the provider stated is a fact once a smaller window was answered. A refusal without a number says only that this
-    much was too much: it holds for one turn.
+    A limit that the provider stated is taken as a fact once a smaller window was answered. A refusal without
+    a number says only that this window was too large: the limit taken from it holds for one turn.
     """
 
     attempts: int = 0
-    """How often the call at hand was refused as too long."""
+    """How many times the current call was refused as too long."""
     stated: int | None = None
     """The limit that the provider stated."""
     output: int | None = None
-    """The output that the call at hand is lowered to after a refusal."""
+    """The output that the current call is lowered to after a refusal."""
     for_turn: int | None = None
+    """The limit of this turn, from a refusal without a number."""
     tried: int | None = None
-    """What the call at hand is shrunk to."""
+    """The size that the current call is shrunk to."""
     known_window: int | None = None
     stated_window: int | None = None
-    """The window as a provider stated it when it refused input and output together: of earlier calls, and of the call at hand."""
+    """The window that a provider stated when it refused input and output together: `known_window` in earlier
+    calls, `stated_window` in the current one."""
     learnt: int | None = None
-    """What the answer to the call at hand will prove."""
+    """The limit that is proven if the current call is answered."""
     is_stated: bool = False
+    """Whether `learnt` comes from a number in the refusal."""
     is_counted: bool = True
-    """Could all of the refused prompt be counted here?"""
+    """Whether all of the refused prompt could be counted here."""
     is_of_model: bool = True
-    """Is `stated` a limit of the model? Otherwise it is one of this conversation alone, see `refuse`."""
+    """Whether `stated` is a limit of the model. If not, it holds for this conversation alone, see `refuse`."""
 
     @property
     def limit(self) -> int | None:
@@ -247,7 +269,7 @@ class Limits(Struct, frozen=True):
 
     @property
     def window(self) -> int | None:
-        """The window that a provider stated, as it counts."""
+        """The window that a provider stated, in its own tokens."""
         return self.stated_window or self.known_window
 
     def refuse(
@@ -260,11 +282,12 @@ class Limits(Struct, frozen=True):
         lowered: int | None = None,
         is_counted: bool = True,
     ) -> Limits:
-        """After a window of `sent` of our tokens was refused; `ratio` of the provider's make one of them. The next window is smaller,
-        and asks for `lowered` output where given.
+        """Return the limits after a window of `sent` of our tokens was refused. `ratio` is provider tokens
+        per token of ours. The next window is smaller, and asks for `lowered` output if that is given.
 
-        Where not `is_counted`, the prompt also holds tokens that only the provider can count. They stay whatever else is taken away,
-        so they are taken off the limit, and that limit is no other conversation's.
+        If not `is_counted`, the prompt also holds tokens that only the provider can count. No reduction
+        removes them, so they are subtracted from the limit, and the limit is not shared with other
+        conversations.
         """
         output = found.output or max_output
         counted = found.prompt or (found.requested - output if found.requested else 0)
@@ -285,7 +308,9 @@ class Limits(Struct, frozen=True):
         )
 
     def lower_output(self, found: Overflow, output: int, *, sent: int) -> Limits:
-        """After input and output together were refused: the same window is tried with less output."""
+        """Return the limits after input and output together were refused: the same window is tried with less
+        output.
+        """
         known = self._with_window(found)
         return structs.replace(known, attempts=self.attempts + 1, output=output, tried=sent, learnt=None)
 
@@ -295,11 +320,13 @@ class Limits(Struct, frozen=True):
         return self
 
     def give_up(self) -> Limits:
-        """Nothing smaller could be sent: what was tried says nothing."""
+        """Return the limits after no smaller window could be sent: the attempts proved nothing."""
         return structs.replace(self, tried=None, output=None, stated_window=None)
 
     def answer(self) -> Limits:
-        """A reply came: the next call has all its attempts, and what was tried is proven."""
+        """Return the limits after a reply: the next call has all its attempts again, and the limit that was
+        tried is proven.
+        """
         is_proven = self.tried is not None and self.learnt is not None
         is_stated = is_proven and self.is_stated
         return structs.replace(
@@ -315,7 +342,7 @@ class Limits(Struct, frozen=True):
         )
 
     def begin_turn(self) -> Limits:
-        """The user speaks: a limit that no provider stated is forgotten."""
+        """Return the limits at the start of a user's turn: a limit that no provider stated is dropped."""
         return structs.replace(self, for_turn=None) if self.for_turn is not None else self
 
 
@@ -323,24 +350,27 @@ class FillLevel(Struct, frozen=True):
     """How full a context is, by the window and the policy of the program that wrote last."""
 
     tokens: int = 0
-    """What the next request would have, instructions included, as we count."""
+    """The size of the next request by our count, instructions included."""
     limit: int = 0
-    """What it may have; 0 where nothing was noted."""
+    """The size that it may have; 0 if no level was stored."""
     reason: str = ""
-    """Why it has to be compacted; empty where it has not."""
+    """Why it has to be compacted; empty if it does not."""
     size: int = -1
-    """With how many messages; below 0 where that is not known."""
+    """Messages in the branch at this level; below 0 if not known."""
 
     @property
     def ratio(self) -> float:
         return self.tokens / self.limit if self.limit else 0.0
 
-    def after(self, messages: Sequence[Stored]) -> FillLevel:
-        """With messages that followed, and that changed nothing else."""
+    def after(self, messages: Sequence[StoredMessage]) -> FillLevel:
+        """Return the level with messages that followed, provided that they changed nothing but the size."""
         if self.size < 0:
             return self
         tokens = self.tokens + sum(message.tokens for message in messages)
         return structs.replace(self, tokens=tokens, size=self.size + len(messages))
+
+
+# The state
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -351,9 +381,9 @@ class State(Struct, frozen=True, kw_only=True):
     folded: Folded
     """The messages as they came, and as they are shown."""
     sent: Folded
-    """What the last window was made of."""
+    """The branch as the last window was made from it."""
     window: Window | None = None
-    """The window that was made last; None where none was."""
+    """The last window; None before the first."""
     secrecy: Secrecy = Secrecy()
     meter: Meter = Meter()
     calibration: Calibration = Calibration()
@@ -362,19 +392,19 @@ class State(Struct, frozen=True, kw_only=True):
     receipts: tuple[Receipt, ...] = ()
     """Every automatic change that this program made."""
     flag: str = ""
-    """Why an earlier moment asked for a compaction at the next call."""
+    """The reason for which an earlier moment asked for a compaction at the next call."""
     in_vain: int = 0
     """How many compactions in a row gained nothing."""
     twins: Mapping[int, Message] = {}
-    """What to show instead of compactions that another provider or model made, by their numbers."""
+    """Readable replacements for compactions that another provider or model made, by message number."""
     prepared: Summary | None = None
     """A summary that was written ahead of time, for the moment at which the window is full."""
     has_failed: bool = False
-    """Could no summary be written for what is shown now?"""
+    """Whether a summary of the messages shown now was tried and could not be written."""
     looks_ahead: bool = False
-    """Is a summary to be asked for before it is needed?"""
+    """Whether a summary is to be requested before it is needed."""
     summarise: Summarise = extractive_summary.summarise
-    """Stands in where no summary is prepared."""
+    """Writes a summary at once if none is prepared."""
 
     @classmethod
     def begin(
@@ -388,10 +418,10 @@ class State(Struct, frozen=True, kw_only=True):
         secrecy: Secrecy | None = None,
         summarise: Summarise = extractive_summary.summarise,
     ) -> State:
-        """A conversation in which nothing was said yet.
+        """Return the state of a conversation without messages.
 
         Raises:
-            BudgetError: instructions and reserve leave no room for a conversation.
+            BudgetError: instructions and reserve leave no room for messages.
         """
         empty = Folded.of(View(fixed.dialect, counter))
         frame = frame_for(fixed, budget, policy, counter, prices)
@@ -399,7 +429,7 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many messages the branch has."""
+        """Messages in the branch."""
         return self.folded.size
 
     @property
@@ -412,48 +442,50 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def text_size(self) -> int:
-        """How much text an action may read, in characters: the originals that are held, what is shown of them, the system prompt."""
+        """Characters that an action may read: the originals in memory or their shown form, whichever is more,
+        and the system prompt.
+        """
         held = max(self.folded.branch.characters, self.folded.shown.characters)
         return held + sum(one.characters for one in self.frame.fixed.system)
 
     @property
     def ratio(self) -> float:
-        """How many of the provider's tokens one of ours is, where the policy learns that."""
+        """Provider tokens per token of ours; 1.0 if the policy does not calibrate."""
         is_learnt = self.frame.policy.measure in ("hybrid", "calibrated")
         return self.calibration.ratio if is_learnt else 1.0
 
     @property
     def output(self) -> int:
-        """The output to ask for with the last window: less than was asked for where it had to be lowered."""
+        """The output to ask for with the last window: the stated one, or less if it had to be lowered."""
         lowered = self.window.output if self.window else None
         return self.frame.budget.max_output if lowered is None else lowered
 
     @property
     def room(self) -> OutputRoom:
-        """What instructions and output leave for messages."""
+        """The room for messages beside instructions and output."""
         return room_of(self.frame, self.now("before_call"))
 
     @property
     def tight_room(self) -> OutputRoom | None:
-        """What is left for messages, where that is less than a quarter of the window."""
+        """The room for messages if it is less than a quarter of the window, else None."""
         room = self.room
         return room if room.is_tight and self.frame.policy.enabled else None
 
     @property
     def limit(self) -> int:
-        """The most that a request may have: by the budget, and by what the provider has stated."""
+        """The largest request allowed by the budget and by the limit that the provider stated."""
         allowed = input_limit(self.frame.budget, lowered_output(self.frame, self._next_call))
         return allowed if self.limits.stated is None else min(allowed, self.limits.stated)
 
     @property
     def fill_level(self) -> FillLevel:
-        """By totals alone: it is asked for with every message."""
+        """Computed from totals alone, because it is needed with every message."""
         tokens = self.frame.instructions + self.folded.tokens
         return FillLevel(tokens, self.limit, self.pressure, self.folded.size)
 
     @property
     def pressure(self) -> str:
-        """Why the context has to be compacted, at any moment that the policy looks at; empty where it has not."""
+        """Why the context has to be compacted, at any moment that the policy looks at; empty if it does not."""
         moments: dict[Moment, None] = dict.fromkeys((*self.frame.policy.triggers, "before_call"))
         reasons = (pressure(self.folded, self.frame, self.now(moment)) for moment in moments)
         return next(filter(None, reasons), "")
@@ -465,7 +497,9 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def window_edits(self) -> tuple[Edit, ...]:
-        """The cache breakpoints of the last window, and the output that was lowered for it: edits that are made anew with every call."""
+        """The cache breakpoints of the last window, and its lowered output: edits that are made anew with
+        every call.
+        """
         if self.window is None:
             return ()
         marks = breakpoint_edits(self.window, self.sent)
@@ -475,19 +509,22 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def is_sent_as_shown(self) -> bool:
-        """Was the last window made of what is shown from now on, and not of something that was for one call only?"""
+        """Whether the last window was made from the messages as they are shown from now on, and not from a
+        view for one call only.
+        """
         sent, shown = self.sent, self.folded
         return sent.shown is shown.shown and sent.lead is shown.lead and not sent.made
 
     def measured(self, folded: Folded) -> Measurement:
-        """The size of the window if this were shown, region by region."""
+        """The size of the window if this branch were shown, region by region."""
         return Plan(self.frame, self._next_call, folded, folded, "keep", "").measurement
 
     def now(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Now:
-        """A moment as a plan takes it; `keep` and `cut` are what somebody asked for."""
+        """Return a moment as the planner takes it; `keep` and `cut` come from a manual request."""
         ratio, size, counted = self.ratio, self._size_at(moment), size_of(self.folded, self.frame)
         if self.frame.policy.measure == "hybrid" and counted > 0:
-            # After a fold the last report is of another window, but of the same instructions, counted in the same way.
+            # After a fold the last report is about another window, but about the same instructions and
+            # by the same tokenizer.
             ratio = max(ratio, self.meter.ratio if size is None else size / counted)
         return Now(
             moment,
@@ -503,17 +540,18 @@ class State(Struct, frozen=True, kw_only=True):
         )
 
     def with_frame(self, fixed: Fixed, budget: Budget | None = None, policy: Policy | None = None) -> State:
-        """The conversation with another system prompt or other tools, budget or policy; the format stays.
+        """Return the state with another system prompt, other tools, another budget or policy; the format
+        stays.
 
         Raises:
-            BudgetError: they leave no room for a conversation.
+            BudgetError: they leave no room for messages.
         """
         old = self.frame
         frame = frame_for(fixed, budget or old.budget, policy or old.policy, self.counter, old.prices)
         return structs.replace(self, frame=frame)
 
     def showing(self, folded: Folded) -> State:
-        """The conversation with a branch that was read from a store; no window was made of it."""
+        """Return the state with a branch that was read from a store, and no window yet."""
         return structs.replace(self, folded=folded, sent=folded, window=None, prepared=None)
 
     @property
@@ -521,7 +559,7 @@ class State(Struct, frozen=True, kw_only=True):
         return Now("before_call", window=self.limits.window, ratio=self.ratio)
 
     def _size_at(self, moment: Moment) -> int | None:
-        """The context as the policy measures it; None where that is our own count."""
+        """The size of the context as the policy measures it; None if the policy uses our own count."""
         last, shown, policy = self.meter.anchor, self.folded.shown, self.frame.policy
         if policy.measure == "characters" and moment in policy.triggers:
             return estimate_window(assemble(self.frame.fixed, shown.messages(), self.folded.lead))
@@ -536,9 +574,10 @@ class State(Struct, frozen=True, kw_only=True):
 def frame_for(
     fixed: Fixed, budget: Budget, policy: Policy, counter: TokenCounter, prices: Prices | None
 ) -> Frame:
-    """
+    """Return the frame that plans are made in, with a reserve that leaves room for messages.
+
     Raises:
-        BudgetError: instructions and reserve leave no room for a conversation.
+        BudgetError: instructions and reserve leave no room for messages.
     """
     cost = count_fixed(fixed, counter)
     budget = _with_less_reserve(budget, cost.total.tokens, lowers=policy.enabled)
@@ -549,7 +588,9 @@ def frame_for(
 
 
 def _with_less_reserve(budget: Budget, instructions: int, *, lowers: bool) -> Budget:
-    """The budget with half of what instructions and output leave as its reserve, where it would be more: messages need room, too."""
+    """Limit the reserve to half of the room that instructions and output leave, because messages need room
+    too.
+    """
     output = output_room(budget, instructions).lowered if lowers else budget.max_output
     most = max(0, limit_of(budget) - output - instructions) // 2
     return (

@@ -1,4 +1,4 @@
-"""How a conversation is doing, and what a compaction would do to it. Asking changes nothing and asks no model."""
+"""The status of a conversation, and the preview of a compaction. Neither changes anything or asks a model."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from refold.engine.journal import Journal, read_fill_level
 from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State
 from refold.engine.summary_jobs import Breaker
 from refold.model.message import Message
-from refold.ports.store import Head, Store
+from refold.ports.records import Head
+from refold.ports.store import Store
 
 
 class Status(Struct, frozen=True):
-    """How a conversation is doing."""
+    """The fill level of a conversation, and the state of its compactions and summaries."""
 
     messages: int
     tokens: int
     limit: int
     compactions: int
     flag: str
-    """Why the context has to be compacted: the next call does so, or the policy's threshold is passed. Empty where neither is."""
+    """Why the context has to be compacted: the next call does it, or the policy's threshold is passed. Empty
+    if neither is true."""
     in_vain: int
     failures: int
     is_stopped: bool
-    """No model is asked for summaries: it failed too often a moment ago, or the money is spent."""
+    """No model is asked for summaries: it failed too often a moment ago, or the budget is spent."""
     spent: float
     """Dollars for summaries."""
 
@@ -40,7 +42,9 @@ class Status(Struct, frozen=True):
 
 
 class Preview(Struct, frozen=True):
-    """What a compaction would do: tokens before and after, why, and what would be sent."""
+    """The effect that a compaction would have: tokens before and after, the receipt, and the messages that
+    would be sent.
+    """
 
     before: int
     after: int
@@ -66,7 +70,7 @@ async def status_of(journal: Journal, state: State, breaker: Breaker) -> Status:
 
 
 async def stored_fill_level(store: Store, head: Head) -> FillLevel:
-    """How full a stored conversation is, without opening it."""
+    """Return the fill level of a stored conversation without opening it."""
     noted = read_fill_level(head.notes)
     if not 0 <= noted.size < head.next_seq:
         return noted
@@ -74,7 +78,7 @@ async def stored_fill_level(store: Store, head: Head) -> FillLevel:
 
 
 def preview_of(state: State, frame: Frame) -> Preview:
-    """What a compaction would do now, without doing it and without asking any model."""
+    """Return the effect that a compaction would have now, without doing it and without asking a model."""
     found = rehearse(state, frame)
     receipt = found.receipts[-1] if found.receipts else None
     window = assemble(frame.fixed, found.after.shown.messages(), found.after.lead)

@@ -1,7 +1,7 @@
-"""What a summariser is given: the originals behind a plan's request, free of secrets.
+"""The source of a summary: the original messages behind a plan's request, free of secrets.
 
-One idea: a summary is made from what was really said, whole and unmasked, whatever was shown of it. What must not be copied is
-taken out here, before it reaches any summariser.
+A summary is made from the originals, whole and unmasked, regardless of their shown form. Sensitive messages
+and secrets are removed here, before any summariser sees the text.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class SummarySource(Struct, frozen=True):
-    """What a summary is made from, as it was when the summary was asked for. The conversation goes on while it is written, and may
-    be acted on in another thread: nothing of it is read after this.
+    """A snapshot of the values that a summary is made from. The conversation goes on while the summary is
+    written, maybe in another thread, so the job reads nothing else.
     """
 
     folded: Folded
@@ -61,33 +61,33 @@ def task_of(
     secrecy: Secrecy | None = None,
     sent: Window | None = None,
 ) -> SummaryTask:
-    """The task that a request stands for. Messages that are sensitive are named and not told.
+    """Build the task of a request. A sensitive message appears by its number only.
 
-    Where a window was `sent` already, a provider may have most of it in its cache: for a summariser that reads messages as
-    the conversation's own model does, the same originals are given as they came, after the summaries before them. Where
-    anything had to be taken out, they are not: they hold the secrets still. Nor are they where a text is too long for a summariser: of
-    such a text the passages have a plain digest.
+    If a window was `sent` before, a provider may have most of it in its cache. So a summariser that reads
+    messages like the conversation's own model also gets the originals as they came, after the earlier
+    summaries. It does not get them if something had to be redacted, because the originals still hold it, nor
+    if a text is too long for a summariser; the passages then hold a plain digest of that text.
     """
     secrecy, policy = (secrecy or Secrecy()).search(folded), frame.policy
     known, previous = secrecy.known, request.previous[-1] if request.previous else None
     start = previous.told_until if previous and policy.source != "all" else 0
-    told = _told_of(folded, request, start)
-    bound = source_bound(told.values())
+    messages = _covered_messages(folded, request, start)
+    bound = source_bound(messages.values())
     long = sum(
-        count_long(message, bound) for number, message in told.items() if number not in secrecy.numbers
+        count_long(message, bound) for number, message in messages.items() if number not in secrecy.numbers
     )
-    window = _window(folded, frame, start, tuple(told.values())) if sent and not long else None
-    window = window if window and _may_be_read(window, secrecy, known, start, request.last) else None
+    window = _window(folded, frame, start, tuple(messages.values())) if sent and not long else None
+    window = window if window and _may_be_shared(window, secrecy, known, start, request.last) else None
     lines, counter = requests_for(folded, request.kept, request.last, frame, request), folded.shown.counter
     return SummaryTask(
-        passages=_passages(told, bound, secrecy.numbers, known),
+        passages=_passages(messages, bound, secrecy.numbers, known),
         first=request.first,
         last=request.last,
         max_tokens=max(1, request.max_tokens - counter.text("\n".join(lines))),
         scope=policy.scope,
         previous=redact(previous.text, known=known) if previous and policy.scope == "cumulative" else "",
         turn_from=request.turn_from,
-        ledger=_cleaned(folded.ledger, known),
+        ledger=_cleaned_ledger(folded.ledger, known),
         word_for_word=tuple(redact(line, known=known) for line in lines),
         focus=redact(focus, known=known),
         sent=window.sent if window else (),
@@ -98,9 +98,10 @@ def task_of(
     )
 
 
-def _told_of(folded: Folded, request: SummaryRequest, start: int) -> dict[int, Message]:
-    """What the summary stands for, by number: the originals, and what was shown of others: messages of an earlier session that
-    goes on, and those that stayed in sight when an earlier summary took the messages around them.
+def _covered_messages(folded: Folded, request: SummaryRequest, start: int) -> dict[int, Message]:
+    """Return the messages that the summary covers, by number: the originals, and the shown form of messages
+    whose originals are not loaded. These are messages of an earlier session that goes on, and those that
+    stayed in the window when an earlier summary took the messages around them.
     """
     earlier = {
         item.seq: item.message
@@ -113,30 +114,31 @@ def _told_of(folded: Folded, request: SummaryRequest, start: int) -> dict[int, M
         if folded.origin <= item.seq < start
     }
     first = max(start, folded.origin)
-    told = {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
-    return {number: message for number, message in told.items() if _is_covered(number, message, request)}
+    messages = {**earlier, **dict(enumerate(folded.originals(first, request.last), first))}
+    return {number: message for number, message in messages.items() if _is_covered(number, message, request)}
 
 
 def _is_covered(number: int, message: Message, request: SummaryRequest) -> bool:
-    """Is the message the summary's to tell, and not told by a provider's own compaction?"""
+    """Whether the summary covers this message, and not a provider's own compaction."""
     return number not in request.apart and (number >= request.since or message.role == "user")
 
 
 def _passages(
-    told: dict[int, Message], bound: int, hidden: frozenset[int], known: frozenset[str]
+    messages: dict[int, Message], bound: int, hidden: frozenset[int], known: frozenset[str]
 ) -> tuple[Passage, ...]:
     return tuple(
-        Passage(number, _told(message, number, bound, hidden, known)) for number, message in told.items()
+        Passage(number, _cleaned_message(message, number, bound, hidden, known))
+        for number, message in messages.items()
     )
 
 
-def _told(
+def _cleaned_message(
     message: Message, number: int, bound: int, hidden: frozenset[int], known: frozenset[str]
 ) -> Message:
-    """A message as it came, or without its secrets and without the fields that only its provider reads; of texts that are longer than
-    the bound, their plain digests.
+    """Return a message as it came, or redacted and without the fields that only its provider reads. Texts
+    longer than the bound are replaced by plain digests.
 
-    What cannot be seen goes first: in the middle of a secret it would hide it.
+    Invisible characters go first: one in the middle of a secret would hide it from the search.
     """
     message = visible_message(message)
     if number in hidden:
@@ -148,19 +150,19 @@ def _told(
     return redact_message(short.bare(), number, hidden, known)
 
 
-def _window(folded: Folded, frame: Frame, start: int, told: tuple[Message, ...]) -> Window:
-    """The originals as messages, after the summaries that stand for those before them."""
-    return assemble(frame.fixed, told, folded.lead if start else NO_LEAD)
+def _window(folded: Folded, frame: Frame, start: int, messages: tuple[Message, ...]) -> Window:
+    """Return the originals as messages, after the summaries that cover the messages before them."""
+    return assemble(frame.fixed, messages, folded.lead if start else NO_LEAD)
 
 
-def _may_be_read(window: Window, secrecy: Secrecy, known: frozenset[str], first: int, last: int) -> bool:
+def _may_be_shared(window: Window, secrecy: Secrecy, known: frozenset[str], first: int, last: int) -> bool:
     sent = (*window.system, *window.summaries, *window.messages)
     is_bounded = all(map(is_short, sent)) and sum(one.characters for one in sent) <= MAX_SOURCE
     return is_bounded and not secrecy.covers(window, first, last) and _is_clean(window, known)
 
 
 def _is_clean(window: Window, known: frozenset[str]) -> bool:
-    """Does nothing in it look like a secret?"""
+    """Whether nothing in the window looks like a secret."""
     sent = (*window.system, *window.sent)
     return all(is_clean(message, known) for message in sent) and not any(
         holds_secret(text, known) for tool in window.fixed.tools for text in _texts(tool)
@@ -171,8 +173,8 @@ def _texts(tool: Tool) -> tuple[str, ...]:
     return tool.description, tool.schema, bytes(tool.raw or b"").decode("utf-8", "replace")
 
 
-def _cleaned(ledger: Ledger, known: frozenset[str]) -> Ledger:
-    """The ledger's own words come from the conversation, and so may its secrets."""
+def _cleaned_ledger(ledger: Ledger, known: frozenset[str]) -> Ledger:
+    """Redact the ledger, because its words come from the conversation."""
     return Ledger(
         **{
             name: tuple(redact(line, known=known) for line in lines)

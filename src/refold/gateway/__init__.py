@@ -1,14 +1,13 @@
-"""The gateway: change the base URL, and the conversation never hits the wall.
+"""The gateway: an HTTP server between clients and providers that speaks the providers' own formats.
 
-A request carries its whole history. It is recognised by the hashes of what it says (`lines`), its branch is opened or taken from
-those in use (`hosting`, `table`), what is new is added and the window is made in one act (`hosted`), and what leaves is the
-client's own bytes, or what the window shows (`outgoing`). The answer passes by as it comes (`relay`), is read along (`watching`)
-and kept beside the call (`ticket`).
+A client changes its base URL and nothing more. Every request carries its whole history, so the gateway
+recognises the conversation by hashes of its messages, adds the new ones, and sends the client's own bytes or
+the window made from them. The provider's answer is passed on as it arrives, read on the way, and stored with
+the record of the call.
 
-    client → access → limits → incoming → lines → hosting → outgoing → relay → upstream
-                                                    store ←  ticket  ← watching ←
+    client → auth → request → recognition → conversations → request_edits → exchange → upstream
+                                                    store ← backlog ← response_tap ← exchange ←
 
-Which provider key a call leaves with is decided in `credentials`; who may name an id that a provider keeps, in `provider_state`.
-
-Whatever goes wrong on our side, the request goes on as it came.
+`upstreams` chooses the provider key of a call; `provider_state` decides which owner may use an id that a
+provider stores. A failure inside the gateway never stops a request: it is then sent on unchanged.
 """

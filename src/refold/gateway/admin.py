@@ -1,8 +1,7 @@
-"""What can be asked and changed about conversations over HTTP, below `/refold/`.
+"""The administration API below `/refold/`: status, settings, conversations, and the event stream.
 
-One idea: every answer is what the library says, as JSON. Nothing is decided here, everything is the caller's own, and what is
-another owner's is not there. Settings that tune can be changed; where requests go and whose keys they carry cannot, and only an
-admin sees them.
+Every answer is a value of the library, as JSON; no decision is made here. A caller sees only its own
+conversations. Tuning settings can be changed; upstreams and their keys cannot, and only an admin sees them.
 """
 
 from __future__ import annotations
@@ -22,50 +21,50 @@ from starlette.types import Receive, Scope, Send
 from refold.config import update
 from refold.config.formats import hidden_names, tree_of, values_of
 from refold.engine.conversation import Conversation
-from refold.gateway.app import RUNTIME, Gateway, leaving, where
+from refold.gateway.app import RUNTIME, Gateway, cancel_on_disconnect, error_location
 from refold.gateway.auth import send_answer
-from refold.gateway.conversations import Conversations
+from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import answer, log_store_failure
 from refold.gateway.events import Channel, Events
 from refold.gateway.request import check_json, read_body
 from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError, StoreError
-from refold.ports.store import Store
+from refold.ports.store import ClientKeys
 from refold.text_work import run_text_work
 
-# `GET /refold/events`: what happens to the caller's conversations, as it happens.
+# The event stream: `GET /refold/events`
 
 PATH = "/refold/events"
 HEARTBEAT_S = 15.0
-"""Proxies and firewalls cut what says nothing for 30 to 60 seconds."""
+"""Interval of heartbeats: proxies and firewalls close connections that are silent for 30 to 60 seconds."""
 BEAT = b":\n\n"
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # some proxies hold streams back otherwise
+    (b"x-accel-buffering", b"no"),  # some proxies buffer streams otherwise
     (b"x-content-type-options", b"nosniff"),
 )
 
 
 class EventStream:
-    """The page, as a plain ASGI application. A client that comes back says `Last-Event-ID`."""
+    """The event stream as a plain ASGI application. A client that reconnects sends `Last-Event-ID`."""
 
-    def __init__(self, events: Events, store: Store, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, events: Events, store: ClientKeys, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._events, self._store, self._heartbeat_s = events, store, heartbeat_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         owner, key_id = scope["state"]["owner"], scope["state"]["key_id"]
         channel = self._events.channel(owner)
         last = next((value for name, value in scope["headers"] if name == b"last-event-id"), b"")
-        place = channel.place(last.decode("latin-1"))  # before anything is waited for
+        place = channel.place(last.decode("latin-1"))  # before the first await, so that no event is missed
         await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
         if scope["method"] == "GET":
             with suppress(ClientDisconnect):
-                async with leaving(receive):
+                async with cancel_on_disconnect(receive):
                     await self._follow(channel, place, key_id, send)
         await send({"type": "http.response.body", "body": b""})
 
     async def _follow(self, channel: Channel, place: int, key_id: str, send: Send) -> None:
-        await _write(send, BEAT)  # a client knows now that it is heard
+        await _write(send, BEAT)  # tells the client that the stream is open
         while await self._may_hear(key_id):
             news = channel.since(place)
             place = news.place
@@ -77,13 +76,13 @@ class EventStream:
                 await _write(send, BEAT)
 
     async def _may_hear(self, key_id: str) -> bool:
-        """Would the listener still be let in? A stream outlives the moment at which that was asked."""
+        """True if the listener would still be admitted: the key may be revoked during a long stream."""
         try:
             if not key_id:
                 return not await self._store.has_keys()
             kept = await self._store.find_key_owner(key_id)
         except StoreError:
-            return False  # who comes back is told what is wrong
+            return False  # a client that reconnects gets the error
         return kept is not None and kept.revoked_at is None
 
 
@@ -91,12 +90,14 @@ async def _write(send: Send, data: bytes) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": True})
 
 
+# The pages
+
 _log = logging.getLogger("refold.gateway")
 
 MAX_BODY = 64 * 1024
-"""Of a change: settings are short."""
+"""Size of a request body: settings are short."""
 MOST = 1_000
-"""Rows of one answer."""
+"""Rows in one answer."""
 ADMINS_ONLY = (
     "these settings are about how the gateway is run: an admin key shows them (refold keys create --admin)"
 )
@@ -105,7 +106,7 @@ Handler: TypeAlias = Callable[["Admin", Request], Awaitable[object]]
 
 
 class Admin:
-    """The pages below `/refold/`. Holds the settings as they were resolved, and where each comes from."""
+    """The routes below `/refold/` and the gateway that they report on."""
 
     def __init__(self, gateway: Gateway, version: str) -> None:
         self.gateway, self.version = gateway, version
@@ -131,20 +132,20 @@ class Admin:
     def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
         return Route(path, _Page(self, handler), methods=[method])
 
-    async def host(self, request: Request) -> Conversations:
+    async def host(self, request: Request) -> OwnerConversations:
         return await self.gateway.host(request.state.owner)
 
     async def opened(self, request: Request) -> Conversation:
-        """The conversation that a path names.
+        """The conversation named by the path.
 
         Raises:
-            NotFound: the caller has none of this name.
+            NotFound: the caller has no conversation with this name.
         """
         name, host = request.path_params["name"], await self.host(request)
         engine = host.engine
         head = await engine.store.head(engine.owner, name, request.query_params.get("branch", ""))
         if head is None:
-            raise NotFound("There is no such conversation.", hint="see /refold/conversations")
+            raise NotFound("there is no such conversation", hint="see /refold/conversations")
         target = self.gateway.targets.choose(head.model, None)[0]
         terms = host.terms(head.model, head.format, window=target.window)
         return await engine.conversation(
@@ -153,7 +154,7 @@ class Admin:
 
 
 class _Page:
-    """One page: plain ASGI, so that errors have one shape wherever they come from."""
+    """One route, as plain ASGI, so that all errors have the same shape."""
 
     def __init__(self, admin: Admin, handler: Handler) -> None:
         self._admin, self._handler = admin, handler
@@ -164,28 +165,28 @@ class _Page:
             found = await self._handler(self._admin, Request(scope, receive, send))
         except ClientDisconnect:
             return
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is told in one shape
+        except Exception as error:  # noqa: BLE001  # every failure gets the same shape
             if not isinstance(error, RefoldError):
-                _log.error("a page failed: %s", where(error))
+                _log.error("a page failed: %s", error_location(error))
             log_store_failure(error)
             await send_answer(send, answer(error, "refold"))
             return
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-        body = msgspec.json.encode(found, enc_hook=_plain)
+        body = msgspec.json.encode(found, enc_hook=_encode_unknown)
         await Response(body, media_type="application/json", headers=headers)(scope, receive, send)
 
 
 def _check_names(scope: Scope) -> None:
     """
     Raises:
-        NotFound: a name holds what some stores cannot even look for.
+        NotFound: the name contains a NUL, which some stores cannot search for.
     """
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        raise NotFound("There is nothing of this name.")
+        raise NotFound("there is nothing with this name", hint="see /refold/conversations")
 
 
 async def status(admin: Admin, request: Request) -> object:
-    """How the gateway is doing, for the caller."""
+    """The state of the gateway, for the caller."""
     host = await admin.host(request)
     compaction = host.resolved.settings.compaction
     return {
@@ -202,7 +203,7 @@ async def status(admin: Admin, request: Request) -> object:
 
 
 async def show_config(admin: Admin, request: Request) -> object:
-    """The settings without their secrets: all of them for an admin, for others those that they can change."""
+    """The settings without secrets: all for an admin, for other callers those that they can change."""
     resolved, is_admin = (await admin.host(request)).resolved, request.state.admin
     origins = {name: str(origin) for name, _, origin in values_of(resolved, for_admin=is_admin)}
     shown = {"settings": tree_of(resolved, for_admin=is_admin), "origins": origins, "hidden": []}
@@ -210,7 +211,7 @@ async def show_config(admin: Admin, request: Request) -> object:
 
 
 async def change_config(admin: Admin, request: Request) -> object:
-    """Change settings that tune, all or none of those that were sent, and keep them."""
+    """Change tuning settings, all that were sent or none, and store them."""
     host = await admin.host(request)
     changed = update(host.resolved, await _body(request))
     now, saved = admin.gateway.now(), msgspec.json.encode(changed.runtime)
@@ -238,7 +239,7 @@ async def sessions(admin: Admin, request: Request) -> object:
 async def compactions(admin: Admin, request: Request) -> object:
     talk, host = await admin.opened(request), await admin.host(request)
     rows = await host.engine.store.compactions(host.engine.owner, talk.branch, _limit(request))
-    return [_told(structs.asdict(row)) for row in rows]
+    return [_without_content(structs.asdict(row)) for row in rows]
 
 
 async def receipts(admin: Admin, request: Request) -> object:
@@ -247,21 +248,21 @@ async def receipts(admin: Admin, request: Request) -> object:
 
     def write() -> msgspec.Raw:
         rows = [{**structs.asdict(call), "receipt": _json(call.receipt), "reply": None} for call in calls]
-        return msgspec.Raw(msgspec.json.encode(rows, enc_hook=_plain))
+        return msgspec.Raw(msgspec.json.encode(rows, enc_hook=_encode_unknown))
 
-    # What was sent for one call only is written down whole in its receipt.
+    # The receipt of a call with a window of its own holds that window in full, so it may be long.
     return await run_text_work(sum(len(call.receipt) for call in calls), write)
 
 
 async def compact(admin: Admin, request: Request) -> object:
-    """Compact now; `focus` is what the summary should give its room to."""
+    """Compact now; `focus` is the subject that the summary should stress."""
     asked = await _body(request)
     focus = asked.get("focus", "")
     if not isinstance(focus, str):
-        raise ConfigError("focus is no text", hint='such as {"focus": "the refund"}')
+        raise ConfigError("focus must be a text", hint='such as {"focus": "the refund"}')
     talk = await admin.opened(request)
     before = (await talk.status()).tokens
-    with suppress(InvalidWindow):  # it is compacted, also where no call can follow yet
+    with suppress(InvalidWindow):  # the compaction is done even if no call can follow yet
         await talk.compact(focus=focus)
     after = await talk.status()
     return {"id": talk.id, "before": before, "after": after.tokens, "compactions": after.compactions}
@@ -273,17 +274,19 @@ async def undo(admin: Admin, request: Request) -> object:
 
 
 async def pins(admin: Admin, request: Request) -> object:
-    """The messages that no compaction takes out of the window."""
+    """The messages that compaction keeps in the window."""
     talk = await admin.opened(request)
     return {"id": talk.id, "pins": await talk.pins()}
 
 
 async def change_pin(admin: Admin, request: Request) -> object:
-    """Pin a message, or unpin it."""
+    """Pin or unpin a message."""
     asked = await _body(request)
     found = [(name, asked[name]) for name in ("pin", "unpin") if name in asked]
     if len(found) != 1 or not isinstance(found[0][1], str):
-        raise ConfigError("this names no message to pin", hint='such as {"pin": "#m12"} or {"unpin": "#m12"}')
+        raise ConfigError(
+            "the body names no message to pin", hint='such as {"pin": "#m12"} or {"unpin": "#m12"}'
+        )
     ((verb, handle),) = found
     talk = await admin.opened(request)
     await (talk.pin(handle) if verb == "pin" else talk.unpin(handle))
@@ -297,19 +300,19 @@ async def _body(request: Request) -> dict[str, Any]:
         return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
     except msgspec.DecodeError:
         raise ConfigError(
-            "the body is no JSON object", hint='such as {"compaction": {"preset": "lis"}}'
+            "the body is not a JSON object", hint='such as {"compaction": {"preset": "lis"}}'
         ) from None
 
 
 def _limit(request: Request) -> int:
     text = request.query_params.get("limit", "50")
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST)) and 0 < int(text) <= MOST):
-        raise ConfigError("limit is no number of rows", hint=f"1 to {MOST}")
+        raise ConfigError("limit must be a number of rows", hint=f"1 to {MOST}")
     return int(text)
 
 
-def _told(row: dict[str, object]) -> dict[str, object]:
-    """A change without what was shown: that is content, and long."""
+def _without_content(row: dict[str, object]) -> dict[str, object]:
+    """A row of the journal without the window: that is content, and long."""
     return {name: value for name, value in row.items() if name not in ("shown", "edits", "holder")}
 
 
@@ -320,7 +323,7 @@ def _json(raw: bytes) -> object:
         return None
 
 
-def _plain(value: object) -> object:
+def _encode_unknown(value: object) -> object:
     if isinstance(value, bytes | memoryview):
         return None
     return str(value)

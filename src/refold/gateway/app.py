@@ -1,7 +1,8 @@
-"""The gateway as a web application: which path does what.
+"""The ASGI application of the gateway: dispatches the requests below `/v1/`.
 
-One idea: three calls carry a conversation and go through the engine; everything else below `/v1/` passes by untouched, so that a
-client changes nothing but its base URL. Calls are plain ASGI, without a layer between the socket and the relay.
+Three calls carry a conversation and go through the engine; all others are passed on unchanged, so that a
+client changes nothing but its base URL. Plain ASGI: there is no framework layer between the socket and the
+relay.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from refold.engine.events import Event
 from refold.gateway import errors, models, previous_response
 from refold.gateway.auth import send_answer
 from refold.gateway.backlog import Backlog, Exchange
-from refold.gateway.conversations import Conversations
+from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import Shape, shape_of
 from refold.gateway.events import Events
 from refold.gateway.exchange import Relay, Ticket
@@ -61,11 +62,11 @@ from refold.wire.json_codec import FIELDS, NULL, word
 _log = logging.getLogger("refold.gateway")
 MIB = 1024 * 1024
 RUNTIME = "runtime"
-"""Under which name an owner's changes to the settings are kept."""
+"""The key under which an owner's changes to the settings are stored."""
 
 
 class Gateway:
-    """All that serves requests, apart from who may make them."""
+    """Serves requests that were admitted by `refold.gateway.auth`."""
 
     def __init__(
         self,
@@ -80,14 +81,14 @@ class Gateway:
         self._embedder = embedder
         self.store, self.resolved, self.targets = store, resolved, targets
         self.now, self._new_id = clock, new_id
-        self._forwarder, self._hosts = Forwarder(), dict[str, Conversations]()
+        self._forwarder, self._hosts = Forwarder(), dict[str, OwnerConversations]()
         self.events = Events(clock, new_id()[:8])
         self._state = ProviderState(store, clock)
         self.backlog = Backlog()
         self._relay, self._authors = Relay(self._forwarder), Authors(self._forwarder)
 
-    async def host(self, owner: str) -> Conversations:
-        """The owner's conversations, by the owner's settings: those of the gateway, and what the owner changed."""
+    async def host(self, owner: str) -> OwnerConversations:
+        """The owner's conversations, with the gateway's settings and the owner's changes to them."""
         if owner not in self._hosts:
             kept, saved = self.resolved.settings.store, await self.store.setting(owner, RUNTIME)
             engine = Engine(
@@ -99,25 +100,25 @@ class Gateway:
                 embedder=self._embedder,
                 clock=self.now,
                 new_id=self._new_id,
-                on_event=lambda event: self._told(owner, event),
+                on_event=lambda event: self._on_event(owner, event),
             )
-            self._hosts.setdefault(owner, Conversations(engine, self._tuned(saved)))
+            self._hosts.setdefault(owner, OwnerConversations(engine, self._with_stored_changes(saved)))
         return self._hosts[owner]
 
-    def _told(self, owner: str, event: Event) -> None:
+    def _on_event(self, owner: str, event: Event) -> None:
         self.events.tell(owner, event, self._hosts[owner].resolved.settings.notify)
 
-    def _tuned(self, saved: bytes | None) -> Resolved:
+    def _with_stored_changes(self, saved: bytes | None) -> Resolved:
         if not saved:
             return self.resolved
         try:
             return resolve([*self.resolved.layers, runtime_layer(msgspec.json.decode(saved))])
         except (RefoldError, msgspec.DecodeError):
-            _log.warning("settings that were changed while the gateway ran no longer fit, and are left out")
+            _log.warning("stored changes of the settings are no longer valid, and are ignored")
             return self.resolved
 
     async def sweep(self) -> None:
-        """See to what programs left behind that died; for every owner there is."""
+        """Delete expired content and finish compactions of crashed processes, for every owner in the store."""
         for owner in await self.store.owners():
             await (await self.host(owner)).engine.sweep()
 
@@ -128,26 +129,28 @@ class Gateway:
             await host.engine.rest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request below `/v1/`. Whatever goes wrong before an upstream has answered is said in the client's format."""
+        """Serve one request below `/v1/`. An error before an upstream has answered is sent in the client's
+        format.
+        """
         speaks_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
         shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
         call_id, began, status = self._new_id(), time.perf_counter(), 0
 
-        async def noted(message: Message) -> None:
+        async def send_and_keep_status(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
         try:
-            await self._serve(scope, receive, noted, scope["path"], shape, call_id)
+            await self._serve(scope, receive, send_and_keep_status, scope["path"], shape, call_id)
         except ClientDisconnect:
             pass
-        except Exception as error:  # noqa: BLE001  # whatever it is, the client is told in its own format
+        except Exception as error:  # noqa: BLE001  # every failure is sent in the client's own format
             if not isinstance(error, RefoldError):
-                _log.error("a request failed: %s", where(error))
+                _log.error("a request failed: %s", error_location(error))
             errors.log_store_failure(error)
             if not status:
-                await send_answer(noted, errors.answer(error, shape, request_id=call_id))
+                await send_answer(send_and_keep_status, errors.answer(error, shape, request_id=call_id))
         took_ms = round(1_000 * (time.perf_counter() - began), 1)
         _log.info(
             "%s %s", scope["method"], scope["path"], extra=facts(status=status, ms=took_ms, receipt=call_id)
@@ -162,7 +165,7 @@ class Gateway:
             await self._list_models(scope, send, is_anthropic=shape == "anthropic")
             return
         ticket = await self._ticket(scope, body, path, shape, call_id)
-        async with leaving(receive):
+        async with cancel_on_disconnect(receive):
             await self._relay.serve(ticket, send)
 
     async def _list_models(self, scope: Scope, send: Send, *, is_anthropic: bool) -> None:
@@ -173,12 +176,12 @@ class Gateway:
         await send_answer(send, errors.ErrorResponse(200, body, (("content-type", "application/json"),)))
 
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
-        """What to send for a request, and to whom."""
-        came, state = _texts(scope), scope.get("state") or {}
+        """The prepared call: the body to send and the upstreams to try."""
+        headers, state = _texts(scope), scope.get("state") or {}
         owner = state.get("owner", "")
         incoming, seen, wishes, model = None, None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
-            incoming, seen = await self._read(path, dict(came), body, owner)
+            incoming, seen = await self._read(path, dict(headers), body, owner)
         if incoming is not None:
             wishes, model = incoming.wishes, incoming.model
         wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)
@@ -188,14 +191,14 @@ class Gateway:
             method=scope["method"],
             path=scope.get("raw_path", path.encode()).decode("latin-1").partition("?")[0],
             body=body,
-            content_types=tuple(value for name, value in came if name == "content-type"),
+            content_types=tuple(value for name, value in headers if name == "content-type"),
         )
         call = read_call(asked.method, asked.path)
         named = (call.opens if call else None) or (previous_in(incoming) if incoming else None)
         made_at = await self._made_at(owner, named) if named and not wishes.upstream else ""
         model = model or await run_text_work(len(body), _model, body)
         home, targets = self.targets.choose_for_state(model, wanted, wishes.upstream, made_at)
-        credentials = Credentials(came, scope["query_string"].decode("latin-1"), home)
+        credentials = Credentials(headers, scope["query_string"].decode("latin-1"), home)
         ticket = Ticket(
             call_id=call_id,
             method=asked.method,
@@ -216,17 +219,19 @@ class Gateway:
         return ticket
 
     async def _made_at(self, owner: str, which: StateId) -> str:
-        """The upstream that made what a call names; empty where that is not known."""
+        """The upstream that made the object that a call names; empty if unknown."""
         try:
             kept = await self._state.find(owner, which) if len(self.targets) > 1 else None
         except StoreError:
-            return ""  # where it matters, the call is refused for it
+            return ""  # `admit` refuses the call if the owner matters
         return kept.upstream if kept else ""
 
     async def _read(
         self, path: str, headers: dict[str, str], body: bytes, owner: str
     ) -> tuple[Incoming | None, Seen | None]:
-        """A call that carries a conversation, within its limits, and its messages; None where one or the other cannot be read."""
+        """Read a call that carries a conversation, within the limits, and its messages. Each is None if it
+        cannot be read.
+        """
         server, host = self.resolved.settings.server, self._hosts.get(owner)
         limits = {"max_bytes": server.max_body_mb * MIB, "max_depth": server.max_depth}
 
@@ -242,14 +247,14 @@ class Gateway:
             check_new(body, incoming.fields, incoming.dialect.messages_key, known, **limits)
             if host is None or not array or incoming.continues or incoming.wishes.is_off:
                 return incoming, None
-            with suppress(WireError):  # it is told when the request is taken in
+            with suppress(WireError):  # raised again when the request is taken in
                 return incoming, host.read(incoming, array, earlier)
             return incoming, None
 
         return await run_text_work(len(body), check_and_read)
 
     async def _take(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, owner: str) -> None:
-        """Take a conversation's request in; where that cannot be done it goes on as it came."""
+        """Add a request to its conversation; if that fails the request is sent on unchanged."""
         if incoming.array is None or incoming.wishes.is_off:
             ticket.action = "off" if incoming.wishes.is_off else "passed"
             return
@@ -258,15 +263,19 @@ class Gateway:
         except WireError:
             ticket.action, ticket.exchange = "unparsed", None
         except StoreError as error:
-            _log.warning("a request could not be kept: %s", error.located)
+            _log.warning("a request could not be stored: %s", error.located)
             ticket.action, ticket.handout.answers = "not-kept", StateRow(call=ticket.call_id)
         except (ConfigError, DoesNotFit):
-            raise  # a wish that cannot be met, or a request that nothing can be taken from, is the client's to mend
-        except Exception as error:  # noqa: BLE001  # a fault of ours is no reason to refuse what the provider would take
-            _log.error("a request could not be looked at: %s", where(error))
+            raise  # the client must fix a wish that cannot be met, or a request that cannot be made smaller
+        except Exception as error:  # noqa: BLE001  # an internal failure must not stop a request that the provider would accept
+            _log.error(
+                "a request could not be processed, and is sent on unchanged: %s", error_location(error)
+            )
             ticket.action, ticket.exchange = "failed", None
 
-    async def _host(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: Conversations) -> None:
+    async def _host(
+        self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: OwnerConversations
+    ) -> None:
         target, settings = ticket.targets[0], host.resolved.settings
         if not settings.compaction.enabled:
             ticket.action = "off"
@@ -275,7 +284,7 @@ class Gateway:
         if incoming.continues:
             known = await previous_response.whole(host.engine, self._state, self.backlog, incoming)
             if is_gap := known is None:
-                # Some of it never came by here: the provider alone can go on from it.
+                # Part of the history did not pass through here: only the provider can continue it.
                 known = await previous_response.after_gap(self._state, host.engine.owner, incoming)
             if known is None:
                 return
@@ -301,8 +310,10 @@ class Gateway:
         await ticket.host(incoming, hosted, added)
 
 
-class leaving:  # noqa: N801  # reads as a word: `async with leaving(receive)`
-    """Stop what is inside when the client goes away: nobody pays for words that nobody hears."""
+class cancel_on_disconnect:  # noqa: N801  # reads as a verb: `async with cancel_on_disconnect(receive)`
+    """Cancel the body of the `async with` block if the client disconnects: the provider would bill an unread
+    reply.
+    """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -326,8 +337,8 @@ class leaving:  # noqa: N801  # reads as a word: `async with leaving(receive)`
         return False
 
 
-def where(error: Exception) -> str:
-    """What went wrong and where, without a word of what was said: an error's own text may hold some."""
+def error_location(error: Exception) -> str:
+    """The error's type and location, without its text, which may contain user content."""
     frames = traceback.extract_tb(error.__traceback__)
     return (
         f"{type(error).__name__} at {frames[-1].name}:{frames[-1].lineno}" if frames else type(error).__name__
@@ -346,7 +357,7 @@ def _text(value: bytes) -> str:
 
 
 def _model(body: bytes) -> str:
-    """The model that any other request names, where it is JSON at all."""
+    """The model that a request without a conversation names, if its body is JSON."""
     if not body.startswith(b"{") or len(body) > MIB:
         return ""
     try:

@@ -1,15 +1,14 @@
-"""Who may use the gateway, decided before anything else looks at a request.
+"""Access control of the gateway: an ASGI middleware that runs before anything reads a request.
 
-One idea: a request comes in by two questions, and both must be answered well. Where does it come from: is the Conversations one of ours
-(against DNS rebinding), and did no web page of somebody else's send it? And whose is it: the owner of its key, or, as long as
-no key was ever made, whoever sits at this machine. Everything but `PUBLIC` needs an owner, and there is no owner that means
-nobody.
+Two checks must pass. The source: the Host header must be a name of this gateway (against DNS rebinding), and
+the request must not come from a foreign web page. The owner: the owner of the Refold key, or, while no key
+exists, the local user of this machine. Every path but those in `PUBLIC` needs an owner.
 
-    web page ──> Conversations, Origin, Sec-Fetch-Site ──> key ──> scope["state"]["owner"] ──> routes
+    request ──> Host, Origin, Sec-Fetch-Site ──> key ──> scope["state"]["owner"] ──> routes
 
-What comes after finds in `scope["state"]` the `owner`, the `key_id` ("" where there is no key) and whether the caller is `admin`,
-and in `scope["headers"]` no key of Refold's: it cannot be passed on to a provider by mistake. The client's own key for its provider
-stays where it was. On the paths in `PUBLIC` there is no `owner`.
+The routes find the `owner`, the `key_id` ("" without a key) and the flag `admin` in `scope["state"]`. Refold
+keys are removed from `scope["headers"]`, so that they cannot be passed on to a provider by mistake; the
+client's own provider key stays. On the paths in `PUBLIC` there is no `owner`.
 """
 
 from __future__ import annotations
@@ -24,44 +23,48 @@ from typing import TypeAlias
 from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from refold.client_keys import KEY, id_of, opens
+from refold.engine.client_keys import KEY, id_of, opens
 from refold.engine.engine import OWNER
 from refold.gateway.errors import ErrorResponse, answer, log_store_failure, shape_of
 from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError
-from refold.ports.store import ClientKey, Store
+from refold.ports.records import ClientKey
+from refold.ports.store import ClientKeys
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Header: TypeAlias = tuple[bytes, bytes]
 
 PUBLIC = frozenset({"/healthz", "/readyz"})
-"""What a load balancer asks, and nothing that tells of anybody. Compared with the path that routes are found by."""
+"""Paths for load balancers; their answers reveal nothing about owners. Compared with the path used for
+routing.
+"""
 REMEMBER_S = 5.0
-"""How long what the store says about a key is believed: a revoked one is refused everywhere after this, and a busy client
-costs the store a question every few seconds instead of one for each request."""
+"""Time that a verified key is cached: a revoked key is refused everywhere after it, and a busy client costs
+one store query every few seconds instead of one per request.
+"""
 MAX_REMEMBERED = 1_024
-"""Keys in use within a few seconds; one more makes the oldest be asked for again."""
+"""Size of the cache of verified keys; a further key evicts the oldest."""
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[a-z0-9_][a-z0-9._-]{0,252}))(?::[0-9]{1,5})?")
 _OWN_SITE = frozenset({"same-origin", "none"})
-"""What a browser says of requests by our own pages, and by people who typed the address."""
+"""Values of `Sec-Fetch-Site` for requests from our own pages, and for typed addresses."""
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
-"""What proxies add: the client is then somewhere else, though the connection comes from this machine."""
+"""Headers that proxies add: the client is then not on this machine, although the connection is local."""
 _KEY_BYTES = re.compile(KEY.pattern.encode())
 _BEARER = re.compile(rb"bearer +(rf_\S*) *", re.IGNORECASE)
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """Where the gateway listens, and by which names it may be called."""
+    """The address that the gateway listens on, and its host names."""
 
     bound: str = "127.0.0.1"
     names: tuple[str, ...] = ()
-    """Besides those of this machine: `localhost`, loopback addresses, the address that it is bound to."""
+    """Host names besides those of this machine: `localhost`, loopback addresses, the bound address."""
     requires_key: bool = False
-    """Ask for a key although none was made: nobody gets in before there is one."""
+    """Require a key even if none exists: all requests are refused until one is created."""
 
 
 def check_binding(rules: Rules, *, has_keys: bool) -> None:
-    """Refuse to listen where strangers could come in without a key.
+    """Refuse to listen on a public address without keys.
 
     Raises:
         ConfigError: the address is not a loopback address, and there are no keys.
@@ -75,36 +78,40 @@ def check_binding(rules: Rules, *, has_keys: bool) -> None:
 
 @lru_cache(maxsize=256)
 def is_local(host: str) -> bool:
-    """Does only this machine reach it?"""
+    """True if the host is reachable from this machine only."""
     address = _address(host)
     return address.is_loopback if address else host.lower() == "localhost"
 
 
 def check_source(rules: Rules, scope: Scope) -> None:
-    """Refuse a request that is not meant for us, or that a foreign web page sent.
+    """Refuse a request for another host, or from a foreign web page.
 
     Raises:
-        AccessError: the address, the Conversations, the Origin or Sec-Fetch-Site is not ours.
+        AccessError: the path, the Host, the Origin or Sec-Fetch-Site is not acceptable.
     """
-    if not scope["path"].startswith("/") or _climbs(scope["path"]):
-        raise AccessError("The address of the request is no path.", hint="the gateway is not a forward proxy")
+    if not scope["path"].startswith("/") or _has_dot_segments(scope["path"]):
+        raise AccessError(
+            "the target of the request is not a path", hint="the gateway is not a forward proxy"
+        )
     hosts = _values(scope, b"host")
     if len(hosts) != 1 or not is_own_host(rules, hosts[0]):
         raise AccessError(
-            "The Conversations of the request is no name of this gateway.",
+            "the Host of the request is not a name of this gateway",
             hint="call it by its address or as localhost, or declare the name in server.names",
         )
     ours = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
     if not (ours.issuperset(_values(scope, b"origin")) and _OWN_SITE.issuperset(_sites(scope))):
         raise AccessError(
-            "Web pages of other sites may not use the gateway.",
+            "web pages of other sites may not use the gateway",
             hint="call it from a program, not from a page",
         )
 
 
 @lru_cache(maxsize=256)
 def is_own_host(rules: Rules, host: str) -> bool:
-    """Is this Conversations one of ours? A page can give any name to our address, so names are ours only where they were declared."""
+    """True if the Host header is a name of this gateway. A web page can point any name at our address, so
+    names must be declared.
+    """
     found = _HOST.fullmatch(host)
     if found is None:
         return False
@@ -114,12 +121,13 @@ def is_own_host(rules: Rules, host: str) -> bool:
     address, bound = _address(name), _address(rules.bound)
     if address is None or address.is_unspecified:
         return False
-    # Bound to every address, any of them may be ours; no name was resolved, so there is none to rebind.
+    # Bound to all addresses: any numeric address may be ours. It involves no DNS name, so it cannot be
+    # rebound.
     return address.is_loopback or address == bound or (bound is not None and bound.is_unspecified)
 
 
 def take_keys(headers: Iterable[Header]) -> tuple[frozenset[str], list[Header]]:
-    """The keys of Refold's that a client presents, and its headers without any of them."""
+    """The Refold keys that a client presents, and its headers without them."""
     presented, left = set[str](), list[Header]()
     for name, value in headers:
         shown = _presented(name, value)
@@ -140,40 +148,41 @@ def _presented(name: bytes, value: bytes) -> bytes | None:
 
 
 class KeyRing:
-    """Whose key is it, and are there any? Asks the store, and believes it for some seconds."""
+    """Verifies Refold keys against the store, with a cache of a few seconds."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: ClientKeys, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
         self._verified: dict[str, tuple[float, ClientKey]] = {}
         self._is_needed, self._look_again = False, float("-inf")
 
     async def is_needed(self) -> bool:
-        """Was a key ever made? Once one was, the gateway asks for one until it is started again, whatever is deleted."""
+        """True if keys exist. Once true, it stays true until restart, even if all keys are deleted."""
         if not self._is_needed and self._clock() >= self._look_again:
             self._is_needed = await self._store.has_keys()
             self._look_again = self._clock() + REMEMBER_S
         return self._is_needed
 
     async def verify(self, text: str) -> ClientKey:
-        """The key that a text is.
+        """The stored key that a text belongs to.
 
         Raises:
-            KeyRefused: it is none, nobody has it, or it was revoked.
+            KeyRefused: the text is not a key, the key does not exist, or it was revoked.
         """
         which = id_of(text) or ""
         until, kept = self._verified.get(which, (0.0, None))
         if kept is None or self._clock() >= until or not opens(text, kept):
-            # A wrong key of a client that is busy takes this way too, as one that nobody has: so the time tells nothing.
+            # A wrong secret for a cached key takes the same path as an unknown key, so that timing reveals
+            # nothing.
             kept = await self._look_up(which, text)
         if kept.revoked_at is not None:
-            raise KeyRefused("The key was revoked.")
+            raise KeyRefused("the key was revoked")
         return kept
 
     async def _look_up(self, which: str, text: str) -> ClientKey:
         until = self._clock() + REMEMBER_S
         kept = await self._store.find_key_owner(which)
         if not opens(text, kept) or kept is None:
-            raise KeyRefused("The key is not valid.")
+            raise KeyRefused("the key is not valid")
         self._verified.pop(which, None)
         if len(self._verified) >= MAX_REMEMBERED:
             del self._verified[next(iter(self._verified))]
@@ -182,10 +191,10 @@ class KeyRing:
 
 
 class Access:
-    """The middleware. Plain ASGI: what it lets through, it touches no more."""
+    """The middleware. Plain ASGI: an admitted request is not touched again."""
 
     def __init__(
-        self, app: ASGIApp, store: Store, rules: Rules, clock: Callable[[], float] = time.monotonic
+        self, app: ASGIApp, store: ClientKeys, rules: Rules, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._app, self._rules, self._ring = app, rules, KeyRing(store, clock)
 
@@ -210,10 +219,10 @@ class Access:
         await self._app(admitted, receive, send)
 
     async def _admit(self, scope: Scope) -> Scope:
-        """The request as the routes see it."""
+        """The scope of an admitted request, without keys and with its owner."""
         check_source(self._rules, scope)
         if _KEY_BYTES.search(scope.get("query_string", b"")) or KEY.search(scope["path"]):
-            raise KeyRefused("A key in an address is not taken: addresses end up in logs.")
+            raise KeyRefused("a key in a URL is refused, because URLs are logged")
         presented, headers = take_keys(scope["headers"])
         state = dict(scope.get("state", {}))
         if scope["path"] not in PUBLIC:
@@ -221,45 +230,49 @@ class Access:
         return {**scope, "headers": headers, "state": state}
 
     async def _identify(self, scope: Scope, presented: frozenset[str]) -> tuple[str, str, bool]:
-        """The owner, the id of the key, and whether the caller may see the operations' settings. Without keys, whoever sits at this
-        machine may.
+        """The owner, the id of the key, and whether the caller may see the operator's settings. Without keys,
+        the local user may.
         """
         if len(presented) > 1:
-            raise KeyRefused("The request has two different keys.", hint="send one of them")
+            raise KeyRefused("the request has two different keys", hint="send one of them")
         for text in presented:
             kept = await self._ring.verify(text)
             return kept.owner, kept.id, kept.admin
         if self._rules.requires_key or await self._ring.is_needed():
-            raise KeyRefused("This gateway needs a key.")
+            raise KeyRefused("this gateway needs a key")
         _check_nearby(scope)
         return OWNER, "", True
 
 
-async def send_answer(send: Send, told: ErrorResponse) -> None:
-    headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in told.headers]
-    headers.append((b"content-length", b"%d" % len(told.body)))
-    await send({"type": "http.response.start", "status": told.status, "headers": headers})
-    await send({"type": "http.response.body", "body": told.body})
+async def send_answer(send: Send, response: ErrorResponse) -> None:
+    headers = [
+        (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in response.headers
+    ]
+    headers.append((b"content-length", b"%d" % len(response.body)))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
 
 
-def _climbs(path: str) -> bool:
-    """Does it lead out of where it seems to be? An upstream's other paths are not ours to ask for with the operator's key."""
+def _has_dot_segments(path: str) -> bool:
+    """True if the path contains `.` or `..` segments: they could reach other paths of an upstream with the
+    operator's key.
+    """
     return not {".", ".."}.isdisjoint(path.replace("\\", "/").split("/"))
 
 
 def _check_nearby(scope: Scope) -> None:
-    """Without keys, whoever is at this machine is the owner, and nobody else is."""
+    """Without keys, accept only requests from this machine."""
     client = scope.get("client")
     is_passed_on = any(name in _FORWARDED for name, _ in scope["headers"])
     if client is None or not is_local(client[0]) or is_passed_on:
         raise AccessError(
-            "Without a key the gateway serves this machine only.",
+            "without a key the gateway serves this machine only",
             hint="make a key with `refold keys create`, and send it as a bearer token",
         )
 
 
 def _address(host: str) -> Address | None:
-    """An address in numbers; one of version 4 that is written as version 6 is the former."""
+    """A numeric address; an IPv4 address in IPv6 notation becomes IPv4."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -1,11 +1,11 @@
-"""Exchanges that could not be stored when they happened.
+"""The backlog: exchanges that could not be stored when they happened.
 
-The gateway serves a request although its store is locked, full or away. What was asked and answered then waits here, in memory,
-and is stored in the order in which it came, as soon as the store takes it: the new messages first, then the reply. Whatever is
-stored twice is stored once, since messages are found by their hashes and replies by the id of their call.
+The gateway serves requests even if its store is locked, full or unreachable. Such exchanges wait in memory
+and are stored in their order as soon as the store accepts them: first the new messages, then the reply.
+Storing is idempotent, because messages are found by their hashes and replies by the id of their call.
 
-What waits is lost if the process is killed, so as long as anything waits the gateway says so: in `/readyz`, `/refold/status` and
-the next response of the same conversation.
+Waiting exchanges are lost if the process is killed, so the gateway reports them in `/readyz`, in
+`/refold/status` and in the next response of the same conversation.
 """
 
 from __future__ import annotations
@@ -21,38 +21,42 @@ from msgspec import Struct, structs
 
 from refold.engine.settings import ConversationSettings
 from refold.engine.state import Sent
-from refold.gateway.conversations import Conversations
+from refold.gateway.conversations import OwnerConversations
 from refold.gateway.provider_state import StateHandout, StateId, StateRow
 from refold.gateway.request import Incoming
 from refold.gateway.response_tap import CallResult
 from refold.model.errors import Damaged, NotFound, RefoldError, StoreError
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Of requests and replies that wait: as much as one request may be. Beyond it the oldest are given up, and counted."""
+"""Memory for waiting requests and replies: the size of the largest request. Above it the oldest are dropped,
+and counted.
+"""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
-"""Between two tries: each is twice as long as the one before."""
+"""Pauses between attempts: each is twice as long as the previous one."""
 CLOSING_S = 2.0
-"""How long a gateway that stops tries to store what waits."""
+"""Time that a stopping gateway spends on storing the backlog."""
 
 _log = logging.getLogger("refold.gateway")
 
 
 class Exchange(Struct, frozen=True):
-    """A request, as far as it is needed to store it, and what was answered to it, if anything was."""
+    """A request and its reply, if there is one, with all that is needed to store them."""
 
-    host: Conversations
+    host: OwnerConversations
     incoming: Incoming
     terms: ConversationSettings
     upstream: str
-    """Whom it was sent to: the last one, where several were asked."""
+    """The upstream that was asked last."""
     call_id: str
     handout: StateHandout
     """The ids that the answer handed out."""
     outcome: CallResult | None = None
     mark: bytes = b""
-    """The hash of the history that it ends with: a later request of the conversation holds it too."""
+    """The hash of the whole history: a later request of the conversation contains it."""
     is_after_gap: bool = False
-    """Does it go on from what the provider alone has? Then it leaves as it came, and begins a branch if it is answered."""
+    """True if the request continues a history that only the provider has. It is then sent unchanged, and
+    starts a branch once it is answered.
+    """
 
     @property
     def size(self) -> int:
@@ -61,15 +65,15 @@ class Exchange(Struct, frozen=True):
     async def store(self) -> None:
         """
         Raises:
-            StoreError: it could not be stored, or not all of it.
+            StoreError: the exchange, or part of it, could not be stored.
         """
         hosted = await self.host.take(self.incoming, self.terms, None, self.upstream)
         if not hosted.is_stored:
-            raise StoreError("the store does not take it yet")
+            raise StoreError("the store does not accept the exchange yet")
         if self.outcome is None:
             return
         live, size = hosted.live, hosted.made.sent.size
-        # What left was the client's own request, whole, and not the window that was made just now.
+        # The client's own request was sent in full, and not the window that was made just now.
         made = structs.replace(hosted.made, note=Sent(size))
         root, held = self.incoming.root, self.incoming.held
         if root and not held and self.outcome.usage:
@@ -84,7 +88,7 @@ class Exchange(Struct, frozen=True):
 
 
 class Backlog:
-    """All exchanges of a gateway that wait to be stored, oldest first."""
+    """The exchanges of a gateway that wait to be stored, oldest first."""
 
     def __init__(self) -> None:
         self._storing: set[asyncio.Task[None]] = set()
@@ -97,28 +101,30 @@ class Backlog:
         return len(self._waiting)
 
     async def within(self, storing: Coroutine[Any, Any, None], limit_s: float) -> None:
-        """Wait for something to be stored, for so long at most; it comes to its end whoever goes away meanwhile."""
+        """Wait for `storing`, for `limit_s` at most. The task finishes even if the waiting caller is
+        cancelled.
+        """
         task = asyncio.create_task(storing)
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
         await asyncio.wait({task}, timeout=limit_s)
 
     def add(self, exchange: Exchange) -> None:
-        """Have an exchange stored as soon as that can be done."""
+        """Queue an exchange and start the worker."""
         self._waiting.append(exchange)
         self._bytes += exchange.size
         self._marks[exchange.mark] += 1
         while self._bytes > MAX_BYTES and len(self._waiting) > 1:
-            self._leave_out("there is no more room in memory for it")
+            self._give_up("there is no more room in memory for it")
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work())
 
     def waiting_for(self, hashes: Collection[bytes]) -> int:
-        """How many exchanges wait whose history is part of this one."""
+        """The number of waiting exchanges whose history is a prefix of this one."""
         return sum(self._marks[one] for one in hashes) if self._waiting else 0
 
     def exchange_with(self, owner: str, response: StateId) -> Exchange | None:
-        """The exchange that waits whose answer an owner knows by this id."""
+        """The waiting exchange whose answer handed out this id to the owner."""
         for one in reversed(self._waiting):
             if one.host.engine.owner == owner and one.handout.has_noted(response):
                 return one
@@ -130,13 +136,15 @@ class Backlog:
             await asyncio.wait(tasks)
 
     async def close(self) -> None:
-        """Store what can still be stored, and say how much could not."""
+        """Try to store the rest, and log the number of exchanges that are lost."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.drained(), CLOSING_S)
         if self._task is not None:
             self._task.cancel()
         if self._waiting:
-            _log.error("%d exchanges were never stored: the store did not take them", len(self._waiting))
+            _log.error(
+                "%d exchanges were not stored and are lost: the store did not accept them", len(self._waiting)
+            )
 
     async def _work(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -145,25 +153,25 @@ class Backlog:
             try:
                 await exchange.store()
             except (NotFound, Damaged) as error:
-                self._leave_out(type(error).__name__, exchange)
+                self._give_up(type(error).__name__, exchange)
             except StoreError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             except RefoldError as error:
-                self._leave_out(type(error).__name__, exchange)
+                self._give_up(type(error).__name__, exchange)
             else:
                 pause_s = FIRST_PAUSE_S
                 self._remove(exchange)
 
-    def _leave_out(self, why: str, exchange: Exchange | None = None) -> None:
+    def _give_up(self, why: str, exchange: Exchange | None = None) -> None:
         self._remove(exchange or self._waiting[0])
         self.given_up += 1
-        _log.error("an exchange is never stored: %s", why)
+        _log.error("an exchange is lost and will not be stored: %s", why)
 
     def _remove(self, exchange: Exchange) -> None:
-        """Take it out, if it was not given up meanwhile."""
+        """Remove the oldest exchange, unless it was dropped meanwhile."""
         if self._waiting and self._waiting[0] is exchange:
             self._waiting.popleft()
             self._bytes -= exchange.size
             self._marks[exchange.mark] -= 1
-            self._marks += Counter()  # without those that are down to zero
+            self._marks += Counter()  # removes entries that are zero

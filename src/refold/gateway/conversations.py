@@ -1,8 +1,9 @@
-"""Conversations behind the gateway: which one a request belongs to, and what leaves in its place.
+"""The conversations behind the gateway: matches a request with its branch and makes the window to send.
 
-The gateway composes: it recognises the branch (`refold.gateway.recognition`), opens its conversation with the engine, and applies
-`actions.take_request` to it. Taking a request in is one act: what is new is added, the window is made, and both are stored together
-or not at all. What a provider answers is stored beside the call; it joins the branch when the client sends it back.
+A request is matched with a branch (`refold.gateway.recognition`), the engine opens the conversation of that
+branch, and `actions.take_request` is applied to it. New messages and the new window are stored in one
+transaction or not at all. A provider's reply is stored with the record of the call; it joins the branch when
+the client sends it back with its next request.
 """
 
 from __future__ import annotations
@@ -51,26 +52,30 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
-from refold.ports.store import Head, Place, Session
+from refold.ports.records import Head, HistoryPlace, Session
 from refold.ports.summariser import Summariser
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
 from refold.wire.request import fixed_of
 
 TRIES = 5
-"""How often a request is matched again because its branch moved meanwhile: each time another request was served."""
+"""Attempts to match one request. A further attempt is needed when another request moved the branch in the
+meantime.
+"""
 MODELS = 256
-"""Of which it is remembered what was looked up: a name is searched for in every spelling, and clients use few."""
-NONE = Wishes()
+"""Size of the caches of windows and budgets, in models: a lookup tries every spelling of the name, and
+clients use few models.
+"""
+NO_WISHES = Wishes()
 _INSTRUCTIONS = ("system", "instructions", "tools", "cache_control")
 
 
 class Moved(RefoldError):
-    """The branch is no longer where the request was thought to go on."""
+    """The branch has another number of messages than the request was matched with."""
 
 
 class NotStored(RefoldError):
-    """A request was taken in and its window made, and the store did not take it."""
+    """The window of a request was made, but the store did not accept the request."""
 
     def __init__(self, made: Made) -> None:
         super().__init__()
@@ -78,11 +83,13 @@ class NotStored(RefoldError):
 
 
 class NeedsBranch(RefoldError):
-    """An earlier request cannot be answered again without a change to what is shown, which needs a branch of its own."""
+    """An earlier request needs another window than it was answered with, and therefore a branch of its own."""
 
 
 class Made(Struct, frozen=True, dict=True):
-    """A window that was made, of what, and what was done for it. Where none could be made, `problem` says why."""
+    """A window, the folded branch it was made from, and the receipts of the compaction. `problem` is the
+    reason if there is no window.
+    """
 
     window: Window | None
     sent: Folded
@@ -92,7 +99,9 @@ class Made(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_plain(self) -> bool:
-        """Is every message shown as it came, and nothing besides? Then the client's own bytes say it."""
+        """True if the window shows every message unchanged and adds nothing, so that the client's own bytes
+        can be sent.
+        """
         window, sent = self.window, self.sent
         if window is None:
             return True
@@ -102,23 +111,23 @@ class Made(Struct, frozen=True, dict=True):
 
     @property
     def is_as_sent(self) -> bool:
-        """Is nothing of it to be written in another way than the client did?"""
+        """True if the client's own bytes can be sent: the window is plain and has no cache breakpoints."""
         return self.is_plain and not (self.window and self.window.breakpoints)
 
     @property
     def bare(self) -> Window | None:
-        """The window without any cache breakpoints of ours."""
+        """The window without the cache breakpoints that Refold set."""
         window = self.window
         return window and assemble(window.fixed, self.sent.shown.messages(), self.sent.lead)
 
 
 def made_of(before: State, done: ActionOutcome) -> Made:
-    """The window that an action has made of a state."""
+    """The result of an action on a state, as a `Made` window."""
     state = done.state
     receipts = state.receipts[len(before.receipts) :]
     window, sent = done.window, state.sent if done.window else state.folded
     if isinstance(done.problem, InvalidWindow) and (sent.lead.tokens or sent.edited):
-        # What is wrong is the client's own, and the provider's to judge; what was compacted stays so.
+        # The fault is in the client's own messages: the provider judges them. The compaction stays in effect.
         window = assemble(state.frame.fixed, sent.shown.messages(), sent.lead)
         output = output_for(sent, state.frame, state.now("before_call"))
         if output < state.frame.budget.max_output:
@@ -127,19 +136,21 @@ def made_of(before: State, done: ActionOutcome) -> Made:
 
 
 class LiveBranch:
-    """A branch in use: its conversation, and the last request that went on with it."""
+    """A branch in use: its conversation and the last request that continued it."""
 
     def __init__(self, conversation: Conversation, name: str, *, is_earlier: bool = False) -> None:
         self.conversation, self.name = conversation, name
         self.is_earlier = is_earlier
-        """Opened for one request that the branch has gone on from: it is no branch in use."""
+        """Opened for one repeated request at an earlier point of the branch. It is not entered in the table
+        of branches in use.
+        """
         self.line: Line | None = None
         self.lock = asyncio.Lock()
-        self._told: dict[str, Raw] = {}
+        self._instruction_fields: dict[str, Raw] = {}
         self._fixed: Fixed | None = None
 
     def serves(self, incoming: Incoming) -> bool:
-        """Is it open for the same model, in the same format?"""
+        """True if the branch is open for the same model and the same format."""
         talk = self.conversation
         return talk.model == incoming.model and talk.format == incoming.dialect.name
 
@@ -148,14 +159,14 @@ class LiveBranch:
         return len(self.line.history.array) if self.line else 0
 
     def instructions(self, incoming: Incoming, line: Line) -> Fixed:
-        """The system prompt and the tools of a request; where they are those of the one before, the very same value."""
+        """The system prompt and the tools of a request. Returns the same object again if they did not change."""
         fields, dialect = incoming.fields, incoming.dialect
-        told = {key: Raw(bytes(fields[key])) for key in _INSTRUCTIONS if key in fields}
+        instruction_fields = {key: Raw(bytes(fields[key])) for key in _INSTRUCTIONS if key in fields}
         leading = line.history.array[: line.leading] if line.offset else b"["
-        told[dialect.messages_key] = Raw(leading + b"]")
-        if self._fixed is None or told != self._told:
-            # Read from bytes of their own: they are held for long, and would hold on to the whole request.
-            self._fixed, self._told = fixed_of(told, dialect), told
+        instruction_fields[dialect.messages_key] = Raw(leading + b"]")
+        if self._fixed is None or instruction_fields != self._instruction_fields:
+            # Decoded from copies: the value lives long and would otherwise keep the whole request in memory.
+            self._fixed, self._instruction_fields = fixed_of(instruction_fields, dialect), instruction_fields
         return self._fixed
 
     async def take(
@@ -168,13 +179,14 @@ class LiveBranch:
         claims: bytes = b"",
         text_size: int = 0,
     ) -> Made:
-        """Add what a request brings to the first `size` messages, and make the window for it. `claims` is the hash that no other branch
-        may hold, see `Batch.claims`; `text_size` is how much text the request has.
+        """Add the new messages of a request after the first `size` messages and make its window. `claims` is
+        the hash that no other branch may hold, see `Batch.claims`; `text_size` is the size of the request's
+        text.
 
         Raises:
             Moved: the branch has another number of messages.
             HeldElsewhere: the conversation went on in another branch; nothing was stored.
-            NotStored: the window is there, but nothing was stored, or the outcome is not known.
+            NotStored: the window was made, but nothing was stored, or the outcome of the commit is unknown.
             StoreError: the branch cannot be read.
         """
         made: Made | None = None
@@ -199,12 +211,12 @@ class LiveBranch:
         return structs.replace(made, note=done.sent) if done.sent else made
 
     async def take_earlier(self, size: int, request: RequestTerms, text_size: int) -> Made:
-        """The window for the first `size` messages, where a client asks again for an answer that the branch has gone on from.
-        Nothing is added to the branch: it is read as it was then.
+        """The window for the first `size` messages, if a client repeats a request and the branch has messages
+        after it. Adds nothing to the branch and reads it in its state at that size.
 
         Raises:
-            NeedsBranch: the messages do not fit as they were shown then.
-            StoreError: they are not stored, or cannot be read.
+            NeedsBranch: the messages do not fit in the window of that time.
+            StoreError: the messages are not stored or cannot be read.
         """
         state = await self.conversation.state_at(size)
 
@@ -221,7 +233,9 @@ class LiveBranch:
         return made
 
     def in_words(self, made: Made, twins: Mapping[int, Message]) -> Made:
-        """A window that was made for one upstream, for another one: with other twins, see `actions.Request`."""
+        """Rewrite a window for another upstream, with that upstream's twins of provider compactions, see
+        `actions.RequestTerms`.
+        """
         if made.window is None:
             return made
         sent = made.sent.in_words(twins)
@@ -229,10 +243,11 @@ class LiveBranch:
         return structs.replace(made, window=window, sent=sent, note=sent_once(self.conversation.state, sent))
 
     async def shrink(self, status: int | None, body: bytes, *, held: int | None = 0) -> Made:
-        """The next smaller window after a provider's refusal as too long; `held` as in `actions.recover`.
+        """The next smaller window after a provider refused a request as too long; `held` as in
+        `actions.recover`.
 
         Raises:
-            RecoverySpent: it was no such refusal, or nothing smaller can be sent.
+            RecoverySpent: the response is no such refusal, or nothing smaller can be sent.
         """
         made: Made | None = None
 
@@ -249,17 +264,17 @@ class LiveBranch:
         return structs.replace(made, note=done.sent) if done.sent else made
 
     def count_sent(self, made: Made) -> int:
-        """What a request takes with its instructions, in tokens, as far as it was sent from here."""
+        """Tokens of a request with its instructions, without the messages that only the provider holds."""
         return self.conversation.state.frame.instructions + made.sent.tokens
 
     async def answered(self, made: Made, outcome: CallResult, call_id: str, *, held: int = 0) -> None:
-        """Store what came of a call: what was used, and what was said. Of the usage, `held` tokens are of messages that the provider
-        alone has.
+        """Store the result of a call: its usage and its reply. `held` tokens of the usage belong to messages
+        that only the provider holds, and are subtracted.
         """
 
         def act(state: State) -> ActionOutcome:
             if state.sent is not made.sent or not outcome.is_answered:
-                return ActionOutcome(state=state)  # the answer to an earlier window tells nothing of this one
+                return ActionOutcome(state=state)  # this usage belongs to an earlier window
             return actions.take_answer(state, outcome.usage and outcome.usage.without(held))
 
         await self.conversation.record_call(
@@ -268,32 +283,34 @@ class LiveBranch:
 
 
 class TakenRequest(Struct, frozen=True):
-    """A request that was taken in: the branch, its line, and the window that was made for it."""
+    """A request that was added to its branch, with the window made for it."""
 
-    host: Conversations
+    host: OwnerConversations
     live: LiveBranch
     line: Line
     made: Made
     compactions: dict[int, Message]
-    """The messages of the request that hold compactions of a provider's own, by their numbers."""
+    """Messages of the request that hold compactions made by a provider, by message number."""
     is_stored: bool = True
-    """False where the window was made and the store did not take the request."""
+    """False if the window was made but the store did not accept the request."""
     is_first: bool = False
-    """Is it the first request of its branch?"""
+    """True for the first request of its branch."""
 
 
-class Conversations:
-    """The conversations of one owner, as requests go on with them."""
+class OwnerConversations:
+    """The conversations of one owner."""
 
     def __init__(self, engine: Engine, resolved: Resolved) -> None:
         self.engine, self.table = engine, LiveBranches()
         self.compactions = Compactions(engine.store, engine.owner)
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
-        """By the hash of a first message: two who begin the same at the same time begin one branch, and nobody else waits."""
+        """Locks by the hash of the first message: two equal first requests at the same time create one
+        branch, and other requests do not wait.
+        """
         self.use(resolved)
 
     def use(self, resolved: Resolved) -> None:
-        """Go on by other settings. Requests on their way end by the old ones."""
+        """Replace the settings. Requests in progress finish with the old ones."""
         self.resolved, self.policy = resolved, policy_of(resolved.settings)
 
     def terms(
@@ -302,12 +319,13 @@ class Conversations:
         wire: str,
         *,
         window: int | None,
-        wishes: Wishes = NONE,
+        wishes: Wishes = NO_WISHES,
         max_output: int | None = None,
         thinking_budget: int = 0,
         held: int = 0,
     ) -> ConversationSettings:
-        """What a conversation is made with; `held` tokens of the window are taken by what the provider alone has.
+        """The settings of one request's conversation; `held` tokens of the window are used by messages that
+        only the provider holds.
 
         Raises:
             ConfigError: there is no such preset.
@@ -337,12 +355,12 @@ class Conversations:
         upstream: str = "",
         seen: Seen | None = None,
     ) -> TakenRequest:
-        """Take a request in, and make its window. `author` writes summaries, `upstream` will be asked, and `seen` is what was read of
-        its messages, where they were read already.
+        """Add a request to its branch and make its window. `author` writes the summaries, `upstream` is the
+        upstream to be asked, and `seen` holds the request's messages if they were read already.
 
         Raises:
-            WireError: it cannot be read.
-            StoreError: it cannot be kept.
+            WireError: the request cannot be read.
+            StoreError: the request cannot be stored.
         """
         array = incoming.array or b"[]"
         is_live, is_earlier = True, True
@@ -358,15 +376,15 @@ class Conversations:
                 try:
                     return await self._take(live, incoming, seen, found, settings, upstream)
                 except (Moved, HeldElsewhere):
-                    is_live = False  # the store knows where the conversation went on
+                    is_live = False  # the table is out of date: match with the store
                     if live.line is known:
                         self.table.drop(live)
                 except NeedsBranch:
                     is_earlier = False
-        raise Conflict("The conversation is written to by somebody else all the time.")
+        raise Conflict("other requests keep writing to this conversation", hint="send the request again")
 
     async def marks(self, incoming: Incoming) -> tuple[bytes, ...]:
-        """The hash of the whole history of a request, where it can be read."""
+        """The hash of a request's whole history, or an empty tuple for an empty history."""
         array = incoming.array or b"[]"
         return (await self._read(incoming, array)).line.hashes[-1:]
 
@@ -384,7 +402,7 @@ class Conversations:
         text_size = len(incoming.body) + len(array)
 
         def read_new() -> tuple[Fixed, tuple[Message, ...], dict[int, Message]]:
-            # Where not all that is new to this branch was read, it is read again.
+            # If not all messages that are new to this branch were read, read the whole list again.
             whole = self.read(incoming, array) if is_unread else seen
             new = whole.since(known, incoming.dialect)
             return live.instructions(incoming, line), new, line.with_compactions(incoming.dialect)
@@ -412,7 +430,7 @@ class Conversations:
             )
         except NotStored as error:
             if isinstance(error.__cause__, NotFound):
-                self.table.drop(live)  # it was deleted: the next request begins it anew
+                self.table.drop(live)  # the conversation was deleted: the next request creates it again
             return TakenRequest(self, live, line, error.made, compactions, is_stored=False, is_first=not size)
         self.table.note(live, line)
         return TakenRequest(self, live, line, made, compactions, is_first=not size)
@@ -420,7 +438,7 @@ class Conversations:
     async def twins(
         self, live: LiveBranch, compactions: Mapping[int, Message], upstream: str
     ) -> dict[int, Message]:
-        """What to send to an upstream instead of compactions that another one, or another model, made."""
+        """Replacements to send to an upstream for compactions made by another upstream or model."""
         talk = live.conversation
         here = Maker(talk.model, upstream, talk.id, talk.branch)
         return await self.compactions.twins(compactions, here, talk.state) if compactions else {}
@@ -428,7 +446,9 @@ class Conversations:
     async def note_compactions(
         self, live: LiveBranch, made: Made, outcome: CallResult, upstream: str
     ) -> None:
-        """Keep who made the compactions that a reply brought, and who was sent some that nobody had seen before."""
+        """Store the maker of each compaction in a reply, and the upstream that first received compactions of
+        unknown origin.
+        """
         talk = live.conversation
         maker = Maker(talk.model, upstream, talk.id, talk.branch, made.sent.size)
         self.compactions.note(outcome.compactions, maker)
@@ -441,10 +461,10 @@ class Conversations:
         )
 
     def read(self, incoming: Incoming, array: bytes, earlier: Line | None = None) -> Seen:
-        """Read a request's list of messages, as far as it is not that of an earlier request.
+        """Read the messages of a request, except those that are equal to an earlier request's.
 
         Raises:
-            WireError: it cannot be read.
+            WireError: the list cannot be read.
         """
         return read_line(array, incoming.dialect, chain_key(self.engine.owner, incoming.line_name), earlier)
 
@@ -457,16 +477,16 @@ class Conversations:
         *,
         is_earlier: bool,
     ) -> tuple[LiveBranch, KnownHistory | None]:
-        """The branch of the store that a request goes on with, and up to where they agree. A request that is the beginning of
-        a longer branch asks again for an earlier answer: it needs no branch of its own where `is_earlier`.
+        """The stored branch that a request continues, and the common prefix. A request that is a prefix of a
+        longer branch repeats an earlier request: with `is_earlier` it gets no branch of its own.
         """
         engine = self.engine
         first = line.hashes[0] if line.hashes else b""
         async with self._opening.setdefault(first, asyncio.Lock()):
-            found, foreign = await find(line.hashes, self._look, incoming.dialect.name)
+            found, foreign = await find(line.hashes, self._find_places, incoming.dialect.name)
             is_earlier = is_earlier and found is not None and not found.goes_on and found.known == len(line)
             if found is not None and is_earlier:
-                head, foreign = await self._stored(found.place), None
+                head, foreign = await self._read_head(found.place), None
             else:
                 is_another = found is not None and not found.goes_on and is_own_way(line, found.known)
                 found = None if is_another else found
@@ -475,9 +495,9 @@ class Conversations:
                 apart = sha256(engine.new_id().encode()).digest() if is_another else b""
                 head = await self._head(incoming, line, found, foreign, apart)
                 if found and not found.goes_on:
-                    found = KnownHistory(_ended(found.place, head), found.known)
+                    found = KnownHistory(_place_in_fork(found.place, head), found.known)
         talk = await self._open_branch(head, incoming, settings, upstream)
-        if foreign and (carried := await self._carried(foreign.place, line)) and carried.last:
+        if foreign and (carried := await self._summary_of_other_format(foreign.place, line)) and carried.last:
             talk.prepare(carried)
         return LiveBranch(talk, incoming.line_name, is_earlier=is_earlier), found
 
@@ -489,8 +509,8 @@ class Conversations:
         foreign: KnownHistory | None,
         apart: bytes,
     ) -> Head:
-        """The branch to go on with. A conversation that goes on in another format has a branch for each: what the client
-        sends is kept as it sends it.
+        """The head of the branch to continue. A conversation in two formats has one branch per format,
+        because messages are stored in the format in which the client sent them.
         """
         check_new(line, found)
         model, wire = incoming.model, incoming.dialect.name
@@ -501,12 +521,12 @@ class Conversations:
             return await self._root(name, wire.encode() + mark + apart, model, wire)
         if not found.goes_on:
             return await self._fork(found.place, model)
-        return await self._stored(found.place)
+        return await self._read_head(found.place)
 
-    async def _stored(self, place: Place) -> Head:
+    async def _read_head(self, place: HistoryPlace) -> Head:
         head = await self.engine.store.head(self.engine.owner, place.conversation, place.branch)
         if head is None:
-            raise StoreError("The conversation is gone.", hint="it was deleted at this moment: ask again")
+            raise StoreError("the conversation was deleted during the request", hint="send the request again")
         return head
 
     async def _open_branch(
@@ -521,18 +541,20 @@ class Conversations:
             max_spend=self.resolved.settings.summariser.max_spend,
         )
         is_empty = not (head.next_seq or head.notes or head.epoch)
-        # The same name may mean another window elsewhere.
+        # The same model name may have another window at another upstream.
         learns = f"{incoming.model}@{upstream}" if incoming.model else ""
         talk = await self.engine.open_branch(head, own, learns=learns, is_empty=is_empty, finds_twins=False)
         if not is_empty:
-            await talk.load()  # what stands for another model's compactions depends on what is shown
+            await talk.load()  # replacements of another model's compactions depend on the messages in effect
         return talk
 
-    async def _look(self, hashes: Sequence[bytes]) -> list[Place]:
+    async def _find_places(self, hashes: Sequence[bytes]) -> list[HistoryPlace]:
         return await self.engine.store.places(self.engine.owner, hashes)
 
     async def _root(self, name: str, mark: bytes, model: str, wire: str) -> Head:
-        """A branch that goes on from nothing that was seen before. Two requests that begin the same at the same time begin one."""
+        """Create a branch without a known prefix. Two equal first requests at the same time get the same
+        branch.
+        """
         engine = self.engine
         branch = sha256(b"\0".join((engine.owner.encode(), name.encode(), mark))).hexdigest()[:32]
         session = Session(id=engine.new_id(), branch=branch, first=0, at=engine.clock())
@@ -541,8 +563,8 @@ class Conversations:
         )
         return await engine.store.create(head, session, at=engine.clock())
 
-    async def _fork(self, at: Place, model: str) -> Head:
-        """A branch that agrees with another up to some message."""
+    async def _fork(self, at: HistoryPlace, model: str) -> Head:
+        """Create a branch that shares the messages of another one up to a point."""
         engine = self.engine
         base = await engine.store.head(engine.owner, at.conversation, at.branch)
         if base is None:
@@ -560,8 +582,8 @@ class Conversations:
         opened = Session(id=session, branch=branch, first=at.size, at=engine.clock())
         return await engine.store.fork(base, at.size, head, opened)
 
-    async def _carried(self, at: Place, line: Line) -> Summary | None:
-        """The summary of the beginning in the branch of another format, as far as it fits this line."""
+    async def _summary_of_other_format(self, at: HistoryPlace, line: Line) -> Summary | None:
+        """The summary from the branch of another format, limited to messages that this line has too."""
         store = self.engine.store
         head = await store.head(self.engine.owner, at.conversation, at.branch)
         latest = await store.latest(head, at.size) if head else None
@@ -569,7 +591,7 @@ class Conversations:
         summaries = await run_text_work(len(shown), summaries_in, shown) if shown else ()
         if not summaries:
             return None
-        last = await boundary(line.hashes, self._look, at.branch, summaries[-1].last)
+        last = await boundary(line.hashes, self._find_places, at.branch, summaries[-1].last)
         text = "\n\n".join(one.text for one in summaries)
         tokens = sum(one.tokens for one in summaries)
         return structs.replace(summaries[-1], id="", text=text, tokens=tokens, first=0, last=last, reserve=())
@@ -596,5 +618,5 @@ def _budget(
     return structs.replace(budget_for(settings), is_output_stated=is_output_stated)
 
 
-def _ended(at: Place, head: Head) -> Place:
-    return Place(at.hash, head.conversation, head.branch, at.size, head.next_seq)
+def _place_in_fork(at: HistoryPlace, head: Head) -> HistoryPlace:
+    return HistoryPlace(at.hash, head.conversation, head.branch, at.size, head.next_seq)

@@ -1,12 +1,12 @@
-"""The gateway's own errors, as the client's wire format spells them.
+"""Maps Refold's errors to responses in the client's wire format.
 
-One idea: a client knows the errors of its provider and no others, so ours come in that provider's words: the status that its SDK
-turns into an exception, the body that it reads, and inside of a stream the event that ends it. `/refold/*` has a shape of its own,
-with the hint apart. Whatever the caller can mend is a 4xx; a 5xx is never about what was sent.
+A client knows only its provider's errors, so the gateway uses that provider's status codes, bodies and stream
+events: the SDK then raises its usual exceptions. `/refold/*` has a shape of its own, with a separate hint.
+Errors that the caller can fix are 4xx; a 5xx is never caused by the content of a request. Errors of a
+provider are passed on unchanged and do not come through here.
 
-What a provider itself answered is not spelt here: it reaches the client as it came.
-
-No answer says where the store is: `location` of an error stays out of it and goes into the log (`log_store_failure`).
+An answer never contains the location of the store: the `location` of an error goes to the log only
+(`log_store_failure`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ STATUSES: dict[type[Exception], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
 }
-"""The status of a class of errors and of all below it that have none of their own; whatever else is raised is a 500."""
+"""The status of an error class and of its subclasses without an entry of their own; all other exceptions are
+a 500.
+"""
 
 _TOO_LONG = (errors.ContextOverflow, errors.DoesNotFit, errors.RecoverySpent)
-"""Clients mend this themselves where they can, and look for their provider's words to know it."""
+"""Clients can recover from these by themselves, and recognise them by their provider's wording."""
 _OPENAI_CODES: dict[type[Exception], str] = {
     errors.KeyRefused: "invalid_api_key",
     errors.RateLimited: "rate_limit_exceeded",
@@ -66,13 +68,13 @@ _ANTHROPIC_TYPES = {
 }
 _ANTHROPIC_TOO_LONG = "prompt is too long: "
 _REQUEST_ID: dict[Shape, str] = {"anthropic": "request-id"}
-"""The header in which the SDK looks for the id of a request, where it is not `x-request-id`."""
-_BUG = errors.RefoldError("Refold failed to answer this request.", hint="the gateway's log says more")
+"""The header in which the SDK looks for the request id, if it is not `x-request-id`."""
+_BUG = errors.RefoldError("Refold failed to answer this request", hint="the gateway's log says more")
 _CAPITAL = re.compile("(?<!^)([A-Z])")
 
 
 class ErrorResponse(Struct, frozen=True):
-    """What is sent instead of a reply."""
+    """An error as an HTTP response."""
 
     status: int
     body: bytes
@@ -80,7 +82,9 @@ class ErrorResponse(Struct, frozen=True):
 
 
 def shape_of(path: str, *, speaks_anthropic: bool = False) -> Shape:
-    """In which shape a path answers. `/v1/models` is both providers': a client that sends `anthropic-version` is Anthropic's."""
+    """The error shape of a path. `/v1/models` exists at both providers: a client that sends
+    `anthropic-version` is Anthropic's.
+    """
     if not path.startswith("/v1/"):
         return "refold"
     if path.startswith("/v1/messages") or speaks_anthropic:
@@ -93,28 +97,30 @@ def status_of(error: Exception) -> int:
 
 
 def log_store_failure(error: Exception) -> None:
-    """Log for the operator what a 503 does not tell the client: which file, or which database on which host. No location holds a
-    password.
+    """Log the location of the store that failed (a file, or a database and its host), which the client does
+    not get. A location never contains a password.
     """
     if isinstance(error, errors.StoreError) and status_of(error) >= 500:
         _log.error("the store failed: %s", error.located)
 
 
 def answer(error: Exception, shape: Shape, *, request_id: str = "") -> ErrorResponse:
-    """An error as the answer to a request. Of what is no error of Refold's nothing is told: its words may hold anything."""
-    status, told = status_of(error), _told(error)
+    """An error as the response to a request. Exceptions that are not Refold's become a general message,
+    because their text may contain anything.
+    """
+    status, public = status_of(error), _public_error(error)
     headers = [("content-type", "application/json"), ("cache-control", "no-store")]
     if request_id:
         headers.append((_REQUEST_ID.get(shape, "x-request-id"), request_id))
     if status == 401:
         headers.append(("www-authenticate", "Bearer"))
-    body = msgspec.json.encode(_body(told, status, shape, request_id))
+    body = msgspec.json.encode(_body(public, status, shape, request_id))
     return ErrorResponse(status, body, tuple(headers))
 
 
 def event(error: Exception, shape: Shape, *, request_id: str = "", sequence: int = 0) -> bytes:
-    """An error as the event that ends a stream; `sequence` is its number among the events of a Responses stream."""
-    body = _body(_told(error), status_of(error), shape, request_id)
+    """An error as the last event of a stream; `sequence` is its number among the events of a Responses stream."""
+    body = _body(_public_error(error), status_of(error), shape, request_id)
     if shape == "responses":
         inner = body["error"]
         assert isinstance(inner, dict)
@@ -125,7 +131,7 @@ def event(error: Exception, shape: Shape, *, request_id: str = "", sequence: int
     return name + b"data: %s\n\n" % msgspec.json.encode(body)
 
 
-def _told(error: Exception) -> errors.RefoldError:
+def _public_error(error: Exception) -> errors.RefoldError:
     return error if isinstance(error, errors.RefoldError) else _BUG
 
 
@@ -155,10 +161,10 @@ def _openai(error: errors.RefoldError, status: int, message: str) -> dict[str, o
 
 
 def _code(error: errors.RefoldError) -> str:
-    """The name of an error's class, as codes are written: `not_found`."""
+    """The class name in the form of an error code: `not_found`."""
     return "internal_error" if error is _BUG else _CAPITAL.sub(r"_\1", type(error).__name__).lower()
 
 
 def _text(words: str) -> str:
-    """What a name from a request may break: half a character is no JSON."""
+    """Replace lone surrogates, which a name from a request may contain and JSON cannot."""
     return words.encode("utf-8", "replace").decode()

@@ -1,10 +1,10 @@
-"""What is told of an owner's conversations: into the log, and to whoever listens.
+"""Delivers the events of an owner's conversations to the log and to listeners.
 
-One idea: every owner has a ring of the latest events, and a listener is a place in it. So one who comes back finds what was told
-meanwhile, one who is slow holds up nobody, and neither costs more than the ring. Whoever is so far behind that events have left it
-hears how many.
+Every owner has a ring buffer of the latest events, and a listener is a position in it. A listener that
+reconnects gets the events it missed, a slow listener delays no other, and neither costs more than the buffer.
+A listener that is too far behind gets the number of lost events.
 
-Events are those of this process: where several serve one store, each tells what it does itself.
+Events are those of this process: if several gateways share one store, each reports its own.
 """
 
 from __future__ import annotations
@@ -33,59 +33,65 @@ from refold.gateway.log import EVENTS, facts
 _log = logging.getLogger(EVENTS)
 
 KEPT = 256
-"""Events of one owner: what a busy hour brings, and some hundred kilobytes."""
+"""Events kept per owner: a busy hour, and a few hundred kilobytes."""
 LOST = "lost"
-"""The name of what is told to one who was away, or too slow, for too long."""
+"""The event for a listener that missed events no longer in the buffer."""
 _FACTS = ("path", "outcome", "problem", "reason", "author", "model", "dollars", "attempts")
-"""Of an event, into a line of the log, where there is something to say. Sizes are told by their tokens."""
+"""Fields of an event that go into its log line if they have a value. Sizes are logged in tokens."""
 
 
 class News(Struct, frozen=True):
-    """What somebody has not heard yet, and where they are then."""
+    """The events that a listener has not received yet, and its position after them."""
 
     lines: tuple[bytes, ...]
     place: int
 
 
 class Channel:
-    """The latest events of one owner. `mark` tells this process from the one before."""
+    """The latest events of one owner. `mark` identifies this process, so that ids of an earlier process are
+    recognised.
+    """
 
     def __init__(self, mark: str, kept: int = KEPT) -> None:
         self._mark, self._ring = mark, deque[bytes](maxlen=kept)
-        self._told, self._news = 0, asyncio.Event()
+        self._count, self._news = 0, asyncio.Event()
         self.is_closed = False
 
     def put(self, kind: str, data: bytes) -> None:
-        self._told += 1
-        self._ring.append(b"id: %s-%d\n%s" % (self._mark.encode(), self._told, message(kind, data)))
+        self._count += 1
+        self._ring.append(b"id: %s-%d\n%s" % (self._mark.encode(), self._count, message(kind, data)))
         self._wake()
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """End the stream of all listeners."""
         self.is_closed = True
         self._wake()
 
     def place(self, last_id: str) -> int:
-        """How many events one has heard who heard this one last; all until now where they come for the first time."""
+        """The position after the event with this id; the current position without an id, and -1 for an
+        unknown id.
+        """
         found = re.fullmatch(rf"{re.escape(self._mark)}-([0-9]{{1,15}})", last_id)
-        if found and int(found[1]) <= self._told:
+        if found and int(found[1]) <= self._count:
             return int(found[1])
-        return -1 if last_id else self._told
+        return -1 if last_id else self._count
 
     def since(self, place: int) -> News:
-        """What was told after a place. One who comes from another process has missed nobody knows how much."""
-        first = self._told - len(self._ring)
+        """The events after a position. For position -1, of an earlier process, the number of lost events is
+        unknown.
+        """
+        first = self._count - len(self._ring)
         missed = None if place < 0 else max(0, first - place)
         new = tuple(self._ring)[max(0, place - first) :]
-        lost = () if missed == 0 else (_lost(missed),)
-        return News((*lost, *new), self._told)
+        lost = () if missed == 0 else (_lost_event(missed),)
+        return News((*lost, *new), self._count)
 
     async def wait(self, place: int, seconds: float) -> bool:
-        """Is there something new, within this time?"""
-        if place != self._told or self.is_closed:
+        """True as soon as there is a new event, False after `seconds`."""
+        if place != self._count or self.is_closed:
             return True
         try:
-            # Unlike `wait_for`, which may swallow that the listener has left at the same moment.
+            # Not `wait_for`, which may swallow a cancellation that comes at the same moment.
             async with asyncio.timeout(seconds):
                 return await self._news.wait()
         except TimeoutError:
@@ -97,7 +103,7 @@ class Channel:
 
 
 class Events:
-    """All owners' channels, and the log."""
+    """The channels of all owners, and the event log."""
 
     def __init__(self, clock: Callable[[], float], mark: str) -> None:
         self._clock, self._mark = clock, mark
@@ -109,15 +115,17 @@ class Events:
         return self._channels[owner]
 
     def tell(self, owner: str, event: Event, notify: Notify) -> None:
-        """Log an event and hand it on; what is not to be notified of is handed on without its text."""
+        """Log an event and put it in its owner's channel; an event that `notify` switches off is put there
+        without its text.
+        """
         text = notice(event, pruning=notify.pruning, compaction=notify.compaction)
-        told = {"at": self._clock(), **msgspec.to_builtins(event), "text": text}
-        self.channel(owner).put(event.kind, msgspec.json.encode(told))
+        data = {"at": self._clock(), **msgspec.to_builtins(event), "text": text}
+        self.channel(owner).put(event.kind, msgspec.json.encode(data))
         if text:
             _log.log(_level(event), "%s", text, extra=facts(owner=owner, **_facts(event)))
 
     def close(self) -> None:
-        """Let everybody go who listens, so that the gateway can end."""
+        """End all event streams, so that the gateway can stop."""
         for channel in self._channels.values():
             channel.close()
 
@@ -127,7 +135,7 @@ def message(kind: str, data: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
 
 
-def _lost(count: int | None) -> bytes:
+def _lost_event(count: int | None) -> bytes:
     return message(LOST, msgspec.json.encode({"event": LOST, "count": count}))
 
 
@@ -141,7 +149,7 @@ def _facts(event: Event) -> Mapping[str, object]:
     known = {name: getattr(event, name, None) for name in _FACTS}
     sizes = {name: size.tokens for name in ("before", "after") if (size := getattr(event, name, None))}
     results = {"results": sum(one.results for one in event.reductions)} if isinstance(event, Pruned) else {}
-    told = {name: value for name, value in known.items() if value}
+    stated = {name: value for name, value in known.items() if value}
     return {
-        "event": event.kind, "conversation": event.conversation, "branch": event.branch, **told, **sizes, **results
+        "event": event.kind, "conversation": event.conversation, "branch": event.branch, **stated, **sizes, **results
     }  # fmt: skip

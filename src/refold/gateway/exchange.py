@@ -1,8 +1,9 @@
-"""One call from beginning to end: sent, made smaller where the provider refuses it, handed on as it comes, and kept.
+"""One call from request to answer: send, retry with a smaller window if the provider refuses, pass on, store.
 
-One idea: until the first word has reached the client, anything can be asked for again; from then on bytes only pass by. So an
-answer is held for as long as it says nothing, and what it says then is never changed. One that breaks off is kept as what it is,
-and the client is told so: by its format's own error where that can be said, and by a connection that ends without an end.
+A call can be repeated until the first content has reached the client; after that, bytes are only passed on.
+An answer is therefore held back while it has no content yet, and its content is never changed. An answer that
+breaks off is stored as far as it came, and the client learns of it: by an error event of its format where
+that is possible, and by a connection that closes without a final event.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from refold.gateway.request_edits import (
     body_of,
     is_only_usage,
     lowered_fields,
+    output_header,
+    room_header,
     room_to_warn_of,
-    told_output,
-    told_room,
     with_fields,
 )
 from refold.gateway.response_tap import EVENTS, Watcher, WholeEvents
@@ -43,20 +44,26 @@ from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, RecoverySpent, StoreError, UpstreamUnavailable
 from refold.text_work import run_text_act, run_text_work
 
-# One call on its way: what came, what leaves, where to, and what was done about it.
+# The call in progress
 
 Action: TypeAlias = Literal[
     "none", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"
 ]
-"""What was done: nothing, something made shorter, something summarised, made smaller after a refusal; or why nothing could be:
-the client does not want it, it cannot be read, it could not be kept, something of ours failed, it is no conversation."""
+"""The value of the header `x-refold-action`. Done: nothing, messages shortened, messages summarised, made
+smaller after a refusal. Not done: switched off by the client, not readable, not stored, an internal failure,
+not a conversation.
+"""
 
 _PLAIN = " !#$&'()*+,-./:;<=>?@[]^_`{|}~"
-"""What a header holds as it is, besides letters and digits; anything else is written as in a URL."""
+"""Characters that a header value may hold unescaped, besides letters and digits; all others are
+percent-encoded.
+"""
 _IS_PLAIN = re.compile(f"[0-9A-Za-z{re.escape(_PLAIN)}]*").fullmatch
 
 KEEP_S = 2.0
-"""How long the end of an answer waits for its reply to be stored; then it leaves, and is stored later."""
+"""Time that the last chunk of an answer waits until the reply is stored; after it the chunk is sent and the
+reply stored later.
+"""
 
 _log = logging.getLogger("refold.gateway")
 
@@ -85,24 +92,24 @@ class Ticket:
         self.made: Made | None = None
         self.is_kept = False
         self.exchange: Exchange | None = None
-        """What to store of it; None where it is no conversation's."""
+        """The exchange to store; None if the call carries no conversation."""
         self._backlog = backlog
         self._upstream = targets[0].name if targets else ""
-        """Whom it was sent to last."""
+        """The upstream that was asked last."""
         self._added: dict[str, Raw] = {}
         self._lowered: dict[str, Raw] = {}
         self._room: OutputRoom | None = None
-        """What is left for messages, where the client is warned that it is little."""
+        """Room left for messages, if the client is warned that it is small."""
 
     @property
     def dialect(self) -> Dialect | None:
-        """How its answer reads, where it is an answer of a model."""
+        """The format of the answer, if a model gives it."""
         name = DIALECT_OF.get(self.path)
         return DIALECTS[name] if name else None
 
     @property
     def is_stream(self) -> bool:
-        """Did the client ask for an answer piece by piece?"""
+        """True if the client asked for a streamed answer."""
         return self.incoming is not None and self.incoming.is_stream
 
     @property
@@ -111,16 +118,16 @@ class Ticket:
 
     @property
     def strips_usage(self) -> bool:
-        """Was usage asked for that the client did not ask for?"""
+        """True if the gateway asked for a usage report that the client did not ask for."""
         return USAGE in self._added
 
     async def host(self, incoming: Incoming, hosted: TakenRequest, added: dict[str, Raw]) -> None:
-        """Send what the window shows instead of what came, and what the operator adds to it."""
+        """Send the window instead of the original body, with the operator's additions."""
         self.incoming, self.hosted, self._added = incoming, hosted, added
         self._room = room_to_warn_of(hosted)
-        await self._made(hosted.made)
+        await self._use_window(hosted.made)
 
-    async def _made(self, made: Made) -> None:
+    async def _use_window(self, made: Made) -> None:
         incoming, hosted, added = self.incoming, self.hosted, self._added
         assert incoming is not None
         assert hosted is not None
@@ -148,16 +155,16 @@ class Ticket:
             self.action = "not-kept"
 
     async def body_for(self, target: Target) -> bytes:
-        """What to send to an upstream: to one that is asked in the place of the first, words instead of compactions that it did not
-        make.
-        """
+        """The body for an upstream. A fallback gets plain text in place of compactions that it did not make."""
         self._upstream = target.name
         if target is self.targets[0] or self.hosted is None or self.made is None or self.incoming is None:
             return self.body
         try:
             return await self._in_words(self.incoming, self.hosted, self.made, target)
-        except Exception as error:  # noqa: BLE001  # the upstream may take it as it is, whatever failed here
-            _log.warning("a call could not be put in words for another upstream: %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001  # no failure here may stop the call: the upstream may accept the body
+            _log.warning(
+                "compactions could not be rewritten as text for another upstream: %s", type(error).__name__
+            )
             return self.body
 
     async def _in_words(self, incoming: Incoming, hosted: TakenRequest, made: Made, target: Target) -> bytes:
@@ -166,19 +173,19 @@ class Ticket:
             return self.body
 
         def write() -> tuple[bytes, Made]:
-            told = hosted.live.in_words(made, twins)
-            return with_fields(body_of(incoming, hosted, told), self._added), told
+            rewritten = hosted.live.in_words(made, twins)
+            return with_fields(body_of(incoming, hosted, rewritten), self._added), rewritten
 
-        body, told = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
-        self.made = structs.replace(made, note=told.note)
+        body, rewritten = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
+        self.made = structs.replace(made, note=rewritten.note)
         self.action = "reduce" if self.action == "none" else self.action
         return body
 
     async def shrink(self, status: int, refusal: bytes) -> None:
-        """Send less, after a provider's refusal.
+        """Make the body smaller after a provider's refusal.
 
         Raises:
-            RecoverySpent: it was no refusal as too long, or nothing smaller can be sent.
+            RecoverySpent: the refusal was not for length, or nothing smaller can be sent.
         """
         incoming = self.incoming
         if self.hosted is None or incoming is None or self.hosted.live.is_earlier:
@@ -186,17 +193,18 @@ class Ticket:
         held = incoming.held if incoming.held or not incoming.root else None
         try:
             made = await self.hosted.live.shrink(status if status >= 400 else None, refusal, held=held)
-            await self._made(made)
+            await self._use_window(made)
         except RecoverySpent:
             raise
-        except Exception as error:  # noqa: BLE001  # the client gets the provider's own refusal, whatever failed here
+        except Exception as error:  # noqa: BLE001  # on any failure the client gets the provider's own refusal
             _log.warning("a call could not be made smaller: %s", type(error).__name__)
             raise RecoverySpent from None
         self.action = "recover"
 
     async def keep(self, watcher: Watcher, status: int = 200) -> None:
-        """Keep what came of it, once, whoever goes away meanwhile. The client waits for that for `KEEP_S` at most, and where it
-        fails the exchange is stored later: the client has its answer all the same.
+        """Store the result of the call, once, even if the client disconnects meanwhile. The client waits for
+        it for `KEEP_S` at most; if storing fails, the exchange goes to the backlog and the client has its
+        answer all the same.
         """
         if self.is_kept or self.exchange is None:
             return
@@ -223,34 +231,34 @@ class Ticket:
         except StoreError as error:
             _log.warning("a reply is stored later: %s", error.located)
             await self._store_later(answered)
-        except Exception as error:  # noqa: BLE001  # the answer is the client's, whatever failed here
-            _log.warning("a reply could not be kept: %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001  # no failure here may stop the client's answer
+            _log.warning("a reply could not be stored: %s", type(error).__name__)
 
     async def _store_later(self, exchange: Exchange) -> None:
         mark = self.hosted.line.hashes[-1:] if self.hosted else await exchange.host.marks(exchange.incoming)
         self._backlog.add(structs.replace(exchange, mark=b"".join(mark)))
 
-    def told(self, upstream: str) -> list[tuple[bytes, bytes]]:
-        """What the client is told about it, in headers."""
-        said = {
+    def refold_headers(self, upstream: str) -> list[tuple[bytes, bytes]]:
+        """The `x-refold-*` response headers."""
+        headers = {
             "x-refold-action": self.action,
             "x-refold-receipt": self.call_id,
             "x-refold-upstream": upstream,
         }
         if self.hosted is not None and self.made is not None:
             talk = self.hosted.live.conversation
-            said["x-refold-conversation"] = talk.id
-            said["x-refold-branch"] = talk.branch
-            said["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
+            headers["x-refold-conversation"] = talk.id
+            headers["x-refold-branch"] = talk.branch
+            headers["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
             if waiting := self._backlog.waiting_for(self.hosted.line.hashes):
-                said["x-refold-not-kept"] = str(waiting)
+                headers["x-refold-not-kept"] = str(waiting)
         if self.incoming is not None and self.made is not None and self._lowered:
-            said["x-refold-output"] = told_output(self.incoming, self.made)
+            headers["x-refold-output"] = output_header(self.incoming, self.made)
         if self._room is not None:
-            said["x-refold-room"] = told_room(self._room)
+            headers["x-refold-room"] = room_header(self._room)
         if self._added:
-            said["x-refold-added"] = ", ".join(self._added)
-        return [(name.encode(), _header(value)) for name, value in said.items()]
+            headers["x-refold-added"] = ", ".join(self._added)
+        return [(name.encode(), _header(value)) for name, value in headers.items()]
 
 
 def _header(value: str) -> bytes:
@@ -258,22 +266,23 @@ def _header(value: str) -> bytes:
 
 
 MAX_HELD_BYTES = 1024 * 1024
-"""Of an answer that is read before the client gets any of it: an error, or a reply that is not streamed. Larger ones are handed on
-as they come."""
+"""Limit for an answer that is read before the client gets any of it: an error, or a reply that is not
+streamed. Larger answers are passed on as they arrive.
+"""
 MAX_NOTED_BYTES = 64 * 1024 * 1024
-"""Likewise of one in which ids are to be noted before they leave: a reply may hold pictures."""
+"""The same limit for an answer with ids that need rows before they leave: a reply may contain pictures."""
 MAX_EVENT_BYTES = 8 * 1024 * 1024
-"""Likewise of one event of a stream: the first repeats the instructions and the tools of the request."""
+"""The same limit for one event of a stream: the first event repeats the instructions and tools of the request."""
 HOLD_S = 1.0
-"""How long an answer that has begun and says nothing is held: errors come at once, and clients wait for a sign of life."""
+"""Time that a stream without content is held back: errors come at once, and clients wait for a sign of life."""
 BUSY = frozenset((429, 500, 502, 503, 504, 529))
-"""Statuses after which another upstream is asked, where one is named."""
+"""Statuses after which the next upstream is asked, if there is one."""
 _BROKEN = (aiohttp.ClientError, OSError)
-"""What reading from an upstream raises; a TimeoutError is an OSError."""
+"""Exceptions of reading from an upstream; a TimeoutError is an OSError."""
 
 
-class Coming(Struct):
-    """An answer whose headers are there, and what of its body was read already."""
+class UpstreamAnswer(Struct):
+    """An answer with its headers, and the part of its body that was read already."""
 
     target: Target
     response: aiohttp.ClientResponse
@@ -282,45 +291,45 @@ class Coming(Struct):
     is_ended: bool = False
     events: WholeEvents = field(default_factory=WholeEvents)
     source: Source | None = None
-    """How its ids are found, where they are noted before the client gets them."""
+    """The kind of answer in which ids are searched before the client gets them; None for no search."""
     is_stream: bool = False
 
     async def read(self) -> int:
-        """Read what is there, and say how much it was."""
+        """Read the next chunk and return its size."""
         chunk = await self.response.content.readany()
         self.is_ended = not chunk
         if chunk:
-            self.held.append(chunk)  # first: whoever is stopped while it is read has it all the same
+            self.held.append(chunk)  # before the await: a cancelled caller still has the chunk
             size = self.watcher.pending + len(chunk) if self.watcher.is_stream else 0
             await run_text_act(size, self.watcher.feed, chunk)
         return len(chunk)
 
     def let_through(self, chunk: bytes) -> bytes:
-        """What the client may have of it by now: of a stream that is read, whole events that it asked for."""
+        """The bytes that the client may have now: of a stream that is read, complete events that it asked for."""
         if not (self.watcher.is_stream or (self.source and self.is_stream)):
             return chunk
         return self.events.let_through(chunk)
 
     def rest(self) -> bytes:
-        """What is left when nothing more comes."""
+        """The remaining bytes, after the answer has ended."""
         return self.events.rest()
 
     def close(self) -> None:
-        """Where nobody listens any more, the provider should stop."""
+        """Close the connection if the answer has not ended, so that the provider stops."""
         if not self.is_ended:
             self.response.close()
 
 
 class Relay:
-    """Sends calls on and their answers back."""
+    """Sends calls to upstreams and passes their answers back."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
         self._refused = set[str]()
-        """Fallbacks that were said to have no key."""
+        """Fallbacks for which a missing key was logged already."""
 
     async def serve(self, ticket: Ticket, send: Send) -> None:
-        """Answer a call. Whoever stops waiting for it has it stopped at the provider, too.
+        """Answer a call. If the client disconnects, the call is cancelled at the provider too.
 
         Raises:
             UpstreamUnavailable: no upstream answered; nothing was sent to the client yet.
@@ -328,17 +337,17 @@ class Relay:
         try:
             coming = await self._answer(ticket)
         except asyncio.CancelledError:
-            await ticket.keep(Watcher(ticket.dialect))  # it may be on the bill all the same
+            await ticket.keep(Watcher(ticket.dialect))  # the provider may bill the call all the same
             raise
         try:
-            await self._hand_on(ticket, coming, send)
+            await self._pass_answer_on(ticket, coming, send)
         finally:
             coming.close()
 
-    async def _answer(self, ticket: Ticket) -> Coming:
-        """The answer that the client will get: the first one that is not a refusal as too long."""
+    async def _answer(self, ticket: Ticket) -> UpstreamAnswer:
+        """The answer for the client: the first one that is not a refusal for length."""
         while True:
-            coming = await self._first(ticket)
+            coming = await self._ask_in_turn(ticket)
             try:
                 refusal = await self._refusal(ticket, coming)
                 if refusal is None:
@@ -348,19 +357,19 @@ class Relay:
             except RecoverySpent:
                 return coming
             except BaseException as error:
-                await self._lost(ticket, coming)
+                await self._abandon(ticket, coming)
                 if isinstance(error, _BROKEN):
                     raise _unavailable(coming.target, error) from None
                 raise
             coming.close()
 
-    async def _lost(self, ticket: Ticket, coming: Coming) -> None:
-        """An answer that had begun will not reach the client."""
+    async def _abandon(self, ticket: Ticket, coming: UpstreamAnswer) -> None:
+        """Close and store an answer that had begun and will not reach the client."""
         coming.close()
         await ticket.keep(coming.watcher, coming.response.status)
 
-    async def _first(self, ticket: Ticket) -> Coming:
-        """The first upstream that answers, of those that may be asked."""
+    async def _ask_in_turn(self, ticket: Ticket) -> UpstreamAnswer:
+        """The answer of the first upstream that is not busy or unavailable."""
         *others, last = ticket.targets
         for target in others:
             try:
@@ -372,12 +381,12 @@ class Relay:
             coming.close()
         return await self._ask(ticket, last)
 
-    async def _ask(self, ticket: Ticket, target: Target) -> Coming:
+    async def _ask(self, ticket: Ticket, target: Target) -> UpstreamAnswer:
         try:
             headers = await request_headers(target, ticket.credentials)
-        except ConfigError:  # the operator's to mend, not the client's
+        except ConfigError:  # the operator must fix it, not the client
             raise UpstreamUnavailable(
-                f"the key of {target.name} is not to be had", hint="its key command fails on the gateway"
+                f"the key of {target.name} cannot be obtained", hint="its key command fails on the gateway"
             ) from None
         address = target.address(ticket.path, ticket.credentials.query_for(target))
         try:
@@ -385,11 +394,9 @@ class Relay:
             response = await self._forwarder.send(target, ticket.method, address, headers, body)
         except _BROKEN as error:
             raise _unavailable(target, error) from None
-        if not 200 <= response.status < 600:  # nothing that could be handed on
+        if not 200 <= response.status < 600:  # not a status that can be passed on
             response.close()
-            raise UpstreamUnavailable(
-                f"{target.name} answered with a status that is none", hint="check its url"
-            )
+            raise UpstreamUnavailable(f"{target.name} answered with an invalid status", hint="check its url")
         if response.status in (401, 403):
             self._warn_without_key(ticket, target)
         is_read = response.status < 400 and "content-encoding" not in response.headers
@@ -398,7 +405,7 @@ class Relay:
         is_hidden = is_only_usage if ticket.strips_usage else None
         events = WholeEvents(MAX_EVENT_BYTES, is_hidden) if source else WholeEvents(is_hidden=is_hidden)
         is_stream = response.content_type.startswith(EVENTS)
-        return Coming(
+        return UpstreamAnswer(
             target,
             response,
             watcher,
@@ -408,32 +415,34 @@ class Relay:
         )
 
     def _warn_without_key(self, ticket: Ticket, target: Target) -> None:
-        """Say once of a fallback that it was asked without any key, although the client had sent one, and refuses that."""
+        """Log once that a fallback was asked without a key, although the client had sent one, and refused the
+        call.
+        """
         sent = ticket.credentials
         is_without = target is not ticket.targets[0] and target.key is None
         if is_without and sent.is_sent and not sent.go_to(target) and target.name not in self._refused:
             self._refused.add(target.name)
             _log.warning(
-                "the fallback %s wants a key: name one in its settings, or say pass_key = true to send the client's",
+                "the fallback %s needs a key: name one in its settings, or set pass_key = true to send the client's",
                 target.name,
             )
 
-    async def _refusal(self, ticket: Ticket, coming: Coming) -> bytes | None:
-        """What an upstream says against the call, where something can still be done about it."""
+    async def _refusal(self, ticket: Ticket, coming: UpstreamAnswer) -> bytes | None:
+        """The body of a refusal to which the gateway can still react; None if there is none."""
         if not ticket.can_shrink:
             return None
         if coming.response.status >= 400:
             await self._hold(coming, lambda: False, None)
             return b"".join(coming.held)
         if not coming.watcher.is_stream:
-            if not ticket.is_stream:  # else it comes in some way that is not ours, and somebody waits for it
+            if not ticket.is_stream:  # otherwise the client waits for a stream in an unknown format
                 await self._hold(coming, lambda: False, None)
             return None
         await self._hold(coming, lambda: coming.watcher.has_begun or coming.watcher.is_over, HOLD_S)
         return coming.watcher.failure if not coming.watcher.has_begun else None
 
-    async def _note_whole(self, ticket: Ticket, coming: Coming) -> None:
-        """Note the ids in an answer that is not streamed, before any of it leaves."""
+    async def _note_whole(self, ticket: Ticket, coming: UpstreamAnswer) -> None:
+        """Store rows for the ids in an answer that is not streamed, before any of it leaves."""
         if coming.source is None or coming.is_stream:
             return
         await self._hold(coming, lambda: False, None, MAX_NOTED_BYTES)
@@ -445,12 +454,12 @@ class Relay:
 
     async def _hold(
         self,
-        coming: Coming,
+        coming: UpstreamAnswer,
         is_enough: Callable[[], bool],
         wait_s: float | None,
         most: int = MAX_HELD_BYTES,
     ) -> None:
-        """Read on until there is enough, the answer ends, or it takes too long or too much."""
+        """Read until `is_enough`, the end of the answer, the time limit or the size limit."""
         size = 0
         try:
             async with asyncio.timeout(wait_s):
@@ -460,12 +469,12 @@ class Relay:
             if isinstance(error, aiohttp.ServerTimeoutError):
                 raise
 
-    async def _hand_on(self, ticket: Ticket, coming: Coming, send: Send) -> None:
+    async def _pass_answer_on(self, ticket: Ticket, coming: UpstreamAnswer, send: Send) -> None:
         response, watcher = coming.response, coming.watcher
         if coming.is_ended:
-            await ticket.keep(watcher, response.status)  # what a client gets is kept
-        came = response_headers(response.raw_headers, has_length=not watcher.is_stream)
-        headers = [*came, *ticket.told(coming.target.name)]
+            await ticket.keep(watcher, response.status)  # store before the client has the answer
+        upstream_headers = response_headers(response.raw_headers, has_length=not watcher.is_stream)
+        headers = [*upstream_headers, *ticket.refold_headers(coming.target.name)]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         problem: UpstreamUnavailable | None = None
         try:
@@ -479,20 +488,20 @@ class Relay:
                         await ticket.handout.note(found, coming.target)
                     if watcher.is_over or coming.is_ended:
                         await ticket.keep(watcher, response.status)
-                    await _pass_on(send, chunk)
+                    await _send_chunk(send, chunk)
         except _BROKEN as error:
             problem = _unavailable(coming.target, error)
         finally:
             await ticket.keep(watcher, response.status)
         if watcher.is_open:
-            await self._say_broken(ticket, coming, problem or _too_short(coming.target), send)
+            await self._send_error_event(ticket, coming, problem or _too_short(coming.target), send)
         elif problem is None:
             await send({"type": "http.response.body", "body": coming.rest()})
 
-    async def _chunks(self, coming: Coming, *, holds_last: bool) -> AsyncGenerator[bytes, None]:
-        """What the client gets, as it comes. Where nothing in an answer tells its end, as in one that is not a stream of events,
-        `holds_last` keeps back the last piece until the next one or the end is there: it must not leave before the reply is
-        stored.
+    async def _chunks(self, coming: UpstreamAnswer, *, holds_last: bool) -> AsyncGenerator[bytes, None]:
+        """The chunks for the client, as they arrive. With `holds_last`, an answer that is not an event stream
+        keeps back its last chunk until the next one or the end arrives: its end cannot be recognised
+        otherwise, and it must not leave before the reply is stored.
         """
         holds_last = holds_last and not coming.watcher.is_stream
         while coming.held or not coming.is_ended:
@@ -504,15 +513,17 @@ class Relay:
                     yield allowed
             coming.held[:] = [held] if held else []
 
-    async def _say_broken(
-        self, ticket: Ticket, coming: Coming, problem: UpstreamUnavailable, send: Send
+    async def _send_error_event(
+        self, ticket: Ticket, coming: UpstreamAnswer, problem: UpstreamUnavailable, send: Send
     ) -> None:
-        """The format's own error, unless half an event is out already; there is no end after it, so nobody thinks it whole."""
+        """Send an error event of the client's format, unless part of an event is out. No final event follows,
+        so that the client sees that the reply is incomplete.
+        """
         if coming.events.is_between:
-            await _pass_on(send, errors.event(problem, ticket.shape, request_id=ticket.call_id))
+            await _send_chunk(send, errors.event(problem, ticket.shape, request_id=ticket.call_id))
 
 
-async def _pass_on(send: Send, body: bytes) -> None:
+async def _send_chunk(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
 
 

@@ -1,9 +1,9 @@
-"""The log: what happened, when and where, and never what was said.
+"""The gateway's log: formatters that keep user content and secrets out of it.
 
-One idea: a log is read by many and kept for long, so nothing can reach it that was not meant for it. Our own lines are written for
-it, with facts beside them; of what others log only the first line is kept, as they wrote it down, and of an exception its kind and
-the places it came by. Neither the words of others' exceptions nor a value is ever in it. Of our own errors, which hold no content and no
-secret, those of the store are logged with their location: the answer to the client does not have it.
+A log is read by many people and kept for long. Refold's own lines have a fixed text and structured facts. Of
+other loggers only the first line of the unformatted message is kept, and of an exception its type and its
+stack locations; argument values and exception texts never appear. Refold's own errors hold no content and no
+secrets; store errors are logged with their location, which the client does not get.
 
     _log.info("compacted", extra=facts(conversation="support-42", before=9_000, after=2_000))
 
@@ -24,20 +24,24 @@ from typing import Any, TextIO
 OURS = "refold"
 EVENTS = "refold.events"
 FACTS = "refold_facts"
-"""Under which name facts travel with a record: what callers call them cannot hide what `logging` itself keeps there."""
+"""The attribute of a log record that holds the facts; one attribute, so that no fact can overwrite a field of
+`logging`.
+"""
 QUIET = ("uvicorn", "uvicorn.error", "uvicorn.access", "aiohttp.access", "aiohttp.client", "aiohttp.server")
-"""What others say at every start and for every request; their warnings stay."""
+"""Loggers with lines for every start and every request; only their warnings are logged."""
 MAX_PLACES = 12
-"""Of an exception, from where it was raised outwards: the rest is the server's own stack."""
+"""Stack locations of an exception, innermost first: the rest is the server's own stack."""
 
 
-def facts(**told: object) -> dict[str, dict[str, object]]:
-    """Facts for a line of the log, as its `extra`: names, numbers and ids."""
-    return {FACTS: told}
+def facts(**values: object) -> dict[str, dict[str, object]]:
+    """Facts for a log line, to be passed as `extra`: names, numbers and ids."""
+    return {FACTS: values}
 
 
 def set_up(form: str, level: str, stream: TextIO | None = None) -> None:
-    """Log to stderr, or elsewhere, as `text` or `json`, from this level on; a second time replaces the first."""
+    """Log to `stream` (default stderr) as `text` or `json`, from this level on. A second call replaces the
+    first.
+    """
     handler = _Handler(stream or sys.stderr)
     handler.setFormatter(Lines() if form == "text" else Objects())
     for name in ("", OURS):
@@ -51,7 +55,7 @@ def set_up(form: str, level: str, stream: TextIO | None = None) -> None:
 
 
 class Objects(logging.Formatter):
-    """One JSON object to a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -60,22 +64,23 @@ class Objects(logging.Formatter):
 
 
 class Lines(logging.Formatter):
-    """One line for people, in the time of this machine."""
+    """One line for people, in local time."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        told = "".join(f" {name}={_word(value)}" for name, value in _facts(record).items())
-        # The words of events are all ours, and of several lines; of anything else a line break might be somebody's.
+        fields = "".join(f" {name}={_field_text(value)}" for name, value in _facts(record).items())
+        # Event texts are Refold's own and have several lines; a line break in any other message might be
+        # forged.
         words = _message(record)
         first, *more = words.split("\n") if record.name == EVENTS else [words]
-        line = f"{at} {record.levelname.lower():<7} {_plain(first)}{told}"
-        return "\n".join((line, *map(_plain, more)))
+        line = f"{at} {record.levelname.lower():<7} {_printable(first)}{fields}"
+        return "\n".join((line, *map(_printable, more)))
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Says nothing about what cannot be written: `logging` would show the whole record."""
+    """Drops records that cannot be written: `logging` would print the whole record with its arguments."""
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the name is logging's
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # overrides logging's method
         del record
 
 
@@ -86,27 +91,27 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    told = dict(getattr(record, FACTS, {}))
+    found = dict(getattr(record, FACTS, {}))
     if record.name.partition(".")[0] != OURS:
-        told["logger"] = record.name
+        found["logger"] = record.name
     if record.exc_info and record.exc_info[1] is not None:
-        told |= _exception(record.exc_info[1])
-    return told
+        found |= _exception(record.exc_info[1])
+    return found
 
 
 def _exception(error: BaseException) -> dict[str, object]:
-    """Its kind and the places it came by; its words may hold anything."""
+    """The type and the stack locations of an exception; its text may contain anything."""
     frames = traceback.extract_tb(error.__traceback__)[-MAX_PLACES:]
     places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames)]
     return {"error": type(error).__name__, "places": places}
 
 
-def _word(value: object) -> str:
-    """A value in a line: as it is where nobody can mistake it, in quotes elsewhere."""
-    text = _plain(str(value)) if not isinstance(value, list) else _plain(", ".join(map(str, value)))
+def _field_text(value: object) -> str:
+    """A value in a line: plain if it is unambiguous, otherwise in quotes."""
+    text = _printable(str(value)) if not isinstance(value, list) else _printable(", ".join(map(str, value)))
     return text if text and not set(text) & set(" ='\"") else json.dumps(text, ensure_ascii=False)
 
 
-def _plain(text: str) -> str:
-    """Harmless in a terminal, and one line."""
+def _printable(text: str) -> str:
+    """One line without control characters, safe in a terminal."""
     return "".join(letter if letter.isprintable() else "�" for letter in text)

@@ -1,7 +1,7 @@
-"""The models that can be asked for here: those of all upstreams, in one list.
+"""`GET /v1/models` for several upstreams: their lists, merged in the operator's order.
 
-One idea: one upstream's list passes by as it came. Of several, the lists are put together in the operator's order; one that does
-not answer is left out, and where none does its own answer is the answer.
+An upstream that does not answer is left out. With a single upstream its list is passed on unchanged, without
+this module.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from refold.gateway.upstreams import Credentials, Forwarder, Target, request_hea
 from refold.model.errors import ConfigError, UpstreamUnavailable
 
 PATIENCE_S = 10.0
-"""For one upstream's list: whoever is slower is left out."""
+"""Time for the list of one upstream; a slower one is left out."""
 MOST_BYTES = 8 * 1024 * 1024
-"""Of one list: the longest known has some thousand models."""
+"""Size of one list: the longest known has a few thousand models."""
 PATH = "/v1/models"
 
 
@@ -37,7 +37,7 @@ _LIST, _MODEL = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Model)
 async def list_models(
     forwarder: Forwarder, targets: Sequence[Target], credentials: Credentials, *, is_anthropic: bool
 ) -> bytes:
-    """The body of the answer, in the shape of the provider that the client speaks to.
+    """The body of the answer, in the format of the client.
 
     Raises:
         UpstreamUnavailable: no upstream gave a list.

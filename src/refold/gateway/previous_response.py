@@ -1,12 +1,13 @@
-"""Requests that go on from a response that the provider keeps, instead of sending their history.
+"""Requests that continue a response stored by the provider, instead of sending their history.
 
-One idea: where the whole chain went through here, the history is known all the same: what was asked before, what was answered, and
-what is new. Put together it is a request like any other. While nothing has to be changed the client's own bytes leave, and the
-provider goes on from what it keeps; once something has, the window leaves whole, and goes on from nothing.
+If the whole chain of responses passed through this gateway, it rebuilds the history from the store: earlier
+messages, the reply, and the new input make an ordinary request. While nothing has to be changed the client's
+own bytes are sent and the provider continues from its own copy; after a compaction the whole window is sent,
+without `previous_response_id`.
 
-Where some of the chain did not go through here, or could not be stored, the first request after the gap that is answered begins a branch
-of its own. From then on all is known that comes after the response which that request went on from, the root of the branch. When such a
-branch is compacted, what leaves goes on from its root.
+If part of the chain is missing, the first answered request after the gap starts a branch of its own. The
+response that it continued is the root of that branch: everything after the root is known. After a compaction
+of such a branch the request continues its root.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from refold.gateway.backlog import Backlog
 from refold.gateway.provider_state import ProviderState, StateId, StateRow, is_id
 from refold.gateway.request import Incoming
 from refold.model.errors import WireError
-from refold.ports.store import Stored
+from refold.ports.records import StoredMessage
+from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
 from refold.wire.json_codec import NULL, read_list, word
 
@@ -42,7 +44,7 @@ _DECODE_FIRST = msgspec.json.Decoder(_First).decode
 
 
 def previous_in(incoming: Incoming) -> StateId | None:
-    """The response that a request goes on from."""
+    """The response that a request continues."""
     name = word(incoming.fields.get(PREVIOUS, NULL))
     return StateId("response", name) if name else None
 
@@ -50,9 +52,9 @@ def previous_in(incoming: Incoming) -> StateId | None:
 async def whole(
     engine: Engine, state: ProviderState, backlog: Backlog, incoming: Incoming
 ) -> Incoming | None:
-    """The request with all that the provider keeps of it, as far as it leaves; None where not all of it went through here.
+    """The request with its whole history; None if part of the history did not pass through here.
 
-    Where the exchange before it waits to be stored, it goes on from that, and is stored after it.
+    If the previous exchange waits in the backlog, the request is joined to it and will be stored after it.
     """
     previous = previous_in(incoming)
     if previous is None or not incoming.goes_on:
@@ -63,20 +65,26 @@ async def whole(
     if answered is None or not answered.conversation:
         return None
     head = await engine.store.head(engine.owner, answered.conversation, answered.branch)
-    said = await _reply(engine, answered.call)
-    if head is None or said is None:
+    reply = await _reply(engine, answered.call)
+    if head is None or reply is None:
         return None
     asked = await engine.store.messages(head, 0, answered.size)
     if len(asked) < answered.size or any(_is_unusable(one, incoming) for one in asked):
-        return None  # some of it is not stored yet, or was stored without what was said
-    size = sum(len(one.body) for one in asked) + sum(map(len, said)) + len(incoming.body)
-    return await run_text_work(size, _joined, incoming, answered, [one.body for one in asked], said)
+        return None  # part of it is not stored yet, or was stored without content
+    size = sum(len(one.body) for one in asked) + sum(map(len, reply)) + len(incoming.body)
+
+    def join() -> Incoming:
+        for one in asked:
+            read_stored(one, head)  # a damaged one must not be taken for the client's
+        return _joined(incoming, answered, [one.body for one in asked], reply)
+
+    return await run_text_work(size, join)
 
 
 async def _after_waiting(
     owner: str, backlog: Backlog, previous: StateId, incoming: Incoming
 ) -> Incoming | None:
-    """The request after an exchange that waits to be stored; None where the response is not from one."""
+    """The request joined to an exchange in the backlog; None if the response is not from there."""
     waiting = backlog.exchange_with(owner, previous)
     if waiting is None or waiting.outcome is None or waiting.incoming.dialect is not incoming.dialect:
         return None
@@ -84,16 +92,16 @@ async def _after_waiting(
     answered = StateRow(conversation=asked.name, root=asked.root, held=asked.held)
 
     def join() -> Incoming | None:
-        said = _whole_reply(reply)
+        messages = _whole_reply(reply)
         items = [*map(bytes, read_list(asked.array or b"[]"))]
-        return None if said is None else _joined(incoming, answered, items, said)
+        return None if messages is None else _joined(incoming, answered, items, messages)
 
     return await run_text_work(waiting.size + len(asked.array or b"") + len(incoming.body), join)
 
 
 async def after_gap(state: ProviderState, owner: str, incoming: Incoming) -> Incoming | None:
-    """The request as the beginning of a branch, of which the provider alone knows what comes before it; None where it cannot begin one,
-    because it does not begin with something that the user says.
+    """The request as the start of a branch whose earlier history only the provider has; None if its first
+    item is not a user message.
     """
     previous = previous_in(incoming)
     if previous is None or not incoming.goes_on or not is_id(previous.id):
@@ -112,20 +120,20 @@ def _begins_with_user(array: bytes) -> bool:
         return False
 
 
-def _joined(incoming: Incoming, answered: StateRow, asked: Sequence[bytes], said: Sequence[Raw]) -> Incoming:
-    """A request after what was asked and answered before it."""
-    items = [*asked, *map(bytes, said), *map(bytes, read_list(incoming.array or b"[]"))]
+def _joined(incoming: Incoming, answered: StateRow, asked: Sequence[bytes], reply: Sequence[Raw]) -> Incoming:
+    """A request with the earlier messages and the reply in front of it."""
+    items = [*asked, *map(bytes, reply), *map(bytes, read_list(incoming.array or b"[]"))]
     fields = {name: raw for name, raw in incoming.fields.items() if name != PREVIOUS}
     if answered.root:
         fields[PREVIOUS] = Raw(msgspec.json.encode(answered.root))
     fields[incoming.dialect.messages_key] = Raw(b"[" + b",".join(items) + b"]")
     name = incoming.name or (answered.conversation if answered.root else "")
     whole = structs.replace(incoming, fields=fields, name=name, root=answered.root, held=answered.held)
-    whole.array  # noqa: B018  # copied here, where a long history is read in a thread
+    whole.array  # noqa: B018  # fill the cache here, because a long history is joined in a thread
     return whole
 
 
-def _is_unusable(one: Stored, incoming: Incoming) -> bool:
+def _is_unusable(one: StoredMessage, incoming: Incoming) -> bool:
     return one.format != incoming.dialect.name or not one.body
 
 

@@ -1,13 +1,16 @@
-"""Who may reach what a provider keeps: responses, conversations, stored completions, files, batches and the like.
+"""Access control for objects that a provider stores: responses, conversations, completions, files, batches
+and so on.
 
-A provider tells its customers apart by their keys. Where several owners of this gateway share one key, it cannot: whoever knows an id
-reaches what it stands for. So the gateway keeps a row for every id that such a call hands out, under the owner who made the call, and
-writes it before the id leaves. A later call that names an id, in its path or in its body, is passed on only for the owner of the row, and
-only to the upstream that made it; for anybody else there is no such thing.
+A provider separates its customers by their keys. If several owners of this gateway share one key, a client
+that knows an id would reach the object of another owner. The gateway therefore stores a row for every id that
+such a call hands out, under the owner of the call, before the id leaves. A later call that names an id, in
+its path or in its body, is passed on only for the owner of the row and only to the upstream that made the
+object; for other owners the object does not exist.
 
-The check applies to calls of clients that identify themselves with a key of Refold's, and that leave with another provider key than the
-client's own. What it does not know is off: a path that is neither stateless nor below an id of a known kind, and a body that could be
-read in two ways. `allow` of an upstream opens more. A row that could not be written locks its id for everybody.
+The check applies to clients that identify themselves with a Refold key and whose call leaves with another
+provider key than the client's own. Unknown calls are refused: a path that is neither stateless nor below an
+id of a known kind, and a body that can be read in two ways. The setting `allow` of an upstream opens more. If
+a row cannot be written, its id stays locked for every owner.
 """
 
 from __future__ import annotations
@@ -25,32 +28,36 @@ from msgspec.json import Decoder
 
 from refold.gateway.upstreams import Credentials, Target, may_hold_secret
 from refold.model.errors import BodyTooLarge, NotFound, WireError
-from refold.ports.store import Store
+from refold.ports.store import LearntValues
 from refold.text_work import run_text_work
 from refold.wire.json_codec import NULL
 from refold.wire.sse import SseParser
 
-# Ids of what a provider keeps (responses, files, batches, ...), as they stand in JSON: in requests
-# and in answers. `references_in` finds the ids that a request names, wherever a provider would look
-# them up; text, schemas, metadata and the arguments of tools are not looked into, since no provider
-# does. `ids_in_answer` finds the ids that an answer hands out, and only where the provider itself
-# writes them: an id that a model or a client wrote into an answer is not handed out by it. Pure:
-# bytes in, ids out. Who owns an id is the business of `provider_state`.
+# Ids in JSON
+#
+# Pure functions from bytes to ids. `references_in` finds the ids that a request names, in every field in
+# which a provider looks ids up; text, schemas, metadata and tool arguments are skipped, because providers
+# skip them too. `ids_in_answer` finds the ids that an answer hands out, in fields that only the provider
+# itself writes: an id that a model or a client wrote into an answer is not handed out by it.
 
 Kind: TypeAlias = Literal[
     "response", "item", "conversation", "completion", "audio", "file", "batch_input", "batch", "message_batch",
     "vector_store", "container", "prompt", "voice", "skill", "cache",
 ]  # fmt: skip
-"""What an id stands for. A `batch_input` is a file that is to be run as a batch; the last four are never made through the gateway."""
+"""The kind of object behind an id. A `batch_input` is a file to be run as a batch; the last four are never
+created through the gateway.
+"""
 Collected: TypeAlias = Literal[
     "response", "completion", "conversation", "file", "batch", "message_batch", "vector_store", "container"
 ]  # fmt: skip
-"""Kinds that have a path of their own."""
+"""Kinds with a path of their own."""
 Source: TypeAlias = Collected | Literal["message"]
-"""What an answer is: a reply in one of the three formats, or the description of something that was made."""
+"""The kind of an answer: a reply in one of the three formats, or the description of a created object."""
 
 MAX_REFERENCES = 10_000
-"""Of one request: each is looked up in the store. A long session that names its items by reference has some thousand."""
+"""Limit for one request: every reference is a lookup in the store. A long session that names its items by
+reference has a few thousand.
+"""
 
 
 class StateId(NamedTuple):
@@ -75,45 +82,49 @@ _NAMES: dict[str, Kind] = {
     "cached_content": "cache",
     "cachedcontent": "cache",
 }
-"""Fields of requests that hold an id, a list of ids, or an object with one. Some servers do not tell capitals apart in names."""
+"""Request fields that hold an id, a list of ids, or an object with an id. Compared in lower case: some
+servers ignore case in names.
+"""
 _OBJECTS_ONLY = frozenset(("prompt", "audio", "voice"))
-"""Among them those whose text is no id."""
+"""Those of `_NAMES` in which a plain string is not an id."""
 _LISTS_OF_ITEMS = frozenset(("input", "items"))
-"""Fields that hold the items of a Responses conversation."""
+"""Fields with the items of a Responses conversation."""
 _LOOKED_UP = ("reasoning", "image_generation_call", "web_search_call", "file_search_call")
-"""Types of items that a provider completes from what it keeps, where the request has no more of them than the id."""
+"""Item types that a provider completes from its storage if the request has only their id."""
 _OWN_CONTENT = ("encrypted_content", "content", "result", "results")
-"""Fields of such an item that say it all: nothing has to be looked up then."""
+"""Fields that make such an item complete: with one of them, the provider looks nothing up."""
 _FREE = frozenset(("metadata", "parameters", "input_schema", "schema", "annotations", "citations", "results"))
-"""Fields whose content is the client's own, or was said before: nothing in them is looked up."""
+"""Fields with content of the client's own, or of earlier answers: a provider looks up nothing in them."""
 _TOOL_USES = frozenset(("tool_use", "server_tool_use", "mcp_tool_use"))
 
 _MARKS = tuple(f'"{name}"'.encode() for name in _NAMES)
 _ITEM_MARKS = tuple(f'"{name}"'.encode() for name in _LISTS_OF_ITEMS)
 _ODD_LETTERS = re.compile(rb"\\u00[2-7]|\\u017f|\\u212a|\xc5\xbf|\xe2\x84\xaa", re.IGNORECASE)
-"""A letter of ASCII that is written as an escape, and the two others that count as `s` and `k` where capitals do not count: a name
-may be spelt with them."""
-_TOLD_ONCE = frozenset(("id", "type", "role"))
-"""Fields of an item that may not come in two spellings."""
+"""An ASCII letter written as an escape, and the two other characters that match `s` and `k` when case is
+ignored: both are other spellings of a field name.
+"""
+_SINGLE_SPELLING = frozenset(("id", "type", "role"))
+"""Fields of an item that may not occur in two spellings."""
 _IS_ID = re.compile(r"[!-~]{1,200}").fullmatch
 
 
 def is_id(text: object) -> bool:
-    """Can it be the id of something? What no provider gives out is not looked for either."""
+    """True if the value has the form of a provider's id."""
     return isinstance(text, str) and _IS_ID(text) is not None
 
 
 def _may_refer(body: bytes, *, is_anthropic: bool) -> bool:
-    """Could the JSON name an id at all? Quick, and never a false no for UTF-8."""
+    """True if the JSON may name an id. Fast, and never a false negative for UTF-8."""
     lower, marks = body.lower(), _MARKS if is_anthropic else (*_MARKS, *_ITEM_MARKS)
     return any(mark in lower for mark in marks) or _ODD_LETTERS.search(body) is not None
 
 
 def references_in(body: bytes, *, is_anthropic: bool = False) -> set[StateId]:
-    """The ids that the JSON of a request names. In `is_anthropic` ones `input` is what a tool is called with, and no list of items.
+    """The ids that the JSON of a request names. With `is_anthropic`, `input` holds tool arguments and not a
+    list of items.
 
     Raises:
-        WireError: it may name some and cannot be read, or two programs could read it in two ways.
+        WireError: the body may name ids but is not valid JSON, or two parsers could read it differently.
     """
     if not _may_refer(body, is_anthropic=is_anthropic):
         return set()
@@ -122,14 +133,14 @@ def references_in(body: bytes, *, is_anthropic: bool = False) -> set[StateId]:
         found.add(one)
         if len(found) > MAX_REFERENCES:
             raise WireError(
-                f"the body refers to more than {MAX_REFERENCES:,} things that the provider keeps",
+                f"the body refers to more than {MAX_REFERENCES:,} objects that the provider stores",
                 hint="send them in several requests",
             )
     return found
 
 
 def is_json(body: bytes) -> bool:
-    """Is it JSON at all? Some servers take forms and other notations, in which names stand without quotes."""
+    """True if the body is JSON. Some servers accept forms and other notations, in which names have no quotes."""
     try:
         _ANY.decode(body)
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -138,9 +149,10 @@ def is_json(body: bytes) -> bool:
 
 
 def references_in_lines(body: bytes) -> set[StateId] | None:
-    """The ids that the requests in a file for a batch name, one request to a line; None where that cannot be said.
+    """The ids named by the requests in a batch file, one request per line; None if they cannot be determined.
 
-    Takes the whole form that carries the file: lines around the file that could name nothing are passed over.
+    Takes the whole multipart form that carries the file and skips lines around the file that cannot name an
+    id.
     """
     if b"\0" in body or b"content-transfer-encoding" in body.lower():
         return None
@@ -156,7 +168,7 @@ def references_in_lines(body: bytes) -> set[StateId] | None:
 def _loads(body: bytes) -> Any:
     """
     Raises:
-        WireError: it is no JSON, or has a field twice: readers differ in which one counts.
+        WireError: the body is not JSON, or a field occurs twice: parsers differ in which one they use.
     """
     try:
         return json.loads(body.decode(), object_pairs_hook=_fields)
@@ -166,8 +178,8 @@ def _loads(body: bytes) -> Any:
 
 def _ambiguous() -> WireError:
     return WireError(
-        "the body may name something that the provider keeps, and cannot be read as JSON in one way only",
-        hint="send it as plain JSON in UTF-8, with every field once",
+        "the body may name an object that the provider stores, and is not unambiguous JSON",
+        hint="send plain JSON in UTF-8, with every field once",
     )
 
 
@@ -187,35 +199,35 @@ def _walk(root: Any, *, is_anthropic: bool) -> Iterator[StateId]:
             continue
         if not isinstance(value, dict):
             continue
-        told = _folded(value)
-        kind = told.get("type")
+        fields = _lower_case(value)
+        kind = fields.get("type")
         if name in _LISTS_OF_ITEMS and not is_anthropic:
-            yield from _item(told)
+            yield from _references_in_item(fields)
         is_tool_use = is_anthropic and bool(name) and kind in _TOOL_USES
         for spelling, inner in value.items():
             field = spelling.casefold()
             if field in _FREE or (is_tool_use and field == "input"):
                 continue
             if field in _NAMES and not (field == "skill_id" and kind == "anthropic"):
-                yield from _named(field, inner)
+                yield from _ids_in_field(field, inner)
             waiting.append((field, inner))
 
 
-def _folded(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields by their names in small letters."""
+def _lower_case(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields by their lower-case names."""
     found: dict[str, Any] = {}
     for spelling, value in fields.items():
         name = spelling.casefold()
-        if name in found and name in _TOLD_ONCE:
+        if name in found and name in _SINGLE_SPELLING:
             raise _ambiguous()
         found[name] = value
     return found
 
 
-def _named(field: str, value: Any) -> Iterator[StateId]:
+def _ids_in_field(field: str, value: Any) -> Iterator[StateId]:
     kind = _NAMES[field]
     if isinstance(value, dict):
-        value = _folded(value).get("id")
+        value = _lower_case(value).get("id")
     elif field in _OBJECTS_ONLY:
         return
     for one in value if isinstance(value, list) else [value]:
@@ -223,8 +235,10 @@ def _named(field: str, value: Any) -> Iterator[StateId]:
             yield StateId(kind, one)
 
 
-def _item(item: dict[str, Any]) -> Iterator[StateId]:
-    """An item that is only named, or that a provider completes. Without a type it is a reference, unless somebody says it."""
+def _references_in_item(item: dict[str, Any]) -> Iterator[StateId]:
+    """The id of an item that is only a reference, or that a provider completes. An item without type and role
+    is a reference.
+    """
     kind, name = item.get("type"), item.get("id")
     is_reference = kind == "item_reference" or (kind is None and item.get("role") is None)
     is_looked_up = kind in _LOOKED_UP and not any(item.get(field) for field in _OWN_CONTENT)
@@ -254,13 +268,13 @@ class _ResponsesAnswer(_Response, gc=False):
     item: _Item | None = None
 
 
-class _Said(Struct, gc=False):
+class _ChatMessage(Struct, gc=False):
     audio: _Id | None = None
 
 
 class _Choice(Struct, gc=False):
-    message: _Said | None = None
-    delta: _Said | None = None
+    message: _ChatMessage | None = None
+    delta: _ChatMessage | None = None
 
 
 class _ChatAnswer(Struct, gc=False):
@@ -310,11 +324,15 @@ _ANY = Decoder()
 _RESPONSES, _CHAT = Decoder(_ResponsesAnswer), Decoder(_ChatAnswer)
 _MESSAGES, _EXECUTED, _MADE = Decoder(_MessagesAnswer), Decoder(_Executed), Decoder(_Description)
 _EXECUTIONS = frozenset(("code_execution_tool_result", "bash_code_execution_tool_result"))
-"""Blocks in which Anthropic names the files that a program left behind. No client and no model writes them."""
+"""Blocks in which Anthropic names the files that a program wrote. Neither clients nor models write these
+blocks.
+"""
 
 
 def ids_in_answer(source: Source, data: bytes, *, is_stored: bool = True) -> list[StateId]:
-    """The ids that an answer hands out; of one that the provider does not store, those that can be used all the same."""
+    """The ids that an answer hands out. With `is_stored` false, only those that can be used although the
+    provider does not store the answer.
+    """
     try:
         match source:
             case "response":
@@ -333,14 +351,14 @@ def ids_in_answer(source: Source, data: bytes, *, is_stored: bool = True) -> lis
 
 
 def ids_in_events(source: Source, events: bytes, *, is_stored: bool = True) -> list[StateId]:
-    """Likewise for whole events of a stream."""
+    """As `ids_in_answer`, for complete events of a stream."""
     if b'"id"' not in events and b'"file_id"' not in events:
-        return []  # pieces of text
+        return []  # a text delta
     try:
-        told = SseParser().feed(events)
+        parsed = SseParser().feed(events)
     except BodyTooLarge:
         return []
-    return [one for event in told for one in ids_in_answer(source, event.data, is_stored=is_stored)]
+    return [one for event in parsed for one in ids_in_answer(source, event.data, is_stored=is_stored)]
 
 
 _Found: TypeAlias = Iterator[tuple[Kind, str | None]]
@@ -366,9 +384,9 @@ def _ids_in_completion(answer: _ChatAnswer, *, is_stored: bool) -> _Found:
     if is_stored:
         yield "completion", answer.id
     for choice in answer.choices or ():
-        for said in (choice.message, choice.delta):
-            if said is not None and said.audio is not None:
-                yield "audio", said.audio.id
+        for message in (choice.message, choice.delta):
+            if message is not None and message.audio is not None:
+                yield "audio", message.audio.id
 
 
 def _ids_in_message(answer: _MessagesAnswer) -> _Found:
@@ -384,7 +402,7 @@ def _ids_in_message(answer: _MessagesAnswer) -> _Found:
 
 
 MOST_ROWS = 16_384
-"""Rows that are remembered: of the ids that are named again and again while a session goes on."""
+"""Size of the cache of rows: a running session names the same ids again and again."""
 FILES = "/v1/files"
 
 _REPLIES: dict[str, Source] = {
@@ -401,7 +419,7 @@ _STATELESS = frozenset(
         "audio/transcriptions", "audio/translations", "images/generations", "images/edits", "images/variations",
     )
 )  # fmt: skip
-"""Calls (POST) that leave nothing behind at the provider, besides those above."""
+"""POST calls that store nothing at the provider, besides those of `_REPLIES`."""
 _COLLECTIONS: tuple[tuple[str, Collected], ...] = (
     ("/v1/responses/", "response"),
     ("/v1/chat/completions/", "completion"),
@@ -412,17 +430,19 @@ _COLLECTIONS: tuple[tuple[str, Collected], ...] = (
     ("/v1/vector_stores/", "vector_store"),
     ("/v1/containers/", "container"),
 )
-"""Where what is made is found again, by its id. A POST to the path before the id makes one; a GET there lists them all."""
+"""Paths under which objects are found by their id. A POST to the path without an id creates one; a GET there
+lists all.
+"""
 _FORMS = re.compile(r"/v1/(?:files|audio/[a-z]++|images/[a-z]++|containers/[^/]++/files)").fullmatch
-"""Paths that take forms with files in them."""
+"""Paths that accept forms with files."""
 _FORM_NAME_CODED = re.compile(rb"name\s{0,8}\*").search
-"""The name of a field in a form that is written in another way than plainly."""
+"""A form field whose name is encoded (RFC 5987) and therefore not readable as plain text."""
 _PLAIN_PATH = re.compile(r"/v1(?:/[A-Za-z0-9._~@:+=,-]++)++").fullmatch
 """A path that every server reads in the same way."""
 _MODEL_PATH = re.compile(
     r"/v1/models(?:/[A-Za-z0-9._~@:+=,-]++(?:(?:/|%2[Ff]|%3[Aa])[A-Za-z0-9._~@:+=,-]++)*+)?+"
 ).fullmatch
-"""Names of models have slashes and colons in them."""
+"""Model names contain slashes and colons."""
 _CHARSET = re.compile(r"charset\s*+=\s*+[\"']?([\w-]*+)").findall
 _ESCAPE = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 _KNOWN_CHARSETS = frozenset(("utf-8", "utf8", "us-ascii", "ascii"))
@@ -431,33 +451,38 @@ _log = logging.getLogger("refold.gateway")
 
 
 class StateRow(Struct, frozen=True, omit_defaults=True):
-    """What is known about an id that was handed out to an owner."""
+    """The stored row of an id that was handed out to an owner."""
 
     upstream: str = ""
-    """Who made it with a key that is not the client's own; empty where it was the client's own, and the provider's to guard."""
+    """The upstream that made the object with a key other than the client's; empty if the client's own key was
+    used, because the provider then checks access itself.
+    """
     conversation: str = ""
-    """Of a response: the conversation and the branch that it continues, the call that it answers, and how many messages the branch
-    had then. Empty where it was only passed on."""
+    """For a response: its conversation and branch, the call that it answers, and the number of messages that
+    the branch had then. Empty if the call was only passed on.
+    """
     branch: str = ""
     call: str = ""
     size: int = 0
     root: str = ""
-    """Likewise: the response after which the branch begins, where what came before never went through here or is not stored."""
+    """For a response: the response after which the branch begins, if earlier messages did not pass through
+    this gateway or are not stored.
+    """
     held: int = 0
-    """What that takes, in tokens."""
+    """Tokens of the messages before `root`."""
     is_checked: bool = False
-    """Of a file: do the requests in it name only what is the owner's? Then it may be run as a batch."""
+    """For a file: the requests in it name only objects of the owner, so that it may be run as a batch."""
 
 
 class StateCall(Struct, frozen=True):
-    """What a call does with state: which id its path names, and what its answer describes."""
+    """The effect of a call on stored objects: the id that its path names, and the kind of its answer."""
 
     opens: StateId | None = None
     makes: Source | None = None
 
 
 def read_call(method: str, path: str) -> StateCall | None:
-    """What a call is, by its path as it is forwarded; None where it lists what there is, or reaches what nobody keeps track of."""
+    """Classify a call by its path as forwarded. None for calls that list objects and for unknown paths."""
     if method in ("GET", "HEAD") and _MODEL_PATH(path):
         return StateCall()
     if not _PLAIN_PATH(path) or not {".", ".."}.isdisjoint(path.split("/")):
@@ -476,30 +501,30 @@ def read_call(method: str, path: str) -> StateCall | None:
 
 
 class StateRequest(Struct, frozen=True):
-    """A call, as far as it has to do with state."""
+    """The parts of a call that the access check needs."""
 
     owner: str
     has_key: bool
-    """Did the client identify itself with a key of Refold's? Then there may be other owners."""
+    """True if the client identified itself with a Refold key. Then there may be several owners."""
     method: str
     path: str
-    """As it is forwarded, without the query."""
+    """The path as forwarded, without the query."""
     body: bytes
     content_types: tuple[str, ...] = ()
 
 
 class ProviderState:
-    """The rows of all owners, and what follows from them for a call."""
+    """The rows of all owners, and the access decisions made from them."""
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+    def __init__(self, store: LearntValues, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
         self._rows: OrderedDict[tuple[str, StateId], StateRow] = OrderedDict()
 
     async def find(self, owner: str, which: StateId) -> StateRow | None:
-        """What is known about an id of the owner's; None where it was never handed out to the owner.
+        """The row of one of the owner's ids; None if the id was never handed out to this owner.
 
         Raises:
-            StoreError: that cannot be said now.
+            StoreError: the store cannot be read now.
         """
         if not is_id(which.id):
             return None
@@ -512,10 +537,10 @@ class ProviderState:
         return self._rows[owner, which]
 
     async def keep(self, owner: str, which: StateId, kept: StateRow) -> None:
-        """Note that an id was handed out to an owner.
+        """Store the row of an id that is handed out to an owner.
 
         Raises:
-            StoreError: it was not noted, or nobody knows.
+            StoreError: the row was not stored, or the outcome is unknown.
         """
         row = msgspec.msgpack.encode(kept)
         await self._store.learn(owner, _topic(which.kind), which.id, row, self._clock())
@@ -529,12 +554,12 @@ class ProviderState:
     async def admit(
         self, asked: StateRequest, targets: Sequence[Target], credentials: Credentials
     ) -> Sequence[Target]:
-        """The upstreams, of those that were chosen, to which a call may go.
+        """Those of the chosen upstreams to which the call may go.
 
         Raises:
-            NotFound: what it names is not the owner's, or it leads to what nobody keeps track of.
-            WireError: its body could be read in two ways.
-            StoreError: whose it is cannot be said now.
+            NotFound: the call names an object of another owner, or its path is not known.
+            WireError: two parsers could read the body differently.
+            StoreError: the owner of an object cannot be determined now.
         """
         if not asked.has_key:
             return targets
@@ -547,17 +572,17 @@ class ProviderState:
         except (NotFound, WireError):
             if targets[0] not in others:
                 raise
-            return others  # the client's own key goes first: only the fallbacks are out of question
+            return others  # the client's own key comes first: only the fallbacks are ruled out
         left = [one for one in targets if one in others or not places or places == {one.name}]
         if not left:
-            raise _not_yours()
+            raise _not_found()
         return left
 
     async def _places(self, asked: StateRequest, target: Target) -> set[str]:
-        """The upstreams that made what a call names; none where it names nothing."""
+        """The upstreams that made the objects that a call names; empty if it names none."""
         call = read_call(asked.method, asked.path)
         if call is None:
-            raise _is_off(target)
+            raise _path_not_available(target)
         named = await _references(asked)
         if call.opens is not None:
             named.add(call.opens)
@@ -565,17 +590,17 @@ class ProviderState:
         for which in named:
             kept = await self.find(asked.owner, _row_of(which))
             if kept is None or not kept.upstream:
-                raise _not_yours(which.kind)
+                raise _not_found(which.kind)
             if which.kind == "batch_input" and not kept.is_checked:
                 raise NotFound(
-                    "This file cannot be run as a batch here.",
-                    hint="its requests name what the provider keeps and is not yours, or could not be read: upload it again",
+                    "this file cannot be run as a batch here",
+                    hint="its requests name objects that are not yours, or could not be read: upload it again",
                 )
             places.add(kept.upstream)
         return places
 
     async def is_checked_file(self, asked: StateRequest, upstream: str) -> bool:
-        """Of a file that is being uploaded: could it be run as a batch, without reaching what is another owner's?"""
+        """True if an uploaded file could be run as a batch without reaching another owner's objects."""
         body = asked.body
         named = await run_text_work(len(body), references_in_lines, body)
         if named is None:
@@ -585,7 +610,7 @@ class ProviderState:
 
 
 class StateHandout:
-    """The ids that the answer to one call hands out, each noted once, before it leaves."""
+    """Stores a row for every id in the answer to one call, once per id, before the id leaves."""
 
     def __init__(
         self,
@@ -599,12 +624,14 @@ class StateHandout:
         self._noted = {call.opens} if call and call.opens else set[StateId]()
         store = bytes((fields or {}).get("store", NULL))
         self.is_stored = store == b"true" if call and call.makes == "completion" else store != b"false"
-        """Does the provider store the reply? Completions by request only, responses unless it is told not to."""
+        """True if the provider stores the reply. Completions are stored on request only, responses unless the
+        request says no.
+        """
         self.answers: StateRow | None = None
-        """What a response answers, where its conversation is kept here."""
+        """The row of the response, if its conversation is stored here."""
 
     def source_at(self, target: Target) -> Source | None:
-        """How the answer of an upstream reads; None where no id in it has to be noted."""
+        """The kind of the answer from an upstream; None if no id in it needs a row."""
         makes = self._call.makes if self._call else None
         if self._credentials.go_to(target):
             return "response" if makes == "response" and self.answers and self.is_stored else None
@@ -616,7 +643,9 @@ class StateHandout:
         return makes
 
     async def note(self, found: Iterable[StateId], target: Target) -> None:
-        """Note whose the ids are. Where that fails the answer goes on all the same, and nobody reaches what they stand for."""
+        """Store the owner of the ids. If that fails the answer is sent all the same, and the ids stay locked
+        for every owner.
+        """
         is_clients = self._credentials.go_to(target)
         for which in found:
             if which in self._noted or (is_clients and which.kind != "response"):
@@ -624,18 +653,18 @@ class StateHandout:
             self._noted.add(which)
             try:
                 await self._note(which, "" if is_clients else target.name)
-            except Exception as error:  # noqa: BLE001  # the answer is the client's, whatever failed here
-                _log.warning("the owner of an id could not be kept: %s", type(error).__name__)
+            except Exception as error:  # noqa: BLE001  # no failure here may stop the client's answer
+                _log.warning("the owner of an id could not be stored: %s", type(error).__name__)
 
     def has_noted(self, which: StateId) -> bool:
-        """Did the answer hand this id out? Also where the store did not take it."""
+        """True if the answer handed this id out, even if the store did not accept the row."""
         return which in self._noted
 
     async def answered_late(self, answers: StateRow) -> None:
-        """Note what the responses that left answer, where their conversation was stored only now.
+        """Complete the rows of responses that were already sent, after their conversation was stored late.
 
         Raises:
-            StoreError: it was not noted, or nobody knows.
+            StoreError: a row was not stored, or the outcome is unknown.
         """
         for which in [one for one in self._noted if one.kind == "response"]:
             known = await self._state.find(self._asked.owner, which)
@@ -648,7 +677,7 @@ class StateHandout:
         if upstream and _is_named_by_client(which, asked, self._credentials.request_id):
             return
         if self._call and self._call.opens and await state.find(asked.owner, which):
-            return  # it was described before
+            return  # the row exists already
         kept = self.answers if which.kind == "response" and self.answers else StateRow()
         is_upload = which.kind == "file" and asked.path == FILES
         is_checked = is_upload and await state.is_checked_file(asked, upstream)
@@ -656,7 +685,9 @@ class StateHandout:
 
 
 def _is_named_by_client(which: StateId, asked: StateRequest, request_id: str) -> bool:
-    """Did the request itself say the id? Some servers let clients choose; what a client chose may be another's already."""
+    """True if the request itself contains the id. Some servers let clients choose ids, and a chosen id may
+    belong to another owner.
+    """
     if request_id and which.id.endswith(request_id):
         return True
     body, name = asked.body, which.id.encode()
@@ -676,7 +707,9 @@ def _row_of(which: StateId) -> StateId:
 
 
 def _is_clients(target: Target, credentials: Credentials) -> bool:
-    """Does a call go out with the client's own key, and with no other credential? One may stand in the headers of the settings."""
+    """True if the call leaves with the client's own key and no other credential; the settings may add one in
+    headers.
+    """
     return credentials.go_to(target) and not any(map(may_hold_secret, target.headers))
 
 
@@ -687,7 +720,7 @@ def _is_allowed(target: Target, asked: StateRequest) -> bool:
 async def _references(asked: StateRequest) -> set[StateId]:
     """
     Raises:
-        WireError: the body cannot be looked through.
+        WireError: the body cannot be searched for ids.
     """
     body, kinds = asked.body, [one.lower() for one in asked.content_types]
     if not body:
@@ -709,28 +742,28 @@ def _references_in_json(body: bytes, path: str) -> set[StateId]:
 
 
 def _names_file(form: bytes) -> bool:
-    """Does a form name a file that the provider keeps, instead of bringing it?"""
+    """True if a form names a file that the provider stores, instead of carrying the file."""
     lower = form.lower()
     return b"file_id" in lower or _FORM_NAME_CODED(lower) is not None
 
 
 def _unreadable(what: str) -> WireError:
     return WireError(
-        f"{what} cannot be looked through for what the provider keeps",
-        hint="behind the operator's key, send JSON in UTF-8 or bring the file itself",
+        f"{what} cannot be searched for ids of objects that the provider stores",
+        hint="with the operator's key, send JSON in UTF-8, or send the file itself",
     )
 
 
-def _not_yours(kind: Kind | None = None) -> NotFound:
-    what = _WORDS.get(kind, kind) if kind else "thing"
+def _not_found(kind: Kind | None = None) -> NotFound:
+    what = _KIND_WORDS.get(kind, kind) if kind else "thing"
     return NotFound(
-        f"There is no such {what} of yours at this upstream.",
-        hint="behind the operator's key you reach what you made through this gateway, and nothing else; "
-        "with a provider key of your own, whatever is yours there",
+        f"you have no such {what} at this upstream",
+        hint="with the operator's key you reach only objects that you made through this gateway; "
+        "with a provider key of your own, all of your own objects there",
     )
 
 
-_WORDS: dict[Kind, str] = {
+_KIND_WORDS: dict[Kind, str] = {
     "batch_input": "file",
     "message_batch": "batch",
     "vector_store": "vector store",
@@ -739,8 +772,8 @@ _WORDS: dict[Kind, str] = {
 }
 
 
-def _is_off(target: Target) -> NotFound:
+def _path_not_available(target: Target) -> NotFound:
     return NotFound(
-        "This path is off behind the operator's key, which several clients share.",
+        "this path is not available with the operator's key, which several clients share",
         hint=f"the operator can open it with `allow` of the upstream {target.name}; or bring a provider key of your own",
     )

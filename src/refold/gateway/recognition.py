@@ -1,11 +1,12 @@
-"""Recognition: which branch a request goes on with.
+"""Recognition: finds the branch that a request continues.
 
-A stateless client sends its whole history with every request. A request is known by the hashes of its prefixes: the longest one that
-was seen before says which branch it goes on from; one that agrees only up to some message forks there. When in doubt a request begins
-a branch of its own: a branch too many costs some bytes, a wrong one would mix two conversations.
+A stateless client sends its whole history with every request. The gateway hashes every prefix of it: the
+longest known prefix names the branch, and a request that agrees only up to some message forks there. In doubt
+a request starts a branch of its own: an extra branch costs a few bytes, a wrong match would mix two
+conversations.
 
-The branches that were used last are held in a table with the bytes of their last requests, so that the next request of a branch is
-compared instead of parsed. Everything is in the store: the table may forget any of them.
+The table `LiveBranches` holds the branches used last with the bytes of their last requests, so that the next
+request of a branch is compared instead of parsed. The table is a cache: everything in it is in the store.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from msgspec import Struct
 from refold.core.identity import extend_chain, start_chain
 from refold.model.dialect import Dialect
 from refold.model.message import Message, holds_compaction
-from refold.ports.store import Place
+from refold.ports.records import HistoryPlace
 from refold.wire.json_codec import too_many
 from refold.wire.message import decode_message
 from refold.wire.request import History, Reading, read_history, same_items
@@ -29,76 +30,89 @@ if TYPE_CHECKING:
     from refold.gateway.conversations import LiveBranch
     from refold.gateway.request import Incoming
 
-Look: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Place]]]
+Look: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[HistoryPlace]]]
 FIRST_LOOK, LOOK_GROWS = 8, 8
-"""Hashes of the first question to the store, and how many times more of each further one: what is new is mostly a reply and
-its results."""
+"""Hashes in the first query to the store, and the growth factor of each further query: usually only a reply
+and its tool results are new.
+"""
 
 MOST_PARTS = 2_000
-"""Of one message: providers take some hundred images or calls, and some of our work grows with the square of them."""
+"""Limit for one message: providers accept a few hundred images or calls, and some work here grows with the
+square of the number.
+"""
 MOST_NEW = 10_000
-"""Messages that a request may bring at once: five times a long conversation, and a second of work. What brings more passes by."""
+"""Limit for new messages in one request: five times a long conversation, and a second of work. A request with
+more is passed on unchanged.
+"""
 MOST_BYTES = 40 * 1024 * 1024
-"""Of branches in use: four of the longest conversations, or several hundred short ones. With the hundred megabytes that the gateway
-takes itself it stays below 150."""
+"""Memory for branches in use: four of the longest conversations, or several hundred short ones. With the
+hundred megabytes of the gateway itself the total stays below 150.
+"""
 EACH_BYTES, TIMES = 32 * 1024, 12
-"""What a branch takes besides its messages, and how much more its messages take than the request that they came in; measured."""
+"""Memory of a branch besides its messages, and the ratio of its messages' memory to the size of their
+request; both measured.
+"""
 SHORT = 6 * 1024
-"""A shorter list of messages is read sooner than it is compared with hundreds of others."""
+"""A shorter list of messages is faster to read than to compare with hundreds of others."""
 LATELY = 256
-"""Branches that a request without a name is compared with, the latest first; another is found by its hashes."""
+"""Branches that a request without a name is compared with, latest first; older ones are found by their hashes."""
 NEW = 64
-"""Messages at the end of a request behind which the end of a branch is looked for: more at once are rare."""
+"""Messages at the end of a request within which the end of a branch is searched: more new messages at once
+are rare.
+"""
 
 
 class Line(Struct, frozen=True):
-    """The conversation in one request. `offset` items of its list are the system prompt."""
+    """The conversation in one request. The first `offset` items of its list are the system prompt."""
 
     history: History
     offset: int
     hashes: tuple[bytes, ...]
-    """The chain after each message of the conversation."""
+    """The hash of every prefix, by the number of its last message."""
     replied: int | None = None
     """The number of the assistant's first message."""
     compactions: tuple[int, ...] = ()
-    """Numbers of the messages that hold compactions of a provider's own."""
+    """Numbers of the messages that hold compactions made by a provider."""
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     @property
     def leading(self) -> int:
-        """How many bytes of the list come before the conversation: the system prompt, where it stands in the list."""
+        """Bytes of the list before the conversation: the system prompt, if it is part of the list."""
         return self.history.ends[self.offset - 1] if self.offset else 0
 
     def bytes_after(self, known: int) -> int:
-        """How many bytes of the list come after the first `known` messages."""
+        """Bytes of the list after the first `known` messages."""
         at = known + self.offset
         return len(self.history.array) - (self.history.ends[at - 1] if at else 0)
 
     def with_compactions(self, dialect: Dialect) -> dict[int, Message]:
-        """The messages that hold compactions of a provider's own, by their numbers; each read from bytes of its own."""
+        """The messages that hold compactions made by a provider, by number; each is decoded from a copy of
+        its bytes.
+        """
         items = ((at, bytes(self.history.item(at + self.offset))) for at in self.compactions)
         return {number: decode_message(item, dialect) for number, item in items}
 
     def claimed_after(self, known: int) -> bytes:
-        """The hash that no other branch may hold if this line goes on after `known` messages: of the first new message with which
-        it shares a reply with anybody who has it too. People open alike, so a line without a reply claims nothing.
+        """The hash that no other branch may hold if this line continues after `known` messages: the hash of
+        the first new message from the first reply on. Different users open with the same words, so a line
+        without a reply claims nothing.
         """
         at = known if self.replied is None else max(known, self.replied)
         return self.hashes[at] if self.replied is not None and at < len(self) else b""
 
 
 class Seen(Struct, frozen=True):
-    """A line, and its messages from number `first` on: those that had to be read."""
+    """A line, and its decoded messages from number `first` on."""
 
     line: Line
     first: int
     messages: tuple[Message, ...]
 
     def since(self, known: int, dialect: Dialect) -> tuple[Message, ...]:
-        """The messages from number `known` on. A message holds on to all the bytes that it was read from, so where others were
-        read with them that nobody needs, they are read apart.
+        """The messages from number `known` on. A decoded message keeps all the bytes it was decoded from in
+        memory, so they are decoded again if `messages` holds more than these.
         """
         if known == self.first:
             return self.messages
@@ -107,27 +121,31 @@ class Seen(Struct, frozen=True):
 
 
 class KnownHistory(Struct, frozen=True):
-    """Where a line was seen before: up to `size` messages of a branch, which are `known` of its own."""
+    """The common prefix of a line and a stored branch: `place.size` messages of the branch are the first
+    `known` of the line.
+    """
 
-    place: Place
+    place: HistoryPlace
     known: int
 
     @property
     def goes_on(self) -> bool:
-        """Does the branch end where the line goes on?"""
+        """True if the branch ends with the common prefix, so that the line continues it."""
         return self.place.size == self.place.length
 
 
 def chain_key(owner: str, name: str) -> bytes:
-    """What hashes are keyed by: equal openings of two owners, or of two conversations that have names, never meet."""
+    """The key of the hashes. Equal openings of two owners, or of two named conversations, have different
+    hashes.
+    """
     return sha256(f"{owner}\0{name}".encode("utf-8", "surrogatepass")).digest()
 
 
 def read_line(array: bytes, dialect: Dialect, key: bytes, before: Line | None = None) -> Seen:
-    """Read a request's list of messages, as far as it is not that of the request before.
+    """Read the messages of a request, except those that are equal to the previous request's.
 
     Raises:
-        WireError: something in it is no message of this format, or has more parts than any message.
+        WireError: an item is not a message of this format, or has too many parts.
     """
     reading = read_history(array, dialect, before.history if before else None)
     if any(len(message.parts) > MOST_PARTS for message in reading.messages):
@@ -145,7 +163,7 @@ def read_line(array: bytes, dialect: Dialect, key: bytes, before: Line | None = 
 
 def _read_all(reading: Reading, dialect: Dialect, key: bytes) -> Seen:
     items = reading.messages
-    offset = _leading(items) if dialect.name != "anthropic" else 0
+    offset = _count_leading(items) if dialect.name != "anthropic" else 0
     messages = items[offset:]
     hashes = tuple(_chained(start_chain(key), messages, key))
     replied, compactions = _first_reply(messages, 0), tuple(_compactions(messages, 0))
@@ -167,7 +185,7 @@ def _compactions(messages: Sequence[Message], first: int) -> Iterator[int]:
     return (index for index, one in enumerate(messages, first) if holds_compaction(one))
 
 
-def _leading(items: Sequence[Message]) -> int:
+def _count_leading(items: Sequence[Message]) -> int:
     later = (index for index, item in enumerate(items) if item.role not in ("system", "developer"))
     return next(later, len(items))
 
@@ -175,19 +193,19 @@ def _leading(items: Sequence[Message]) -> int:
 async def find(
     hashes: Sequence[bytes], look: Look, wanted: str
 ) -> tuple[KnownHistory | None, KnownHistory | None]:
-    """The longest prefix that was seen before in the wanted format, message for message, and in any other way, from the newest
-    message backwards.
+    """The longest known prefix in the `wanted` format, message for message, and the longest in any other
+    format. Searches from the newest message backwards.
     """
     foreign: KnownHistory | None = None
-    async for places in _looks(hashes, look):
+    async for places in _search_prefixes(hashes, look):
         own = [one for one in places if one.place.format == wanted and one.known == one.place.size]
         if own:
-            return max(own, key=_worth), foreign
-        foreign = foreign or max(places, key=_worth, default=None)
+            return max(own, key=_match_rank), foreign
+        foreign = foreign or max(places, key=_match_rank, default=None)
     return None, foreign
 
 
-async def _looks(hashes: Sequence[bytes], look: Look) -> AsyncIterator[list[KnownHistory]]:
+async def _search_prefixes(hashes: Sequence[bytes], look: Look) -> AsyncIterator[list[KnownHistory]]:
     last, width = len(hashes), FIRST_LOOK
     while last > 0:
         first = max(0, last - width)
@@ -197,8 +215,10 @@ async def _looks(hashes: Sequence[bytes], look: Look) -> AsyncIterator[list[Know
 
 
 async def boundary(hashes: Sequence[bytes], look: Look, branch: str, size: int) -> int:
-    """How many messages of a line are the first `size` of a branch, or as many of those as end where one of its own ends."""
-    async for places in _looks(hashes, look):
+    """The number of messages of a line that correspond to the first `size` messages of a branch, or to the
+    longest part of them that ends at a message of the line.
+    """
+    async for places in _search_prefixes(hashes, look):
         within = [
             found.known for found in places if found.place.branch == branch and found.place.size <= size
         ]
@@ -207,31 +227,31 @@ async def boundary(hashes: Sequence[bytes], look: Look, branch: str, size: int) 
     return 0
 
 
-def _worth(found: KnownHistory) -> tuple[int, bool]:
+def _match_rank(found: KnownHistory) -> tuple[int, bool]:
     return found.known, found.goes_on
 
 
 def check_new(line: Line, found: KnownHistory | None) -> None:
     """
     Raises:
-        WireError: it brings more messages that nobody has seen than can be taken in while others wait.
+        WireError: the request has more new messages than can be added without delaying other requests.
     """
     if len(line) - (found.known if found else 0) > MOST_NEW:
         raise too_many("new messages", MOST_NEW, "the request")
 
 
 def is_own_way(line: Line, known: int) -> bool:
-    """Do two lines that agree so far have no reply in common? People open alike: that does not make it one conversation."""
+    """True if the common prefix has no reply in it. Equal openings alone do not make one conversation."""
     return line.replied is None or line.replied >= known
 
 
 class LiveBranches:
-    """The branches of one owner that were used last."""
+    """The branches of one owner that were used last: a cache limited by memory."""
 
     def __init__(self) -> None:
         self._live: OrderedDict[str, LiveBranch] = OrderedDict()
         self._ends: dict[bytes, LiveBranch] = {}
-        """By the hash of all that a branch holds."""
+        """By the hash of all messages of the branch."""
         self._named: dict[str, dict[str, LiveBranch]] = {}
         self._weight = 0
 
@@ -242,9 +262,11 @@ class LiveBranches:
         return iter(tuple(self._live.values()))
 
     def lines(self, name: str, array: bytes) -> Sequence[Line]:
-        """Earlier requests that a list of messages may go on from: those of its name, or the latest that have none.
+        """Earlier requests that a list of messages may continue: those with its name, or the latest without a
+        name.
 
-        May be called in a thread: the branches are copied in one step, and what is noted meanwhile is not among them.
+        May be called in a thread: the branches are copied in one step, and branches noted later are not
+        included.
         """
         if not name and len(array) < SHORT:
             return ()
@@ -254,17 +276,21 @@ class LiveBranches:
         return [line for live in branches if (line := live.line)]
 
     def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[LiveBranch, KnownHistory] | None:
-        """The branch that a request goes on with, where it is here."""
+        """The branch in this table that a request continues; None if it is not here."""
         for known in range(len(hashes), max(0, len(hashes) - NEW), -1):
             mark = hashes[known - 1]
             live = self._ends.get(mark)
             if live is not None and live.serves(incoming) and live.conversation.size == known:
                 talk = live.conversation
-                return live, KnownHistory(Place(mark, talk.id, talk.branch, talk.size, talk.size), known)
+                return live, KnownHistory(
+                    HistoryPlace(mark, talk.id, talk.branch, talk.size, talk.size), known
+                )
         return None
 
     def note(self, live: LiveBranch, line: Line) -> None:
-        """Remember what a branch ends with, and let go of what was not used for the longest time."""
+        """Enter a branch with its last request, and drop the least recently used branches above the memory
+        limit.
+        """
         self.drop(self._live.get(live.conversation.branch, live))
         live.line = line
         self._weight += _weight(live)
@@ -290,22 +316,26 @@ class LiveBranches:
 
 
 def before(lines: Sequence[Line], name: str, array: bytes) -> Line | None:
-    """The earlier request of the same conversation: the most alike of its name, or the first that this one begins with."""
+    """The earlier request of the same conversation: the most similar one with this name, or the first that is
+    a prefix of this one.
+    """
     if not name:
-        return next((line for line in lines if _begins(line, array)), None)
+        return next((line for line in lines if _is_prefix(line, array)), None)
     if len(lines) < 2:
         return lines[0] if lines else None
     return max(lines, key=lambda line: same_items(line.history, array))
 
 
 def known_bytes(earlier: Line, array: bytes) -> int:
-    """How many bytes at the beginning of a list of messages are items that came with an earlier request."""
+    """Bytes at the beginning of a list of messages that are items of an earlier request."""
     items = same_items(earlier.history, array)
     return earlier.history.ends[items - 1] if items else 0
 
 
-def _begins(line: Line, array: bytes) -> bool:
-    """Does a list of messages begin with another one? Its last bytes are compared first: mostly they tell."""
+def _is_prefix(line: Line, array: bytes) -> bool:
+    """True if the list of messages begins with the line's. Compares the last bytes first, because they
+    usually differ.
+    """
     ends = line.history.ends
     last = ends[-1] if ends else 0
     held = line.history.array

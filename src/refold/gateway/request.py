@@ -1,12 +1,13 @@
-"""What a client sends: which call, which conversation, and what it wishes for this request.
+"""Reads a client's request: the kind of call, the conversation's name, and the client's wishes for this
+request.
 
-One idea: nothing is required of a client. Whatever names a conversation is taken in the order in which it can be trusted to
-mean one, and where nothing does, the history itself says which it is. `X-Refold-*` headers are the client's own wishes; they
-never leave the gateway.
+A client need not send anything special. A conversation's name is taken from several fields, in the order of
+how reliably they mean one conversation; without a name the history itself identifies it. `X-Refold-*` headers
+are wishes of the client and never leave the gateway.
 
-Only fields that stand for one conversation name it. `metadata.user_id`, `user` and `safety_identifier` stand for a person and
-`prompt_cache_key` for a prompt that many conversations begin with, so none of them does. The exception is Claude Code: it writes
-its session into `metadata.user_id`.
+Only fields that stand for one conversation are used as a name. `metadata.user_id`, `user` and
+`safety_identifier` stand for a person, and `prompt_cache_key` for a prompt that many conversations share, so
+they are not used. Claude Code is the exception: it writes its session into `metadata.user_id`.
 """
 
 from __future__ import annotations
@@ -57,32 +58,34 @@ SESSION_HEADERS = (
     "session_id",
     "x-session-id",
 )
-"""By which coding agents name their own sessions: Claude Code, opencode (two spellings) and Codex (two spellings)."""
+"""Headers with which coding agents name their sessions: Claude Code, opencode (two spellings) and Codex (two
+spellings).
+"""
 MAX_NAME = 200
-"""Characters of a conversation's name; a longer one is known by its hash."""
+"""Characters of a conversation's name; a longer name is replaced by its hash."""
 MOST_OUTPUT = 10**9
-"""Tokens that a client may let a model write, to be believed: a thousand times what any writes."""
+"""Largest accepted output limit, in tokens: a thousand times the output of any model."""
 OWN = "x-refold"
 
 _UNIQUE = re.compile(
     r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}", re.IGNORECASE | re.ASCII
 )
-"""A UUID or a ULID: what stands for one conversation, unlike a word that an application uses for all of them."""
+"""A UUID or a ULID: it stands for one conversation, unlike a word that an application uses for all of them."""
 _METADATA_KEYS = ("session_id", "conversation_id", "thread_id")
-"""Fields of `metadata` that are called after a conversation."""
+"""Fields of `metadata` whose names mean a conversation."""
 _DEVICE, _UUID = "[0-9a-fA-F]{64}", "[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _CLAUDE_CODE = re.compile(f"user_{_DEVICE}_account_(?:{_UUID})?_session_({_UUID})")
 """`metadata.user_id` of Claude Code before 2.1.78."""
 _NUMBER = re.compile("[0-9]{1,9}")
-"""Longer ones are no windows, and Python itself refuses to read the longest."""
+"""Longer numbers are not windows, and Python refuses to convert the longest."""
 _CONTINUES = ("previous_response_id", "conversation")
 _FLAG, _COUNT = Decoder(bool), Decoder(float)
 
 
 class _ClaudeCodeUser(Struct, frozen=True):
-    """`metadata.user_id` of Claude Code since 2.1.78: an object, written as JSON into that text.
+    """`metadata.user_id` of Claude Code since 2.1.78: a JSON object, encoded as a string.
 
-    Users can have it write more fields (`CLAUDE_CODE_EXTRA_METADATA`); they are passed over.
+    Users can add fields (`CLAUDE_CODE_EXTRA_METADATA`); they are ignored.
     """
 
     device_id: Annotated[str, Meta(pattern=rf"\A{_DEVICE}\Z")]
@@ -94,7 +97,7 @@ _CLAUDE_CODE_USER = Decoder(_ClaudeCodeUser)
 
 
 class Wishes(Struct, frozen=True):
-    """What a client asks for with one request."""
+    """The options that a client sets for one request by headers."""
 
     is_off: bool = False
     preset: str = ""
@@ -109,22 +112,25 @@ class Incoming(Struct, frozen=True, dict=True):
     body: bytes
     fields: dict[str, Raw]
     name: str = ""
-    """What the client calls the conversation; empty where it says nothing."""
+    """The client's name of the conversation; empty if it gives none."""
     wishes: Wishes = Wishes()
     root: str = ""
-    """The response up to which the provider alone has the history, and after which `fields` have all of it; empty where they have all
-    there is."""
+    """The response up to which only the provider has the history; `fields` hold the messages after it. Empty
+    if `fields` hold the whole history.
+    """
     held: int = 0
-    """What the history up to there takes, in tokens, as far as the provider has told."""
+    """Tokens of the history up to `root`, as reported by the provider."""
 
     @property
     def line_name(self) -> str:
-        """What its list of messages is told apart by from equal lists of the owner's: its conversation, or what comes before it."""
+        """The name that separates this list of messages from equal lists of the same owner: the
+        conversation's name, or `root`.
+        """
         return f"\0{self.root}" if self.root else self.name
 
     @cached_property
     def model(self) -> str:
-        """The model's name; what no model is called is known by its hash, as the name of a conversation is."""
+        """The model's name; a name that is too long or not printable is replaced by its hash."""
         return _as_name(word(self.fields.get("model", NULL)))
 
     @cached_property
@@ -138,7 +144,9 @@ class Incoming(Struct, frozen=True, dict=True):
 
     @cached_property
     def array(self) -> bytes | None:
-        """The list of messages; None where there is none. A Responses request may say what it asks in a text alone."""
+        """The list of messages; None if there is none. A Responses request may have a plain string as its
+        input.
+        """
         raw = bytes(self.fields.get(self.dialect.messages_key, NULL))
         if raw.startswith(b'"') and self.dialect.name == "responses":
             return b'[{"role":"user","content":' + raw + b"}]"
@@ -146,18 +154,18 @@ class Incoming(Struct, frozen=True, dict=True):
 
     @property
     def goes_on(self) -> bool:
-        """Does it go on from one response that the provider keeps, and from nothing else?"""
-        told = {key: not is_null(self.fields.get(key, NULL)) for key in _CONTINUES}
-        return told["previous_response_id"] and sum(told.values()) == 1
+        """True if the request continues one response that the provider stores, and no conversation object."""
+        is_given = {key: not is_null(self.fields.get(key, NULL)) for key in _CONTINUES}
+        return is_given["previous_response_id"] and sum(is_given.values()) == 1
 
     @property
     def continues(self) -> bool:
-        """Does the provider hold messages that are not in the request?"""
+        """True if the provider holds messages that are not in the request."""
         return any(not is_null(self.fields.get(key, NULL)) for key in _CONTINUES)
 
 
 def output_in(fields: Mapping[str, Raw], name: str) -> int | None:
-    """The output that a field asks for; None where it is not there, or no such number."""
+    """The output limit in a field; None if it is missing or not a plausible number."""
     count = _read(_COUNT, fields.get(name, NULL))
     return int(count) if count is not None and 0 < count < MOST_OUTPUT else None
 
@@ -165,24 +173,24 @@ def output_in(fields: Mapping[str, Raw], name: str) -> int | None:
 def read_incoming(path: str, headers: Mapping[str, str], body: bytes) -> Incoming:
     """
     Raises:
-        WireError: the body is no JSON object.
+        WireError: the body is not a JSON object.
         ConfigError: a wish cannot be met.
     """
     fields = read(FIELDS, body)
     dialect = DIALECTS[DIALECT_OF[path]]
     incoming = Incoming(dialect, body, fields, name_of(headers, fields), wishes_of(headers))
-    incoming.array  # noqa: B018  # copied here, where a large body is read in a thread
+    incoming.array  # noqa: B018  # fill the cache here, because large bodies are read in a thread
     return incoming
 
 
 def wishes_of(headers: Mapping[str, str]) -> Wishes:
     """
     Raises:
-        ConfigError: a header holds what it cannot.
+        ConfigError: a header has an invalid value.
     """
     window = headers.get("x-refold-window", "").strip()
     if window and not (_NUMBER.fullmatch(window) and int(window)):
-        raise ConfigError("X-Refold-Window is no number of tokens", hint="such as X-Refold-Window: 32000")
+        raise ConfigError("X-Refold-Window is not a number of tokens", hint="such as X-Refold-Window: 32000")
     return Wishes(
         headers.get(OWN, "").strip().lower() == "off",
         headers.get("x-refold-preset", "").strip(),
@@ -192,24 +200,26 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
 
 
 def name_of(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:
-    """What the client calls its conversation: by our own header, by its agent's, or in the body's `metadata`."""
-    said = headers.get("x-refold-conversation", "").strip()
-    if said:
-        return _as_name(said)
+    """The client's name of its conversation: from Refold's header, from its agent's header, or from
+    `metadata` in the body.
+    """
+    stated = headers.get("x-refold-conversation", "").strip()
+    if stated:
+        return _as_name(stated)
     agents = next((headers[name].strip() for name in SESSION_HEADERS if headers.get(name, "").strip()), "")
     return _as_name(agents or _named_in_metadata(fields))
 
 
 def _named_in_metadata(fields: Mapping[str, Raw]) -> str:
-    """The id of a session, conversation or thread in `metadata`, where it is a UUID or ULID and nothing more."""
+    """The id of a session, conversation or thread in `metadata`, if it is a UUID or a ULID."""
     metadata = _fields(fields.get("metadata", NULL))
-    told = (_word(metadata, key) for key in _METADATA_KEYS)
-    named = next((text for text in told if _UNIQUE.fullmatch(text)), "")
-    return named or _claude_code_session(_word(metadata, "user_id"))
+    ids = (_text_field(metadata, key) for key in _METADATA_KEYS)
+    named = next((text for text in ids if _UNIQUE.fullmatch(text)), "")
+    return named or _claude_code_session(_text_field(metadata, "user_id"))
 
 
 def _claude_code_session(user_id: str) -> str:
-    """The session in a `metadata.user_id` that has exactly the form of Claude Code's; empty for any other."""
+    """The session in a `metadata.user_id` that has exactly Claude Code's form; otherwise empty."""
     if not user_id.startswith("{"):
         found = _CLAUDE_CODE.fullmatch(user_id)
         return found[1] if found else ""
@@ -219,13 +229,13 @@ def _claude_code_session(user_id: str) -> str:
         return ""
 
 
-def _as_name(said: str) -> str:
-    if len(said) <= MAX_NAME and said.isprintable():
-        return said
-    return sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+def _as_name(name: str) -> str:
+    if len(name) <= MAX_NAME and name.isprintable():
+        return name
+    return sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def _word(fields: Mapping[str, Raw], key: str) -> str:
+def _text_field(fields: Mapping[str, Raw], key: str) -> str:
     return word(fields[key]) if key in fields else ""
 
 
@@ -245,27 +255,33 @@ def _read(decoder: Decoder[T], raw: Raw) -> T | None:
         return None
 
 
-# Reading a request's body within limits: of bytes, of time, of nesting.
+# Reading the body, with limits for bytes, time and nesting
 
 GRACE_S = 30.0
-"""Before anything must have come: longer than a laptop takes to find its network again."""
+"""Time before the first bytes must arrive: longer than a laptop needs to find its network again."""
 BYTES_PER_S = 16 * 1024
-"""What a body must make on average after that: a tenth of a poor mobile connection, and one that trickles ends in a minute."""
+"""Average rate required after `GRACE_S`: a tenth of a poor mobile connection. A trickling body ends within a
+minute.
+"""
 MAX_DEPTH = 256
-"""Schemas of tools reach a few dozen levels; parsers give up near 1,000, at a number that changes with every Python."""
+"""Nesting levels. Tool schemas reach a few dozen; parsers fail near 1,000, at a number that changes with
+every Python version.
+"""
 MAX_BRACKETS = 8_000_000
-"""Of lists and objects: four times what one list may hold (`refold.wire`), and counted in half a second."""
+"""Brackets of lists and objects: four times the maximum of one list (`refold.wire`), counted in half a second."""
 
 _STEP = 1 << 20
-"""Bytes that are looked at in one go: what they are taken apart into stays small."""
+"""Bytes checked in one step, so that the intermediate values stay small."""
 _FOLDS = 8
-"""How often innermost pairs are taken out before levels are counted one by one: conversations are nested less than that."""
+"""Rounds of removing innermost pairs before levels are counted one by one: conversations are nested less
+deeply.
+"""
 _EVERY = set(range(256))
 _OTHERS = bytes(_EVERY - set(b'"{}[]'))
 _OTHERS_OUTSIDE_ESCAPES = bytes(_EVERY - set(b'"{}[]' rb"\/bfnrtu"))
-"""What may stand after a backslash stays with it: else it would reach for whatever comes next."""
+"""Characters that may follow a backslash are kept with it; otherwise it would join the next kept character."""
 _ONE_KIND = bytes.maketrans(b"[]", b"{}")
-_CLIMB = tuple({ord("{"): 1, ord("}"): -1}.get(byte, 0) for byte in range(256))
+_DEPTH_CHANGE = tuple({ord("{"): 1, ord("}"): -1}.get(byte, 0) for byte in range(256))
 
 
 async def read_body(
@@ -276,13 +292,13 @@ async def read_body(
     grace_s: float = GRACE_S,
     bytes_per_s: float = BYTES_PER_S,
 ) -> bytes:
-    """The body of a request, whatever it holds.
+    """Read the body of a request, without decoding it.
 
     Raises:
-        BodyEncoded: it is compressed.
-        BodyTooLarge: it has more bytes.
-        BodyTooSlow: it does not come, or trickles.
-        ClientDisconnect: the client went away.
+        BodyEncoded: the body is compressed.
+        BodyTooLarge: the body has more than `max_bytes`.
+        BodyTooSlow: the body does not arrive, or arrives too slowly.
+        ClientDisconnect: the client disconnected.
     """
     _check_headers(scope["headers"], max_bytes)
     began, kept = asyncio.get_running_loop().time(), BytesIO()
@@ -291,13 +307,13 @@ async def read_body(
             while await _take(receive, kept, max_bytes):
                 limit.reschedule(began + grace_s + kept.tell() / bytes_per_s)
     except TimeoutError:
-        raise BodyTooSlow(f"The body took too long to arrive; {kept.tell():,} bytes came.") from None
+        raise BodyTooSlow(f"the body took too long to arrive; {kept.tell():,} bytes came") from None
     # Unlike joining pieces this needs no second copy of a large body.
     return kept.getvalue()
 
 
 async def _take(receive: Receive, kept: BytesIO, max_bytes: int) -> bool:
-    """Keep what comes next; is there more to come?"""
+    """Append the next piece; True if more follows."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
@@ -318,17 +334,18 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]], max_bytes: int) -> No
 
 def _too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(
-        f"The body has more than {max_bytes:,} bytes.",
+        f"the body has more than {max_bytes:,} bytes",
         hint="raise server.max_body_mb, or send media by reference instead of inline",
     )
 
 
 def check_json(body: bytes, *, max_bytes: int = MAX_BODY_BYTES, max_depth: int = MAX_DEPTH) -> None:
-    """Refuse what must not reach a parser. JSON that is wrong in other ways is not noticed here.
+    """Refuse bodies that must not reach a parser. Other JSON errors are not detected here.
 
     Raises:
-        BodyTooLarge: it has more bytes.
-        WireError: it is not UTF-8, is nested too deeply, or opens more lists and objects than any conversation.
+        BodyTooLarge: the body has more than `max_bytes`.
+        WireError: the body is not UTF-8, is nested too deeply, or has more lists and objects than a
+        conversation can have.
     """
     check_body(body, max_bytes)
     if len(body) <= _STEP and body.count(b"{") + body.count(b"[") <= max_depth:
@@ -341,11 +358,11 @@ def check_json(body: bytes, *, max_bytes: int = MAX_BODY_BYTES, max_depth: int =
         if _deepest(brackets, depth, max_depth) > max_depth:
             raise WireError(
                 f"the body is nested more than {max_depth} levels deep",
-                hint="raise server.max_depth, or send what is nested as text",
+                hint="raise server.max_depth, or send the nested part as text",
             )
         depth += brackets.count(b"{") - brackets.count(b"}")
         if depth < 0:
-            return  # More was closed than opened: no parser reads on from there.
+            return  # more closing than opening brackets: a parser stops here
 
 
 def check_new(
@@ -357,13 +374,14 @@ def check_new(
     max_bytes: int = MAX_BODY_BYTES,
     max_depth: int = MAX_DEPTH,
 ) -> None:
-    """As `check_json`, for a body that was read into its fields: of the list under `history`, the first `known` bytes are items that
-    were looked at with an earlier request.
+    """As `check_json`, for a body that was split into its fields: the first `known` bytes of the list under
+    `history` are items that were checked with an earlier request.
 
     Raises:
         BodyTooLarge, WireError: as `check_json`.
     """
-    # Keys, spaces, and a field that came twice, of which a parser keeps the last: too short to be nested too deeply?
+    # Keys, spaces, and duplicate fields, of which a parser keeps the last: short enough not to be nested too
+    # deeply?
     unread = len(body) - sum(map(len, fields.values()))
     if not known or unread >= max_depth or len(body) > MAX_BRACKETS:
         check_json(body, max_bytes=max_bytes, max_depth=max_depth)
@@ -374,7 +392,7 @@ def check_new(
 
 
 def _outside_strings(body: bytes) -> Iterator[bytes]:
-    """The brackets that mean something, all written as braces, in pieces."""
+    """The brackets outside of strings, all written as braces, in pieces."""
     if b"\\" in body:
         body = body.translate(None, _OTHERS_OUTSIDE_ESCAPES)
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -387,13 +405,13 @@ def _outside_strings(body: bytes) -> Iterator[bytes]:
 
 
 def _deepest(brackets: bytes, depth: int, enough: int) -> int:
-    """The deepest level, or a little more than that where it is far from enough."""
+    """The deepest level, or a slightly larger number if it is far below `enough`."""
     folded = brackets
     for _ in range(_FOLDS):
         folded = folded.replace(b"{}", b"")
-    at_most = _climb(folded, depth) + _FOLDS
-    return at_most if at_most <= enough else _climb(brackets, depth)
+    at_most = _peak_depth(folded, depth) + _FOLDS
+    return at_most if at_most <= enough else _peak_depth(brackets, depth)
 
 
-def _climb(brackets: bytes, depth: int) -> int:
-    return max(accumulate(map(_CLIMB.__getitem__, brackets), initial=depth))
+def _peak_depth(brackets: bytes, depth: int) -> int:
+    return max(accumulate(map(_DEPTH_CHANGE.__getitem__, brackets), initial=depth))

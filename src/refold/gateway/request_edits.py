@@ -1,7 +1,7 @@
-"""The body that leaves in place of a client's: the same fields, and of the messages what the window shows.
+"""Writes the body that is sent in place of the client's: the same fields, with the messages of the window.
 
-One idea: where nothing was changed the client's own bytes leave. Where something was, every message that is shown as it came
-leaves as the client wrote it down this time, with its thinking and its cache marks, and only what was changed is written anew.
+If nothing changed, the client's own bytes are sent. Otherwise every unchanged message is sent as the client
+wrote it in this request, with its thinking and its cache marks, and only changed messages are encoded anew.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MARK = b'"cache_control"'
 
 
 def body_of(incoming: Incoming, hosted: TakenRequest, made: Made) -> bytes:
-    """What to send for a request.
+    """The body to send for a request.
 
     Raises:
         WireError: a message cannot be written in this format.
@@ -41,7 +41,7 @@ def body_of(incoming: Incoming, hosted: TakenRequest, made: Made) -> bytes:
     if made.is_as_sent or window is None:
         return incoming.body
     if MARK in incoming.body:
-        window = made.bare  # a client that marks its own prefixes knows best
+        window = made.bare  # the client marks its own cache prefixes: leave them to it
         if window is None or made.is_plain:
             return incoming.body
     window = _as_sent(incoming, hosted, made, window)
@@ -49,15 +49,15 @@ def body_of(incoming: Incoming, hosted: TakenRequest, made: Made) -> bytes:
 
 
 def _as_sent(incoming: Incoming, hosted: TakenRequest, made: Made, window: Window) -> Window:
-    """The window with the client's own writing of every message that is shown as it came. What is shown otherwise has the cache
-    marks of this request, and not those that it had when it was new.
+    """The window with the client's own encoding of every unchanged message. Changed messages get the cache
+    marks of this request, and not those that they had when they were new.
     """
     messages, marks = list[Message](), list(window.breakpoints)
     for index, message in enumerate(window.messages):
         number = made.sent.number(index)
         raw = hosted.line.history.item(number + hosted.line.offset)
         if made.sent.shown[index].message is message and made.sent.is_original(message, number):
-            messages.append(_own(incoming, message, raw))
+            messages.append(_client_encoding(incoming, message, raw))
             continue
         messages.append(unmarked(message))
         if MARK in bytes(raw):
@@ -65,15 +65,15 @@ def _as_sent(incoming: Incoming, hosted: TakenRequest, made: Made, window: Windo
     return structs.replace(window, messages=tuple(messages), breakpoints=tuple(marks))
 
 
-def _own(incoming: Incoming, message: Message, raw: Raw) -> Message:
-    """A message as the client wrote it down this time."""
+def _client_encoding(incoming: Incoming, message: Message, raw: Raw) -> Message:
+    """A message as the client encoded it in this request."""
     if message.origin is not None and message.origin.raw == raw:
         return message
     return decode_message(raw, incoming.dialect)
 
 
 def _request(incoming: Incoming, window: Window) -> Request:
-    """The client's request as far as it is needed to write another one."""
+    """The client's request with the fields that `encode_window` needs."""
     return Request(
         incoming.dialect,
         (),
@@ -84,17 +84,19 @@ def _request(incoming: Incoming, window: Window) -> Request:
     )
 
 
-# Fields that the operator's settings add to a request: usage in streams, and how much a model
-# thinks. A field that the client sends itself is never changed. Every addition is named in a header
-# of the answer, and an event that was streamed only because of it does not reach the client.
+# Added fields
+#
+# The operator's settings can add usage reports in streams and a thinking budget. A field that the client
+# sends itself is never changed. Every addition is named in a response header, and a stream event that exists
+# only because of it does not reach the client.
 
 USAGE, THINKING = "stream_options", "thinking"
 _THINKS = ("thinking", "reasoning", "reasoning_effort")
-"""How clients say it themselves, in any of the formats."""
+"""Fields with which clients control thinking, in all formats."""
 
 
 def additions_of(incoming: Incoming, settings: Settings) -> dict[str, Raw]:
-    """The fields to add to a request, by their names."""
+    """The fields to add to a request, by name."""
     wanted, found = settings.compaction, dict[str, Raw]()
     if wanted.include_usage and incoming.is_stream and incoming.dialect.name == "chat":
         found |= _with_usage(incoming)
@@ -113,11 +115,11 @@ def _with_usage(incoming: Incoming) -> dict[str, Raw]:
 
 
 def _thinking(incoming: Incoming, tokens: int) -> dict[str, Raw]:
-    """Where a format has words instead of numbers, the nearest one."""
+    """The thinking field of the format; a format with named levels gets the nearest one."""
     if incoming.dialect.name == "anthropic":
         room = incoming.max_output or 0
         if tokens >= room:
-            return {}  # the reply would have no room, and the provider refuses it
+            return {}  # no room would be left for the reply, and the provider would refuse the request
         return {THINKING: write({"type": "enabled", "budget_tokens": tokens})}
     effort = min(EFFORTS, key=lambda name: abs(EFFORTS[name] - tokens))
     if incoming.dialect.name == "responses":
@@ -126,36 +128,39 @@ def _thinking(incoming: Incoming, tokens: int) -> dict[str, Raw]:
 
 
 def with_fields(body: bytes, added: dict[str, Raw]) -> bytes:
-    """A body with more fields."""
+    """A body with fields added or replaced."""
     return msgspec.json.encode({**FIELDS.decode(body), **added}) if added else body
 
 
 def is_only_usage(event: bytes) -> bool:
-    """Does the event of a Chat stream tell the usage and nothing else? A client that did not ask for one may fail on it."""
+    """True if an event of a Chat stream holds the usage and no choices. A client that did not ask for it may
+    fail on it.
+    """
     if b'"usage"' not in event:
         return False
-    told = parse_event(event)
-    if told is None:
+    parsed = parse_event(event)
+    if parsed is None:
         return False
     try:
-        fields = read(FIELDS, told.data)
+        fields = read(FIELDS, parsed.data)
     except WireError:
         return False
     is_empty = bytes(fields.get("choices", NULL)).replace(b" ", b"") == b"[]"
     return is_empty and not is_null(fields.get("usage", NULL))
 
 
-# The output size in a request: how a client states it, and how a lower one is written in its place.
-# A lower size is written into the fields that the client used itself, whatever they are called. A
-# client that states no size gets no field.
+# Output limit
+#
+# A lower limit is written into the same fields that the client used. A client that states no limit gets no
+# field.
 
 _log = logging.getLogger("refold.gateway")
 _NUMBER = Decoder(int)
 
 
 def thinking_budget(fields: Mapping[str, Raw]) -> int:
-    """Tokens that a request lets the model think with, as Anthropic's format says it; 0 where it says nothing of it,
-    or that it shall not think.
+    """The thinking budget of a request in Anthropic's format, in tokens; 0 if it is missing or thinking is
+    disabled.
     """
     raw = fields.get("thinking", NULL)
     if not is_object(raw):
@@ -169,7 +174,7 @@ def thinking_budget(fields: Mapping[str, Raw]) -> int:
 
 
 def lowered_fields(incoming: Incoming, made: Made) -> dict[str, Raw]:
-    """The fields of a request that ask for more output than its window allows, with the output that it does."""
+    """The fields of a request that ask for more output than its window allows, with the allowed output."""
     output = made.window.output if made.window else None
     if output is None:
         return {}
@@ -177,29 +182,31 @@ def lowered_fields(incoming: Incoming, made: Made) -> dict[str, Raw]:
     return {name: write(output) for name, count in stated.items() if count is not None and count > output}
 
 
-def told_output(incoming: Incoming, made: Made) -> str:
-    """How far the output was lowered, for a header."""
+def output_header(incoming: Incoming, made: Made) -> str:
+    """The original and the lowered output limit, for a header."""
     output = made.window.output if made.window else None
     return f"{incoming.max_output}->{output}"
 
 
 def room_to_warn_of(hosted: TakenRequest) -> OutputRoom | None:
-    """What the first request of a branch leaves for messages, where that is little; the operator is warned of it, too."""
+    """The room that the first request of a branch leaves for messages, if it is small; also logs a warning
+    for the operator.
+    """
     room = hosted.live.conversation.state.tight_room if hosted.is_first else None
     if room is not None:
         _log.warning("%s", room.warning)
     return room
 
 
-def told_room(room: OutputRoom) -> str:
-    """The room for messages as a sum, for a header."""
+def room_header(room: OutputRoom) -> str:
+    """The room for messages as a calculation, for a header."""
     return f"window {room.window} - instructions {room.instructions} - output {room.asked} = {room.left} for messages"
 
 
 def check_fits(hosted: TakenRequest, *, model: str, window: int | None) -> None:
-    """Refuse a request that can neither be made to fit nor be sent as it came. A window that is only assumed refuses nothing, and
-    neither do a limit of the settings below the model's window and a provider's own compaction, of which nobody else knows how much it
-    takes: then the provider decides.
+    """Refuse a request that neither fits after compaction nor without it. Not refused, because the provider
+    must decide: requests with an assumed window, requests over a configured limit but within the model's
+    window, and requests with compactions made by a provider, whose size is unknown.
 
     Raises:
         DoesNotFit: its hint shows how the window is divided.

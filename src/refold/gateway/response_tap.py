@@ -1,8 +1,9 @@
-"""Reads the provider's answer while it is sent to the client: the reply, the usage, and whether it is complete.
+"""Reads the provider's answer while it is sent to the client: the reply, the usage, and whether it is
+complete.
 
-`Watcher` reads a copy of the bytes: an error in reading never reaches the client, and a stream is complete only where it says so.
-`WholeEvents` lets a stream through event by event, because the first half of an event cannot be taken back when the second never
-comes.
+`Watcher` reads a copy of the bytes: a failure to read never reaches the client, and a stream counts as
+complete only if it has its final event. `WholeEvents` passes a stream on event by event, because half an
+event cannot be taken back if the other half never arrives.
 """
 
 from __future__ import annotations
@@ -23,29 +24,33 @@ from refold.wire.sse import EventSplitter, TextDelta
 from refold.wire.stream import StreamReader
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
-"""Of an answer that is not streamed and is read along, as much as a request may have: longer ones pass by unread."""
+"""Size of an answer that is not streamed and is read: the size of the largest request. Longer answers are
+passed on unread.
+"""
 MAX_HELD_BYTES = 64 * 1024
-"""Of an event that is not there yet: some hundred times a usual one. Larger ones go on as they come."""
+"""Size of an incomplete event that is held back: several hundred times a usual event. Larger ones are passed
+on as they arrive.
+"""
 EVENTS = "text/event-stream"
 
 _log = logging.getLogger("refold.gateway")
 
 
 class CallResult(Struct, frozen=True):
-    """What came of a call."""
+    """The result of a call."""
 
     usage: Usage | None
     reply: bytes
-    """What was said, as JSON: the messages, how it ended, and whether that was all of it."""
+    """The reply as JSON: its messages, the finish reason, and whether it is complete."""
     is_whole: bool
     is_answered: bool
-    """Was anything said? Then the call was not too long."""
+    """True if the model sent any content. Then the request was not too long."""
     compactions: tuple[str, ...] = ()
-    """The names of the provider's own compactions in it."""
+    """Keys of the compactions in the reply that the provider made."""
 
 
 class Watcher:
-    """Reads one answer along; without a dialect it only looks on."""
+    """Reads one answer; without a dialect it reads nothing."""
 
     def __init__(self, dialect: Dialect | None, content_type: str = "") -> None:
         self._dialect = dialect
@@ -53,9 +58,9 @@ class Watcher:
         self._body = bytearray()
         self._text: list[str] = []
         self._is_lost = False
-        """Did reading along fail? Then nothing can be said about the stream."""
+        """True if reading failed. Then nothing is known about the stream."""
         self.has_begun = False
-        """Was anything said? Before that an answer can still be asked for anew, and nobody notices."""
+        """True if content has arrived. Before that a call can be repeated unnoticed."""
 
     @property
     def is_stream(self) -> bool:
@@ -68,7 +73,9 @@ class Watcher:
 
     @property
     def pending(self) -> int:
-        """Bytes that are read together with the next chunk; an answer that is not streamed is only collected."""
+        """Bytes that are parsed together with the next chunk; an answer that is not streamed is only
+        collected.
+        """
         return self._stream.pending if self._stream is not None else 0
 
     @property
@@ -77,12 +84,12 @@ class Watcher:
 
     @property
     def is_open(self) -> bool:
-        """Is it a stream whose end is still to come?"""
+        """True for a stream without its final event."""
         return self._stream is not None and self._stream.is_open and not self._is_lost
 
     @property
     def failure(self) -> bytes | None:
-        """What a stream says went wrong."""
+        """The error event of a stream."""
         return self._stream.failure if self._stream else None
 
     def feed(self, chunk: bytes) -> None:
@@ -94,54 +101,58 @@ class Watcher:
     def _follow(self, stream: StreamReader, chunk: bytes) -> None:
         try:
             deltas = stream.feed(chunk)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the bytes themselves go on
-            _log.error("a stream could not be read along: %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001  # no failure here may stop the bytes
+            _log.error("a stream could not be read: %s", type(error).__name__)
             self._is_lost = True
             return
         self.has_begun = self.has_begun or bool(deltas)
         self._text += [delta.text for delta in deltas if isinstance(delta, TextDelta)]
 
     def outcome(self) -> CallResult:
-        """What came of it, once nothing more comes."""
+        """The result of the call, after the answer has ended."""
         try:
             return self._outcome(self._reply())
         except (RefoldError, RecursionError):
-            told = {"text": "".join(self._text), "is_whole": False}
-            return CallResult(None, self._told(told), is_whole=False, is_answered=self.has_begun)
+            result = {"text": "".join(self._text), "is_whole": False}
+            return CallResult(None, self._encode_result(result), is_whole=False, is_answered=self.has_begun)
 
     def _outcome(self, reply: Reply) -> CallResult:
         assert self._dialect is not None
         items = [encode_item(message, self._dialect) for message in reply.messages]
-        told = {"messages": items, "finish": reply.finish, "model": reply.model, "is_whole": True}
+        result = {"messages": items, "finish": reply.finish, "model": reply.model, "is_whole": True}
         made = tuple(key for message in reply.messages for key in keys_of(message))
-        return CallResult(reply.usage, self._told(told), is_whole=True, is_answered=True, compactions=made)
+        return CallResult(
+            reply.usage, self._encode_result(result), is_whole=True, is_answered=True, compactions=made
+        )
 
-    def _told(self, told: dict[str, object]) -> bytes:
+    def _encode_result(self, result: dict[str, object]) -> bytes:
         try:
-            return msgspec.json.encode({"format": self._dialect and self._dialect.name, **told})
+            return msgspec.json.encode({"format": self._dialect and self._dialect.name, **result})
         except UnicodeEncodeError:
             return b""
 
     def _reply(self) -> Reply:
         if self._dialect is None or self._is_lost:
-            raise WireError("it was not read")
+            raise WireError("the answer was not read")
         if self._stream is not None:
             return self._stream.reply()
         return decode_reply(bytes(self._body), self._dialect)
 
 
 class WholeEvents:
-    """Lets a stream through by whole events, as far as they are no longer than `most` bytes; `is_hidden` says which are left out."""
+    """Passes a stream on in complete events, if they have at most `most` bytes; `is_hidden` selects events to
+    leave out.
+    """
 
     def __init__(self, most: int = MAX_HELD_BYTES, is_hidden: Callable[[bytes], bool] | None = None) -> None:
         self._most, self._is_hidden, self._splitter = most, is_hidden, EventSplitter()
         self._hides = False
-        """Was the newest event hidden? Then further line ends after it are."""
+        """True if the newest event was hidden. Then the blank lines after it are hidden too."""
         self.is_between = True
-        """Did all that went on end with the end of an event?"""
+        """True if the bytes passed on so far end with a complete event."""
 
     def let_through(self, chunk: bytes) -> bytes:
-        """What can go on by now."""
+        """The bytes that can be passed on now."""
         passed = list[bytes]()
         for event in self._splitter.feed(chunk):
             if not self.is_between:
@@ -156,7 +167,7 @@ class WholeEvents:
         return b"".join(passed)
 
     def rest(self) -> bytes:
-        """What never got its end."""
+        """The incomplete event at the end of the stream."""
         rest = self._splitter.take_pending()
         return b"" if self.is_between and self._leaves_out(rest) else rest
 

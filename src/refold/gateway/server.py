@@ -1,7 +1,7 @@
-"""Starting the gateway: from settings to a port that answers.
+"""Starts the gateway: builds the application from the settings and serves it with uvicorn.
 
-One idea: everything that can be wrong is said before the first request: a store that cannot be opened, an upstream without an
-address, a door that would be open to strangers. What it does, and for whom, is printed once.
+All problems are reported before the first request: a store that cannot be opened, an upstream without an
+address, a public address without keys.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ from refold.gateway.errors import answer, shape_of
 from refold.gateway.exchange import KEEP_S
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError, StoreError
-from refold.store.place import open_store
+from refold.stores.url import open_store
 from refold.text_work import abandon_text_work
 
-# The web application: health, administration, and the calls of the providers, all behind `Access`.
-# Every path below `/v1/` belongs to the gateway, which passes on what it does not answer itself. Of
-# the other paths those that are declared here exist, and no more.
+# The web application
+#
+# Health checks, administration, and the providers' calls, all behind `Access`. Every path below `/v1/`
+# belongs to the gateway, which passes on the calls that it does not answer itself. Other paths exist only if
+# declared here.
 
 
 def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | Mount] = ()) -> ASGIApp:
-    """The application, behind the door."""
+    """The application, behind the access check."""
 
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -71,7 +73,9 @@ def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | M
 
 
 class _Shortcut:
-    """Calls go to the gateway at once: they are nearly all of the traffic, and need no routing."""
+    """Sends calls below `/v1/` straight to the gateway: they are nearly all of the traffic and need no
+    routing.
+    """
 
     def __init__(self, calls: ASGIApp, others: ASGIApp) -> None:
         self._calls, self._others = calls, others
@@ -82,24 +86,27 @@ class _Shortcut:
 
 
 async def _missing(request: Request, _: Exception) -> Response:
-    told = answer(
-        NotFound("There is nothing at this path.", hint="see /refold/status"), shape_of(request.url.path)
+    error = answer(
+        NotFound("there is nothing at this path", hint="see /refold/status"), shape_of(request.url.path)
     )
-    return Response(told.body, told.status, dict(told.headers))
+    return Response(error.body, error.status, dict(error.headers))
 
 
 UNREAD_BYTES = 256 * 1024
-"""Of an answer that the system keeps for a client that does not read: it would keep 4 MB, and all that it takes is read along and
-held here too. Enough for a megabyte a second to the other side of the world."""
+"""Send buffer of a connection. The system would buffer 4 MB for a client that does not read, and the gateway
+holds a copy of all that is sent. Enough for a megabyte per second around the world.
+"""
 GRACE_S = 10
-"""How long answers that are on their way may take once the gateway is told to stop."""
+"""Time for answers in progress after the gateway is told to stop."""
 
 
 SWITCH_S = 0.001
-"""After how long a thread that works on a long text makes room for the event loop, which waits for it several times in a request: with
-Python's own 5 ms a small request beside a large one takes half as long again."""
+"""Thread switch interval. A thread that works on a long text must make room for the event loop, which waits
+for it several times per request: with Python's default of 5 ms a small request beside a large one takes half
+as long again.
+"""
 HOUR_S = 3_600.0
-"""How often what is past its time is deleted, and what was left behind is seen to."""
+"""Interval of deleting expired content and of taking over unfinished work."""
 
 _log = logging.getLogger("refold.gateway")
 
@@ -115,7 +122,7 @@ class OpenGateway(Struct, frozen=True):
 async def open_gateway(
     resolved: Resolved, *, local: Target | None = None, environ: Mapping[str, str] = os.environ
 ) -> AsyncIterator[OpenGateway]:
-    """The application over the store and the upstreams that the settings name, until the block ends.
+    """The application with the store and the upstreams of the settings, until the block ends.
 
     Raises:
         ConfigError: a setting cannot work.
@@ -130,18 +137,18 @@ async def open_gateway(
         gateway = Gateway(store, resolved, targets, embedder=installed())
         stack.push_async_callback(gateway.close)
         await gateway.sweep()
-        house = asyncio.create_task(_keep_house(gateway))
-        stack.callback(house.cancel)
+        sweeping = asyncio.create_task(_sweep_hourly(gateway))
+        stack.callback(sweeping.cancel)
         yield OpenGateway(build(gateway, Admin(gateway, version("refold")), rules), gateway)
 
 
-async def _keep_house(gateway: Gateway) -> None:
+async def _sweep_hourly(gateway: Gateway) -> None:
     while True:
         await asyncio.sleep(HOUR_S)
         try:
             await gateway.sweep()
         except StoreError as error:
-            _log.warning("housekeeping has to wait: %s", type(error).__name__)
+            _log.warning("expired content could not be deleted now: %s", type(error).__name__)
 
 
 def _targets(resolved: Resolved, local: Target | None, environ: Mapping[str, str]) -> Targets:
@@ -152,7 +159,7 @@ def _targets(resolved: Resolved, local: Target | None, environ: Mapping[str, str
 async def serve(
     resolved: Resolved, tell: Callable[[str, Gateway], None], *, local: Target | None = None
 ) -> None:
-    """Serve until told to stop; `tell` is called with the address once it answers."""
+    """Serve until told to stop; `tell` is called with the address as soon as the gateway answers."""
     try:
         import uvicorn
 
@@ -168,18 +175,18 @@ async def serve(
             access_log=False,
             log_config=None,
             server_header=False,
-            proxy_headers=False,  # whoever a request comes from is whoever sends it
+            proxy_headers=False,  # the client is the peer of the connection
             timeout_graceful_shutdown=GRACE_S,
             backlog=2_048,
         )
         running = GatewayServer(config, opened.gateway.events.close)
         with _listening(server.host, server.port) as listening:
-            host, port = listening.getsockname()[:2]  # it answers from now on
+            host, port = listening.getsockname()[:2]  # connections are accepted from now on
             tell(f"http://{f'[{host}]' if ':' in host else host}:{port}", opened.gateway)
             try:
                 await running.serve(sockets=[listening])
             finally:
-                # Whoever still waits for a thread had GRACE_S for it; nothing was stored of what it is at work on.
+                # Threads still at work had GRACE_S to finish; nothing of their work was stored.
                 abandon_text_work()
 
 
@@ -187,25 +194,25 @@ def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2_048, reuse_port=False)
-        # Those that are accepted inherit it. asyncio would set it, but not for a socket that was made this way, and a short answer
-        # would wait 40 ms for the one before to be acknowledged.
+        # Accepted connections inherit it. asyncio sets it too, but not for a socket that was created this way;
+        # without it a short answer would wait 40 ms for the acknowledgement of the previous one.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
     except OSError as error:
         raise ConfigError(
-            f"the gateway cannot listen on {host}:{port} ({_words(error)})",
+            f"the gateway cannot listen on {host}:{port} ({_os_error_text(error)})",
             hint="another program may have it: choose another with --port, or 0 for any",
         ) from None
     return listening
 
 
-def _words(error: OSError) -> str:
-    """Without the address, which Python says again."""
+def _os_error_text(error: OSError) -> str:
+    """The error without the address, which Python repeats."""
     return os.strerror(error.errno) if error.errno else type(error).__name__
 
 
 def run(resolved: Resolved, tell: Callable[[str, Gateway], None], *, local: Target | None = None) -> None:
-    """Serve in a loop of its own, the fastest there is."""
+    """Serve in a new event loop: uvloop if it is installed."""
     sys.setswitchinterval(SWITCH_S)
     try:
         import uvloop
@@ -216,44 +223,45 @@ def run(resolved: Resolved, tell: Callable[[str, Gateway], None], *, local: Targ
         runner.run(serve(resolved, tell, local=local))
 
 
-# The server that the gateway runs in, as far as it is not uvicorn's own: what it takes, and how it
-# ends.
+# The HTTP server: limits for the request head, and the shutdown
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of a request's line and headers: eight times what providers take."""
+"""Size of the request line and headers: eight times the providers' limit."""
 HEAD_S = 30.0
-"""Until they are there: as long as a body may take to begin."""
+"""Time for the request line and headers: as long as for the start of a body."""
 
 
 class OriginForm(HttpToolsProtocol):
-    """For `uvicorn.Config(http=OriginForm)`. What is refused gets a 400, as does everything that is not HTTP."""
+    """A protocol for `uvicorn.Config(http=OriginForm)` with limits for the head. Refused requests get a 400,
+    like everything that is not HTTP.
+    """
 
     _head: int | None = 0
-    """Bytes of the head so far; None once it is there."""
+    """Bytes of the head so far; None when it is complete."""
     _has_begun = False
-    _waiting: asyncio.TimerHandle | None = None
+    _head_timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._waiting = self.loop.call_later(HEAD_S, self._refuse, "The headers took too long.")
+        self._head_timeout = self.loop.call_later(HEAD_S, self._refuse, "the headers took too long to arrive")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_more()
+        self._cancel_head_timeout()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._has_begun = False
         super().data_received(data)
-        if self._head is not None and not self._has_begun:  # else the head began somewhere in these bytes
+        if self._head is not None and not self._has_begun:  # otherwise the head began within these bytes
             self._head += len(data)
             if self._head > MAX_HEAD_BYTES:
-                self._refuse("The headers are too long.")
+                self._refuse("the headers are too long")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head, self._has_begun = 0, True
-        self._waiting = self._waiting or self.loop.call_later(
-            HEAD_S, self._refuse, "The headers took too long."
+        self._head_timeout = self._head_timeout or self.loop.call_later(
+            HEAD_S, self._refuse, "the headers took too long to arrive"
         )
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -261,30 +269,30 @@ class OriginForm(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._wait_no_more()
+        self._cancel_head_timeout()
         self._head = None
         if not self.url.startswith(b"/"):
             raise httptools.HttpParserInvalidURLError
         super().on_headers_complete()
 
-    def _wait_no_more(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _cancel_head_timeout(self) -> None:
+        if self._head_timeout is not None:
+            self._head_timeout.cancel()
+            self._head_timeout = None
 
     def _refuse(self, why: str) -> None:
-        self._wait_no_more()
+        self._cancel_head_timeout()
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
-            self.transport.abort()  # an answer is on its way: nothing can be said in the middle of it
+            self.transport.abort()  # an answer is in progress: no error can be sent inside it
         elif not self.transport.is_closing():
             self.send_400_response(why)
 
 
 class GatewayServer(uvicorn.Server):
-    """Ends when it is told to, and that is all: uvicorn raises the signal again, before the store behind it is closed.
+    """Stops without raising the signal again: uvicorn would raise it before the store is closed.
 
-    `ending` is called first: streams that go on for as long as somebody listens would keep it waiting.
+    `ending` is called first, to end event streams, for which the shutdown would otherwise wait.
     """
 
     def __init__(self, config: uvicorn.Config, ending: Callable[[], None] = lambda: None) -> None:

@@ -1,8 +1,8 @@
-"""Who writes the summaries of conversations behind the gateway.
+"""Chooses the model that writes the summaries of a conversation behind the gateway.
 
-Unless the operator names others, a conversation is summarised by the model that it is held with, at the same upstream and with
-the same key as the call itself, so nobody sees what was said who did not see it before. The client's key is held in memory, for as
-long as its conversation is in use, and goes to no other host.
+Unless the operator names models, a conversation is summarised by its own model, at the same upstream and with
+the same key as the call itself, so that its content reaches no further party. The client's key is held in
+memory while its conversation is in use, and goes to no other host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import structs
 
 from refold.config import Resolved, summarisers_of
 from refold.engine.settings import ConversationSettings, writer_for, writes_with_model
-from refold.gateway.conversations import Conversations
+from refold.gateway.conversations import OwnerConversations
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
 from refold.ports.upstream import Upstream
@@ -31,21 +31,21 @@ from refold.upstreams.provider import Provider, ProviderKey, complete
 from refold.upstreams.response_errors import Pace
 
 MOST = 512
-"""Authors that are kept: one for each model and key in use lately."""
+"""Size of the cache of summarisers: one for each model and key in recent use."""
 _PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 
 
 class Authors:
-    """Makes summarisers, and keeps those that were used last."""
+    """Makes summarisers, and caches those used last."""
 
     def __init__(self, forwarder: Forwarder, environ: Mapping[str, str] = os.environ) -> None:
         self._forwarder, self._environ = forwarder, environ
         self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
 
     def author(
-        self, host: Conversations, terms: ConversationSettings, target: Target, credentials: Credentials
+        self, host: OwnerConversations, terms: ConversationSettings, target: Target, credentials: Credentials
     ) -> ModelSummariser | None:
-        """Who writes for a conversation; None where no model should."""
+        """The summariser of a conversation; None if no model should write summaries."""
         resolved, owner = host.resolved, host.engine.owner
         wished = resolved.settings.summariser
         if not (wished.enabled and writes_with_model(terms)) or (target.is_small and not wished.models):
@@ -96,6 +96,6 @@ class Authors:
 
 
 def _keys(credentials: Credentials) -> dict[str, str]:
-    """The client's key, and what Anthropic wants to be told about some kinds of keys."""
+    """The client's key, and the Anthropic headers that some kinds of keys need."""
     sent = credentials.headers
     return {name: value for name, value in sent if name in KEYS or name.startswith("anthropic-")}

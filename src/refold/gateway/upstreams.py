@@ -1,8 +1,9 @@
-"""Where a request goes: upstreams by name, and which of them serves a model.
+"""The upstreams of the gateway: which one serves a request, with which key, and how the bytes get there and
+back.
 
-One idea: an upstream is one that the operator has named. Nothing that a client sends can be an address; it can only choose a
-name, or say a model for which there is one. Redirects are not followed, proxies are not taken from the environment, and a name
-that leads into a private network is refused unless the operator said so.
+Only the operator names upstreams. A client cannot supply an address; it can only choose a name, or a model
+that an upstream serves. Redirects are not followed, proxy settings of the environment are ignored, and a host
+in a private network is refused unless the operator declared it private.
 """
 
 from __future__ import annotations
@@ -26,47 +27,53 @@ from refold.model.message import DialectName
 from refold.upstreams.provider import Auth, Provider, ProviderKey
 
 USUAL = {"openai": UpstreamSettings(), "anthropic": UpstreamSettings()}
-"""Where nobody names any: the client's own key goes to the provider that it was made for, by the format that it speaks."""
+"""Upstreams without a configuration: the client's own key goes to the provider of the format that the client
+speaks.
+"""
 
 
 class Target(Struct, frozen=True):
-    """One upstream, ready to be asked. Printing it shows its name."""
+    """One upstream with its key. Its `repr` shows the name only."""
 
     name: str
     url: str
-    """Without the path of the call, and without a slash at its end."""
+    """The base URL, without the path of the call and without a trailing slash."""
     formats: tuple[DialectName, ...]
     key: ProviderKey | None = None
-    """The gateway's own: of the settings, or of the environment. Used where the client's is not."""
+    """The gateway's own key, from the settings or the environment. Used if the client's key is not."""
     passes_key: bool = True
-    """Does the client's key come first, where it sent one?"""
+    """True if the client's key has precedence, if it sent one."""
     passes_key_as_fallback: bool = False
-    """Does the client's key come here too when it was sent for another upstream?"""
+    """True if the client's key is sent here even if it was meant for another upstream."""
     headers: dict[str, str] = {}
     models: tuple[str, ...] = ()
     is_private: bool = False
     window: int | None = None
     fallback: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
-    """Calls that are passed on with the gateway's key whoever owns what they reach: `METHOD /path`, `/path` or `*`."""
+    """Calls that are passed on with the gateway's key without a check of the owner: `METHOD /path`, `/path`
+    or `*`.
+    """
     is_small: bool = False
-    """Its model answers, and is too small to sum anything up."""
+    """True if its model is too small to write summaries."""
 
     def __repr__(self) -> str:
         return f"<upstream {self.name}>"
 
     @property
     def origin(self) -> URL:
-        """Scheme, host and port: whoever is there sees what is sent."""
+        """Scheme, host and port: the party that sees the request."""
         return URL(self.url).origin()
 
     def address(self, path: str, query: str = "") -> str:
-        """The address of a call: a base that names a version has the path after it, any other the whole of it."""
+        """The address of a call. A base URL with a path, which names the version, replaces the `/v1` of the
+        call.
+        """
         short = path.removeprefix("/v1") if urlsplit(self.url).path else path
         return f"{self.url}{short}{'?' + query if query else ''}"
 
     def allows(self, method: str, path: str) -> bool:
-        """Is a call open to every client? `path` is empty where it has no plain one."""
+        """True if a call is open to every client. `path` is empty if it is not a plain path."""
         asked = f"{method} {path}"
         patterns = (one if " " in one else f"* {one}" for one in self.allow if path)
         return "*" in self.allow or any(fnmatchcase(asked, pattern) for pattern in patterns)
@@ -95,11 +102,11 @@ class Targets:
         return iter(self._targets.values())
 
     def choose(self, model: str, wanted: DialectName | None, name: str = "") -> list[Target]:
-        """Whom to ask, in this order: the one that was named, or that serves the model, or else the first that speaks the
-        format; then those that it names as fallbacks.
+        """The upstreams to try, in order: the named one, or the first that serves the model, or the first
+        that speaks the format; then the fallbacks of that one.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no upstream fits.
         """
         first = self._named(name) if name else self._for(model, wanted)
         others = [self._named(one) for one in first.fallback]
@@ -108,12 +115,13 @@ class Targets:
     def choose_for_state(
         self, model: str, wanted: DialectName | None, name: str, made_at: str
     ) -> tuple[Target | None, list[Target]]:
-        """As `choose`, for a call that names what the upstream `made_at` keeps, if any: nobody else has it.
+        """As `choose`, for a call that names an object stored at the upstream `made_at`: only that upstream
+        has it.
 
-        The first of the two is the upstream that a request of this kind is meant for by itself, where there is one.
+        The first value is the upstream that the request would go to without the object, if there is one.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no upstream fits.
         """
         if made_at not in self._targets:
             usual = self.choose(model, wanted, name)
@@ -125,8 +133,8 @@ class Targets:
         return usual[0], usual if usual[0].name == made_at else [self._targets[made_at]]
 
     def home_of_keys(self, asked: Sequence[Target]) -> Target:
-        """Which of several upstreams, all of which are asked, a client's key was sent for: the one that gets requests without a
-        model, else the first that takes keys of clients.
+        """The upstream that a client's key is meant for, if several are asked: the one for requests without a
+        model, otherwise the first that accepts clients' keys.
         """
         able = [one for one in asked if one.passes_key] or asked
         return next((one for one in able if not one.models), able[0])
@@ -134,7 +142,7 @@ class Targets:
     def _named(self, name: str) -> Target:
         if name not in self._targets:
             raise ConfigError(
-                "there is no upstream of this name", hint=f"choose from: {', '.join(self._targets)}"
+                "there is no upstream with this name", hint=f"choose from: {', '.join(self._targets)}"
             )
         return self._targets[name]
 
@@ -152,7 +160,7 @@ class Targets:
 def open_targets(upstreams: Mapping[str, UpstreamSettings], environ: Mapping[str, str]) -> Targets:
     """
     Raises:
-        ConfigError: an upstream has no address, or its key is not there.
+        ConfigError: an upstream has no address, or its key is missing.
     """
     chosen = upstreams or USUAL
     return Targets([target_of(name, one, environ) for name, one in chosen.items()])
@@ -161,7 +169,7 @@ def open_targets(upstreams: Mapping[str, UpstreamSettings], environ: Mapping[str
 def target_of(name: str, given: UpstreamSettings, environ: Mapping[str, str]) -> Target:
     """
     Raises:
-        ConfigError: it has no address, or its key is not there.
+        ConfigError: the upstream has no address, or its key is missing.
     """
     whole = completed(name, given, environ)
     auth: Auth = "x-api-key" if whole.formats == ("anthropic",) else "bearer"
@@ -183,7 +191,7 @@ def target_of(name: str, given: UpstreamSettings, environ: Mapping[str, str]) ->
 
 
 def local_target(url: str, key: str) -> Target:
-    """The model that comes with the gateway, on a port of its own."""
+    """The model that runs beside the gateway, on a port of its own."""
     return Target(
         "local",
         url,
@@ -197,40 +205,44 @@ def local_target(url: str, key: str) -> Target:
 
 
 def with_local(targets: Targets, local: Target) -> Targets:
-    """The same upstreams, and first of all the model that comes with the gateway."""
+    """The same upstreams, with the local model first."""
     return Targets([local, *(one for one in targets if one.name != local.name)])
 
 
-# Whose provider key a call leaves with: the client's own, or the one that the gateway has for the
-# upstream. A call carries one of the two and never both. `pass_key` of the upstream says whether
-# the client's key may go there at all; the gateway's own key is used where it may not, or where the
-# client sent none. The client's key was sent for one upstream, the one that the request is first
-# meant for (`home`): it goes to no other host unless the settings of that host say `pass_key =
-# true`.
+# Credentials
+#
+# A call leaves with one provider key: the client's own, or the gateway's key for the upstream, never both.
+# The setting `pass_key` of an upstream says whether it may get the client's key; the gateway's key is used if
+# not, or if the client sent none. The client's key is meant for one upstream, the first choice of the request
+# (`home`): it goes to another host only if the settings of that host say `pass_key = true`.
 
 KEYS = frozenset(("authorization", "x-api-key", "api-key", "x-goog-api-key"))
-"""Headers in which providers take a key."""
+"""Headers in which providers accept a key."""
 ACCOUNT = frozenset(("openai-organization", "openai-project"))
-"""Headers that choose an account of the key's holder. They mean nothing, or the wrong account, beside another key."""
+"""Headers that choose an account of the key's holder. With another key they mean nothing, or the wrong
+account.
+"""
 REROUTES = frozenset(
     ("x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url")
 )
-"""Headers by which some servers take another method or path than the request's own. Beside a key that is not the client's, only
-what was looked at is asked for."""
+"""Headers with which some servers override the method or path. They are removed unless the client's own key
+is used, because the access check covers only the request's own method and path.
+"""
 QUERY_KEYS = frozenset(("key", "api_key", "api-key", "apikey", "access_token"))
-"""Fields of a query in which some providers take a key."""
+"""Query fields in which some providers accept a key."""
 
 
 _CLIENTS_ONLY = KEYS | ACCOUNT | REROUTES
 _SECRET_WORDS = ("key", "token", "secret", "auth", "cookie", "password", "credential", "signature")
-"""What the names of headers and query fields in which a secret may stand have in common. Beside another key than the client's all of
-them are left out, also those that stand for something else: a host that the client's key is not for needs none of them."""
+"""Parts of the names of headers and query fields that may hold a secret. All of them are removed if the
+client's key is not sent, even harmless ones: a host that the key is not meant for needs none of them.
+"""
 _SECRET_FIELDS = frozenset(("sig", "code", "sid"))
-"""Further fields of a query, as some clouds call them."""
+"""Further query fields with secrets, as some clouds name them."""
 
 
 class Credentials:
-    """The provider key that a client sent with one request, if any, and the upstream that it was sent for."""
+    """The provider key that a client sent with a request, if any, and the upstream that it is meant for."""
 
     def __init__(self, headers: Sequence[tuple[str, str]], query: str, home: Target | None) -> None:
         self.headers = headers
@@ -239,7 +251,7 @@ class Credentials:
         self.is_sent = named or any(_is_key_field(field) for field in query.split("&"))
 
     def go_to(self, target: Target) -> bool:
-        """Does a call to this upstream carry the client's own key?"""
+        """True if a call to this upstream carries the client's own key."""
         if not (self.is_sent and target.passes_key):
             return False
         home = self._home
@@ -248,34 +260,34 @@ class Credentials:
 
     @property
     def request_id(self) -> str:
-        """The id that the client wants for its request, of which some servers make those of their answers."""
+        """The client's id for its request; some servers derive the ids in their answers from it."""
         return next((value.strip() for name, value in self.headers if name == "x-request-id"), "")
 
     def headers_for(self, target: Target) -> list[tuple[str, str]]:
-        """The client's headers; where another key is used, without what belongs to the client's own."""
+        """The client's headers; if another key is used, without those that belong to the client's key."""
         if self.go_to(target):
             return [*self.headers]
         return [one for one in self.headers if not (one[0] in _CLIENTS_ONLY or may_hold_secret(one[0]))]
 
     def query_for(self, target: Target) -> str:
-        """Likewise the query."""
+        """The query, filtered like the headers."""
         if not self._query or self.go_to(target):
             return self._query
         return "&".join(field for field in self._query.split("&") if not _may_be_secret_field(field))
 
 
 def may_hold_secret(name: str) -> bool:
-    """Does the name of a header or of a query field say that a secret may stand in it?"""
+    """True if a header or query field of this name may hold a secret."""
     return any(word in name.lower() for word in _SECRET_WORDS)
 
 
 def _is_key(value: str) -> bool:
-    """`Authorization: Bearer` without anything after it is what an SDK sends for an empty key."""
+    """False for `Authorization: Bearer` without a value, which an SDK sends for an empty key."""
     return value.strip().lower() not in ("", "bearer", "basic")
 
 
 def _may_be_secret_field(field: str) -> bool:
-    # Some servers part fields at a semicolon too.
+    # Some servers split fields at a semicolon too.
     names = [unquote_plus(one.partition("=")[0]).lower() for one in field.split(";")]
     return any(may_hold_secret(name) or name in _SECRET_FIELDS for name in names)
 
@@ -285,16 +297,18 @@ def _is_key_field(field: str) -> bool:
     return bool(value) and unquote_plus(name).lower() in QUERY_KEYS
 
 
-# The way to an upstream and back: bytes in, bytes out, unchanged.
+# Connections: bytes in, bytes out, unchanged
 
 CONNECT_S = 10.0
-"""Name, connection and TLS; a host that is there answers in one or two."""
+"""Time for name resolution, connection and TLS; a reachable host needs one or two seconds."""
 SILENCE_S = 600.0
-"""How long nothing may come: models think for minutes, and the clients have their own patience."""
+"""Longest silence of an upstream: models think for minutes, and clients have timeouts of their own."""
 IDLE_S = 30.0
-"""How long a connection is kept for the next request: providers close theirs after a minute or so."""
+"""Time that an idle connection is kept open: providers close theirs after about a minute."""
 AT_ONCE_BYTES = 1024 * 1024
-"""Of a body that is written in one go: larger ones go piece by piece, and others are served in between."""
+"""Size of a body that is written at once: larger ones are written in pieces, so that other requests are
+served in between.
+"""
 _HOP = frozenset(
     (
         "connection",
@@ -308,12 +322,12 @@ _HOP = frozenset(
         "upgrade",
     )
 )
-"""What is said to the next machine only."""
+"""Headers that concern a single connection (hop-by-hop)."""
 _OURS = frozenset(("host", "content-length", "accept-encoding", "expect", "cookie", "forwarded", "via"))
 
 
 class PrivateNetworkGuard(AbstractResolver):
-    """Names that lead into a private network are refused, for upstreams that are not said to be there."""
+    """A resolver that refuses hosts in private networks, for upstreams that are not declared private."""
 
     def __init__(self) -> None:
         self._names = aiohttp.DefaultResolver()
@@ -323,7 +337,7 @@ class PrivateNetworkGuard(AbstractResolver):
     ) -> list[ResolveResult]:
         found = await self._names.resolve(host, port, family)
         if any(not ipaddress.ip_address(one["host"]).is_global for one in found):
-            raise OSError(None, "the name leads into a private network")
+            raise OSError(None, "the host is in a private network")
         return found
 
     async def close(self) -> None:
@@ -331,7 +345,7 @@ class PrivateNetworkGuard(AbstractResolver):
 
 
 class Forwarder:
-    """Sends requests to upstreams. One for a gateway; connections are kept between requests."""
+    """Sends requests to upstreams and keeps the connections open. One per gateway."""
 
     def __init__(self) -> None:
         self._open, self._guarded = _session(None), _session(PrivateNetworkGuard())
@@ -344,10 +358,10 @@ class Forwarder:
         headers: Mapping[str, str],
         body: bytes | None,
     ) -> aiohttp.ClientResponse:
-        """An upstream's answer, as far as its headers; whoever asks closes it.
+        """The response of an upstream, as soon as its headers have arrived; the caller closes it.
 
         Raises:
-            aiohttp.ClientError, TimeoutError: there is none.
+            aiohttp.ClientError, TimeoutError: there is no response.
         """
         return await self.session(is_private=target.is_private).request(
             method,
@@ -355,11 +369,11 @@ class Forwarder:
             data=BytesIO(body) if body and len(body) > AT_ONCE_BYTES else body,
             headers=headers,
             allow_redirects=False,
-            auto_decompress=False,  # what comes compressed unasked is handed on so, and nobody unpacks a bomb
+            auto_decompress=False,  # pass compressed bytes on as they are; never unpack a zip bomb
         )
 
     def session(self, *, is_private: bool) -> aiohttp.ClientSession:
-        """Connections to upstreams, those in private networks apart."""
+        """The connection pool for private networks, or the one for public hosts."""
         return self._open if is_private else self._guarded
 
     async def close(self) -> None:
@@ -381,23 +395,25 @@ def _session(resolver: AbstractResolver | None) -> aiohttp.ClientSession:
 
 
 async def request_headers(target: Target, credentials: Credentials) -> dict[str, str]:
-    """The client's headers, as they go on to an upstream, with the one key that the call leaves with."""
+    """The client's headers as they are sent to an upstream, with the one key that the call leaves with."""
     sent: dict[str, str] = {}
     for name, value in credentials.headers_for(target):
         if name in _HOP or name in _OURS or name.startswith(("x-refold", "x-forwarded")):
             continue
         sent[name] = f"{sent[name]}, {value}" if name in sent else value
-    sent["accept-encoding"] = "identity"  # what passes by is read, and reaches the client as it came
+    sent["accept-encoding"] = "identity"  # the answer is read on its way and passed on unchanged
     sent.update(target.headers)
     if target.key is not None and not credentials.go_to(target):
         sent.update(await target.key.headers())
     return sent
 
 
-def response_headers(came: Any, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
-    """An upstream's headers, as they go on to the client: without those of its connection, and whatever it says in our name."""
+def response_headers(upstream_headers: Any, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
+    """An upstream's headers as they are sent to the client: without hop-by-hop headers and without
+    `x-refold-*`.
+    """
     own = (b"date", b"server") if has_length else (b"date", b"server", b"content-length")
-    lower = [(name.lower(), value) for name, value in came]
+    lower = [(name.lower(), value) for name, value in upstream_headers]
     return [
         (name, value)
         for name, value in lower

@@ -1,5 +1,4 @@
 """Refold inside of other programs: each module speaks the protocol or the framework that it is named after.
 
-One idea: an integration is a thin face over the engine. It needs a package that not everybody has, so nothing imports it but
-whoever asks for it.
+An integration is a thin layer over the engine. It needs an optional package, so it is imported only by the program that uses it.
 """

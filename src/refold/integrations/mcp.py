@@ -1,9 +1,8 @@
 """Stored conversations as an MCP server: any assistant that speaks the Model Context Protocol can look things up in them.
 
-One idea: whoever asks through a protocol gets to read, and nothing else. There are three tools: which conversations there are, what
-was said about something, and the original behind a handle. Whose conversations these are is decided when the server is started;
-no tool takes an owner. The store is opened at the first question, so that what is wrong with it is said to whoever asks, and a
-server that was started too early works as soon as there is something to read.
+A client can read, and nothing else. The three tools list conversations, search messages and recall the original behind a handle. The
+owner is fixed when the server is started; no tool takes one. The store is opened at the first question, so that its errors reach
+the client, and a server that was started before the store exists works as soon as it does.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from refold import __version__
 from refold.engine.engine import Engine, FoundMessage
 from refold.engine.recall import read_handle
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
-from refold.ports.store import Head, Listed
+from refold.ports.records import Head, Listed
 from refold.recall import HANDLES, MAX_WORDS, START, read_arguments, room, tell
 
 try:
@@ -74,27 +73,31 @@ Limit: TypeAlias = Annotated[int, Field(ge=1, le=50, description="How many at mo
 
 async def serve(open_engine: Callable[[], Awaitable[Engine]]) -> None:
     """Answer on stdin and stdout until stdin ends."""
-    desk = McpTools(open_engine)
+    tools = ConversationTools(open_engine)
     try:
-        await server_for(desk).run_stdio_async()
+        await server_for(tools).run_stdio_async()
     finally:
-        await desk.close()
+        await tools.close()
 
 
-def server_for(desk: McpTools) -> MCPServer[None]:
+def server_for(tools: ConversationTools) -> MCPServer[None]:
     """The server and its tools."""
     # Calls that fail are told to whoever made them; a log of each would fill the host's.
     server: MCPServer[None] = MCPServer(
         "refold", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-    for tool, description in ((desk.list_conversations, LIST), (desk.search, SEARCH), (desk.recall, RECALL)):
+    for tool, description in (
+        (tools.list_conversations, LIST),
+        (tools.search, SEARCH),
+        (tools.recall, RECALL),
+    ):
         server.add_tool(_told(tool), description=description, annotations=reads, structured_output=False)
     return server
 
 
-class McpTools:
-    """Where questions are answered, by an engine that is opened when there is one."""
+class ConversationTools:
+    """The tools of the server. The engine is opened at the first question, so that an error of the store reaches the client."""
 
     def __init__(self, open_engine: Callable[[], Awaitable[Engine]]) -> None:
         self._open, self._opening = open_engine, asyncio.Lock()
@@ -181,4 +184,5 @@ def _listed(one: Listed) -> str:
 def _passage(one: FoundMessage, newest: Head) -> str:
     """What was found, under the name by which `recall` opens it. A message of another branch is another message there."""
     branch = "" if one.branch == newest.branch else f" (branch {one.branch})"
-    return f"{one.conversation}{branch}\n{one.text or f'{one.handle} [the content was not kept]'}"
+    why = one.damage or "the content was not kept"
+    return f"{one.conversation}{branch}\n{one.text or f'{one.handle} [{why}]'}"

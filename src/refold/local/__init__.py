@@ -1,12 +1,12 @@
-"""A small model on this machine, for a first run without a key and for tests against a true model.
+"""A small model on this machine, for a first run without a key and for tests against a real model.
 
-The idea: weights are data. They are fetched once, checked, and kept in the user's cache; `serve_local` runs them in a process
-of their own behind an address and a key that nobody else knows, and whatever speaks OpenAI Chat can ask there.
+The weights are downloaded once, verified, and kept in the user's cache. `serve_local` runs them in a process
+of its own, behind an address and a random key, for any client of OpenAI Chat.
 
     with serve_local() as served:
         provider = Provider("local", served.model, base_url=served.base_url, headers=served.headers)
 
-`weights` says where the weights are and fetches them, `serving` runs them.
+`weights` locates and downloads the weights, `server` runs them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A server for the local model, as long as it is needed.
+"""Runs a server for the local model, as a child process.
 
-One idea: the server is a process of its own. Any program here can reach its port, so it gets a key that nobody can guess; its
-log may hold what is said, so nobody keeps it; a crash of it is a failed call and no more; it ends when its input does.
+Every program on this machine can reach its port, so it gets a random key. Its log may contain the
+conversation, so the log is discarded. A crash of the server is only a failed call. The server exits when its
+standard input is closed.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from refold.local.weights import weights_path
 from refold.model.errors import ConfigError, MissingExtra
 
 WINDOW = 8_192
-"""What SmolLM2 was trained for."""
+"""The window that SmolLM2 was trained for."""
 THREADS = 1
-"""Summaries are written in the background: the other cores are for what somebody waits for."""
+"""One thread: summaries are written in the background, and the other cores serve the foreground."""
 
 
 class Served(Struct, frozen=True):
-    """A model that can be asked in the format of OpenAI Chat."""
+    """A running model that speaks OpenAI Chat."""
 
     base_url: str
     key: str
@@ -47,39 +48,43 @@ class Served(Struct, frozen=True):
 def serve_local(
     weights: Path | None = None, *, window: int = WINDOW, threads: int = THREADS
 ) -> Iterator[Served]:
-    """The local model, or a GGUF file of your own, until the block ends.
+    """Run the local model, or a GGUF file of your own, until the block ends.
 
     Raises:
-        ConfigError: the weights are not there, or cannot be used.
+        ConfigError: the weights are missing or cannot be used.
         MissingExtra: xllamacpp is not installed.
     """
     file = weights or weights_path()
     if find_spec("xllamacpp") is None:
-        raise MissingExtra("local", "A model on this machine")
+        raise MissingExtra("local", "a model on this machine")
     if not file.is_file():
-        raise ConfigError(f"there are no weights {file.name}", hint="fetch them with: refold local install")
+        raise ConfigError(
+            f"the weights {file.name} are missing", hint="fetch them with: refold local install"
+        )
     key = secrets.token_urlsafe(32)
-    with _started() as server:
+    with _start() as server:
         try:
             address = _address(server, (str(file.resolve()), key, window, threads))
             yield Served(f"{address}/v1", key, file.stem, window)
         finally:
-            server.kill()  # it keeps nothing that an orderly end would save
+            server.kill()  # it has no state that an orderly exit would save
 
 
 def run() -> None:
-    """The server's own program: it reads one line, says where it can be reached, and serves until its input ends."""
+    """The main function of the server process: reads one line, prints its address, and serves until its input
+    is closed.
+    """
     weights, key, window, threads = msgspec.json.decode(sys.stdin.buffer.readline())
     llama = import_module("xllamacpp")
     settings = llama.CommonParams()
     settings.model.path, settings.n_ctx, settings.n_parallel = weights, window, 1
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
     settings.api_keys, settings.port, settings.verbosity = [key], 0, -1
-    settings.endpoint_slots = False  # it would show what is being read and written
-    # What replies call the model: without it, the path of the weights. Older releases take a text.
+    settings.endpoint_slots = False  # it would show the text in progress
+    # The model name in replies: by default the path of the weights. Older releases take a string.
     name = Path(weights).stem
     settings.model_alias = {name} if isinstance(getattr(settings, "model_alias", ""), set) else name
-    if hasattr(settings, "cors_origins"):  # releases before it leave it to the key to keep web pages out
+    if hasattr(settings, "cors_origins"):  # older releases have no such setting; the key keeps web pages out
         settings.cors_origins = ""
     server = llama.Server(settings)
     sys.stdout.write(f"{server.listening_address}\n")
@@ -87,19 +92,19 @@ def run() -> None:
     sys.stdin.buffer.read()
 
 
-def _started() -> subprocess.Popen[bytes]:
-    # -P: what lies in the current directory is not the program that is meant. A session of its own: whoever stops a reply
-    # with Ctrl-C goes on with the same server.
+def _start() -> subprocess.Popen[bytes]:
+    # -P: ignore modules in the current directory. A session of its own: Ctrl-C stops a reply in the caller
+    # but not the server.
     command = [sys.executable, "-P", "-c", "from refold.local.server import run; run()"]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(command, 0, stdin=pipe, stdout=pipe, stderr=nowhere, start_new_session=True)  # noqa: S603
 
 
 def _address(server: subprocess.Popen[bytes], order: tuple[str, str, int, int]) -> str:
-    """Say what to serve, on its input: arguments and environments can be read by others."""
+    """Send the settings on standard input, because arguments and environments are visible to other processes."""
     assert server.stdin
     assert server.stdout
-    with suppress(BrokenPipeError):  # it died at once: then its output has ended as well
+    with suppress(BrokenPipeError):  # it exited at once: then its output has ended as well
         server.stdin.write(msgspec.json.encode(order) + b"\n")
     for line in server.stdout:
         if line.startswith(b"http://127.0.0.1:"):

@@ -1,6 +1,7 @@
-"""Frozen values and errors: the words every other package is written in.
+"""Frozen values and errors: the vocabulary of all other packages.
 
-Nothing here does anything: no I/O, no clock, no decisions. `message` holds parts and messages, `tokens` counts with their
-sources, `budget` sizes, `trigger` conditions, `dialect` the rules of the wire formats, `window` what leaves, `overflow`
-what a provider's refusal means, `errors` the whole tree of errors.
+This package has no I/O, no clock and no decisions. `message` holds parts and messages, `tokens` counts
+with their sources, `budget` sizes, `trigger` conditions, `dialect` the rules of the wire formats, `window`
+the content of one call, `overflow` a provider's refusal by size, `summary` summaries, `mask` the masking
+of secrets, `errors` the whole tree of errors.
 """

@@ -1,7 +1,7 @@
-"""Budgets: how large a window may be, in sizes that cannot be mistaken for one another.
+"""Budgets: the size of a window and its parts, in tagged units.
 
-One idea: `95` must never mean percent here and tokens there. A size is tagged with its unit, and its range is checked
-where it is made.
+`95` must never mean percent in one place and tokens in another. A size is tagged with its unit, and its
+range is checked in the constructor.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ class Tokens(Struct, frozen=True, tag="tokens"):
 
     def __post_init__(self) -> None:
         if self.tokens < 0:
-            raise BudgetError(f"a size cannot be {self.tokens} tokens")
+            raise BudgetError(f"a size cannot be {self.tokens} tokens", hint="give 0 or more tokens")
 
 
 class Share(Struct, frozen=True, tag="share"):
-    """A fraction of the window, of the limit, or of what instructions leave (`effective`)."""
+    """A fraction of the window, of the limit, or of the room that instructions leave (`effective`)."""
 
     fraction: float
     of: Whole = "window"
     sinks: float = 0.0
-    """By so much with every doubling of the window beyond 8,000 tokens, down to `least`: of a large one less is enough."""
+    """Decrease of the fraction with every doubling of the window beyond 8,000 tokens, down to `least`: a
+    large window needs a smaller share."""
     least: float = 0.0
 
     def __post_init__(self) -> None:
@@ -45,7 +46,7 @@ class Messages(Struct, frozen=True, tag="messages"):
 
     def __post_init__(self) -> None:
         if self.messages < 0:
-            raise BudgetError(f"a size cannot be {self.messages} messages")
+            raise BudgetError(f"a size cannot be {self.messages} messages", hint="give 0 or more messages")
 
 
 class Turns(Struct, frozen=True, tag="turns"):
@@ -53,24 +54,24 @@ class Turns(Struct, frozen=True, tag="turns"):
 
     def __post_init__(self) -> None:
         if self.turns < 0:
-            raise BudgetError(f"a size cannot be {self.turns} turns")
+            raise BudgetError(f"a size cannot be {self.turns} turns", hint="give 0 or more turns")
 
 
 Size: TypeAlias = Tokens | Share | Messages | Turns
 
 
 class Budget(Struct, frozen=True):
-    """What a conversation may use of a model's window."""
+    """The part of a model's window that a conversation may use."""
 
     window: int
     """The model's total capacity, input and output together."""
     limit: int = 0
-    """The share of the window this conversation may fill; 0 means all of it."""
+    """The part of the window that this conversation may fill; 0 means all of it."""
     max_output: int = 0
     thinking: int = 0
-    """Tokens of the output that the model may think with; 0 where no request says so."""
+    """Tokens of the output that the model may think with; 0 if no request states them."""
     is_output_stated: bool = True
-    """Do requests say `max_output` themselves? Otherwise it is only what is kept free, and no request is changed by it."""
+    """True if requests state `max_output` themselves. Otherwise it is only kept free, and no request is changed by it."""
     reserve: Tokens | Share = Tokens(0)
     """Headroom that is never filled: counts are estimates, and providers add framing of their own."""
     trigger: Tokens | Share = Share(0.8)
@@ -79,16 +80,21 @@ class Budget(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.window < 1:
-            raise BudgetError(f"a window cannot be {self.window} tokens")
+            raise BudgetError(
+                f"a window cannot be {self.window} tokens", hint="give the size of the model's window"
+            )
         if not 0 <= self.limit <= self.window:
             raise BudgetError(
-                f"the limit ({self.limit:,}) must lie within the window ({self.window:,} tokens)"
+                f"the limit ({self.limit:,}) must lie within the window ({self.window:,} tokens)",
+                hint="give a limit from 0 (the whole window) up to the window",
             )
         if isinstance(self.reserve, Share) and self.reserve.of == "effective":
             raise BudgetError(
-                "the reserve cannot be a share of what it leaves", hint="use a share of the window"
+                "the reserve cannot be a share of the room that it leaves", hint="use a share of the window"
             )
         if self.max_output < 0:
-            raise BudgetError(f"max_output cannot be {self.max_output} tokens")
+            raise BudgetError(f"max_output cannot be {self.max_output} tokens", hint="give 0 or more tokens")
         if self.thinking < 0:
-            raise BudgetError(f"a thinking budget cannot be {self.thinking} tokens")
+            raise BudgetError(
+                f"a thinking budget cannot be {self.thinking} tokens", hint="give 0 or more tokens"
+            )

@@ -1,7 +1,7 @@
 """Dialects: the rules of the three wire formats, as data.
 
-One idea: code asks the dialect what is legal instead of asking which format it is. Every rule here is one that a provider
-of the format enforces with a 400; where servers of one format differ, the strictest known one decides.
+Code asks the dialect for a rule instead of testing for a format. Each rule is one that a provider of the
+format enforces with a 400 response. If servers of one format differ, the strictest known one decides.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ class Dialect(Struct, frozen=True):
     unique_call_ids: bool = False
     """No call id may come twice in one request, not even in different turns."""
     object_arguments: bool = False
-    """Call arguments must be a JSON object; elsewhere they are text that should hold JSON."""
+    """Call arguments must be a JSON object; in other formats they are text that should hold JSON."""
     signed_thinking: bool = False
     """Thinking without its signature is refused."""
     refuses_prefill: bool = False
-    """The assistant cannot have the last word: newer models refuse to go on from there."""
+    """The last message must not be the assistant's: newer models refuse to continue from there."""
     refuses_blank_text: bool = False
-    """A text block must hold a word, also beside other blocks."""
+    """A text block must contain a word, even beside other blocks."""
     system_follows_user: bool = False
-    """A system message after the first message must follow a user message (tool results are the user's) or a reply that ends with
-    the result of a provider's own tool, and must be last or stand before an assistant message; two in a row are refused. One that
-    only sets something, without content, may stand anywhere."""
+    """A system message after the first message must follow a user message (tool results are the user's) or a
+    reply that ends with the result of a provider's own tool, and must be last or stand before an assistant
+    message; two in a row are refused. One that only sets an option, without content, may stand anywhere."""
     media_in_results: bool = True
     """Tool results may hold images and files."""
     plain_call_ids: bool = False
     """Call ids are letters, digits, `_` and `-` only."""
     max_call_id: int = 0
-    """The longest call id; 0 where none is published or servers differ."""
+    """The longest call id; 0 if none is published or servers differ."""
     max_body_bytes: int = 0
-    """The largest body the provider takes; 0 where none is published."""
+    """The largest body that the provider accepts; 0 if none is published."""
     max_breakpoints: int = 0
-    """How many cache breakpoints one request may carry."""
+    """Number of cache breakpoints that one request may carry."""
 
 
 CHAT = Dialect(

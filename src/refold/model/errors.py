@@ -3,37 +3,37 @@
     RefoldError
     ├── ConfigError               a setting, a policy or an argument that cannot work
     │   ├── BudgetError           sizes that leave no room for a conversation
-    │   ├── MissingExtra          a feature whose optional dependency is not installed
-    │   └── SettingError          a value in the settings that cannot be used; `key` says which
-    │       ├── SettingFixed      a flag or the environment has the last word; `origin` says which
-    │       └── SettingLocked     a setting that is never changed over HTTP
-    ├── WireError                 JSON that is not a valid conversation; `place` says where
+    │   ├── MissingExtra          the optional dependency of a feature is not installed
+    │   └── SettingError          an invalid value in the settings; `key` names it
+    │       ├── SettingFixed      a flag or the environment overrides it; `origin` names it
+    │       └── SettingLocked     a setting that cannot be changed over HTTP
+    ├── WireError                 JSON that is not a valid conversation; `place` locates it
     │   ├── BodyTooLarge
-    │   ├── BodyEncoded           a request that came compressed
-    │   └── BodyTooSlow           a request that took too long to come
-    ├── AccessError               a request that the gateway does not take from where it comes
-    │   └── KeyRefused            no key, or none that is valid
-    ├── WindowError               a window that must not leave
+    │   ├── BodyEncoded           a compressed request
+    │   └── BodyTooSlow           a request that took too long to arrive
+    ├── AccessError               a request from a place that the gateway does not accept
+    │   └── KeyRefused            no key, or no valid one
+    ├── WindowError               a window that must not be sent
     │   ├── InvalidWindow         verification found violations
     │   └── DoesNotFit            nothing more can be taken away
-    ├── UpstreamError             a provider's answer that is not a reply; `overflow` says which kind
+    ├── UpstreamError             a provider's response that is not a reply; `overflow` classifies it
     │   ├── ContextOverflow
     │   ├── OutputCapExceeded
     │   ├── RateLimited
     │   ├── MalformedHistory
     │   └── UpstreamUnavailable
-    ├── RecoverySpent             overflow went on after the last recovery
+    ├── RecoverySpent             the input is still too long after the last recovery
     ├── SummaryError              no summary could be made; the history is unchanged
     └── StoreError                a stored conversation that cannot be read or written
         ├── NotFound
-        ├── Damaged               what is stored is not what was put there
+        ├── Damaged               the stored data differs from the data written
         ├── HeldElsewhere         another branch holds the same history
         └── Conflict              another writer was first; load and try again
 
-`ConfigError`, `WireError` and `AccessError` are the caller's to fix; the others happen at run time. A class's docstring is its
-default message. No message holds content of a conversation or a key. What is wrong may be told to anybody; where it is (a file,
-a host, a database) is the operator's business and stands apart, in `location`: commands and tracebacks show it, and `str(error)`
-and the gateway's answers do not.
+The caller can fix `ConfigError`, `WireError` and `AccessError`; the other errors happen at run time. The
+docstring of a class is its default message, in lower case and without a full stop. No message contains
+conversation content or a key. The place of the fault (a file, a host, a database) is for the operator only and
+is kept apart, in `location`: commands and tracebacks show it, `str(error)` and the gateway's responses do not.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 
 class RefoldError(Exception):
-    """Refold cannot go on."""
+    """Refold cannot continue."""
 
     default_hint: ClassVar[str] = ""
 
     def __init__(self, message: str = "", *, hint: str = "", location: str = "") -> None:
-        self.message = message or (type(self).__doc__ or "").strip()
+        self.message = message or _default_message(type(self))
         self.hint = hint or self.default_hint
         self.location = location
         super().__init__(self.message)
@@ -62,15 +62,21 @@ class RefoldError(Exception):
 
     @property
     def located(self) -> str:
-        """The message with the location, for the operator: never for a client of the gateway."""
+        """The message with the location. For the operator, never for a client of the gateway."""
         return f"{self.message}: {self.location}" if self.location else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, self.__dict__)
 
 
+def _default_message(kind: type[RefoldError]) -> str:
+    """The docstring of the class in the voice of all messages: lower case, no full stop."""
+    text = (kind.__doc__ or "").strip().removesuffix(".")
+    return text if text.startswith("Refold") else text[:1].lower() + text[1:]
+
+
 def _restore(kind: type[RefoldError], args: tuple[object, ...], state: dict[str, object]) -> RefoldError:
-    """Bring an error back from another process, whatever its constructor takes."""
+    """Unpickle an error of any class, independent of its constructor's parameters."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     error.args = args
@@ -91,7 +97,7 @@ class MissingExtra(ConfigError):
     def __init__(self, extra: str, what: str) -> None:
         self.extra = extra
         super().__init__(
-            f"{what} needs the extra '{extra}'.", hint=f"install it with: pip install 'refold[{extra}]'"
+            f"{what} needs the extra '{extra}'", hint=f"install it with: pip install 'refold[{extra}]'"
         )
 
 
@@ -99,7 +105,7 @@ class SettingError(ConfigError):
     """A setting cannot be used."""
 
     def __init__(self, key: str, what: str = "", *, place: str = "", hint: str = "") -> None:
-        self.key, self.what, self.place = key, what or (type(self).__doc__ or "").strip(), place
+        self.key, self.what, self.place = key, what or _default_message(type(self)), place
         super().__init__(f"{key}: {self.what}", hint=hint, location=place)
 
     @property
@@ -108,7 +114,7 @@ class SettingError(ConfigError):
 
 
 class SettingFixed(SettingError):
-    """It is fixed where the program was started, and cannot be changed while it runs."""
+    """It was fixed when the program was started, and cannot be changed while it runs."""
 
     def __init__(self, key: str, origin: str) -> None:
         self.origin = origin
@@ -153,7 +159,7 @@ class BodyTooSlow(WireError):
 
 
 class AccessError(RefoldError):
-    """The gateway does not take this request from where it comes."""
+    """The gateway does not accept requests from this place."""
 
 
 class KeyRefused(AccessError):
@@ -165,7 +171,7 @@ class KeyRefused(AccessError):
 
 
 class WindowError(RefoldError):
-    """The window must not leave."""
+    """The window must not be sent."""
 
 
 class InvalidWindow(WindowError):
@@ -229,9 +235,22 @@ class NotFound(StoreError):
 
 
 class Damaged(StoreError):
-    """What is stored cannot be read."""
+    """The stored data cannot be read."""
 
     default_hint = "run `refold doctor` to see what is damaged, and restore it from a backup"
+
+    def __init__(
+        self,
+        what: str = "",
+        *,
+        conversation: str = "",
+        seq: int | None = None,
+        hint: str = "",
+        location: str = "",
+    ) -> None:
+        self.what, self.conversation, self.seq = what or (type(self).__doc__ or "").strip(), conversation, seq
+        is_named = f"the conversation {conversation[:80]!r} is damaged: " if conversation else ""
+        super().__init__(is_named + self.what, hint=hint, location=location)
 
 
 class HeldElsewhere(StoreError):

@@ -1,8 +1,8 @@
-"""Texts that may hold a secret, as they can be shown: in settings, errors, logs and answers.
+"""Masks texts that may contain a secret, for settings, errors, logs and responses.
 
-Every surface masks with these functions. They show what they know to be harmless (the scheme, a host, a port, a plain path) and
-hide the rest. A text that can be read in two ways is hidden whole: in `postgresql://u:p/w@host/db` the host is either `u` or
-`host`, and one of the two readings shows half of the password.
+Every surface uses these functions. They show the parts that are known to be harmless (scheme, host, port,
+plain path) and hide the rest. An ambiguous text is hidden whole: in `postgresql://u:p/w@host/db` the host
+is either `u` or `host`, and one of the two readings would show half of the password.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import re
 
 HIDDEN = "***"
 SCHEMES = frozenset({"sqlite", "memory", "postgres", "postgresql", "http", "https"})
-"""Those of stores and upstreams. In `me:secret@host` the part before the colon is no scheme but a user."""
+"""The schemes of stores and upstreams. In `me:secret@host` the part before the colon is a user, not a scheme."""
 
 _SCHEME = re.compile(r"([A-Za-z]+):")
 _HOST = r"(?:(?:[\w.-]|%2[Ff])*|\[[0-9A-Fa-f:.]*\])(?::[0-9]{0,5})?"
 _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
-"""PostgreSQL takes several, and the folder of a socket with its slashes escaped."""
+"""PostgreSQL accepts several hosts, and the folder of a socket with escaped slashes."""
 _PATH = re.compile(r"(?:[\w.~+!$()*,/-]|%2[0Ff])*")
-"""Without what separates names from values (`=`, `;`, `&`), and without escapes that may spell `:` or `@`."""
+"""A path without separators of names and values (`=`, `;`, `&`) and without escapes that may spell `:` or `@`."""
 _STORE_FILE = re.compile(r"(?:[/~]|\.\.?/)[^?#=]*|[^:=?#@]+\.(?:db|sqlite3?)")
 """A plain path that begins like one or has the suffix of a database."""
 _PROGRAM = re.compile(r"(?:[A-Za-z]:)?[\w./+\\-]+")
@@ -27,7 +27,7 @@ _VARIABLE = re.compile(r"[A-Z0-9_]*")
 _LONGEST_SCHEME = 16
 _PASSWORD = re.compile(r"(?i)(pass(?:word|wd)?|pwd)(\s*=\s*)(?:'[^']*'|[^\s'\"]+)")
 _ENDS = frozenset("'\"`")
-"""What ends an address in a sentence, besides a space."""
+"""Characters that end an address in a sentence, besides a space."""
 
 
 def mask_url(url: str) -> str:
@@ -45,14 +45,16 @@ def mask_url(url: str) -> str:
 
 
 def mask_store(url: str) -> str:
-    """The URL of a store, or the path of its file. A word that does not look like a path may be a key in the wrong place."""
+    """The URL of a store, or the path of its file. A word that does not look like a path may be a misplaced
+    key, and is hidden.
+    """
     if not _STORE_FILE.fullmatch(url):
         return mask_url(url)
     return HIDDEN if ":" in url.rpartition("@")[0] else url
 
 
 def is_clear_url(url: str) -> bool:
-    """Can the URL be read in one way only, so that what a driver takes for the host is the host?"""
+    """True if the URL has only one reading, so that the host that a driver connects to is the one that is shown."""
     shown = mask_url(url)
     return url.count("@") <= 1 and shown != HIDDEN and not shown.endswith((f"/{HIDDEN}", f":{HIDDEN}"))
 
@@ -66,7 +68,7 @@ def mask_command(command: str) -> str:
 
 
 def mask_model(spec: str) -> str:
-    """A model as `upstreams.provider` reads it, PROVIDER:MODEL or MODEL@URL, without what is secret in the URL."""
+    """A model spec as `upstreams.provider` reads it, PROVIDER:MODEL or MODEL@URL, without the secrets in the URL."""
     model, at, rest = spec.partition("@http")
     if not _MODEL.fullmatch(model) or "://" in model:
         return HIDDEN
@@ -74,7 +76,9 @@ def mask_model(spec: str) -> str:
 
 
 def mask_variable(name: str) -> str:
-    """The name of an environment variable. One in small letters may be a key that was written in its place (`gsk_...`)."""
+    """The name of an environment variable. A name with small letters may be a key that was written in its
+    place (`gsk_...`), and is hidden.
+    """
     return name if _VARIABLE.fullmatch(name) else HIDDEN
 
 
@@ -84,17 +88,19 @@ def mask_values(table: dict[str, str]) -> dict[str, str]:
 
 
 def mask_text(text: str) -> str:
-    """A sentence that may quote what somebody typed: addresses in it are masked, and so is whatever follows `password=`."""
+    """A sentence that may quote user input: addresses in it are masked, and so is the value after `password=`."""
     return _PASSWORD.sub(rf"\1\2{HIDDEN}", "\n".join(map(_mask_line, text.split("\n"))))
 
 
 def printable(text: str) -> str:
-    """A text without control characters, which a terminal would obey."""
+    """A text without control characters, which a terminal would execute."""
     return "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
 def _mask_line(line: str) -> str:
-    """A password may hold spaces and quotes, so an address reaches at least to the last `@` of its line."""
+    """Mask the addresses in a line. A password may contain spaces and quotes, so an address extends at least
+    to the last `@` of its line.
+    """
     shown, done, last = list[str](), 0, line.rfind("@")
     while (mark := line.find("://", done)) >= 0:
         start = mark
@@ -109,7 +115,7 @@ def _mask_line(line: str) -> str:
 
 
 def _server(rest: str) -> str:
-    """What stands after `//` where a host is named."""
+    """The part of a URL after `//`, if it names a host."""
     body, tail = _cut(rest)
     authority, slash, path = body.partition("/")
     user, at, hosts = authority.rpartition("@")
@@ -120,7 +126,7 @@ def _server(rest: str) -> str:
 
 
 def _file(rest: str) -> str:
-    """What stands after `//` where a file is named."""
+    """The part of a URL after `//`, if it names a file."""
     path, tail = _cut(rest)
     if ":" in path.rpartition("@")[0] or "@" in tail:
         return HIDDEN
@@ -128,6 +134,6 @@ def _file(rest: str) -> str:
 
 
 def _cut(rest: str) -> tuple[str, str]:
-    """A URL up to its query or fragment, and that with its mark."""
+    """A URL up to its query or fragment, and the rest with its separator."""
     end = min((at for at in (rest.find("?"), rest.find("#")) if at >= 0), default=len(rest))
     return rest[:end], rest[end:]

@@ -1,10 +1,12 @@
-"""Parts and messages: the values a conversation is made of.
+"""Parts and messages: the values that a conversation consists of.
 
-One idea: a message decoded from JSON keeps that JSON (`Origin`), so that what nobody changed leaves byte for byte, and
-what somebody changed keeps every field Refold does not know. The typed parts are a reading of it, not a replacement.
+A message decoded from JSON keeps that JSON (`Origin`). So an unchanged message is sent byte for byte as it
+came, and a changed one keeps every field that Refold does not know. The typed parts are a reading of the
+JSON, not a replacement.
 
-A wire item is one message: a Chat or Anthropic message, a Responses item. `role` says what the message is, not how a
-format spells it: whatever carries tool results is a `tool` message, also where the format calls it `user`.
+A wire item is one message: a Chat or Anthropic message, a Responses item. `role` is the meaning of the
+message, not its spelling in a format: a message with tool results has the role `tool`, even in a format
+that calls it `user`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ DialectName: TypeAlias = Literal["chat", "responses", "anthropic"]
 
 
 class Block(Struct, frozen=True, kw_only=True, gc=False):
-    """What every part has: `raw`, the JSON block it was read from, if it had one of its own."""
+    """Base of all parts: `raw` is the JSON block that the part was read from, if it had one of its own."""
 
     raw: Raw | None = None
 
@@ -30,24 +32,24 @@ class Text(Block, frozen=True, gc=False):
 
 
 class Reasoning(Block, frozen=True, gc=False):
-    """What the model thought. `signature` and `sealed` are the provider's; they are returned as they came or not at all."""
+    """The model's reasoning. `signature` and `sealed` are the provider's; they are sent back unchanged or not at all."""
 
     text: str
     signature: str = ""
     sealed: str = ""
-    """Encrypted or redacted thinking: no text to read, and none to count."""
+    """Encrypted or redacted reasoning: it has no readable text and counts none."""
 
 
 class ToolCall(Block, frozen=True, gc=False):
     id: str
     name: str
     arguments: str = "{}"
-    """JSON text, as the model wrote it (it may be malformed), or plain text for a custom tool."""
+    """JSON text as the model wrote it (it may be malformed), or plain text for a custom tool."""
     kind: str = "function"
 
 
 class Media(Block, frozen=True, kw_only=True, gc=False):
-    """Bytes, or where to find them: exactly one of `data` (base64), `url` and `file_id` is set."""
+    """Media content or its location: exactly one of `data` (base64), `url` and `file_id` is set."""
 
     media_type: str = ""
     data: str = ""
@@ -67,7 +69,7 @@ class File(Media, frozen=True, kw_only=True, gc=False):
 
 
 class Opaque(Block, frozen=True, gc=False):
-    """Something of the provider's own, sent back untouched: server-tool blocks, compaction items, the unknown."""
+    """A part of the provider's own, sent back unchanged: server-tool blocks, compaction items, unknown kinds."""
 
     kind: str
 
@@ -87,7 +89,7 @@ Part: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Image | File | Opaq
 
 
 class Origin(Struct, frozen=True, gc=False):
-    """The JSON a message came from. `edited` says that the parts no longer say the same."""
+    """The JSON that a message came from. `edited` is true if the parts no longer agree with it."""
 
     dialect: DialectName
     raw: Raw
@@ -101,7 +103,7 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """What was said, without reasoning, calls and results."""
+        """The message's text, without reasoning, calls and results."""
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
@@ -114,16 +116,16 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def characters(self) -> int:
-        """How much text there is in all parts, media in base64 included: work on a message takes time in proportion to it."""
+        """Characters in all parts, including base64 media. The time to process a message is proportional to it."""
         return sum(map(characters, self.parts))
 
     def with_parts(self, parts: tuple[Part, ...]) -> Message:
-        """The same message saying something else; the fields Refold does not know stay."""
+        """The same message with other parts. Fields that Refold does not know stay."""
         origin = self.origin and structs.replace(self.origin, edited=True)
         return structs.replace(self, parts=parts, origin=origin)
 
     def bare(self) -> Message:
-        """Only what the message says: what two messages from different JSON have in common."""
+        """The content alone, without the original JSON: equal for equal messages from different formats."""
         return Message(self.role, tuple(_bare(part) for part in self.parts))
 
 
@@ -145,7 +147,7 @@ def system(text: str) -> Message:
 
 
 def characters(part: Part) -> int:
-    """How much text there is in a part."""
+    """Characters of text in a part."""
     match part:
         case Text():
             return len(part.text)
@@ -171,14 +173,16 @@ def _bare(part: Part) -> Part:
     return structs.replace(part, raw=None)
 
 
-# A provider's own compaction: an item or block that stands for everything said before it. Responses
-# has items with `encrypted_content`, which only OpenAI can read; Anthropic has blocks in the
-# assistant's messages, whose `content` is a readable summary. Both are sent back untouched, and the
-# provider ignores everything before the newest one. A block of Anthropic's without content is a
-# compaction that failed; it stands for nothing.
+# Compactions by the provider
+#
+# A provider's own compaction is an item or block that stands for all messages before it. Responses
+# has items with `encrypted_content`, which only OpenAI can read. Anthropic has blocks in assistant
+# messages with a readable summary as `content`. Both are sent back unchanged, and the provider
+# ignores everything before the newest one. An Anthropic block without content is a compaction that
+# failed; it stands for nothing.
 
 KINDS = frozenset({"compaction", "compaction_summary", "context_compaction"})
-"""`compaction_summary` is an older name of the item; `context_compaction` is what Codex keeps of it."""
+"""`compaction_summary` is an older name of the item; `context_compaction` is the form that Codex stores."""
 
 
 SUMMARY, END = "[What was said before, in short]", "[End of what was said before]"
@@ -188,14 +192,14 @@ UNREADABLE = (
 
 
 class ProviderCompaction(Struct, frozen=True):
-    """What a provider's own compaction holds: a text, or something that only the provider can read."""
+    """The content of a provider's own compaction: readable text, or data that only the provider can read."""
 
     text: str = ""
     sealed: str = ""
 
     @property
     def characters(self) -> int:
-        """How long it is as text; four characters of base64 are three bytes."""
+        """Its length as text; four characters of base64 are three bytes."""
         return len(self.text) or len(self.sealed) * 3 // 4
 
 
@@ -208,7 +212,7 @@ _FIELDS = msgspec.json.Decoder(_Fields)
 
 
 def compaction_of(part: Part) -> ProviderCompaction | None:
-    """What the part holds, if it is a compaction of its provider's; None where it is not, or has failed."""
+    """The provider's compaction in a part; None if the part is no compaction or one that failed."""
     if type(part) is not Opaque or part.kind not in KINDS or part.raw is None:
         return None
     try:
@@ -220,14 +224,14 @@ def compaction_of(part: Part) -> ProviderCompaction | None:
 
 
 def readable_text(part: Part) -> str:
-    """The text of a provider's own compaction; empty where only the provider can read it, or it is none."""
+    """The text of a provider's own compaction; empty if only the provider can read it, or if it is none."""
     found = compaction_of(part)
     return found.text if found else ""
 
 
 def in_words(message: Message, told: str = "") -> Message:
-    """The message with words in the place of compactions that only another provider understands: their own text, or `told`, which
-    tells what was said before them.
+    """The message with text instead of compactions that another provider cannot read: their own text, or
+    `told`, a text about the messages before them.
     """
     parts = tuple(
         _in_words(part, told) if compaction_of(part) is not None else part for part in message.parts
@@ -245,14 +249,14 @@ def holds_compaction(message: Message) -> bool:
 
 
 def holds_sealed(message: Message) -> bool:
-    """Does the message hold a compaction that only its provider can read? Nobody else knows how many tokens that takes."""
+    """True if the message has a compaction that only its provider can read, so that its tokens cannot be counted."""
     return holds_compaction(message) and any(
         compaction_of(part) is not None and not readable_text(part) for part in message.parts
     )
 
 
 def compaction_span(messages: Sequence[Message]) -> range:
-    """The newest message that holds a compaction, and the one with the results of its calls; empty where there is none."""
+    """The range of the newest message with a compaction and the message with its calls' results; empty if there is none."""
     for index in range(len(messages) - 1, -1, -1):
         if holds_compaction(messages[index]):
             return range(index, index + 1 + _is_answered(messages, index))
@@ -260,14 +264,14 @@ def compaction_span(messages: Sequence[Message]) -> range:
 
 
 def opening_span(messages: Sequence[Message]) -> int:
-    """How many messages at the beginning are a provider's compaction and the results of its calls."""
+    """Number of messages at the beginning that are a provider's compaction and the results of its calls."""
     if not messages or not holds_compaction(messages[0]):
         return 0
     return 1 + _is_answered(messages, 0)
 
 
 def after_compaction(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """What a provider reads of the messages: all from its own newest compaction on."""
+    """The messages that a provider reads: all from its own newest compaction on."""
     span = compaction_span(messages)
     if not span:
         return tuple(messages)
@@ -278,7 +282,7 @@ def after_compaction(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _is_answered(messages: Sequence[Message], index: int) -> bool:
-    """Does the next message answer a call of this one?"""
+    """True if the next message answers a call of this one."""
     if index + 1 >= len(messages):
         return False
     calls = {call.id for call in messages[index].calls}

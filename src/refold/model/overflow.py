@@ -1,4 +1,4 @@
-"""What a provider's refusal means for the size of a window."""
+"""The classified meaning of a provider's refusal for the size of a window."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ LimitOf: TypeAlias = Literal["window", "minute", "item"]
 
 
 class Overflow(Struct, frozen=True):
-    """A classified answer, with the numbers the provider stated (None where it stated none)."""
+    """A classified error response, with the numbers that the provider stated (None for those it did not state)."""
 
     kind: OverflowKind
     limit: int | None = None
     """The largest size the provider accepts, in tokens (bytes for `bytes_too_large`, output tokens for `output_cap`)."""
     limit_of: LimitOf = "window"
-    """What the limit bounds. Only the window's is worth remembering: a minute's is the account's, an item's one image's."""
+    """The scope of the limit. Only the window's is worth remembering: a minute's is the account's, an item's one image's."""
     requested: int | None = None
-    """The size of the whole request, output included where the provider counts it."""
+    """The size of the whole request, including the output if the provider counts it."""
     prompt: int | None = None
     """The size of the input alone."""
     output: int | None = None
-    """The output tokens that were asked for."""
+    """The requested output tokens."""
     evidence: str = ""
     """The rule that decided, for receipts and tests; never the provider's text."""
 
     @property
     def is_overflow(self) -> bool:
-        """Is a smaller window the remedy?"""
+        """True if a smaller window solves the refusal."""
         return self.kind in ("input_too_long", "input_plus_output")
 
     def without(self, tokens: int) -> Overflow:

@@ -1,7 +1,7 @@
-"""Summaries: what stands for messages that are no longer shown.
+"""Summaries: texts that stand for messages that are no longer shown.
 
-One idea: a summary says which messages it covers and how it was made. It is untrusted data, framed as reference, and never
-changes; a newer one takes its place or stands after it.
+A summary records the messages that it covers and the way it was made. It is untrusted data, framed as
+reference, and never changes; a newer one replaces it or follows it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 from refold.model.tokens import Usage
 
 Scope: TypeAlias = Literal["own", "cumulative"]
-"""`own`: only the messages since the summary before. `cumulative`: everything so far, so it replaces the one before."""
+"""`own`: only the messages since the previous summary. `cumulative`: all messages so far, so it replaces the previous one."""
 SummaryKind: TypeAlias = Literal["extractive", "mechanical", "model"]
 
 
@@ -24,35 +24,36 @@ class Summary(Struct, frozen=True):
     first: int
     last: int
     tokens: int
-    """What it takes in a window, framing included."""
+    """Tokens in a window, including the frame text."""
     kind: SummaryKind = "extractive"
     scope: Scope = "own"
     reserve: tuple[int, ...] = ()
-    """What an extractive summary may choose from next time: numbers of pieces in the fact index."""
+    """Pieces that an extractive summary may choose from next time: their numbers in the fact index."""
     recipe: str = ""
-    """The hash of everything it was made with, where a model wrote it."""
+    """The hash of everything it was made with, if a model wrote it."""
     usage: Usage = Usage()
-    """What writing it cost."""
+    """Tokens that writing it took."""
     model: str = ""
-    """Who wrote it, where that is known."""
+    """The model that wrote it, if it is known."""
     read: tuple[str, ...] = ()
     modified: tuple[str, ...] = ()
-    """Files that were read, and files that were changed, up to the time it was written."""
+    """Files that were read, and files that were changed, up to the time of the summary."""
     number: int = 0
-    """Which of a conversation's summaries it is: its handle."""
+    """The number of the summary within its conversation: its handle."""
     id: str = ""
-    """The compaction it was written for, where that was work of its own."""
+    """The compaction that it was written for, if that was a job of its own."""
     carried: str = ""
-    """What a model wrote last: those made without one carry it along, word for word."""
+    """The text of the last model summary: summaries made without a model carry it along, word for word."""
     checks: tuple[str, ...] = ()
-    """What had to be mended before it could be used."""
+    """Defects that were repaired before it could be used."""
     digested: int = 0
-    """Texts that were too long for a summariser, which was given plain digests of them."""
+    """Number of texts that were too long for a summariser, which was given plain digests of them."""
     requests: int = 0
-    """Characters at the beginning of the text that are the user's own words, put there by machine."""
+    """Length of the user's own words at the beginning of the text, in characters. They were inserted by machine."""
 
     told: int = -1
-    """Up to which message it tells what was said, where that is not `last`: a mechanical summary only counts those after it."""
+    """End of the messages whose content it describes, if that is not `last`: a mechanical summary only counts
+    the messages after it."""
 
     @property
     def told_until(self) -> int:

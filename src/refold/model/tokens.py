@@ -1,7 +1,8 @@
-"""Token counts that know where they come from.
+"""Token counts with their sources.
 
-One idea: a number without its source misleads. A provider's report, a tokenizer's count and an estimate add up, but the
-sum is only as good as its weakest term, and a difference between unlike sources means nothing.
+A number without its source misleads. A provider's report, a tokenizer's count and an estimate can be
+added, but the sum is only as good as its weakest term, and a difference between different sources is
+meaningless.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ class TokenCount(Struct, frozen=True, gc=False):
         )
 
     def minus(self, other: TokenCount) -> int:
-        """The difference, where it means something.
+        """The difference between two counts of one source.
 
         Raises:
-            ValueError: the two counts do not come from one and the same source.
+            ValueError: the counts come from different sources.
         """
         sources = {name for count in (self, other) for name in _SOURCES if getattr(count, name)}
         if len(sources) > 1:
@@ -67,7 +68,7 @@ _SOURCES: tuple[Source, ...] = ("reported", "counted", "estimated")
 
 
 class TokenCounter(Protocol):
-    """Counts what one message costs in a window. `source` is `counted` or `estimated`."""
+    """Counts the tokens of texts and messages in a window. `source` is `counted` or `estimated`."""
 
     @property
     def source(self) -> Source: ...
@@ -78,7 +79,7 @@ class TokenCounter(Protocol):
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """What a provider reported for one call, in one meaning: `input` is what was neither read from nor written to a cache.
+    """A provider's report for one call, normalised: `input` was neither read from nor written to a cache.
 
     `reasoning` is part of `output`.
     """
@@ -89,7 +90,7 @@ class Usage(Struct, frozen=True, gc=False):
     output: int = 0
     reasoning: int = 0
     last_prompt: int = 0
-    """The prompt of the last turn, where one call was several turns at the provider's; 0 where it was one."""
+    """The prompt of the last turn, if the provider made several turns in one call; otherwise 0."""
 
     @property
     def prompt(self) -> int:
@@ -98,7 +99,7 @@ class Usage(Struct, frozen=True, gc=False):
 
     @property
     def context(self) -> int:
-        """The size of the window: what was read in several turns of one call is read again in each."""
+        """The size of the window. The prompts of several turns in one call overlap, so only the last one counts."""
         return self.last_prompt or self.prompt
 
     def without(self, tokens: int) -> Usage:
@@ -148,5 +149,5 @@ class Measurement(Struct, frozen=True, gc=False):
 
     @property
     def free(self) -> int:
-        """Room left; negative when the window is overfull."""
+        """Room left; negative if the window is overfull."""
         return self.window - self.reserve - self.content.tokens

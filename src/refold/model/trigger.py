@@ -1,7 +1,7 @@
-"""Triggers: when a policy acts, as data.
+"""Triggers: the conditions on which a policy acts, as data.
 
-One idea: the five seed systems differ in whether a threshold is reached or passed. The comparison is therefore part of
-the trigger, and an equality test is part of its contract.
+The five seed systems differ in whether a threshold must be reached or exceeded. So the comparison is part
+of the trigger, and the case of equality is part of its contract.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _check_share(name: str, value: float) -> None:
 
 
 class TokenRatio(Struct, frozen=True, tag="token_ratio"):
-    """The window is fuller than a share of the limit, or of the room: what output and reserve leave of it."""
+    """The window is fuller than a share of the limit, or of the room: the limit without output and reserve."""
 
     share: float
     compare: Compare = ">="
@@ -76,7 +76,7 @@ class ToolTokens(Struct, frozen=True, tag="tool_tokens"):
 
 
 class Age(Struct, frozen=True, tag="age"):
-    """So many seconds have passed since the last call: the provider's cache is cold anyway."""
+    """So many seconds have passed since the last call: the provider's cache has expired anyway."""
 
     seconds: float
 
@@ -85,7 +85,7 @@ class Age(Struct, frozen=True, tag="age"):
 
 
 class OverBudget(Struct, frozen=True, tag="over_budget"):
-    """Content and output together pass the window, or a share of it."""
+    """Content and output together exceed the window, or a share of it."""
 
     share: float = 1.0
 
@@ -94,7 +94,7 @@ class OverBudget(Struct, frozen=True, tag="over_budget"):
 
 
 class ReportedOverflow(Struct, frozen=True, tag="reported_overflow"):
-    """The provider reported more input than the window holds: it cut something off without a word."""
+    """The provider reported more input than the window holds: it has truncated the input silently."""
 
 
 class AnyOf(Struct, frozen=True, tag="any_of"):

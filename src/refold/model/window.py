@@ -1,4 +1,4 @@
-"""The window: exactly what one call sends, and what can be wrong with it."""
+"""The window: the exact content of one call, and the rules that it can break."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class Tool(Struct, frozen=True, gc=False):
 
 
 Ttl: TypeAlias = Literal["5m", "1h"]
-"""How long a provider keeps what it has cached, counted from the last time it was of use."""
+"""Lifetime of a cached prefix at the provider, counted from its last use."""
 
 
 class Fixed(Struct, frozen=True):
-    """What the client sends with every call and Refold never touches."""
+    """The part of every call that the client sends and Refold never changes."""
 
     dialect: Dialect
     system: tuple[Message, ...] = ()
     tools: tuple[Tool, ...] = ()
     automatic: Ttl | None = None
-    """The client lets the provider put a cache breakpoint at the end of every request."""
+    """The client asks the provider for an automatic cache breakpoint at the end of every request."""
 
 
 class Breakpoint(Struct, frozen=True, gc=False):
     """The end of a prefix that the provider is asked to cache: one part of one message."""
 
     index: int | None
-    """A place in what is sent, summaries and messages together; None is the system prompt."""
+    """Index in `Window.sent`, summaries and messages together; None for the system prompt."""
     part: int
     ttl: Ttl
     reason: str
@@ -47,30 +47,30 @@ class Window(Struct, frozen=True):
     fixed: Fixed
     messages: tuple[Message, ...]
     summaries: tuple[Message, ...] = ()
-    """What stands before the messages for those that are no longer shown."""
+    """Messages before the history, for messages that are no longer shown."""
     block: str = ""
     """A summary that stands after the client's system prompt instead."""
     breakpoints: tuple[Breakpoint, ...] = ()
     """Cache breakpoints besides the client's own."""
     opening: int = 0
-    """How many of the messages stand before the summaries: a provider's own compaction and the results of its calls."""
+    """Number of messages before the summaries: a provider's own compaction and the results of its calls."""
     before: tuple[Message, ...] = ()
-    """What stands before these, where the format wants the user to speak first."""
+    """Messages before these, if the format requires the user to speak first."""
     output: int | None = None
-    """The output to ask for, where it had to be lowered; None for the output that was asked for."""
+    """The lowered output to ask for; None for the requested output."""
 
     @property
     def sent(self) -> tuple[Message, ...]:
-        """Everything after the system prompt, in the order in which it is sent."""
+        """All messages after the system prompt, in wire order."""
         first, rest = self.messages[: self.opening], self.messages[self.opening :]
         return (*self.before, *first, *self.summaries, *rest)
 
     def place(self, index: int) -> int:
-        """Where in `sent` the message at an index stands."""
+        """The place in `sent` of the message at an index."""
         return len(self.before) + index + (len(self.summaries) if index >= self.opening else 0)
 
     def index_at(self, place: int) -> int | None:
-        """The index of the message at a place in `sent`; None where a summary or a bridge stands there."""
+        """The index of the message at a place in `sent`; None for a summary or a bridge."""
         index = place - len(self.before)
         if index >= self.opening:
             index -= len(self.summaries)
@@ -79,7 +79,7 @@ class Window(Struct, frozen=True):
 
     @property
     def system(self) -> tuple[Message, ...]:
-        """The system prompt as it is sent: the client's own, with the block after it."""
+        """The system prompt in the form in which it is sent: the client's own, with the block after it."""
         if not self.block:
             return self.fixed.system
         if not self.fixed.system:
@@ -89,7 +89,7 @@ class Window(Struct, frozen=True):
 
 
 def _with_block(message: Message, block: str, dialect: Dialect) -> Message:
-    """One more block where the format has blocks there; elsewhere one more paragraph of the same text."""
+    """The system message with one more block, in formats with blocks; otherwise with one more paragraph of text."""
     last = message.parts[-1] if message.parts else None
     if dialect.name == "anthropic" or not isinstance(last, Text):
         return message.with_parts((*message.parts, Text(block)))
@@ -123,7 +123,7 @@ Rule: TypeAlias = Literal[
 
 
 class Violation(Struct, frozen=True):
-    """One broken rule. `index` counts the messages that were verified; it is None where the whole window is meant."""
+    """One broken rule. `index` counts the messages that were verified; it is None for the whole window."""
 
     rule: Rule
     index: int | None

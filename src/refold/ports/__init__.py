@@ -1,1 +1,3 @@
-"""The protocols through which the engine sees the world: what it needs of others, and nothing about how they do it."""
+"""The protocols that the engine depends on: stores, summarisers, embedders and upstreams. Adapters implement
+them.
+"""

@@ -1,4 +1,4 @@
-"""Whoever turns text into vectors: texts that mean something alike get vectors that point the same way."""
+"""The embedder protocol: turns texts into vectors, so that texts of similar meaning have similar directions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from typing import Protocol
 
 
 class Embedder(Protocol):
+    """Turns texts into vectors."""
+
     @property
     def name(self) -> str:
-        """The model and how many numbers its vectors have: only vectors of one name are ever compared."""
+        """The model and the dimension of its vectors. Only vectors with the same name are compared."""
         ...
 
     @property
     def least(self) -> float:
-        """How near two texts are at least that have something in common, from -1 to 1: every model has a scale of its own, and
-        -1 leaves nothing out.
+        """The least similarity of two texts that have something in common, from -1 to 1. Every model has a
+        scale of its own, and -1 leaves nothing out.
         """
         ...
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """A vector for each of the texts: 32-bit floats, little-endian, of length one; empty for a text that says nothing."""
+        """Return a vector for each text: 32-bit floats, little-endian, of length one; empty for a text
+        without meaning.
+        """
         ...

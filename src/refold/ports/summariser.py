@@ -1,4 +1,4 @@
-"""Whoever writes summaries: what is asked of them, and where they may look up what was paid for already."""
+"""The summariser protocol: its task, its answer, and the cache of paid answers."""
 
 from __future__ import annotations
 
@@ -14,50 +14,57 @@ from refold.model.window import Tool
 
 
 class SummaryTask(Struct, frozen=True):
-    """What has to be summarised, free of secrets."""
+    """The text to summarise, free of secrets, and the terms of the summary."""
 
     passages: tuple[Passage, ...]
-    """The originals that the summary is made from, whole but for texts that are too long; see `digested`."""
+    """The originals that the summary is made from, whole except for texts that are too long; see `digested`."""
     first: int
     last: int
-    """What it will stand for: the messages numbered `first` up to, not including, `last`."""
+    """The summary covers the messages numbered `first` up to, not including, `last`."""
     max_tokens: int
     scope: Scope = "own"
     previous: str = ""
-    """The summary so far, where the new one takes its place."""
+    """The earlier summary, if the new one replaces it."""
     turn_from: int | None = None
-    """Where a turn is split: the number of the message that began it. It is told apart from the history."""
+    """The number of the message that began the last turn, if the summary ends within a turn. The turn is
+    summarised apart from the history."""
     ledger: Ledger = EMPTY
-    """What must not get lost, whatever a model makes of it."""
+    """Facts that must survive, regardless of the model's text."""
     word_for_word: tuple[str, ...] = ()
-    """What the user asked for, as lines that the summary begins with where it does not hold their words: the task, and the question of
-    a turn that goes on after it. `max_tokens` does not count them."""
+    """The user's requests, as lines that the summary begins with if its text does not contain them: the task,
+    and the question of a turn that goes on after the summary. `max_tokens` does not count them."""
     focus: str = ""
-    """What the user wants most of the room for."""
+    """The subject that the user wants most room for."""
     sent: tuple[Message, ...] = ()
-    """The same originals as messages, after the summaries that were shown before them: a provider may have them in its cache.
-    Empty where anything had to be taken out of them."""
+    """The same originals as messages, after the summaries that were shown before them: a provider may have
+    them in its cache. Empty if anything had to be redacted."""
     system: str | tuple[Message, ...] = ""
     tools: tuple[Tool, ...] = ()
     recipe: Recipe = Recipe()
-    """How the conversation's policy wants it made."""
+    """The recipe of the conversation's policy."""
     digested: int = 0
     """Texts that were too long for a summariser: the passages hold plain digests of them, marked as such."""
 
     @property
     def characters(self) -> int:
-        """How much text there is to be read."""
+        """Characters to be read."""
         return sum(one.message.characters for one in self.passages) + len(self.previous)
 
 
 class Summariser(Protocol):
+    """Writes summaries. Implement it to use a model or a service of your own."""
+
     async def write(self, task: SummaryTask) -> Summary | None:
-        """A summary that passed its checks, or None where none could be had: then the history stays as it is."""
+        """Return a summary that passed its checks, or None if none could be written: then the history stays
+        as it is.
+        """
         ...
 
 
 class SummaryCache(Protocol):
-    """Answers that were paid for, by the hash of their question. Whatever it raises costs money, and nothing else."""
+    """Cache of paid answers, by the hash of the question. An error of the cache costs money, but is not
+    fatal.
+    """
 
     async def get(self, key: str) -> Summary | None: ...
 

@@ -1,7 +1,6 @@
-"""A model somewhere: what can be asked of it.
+"""The upstream protocol: asks a model for a reply to some messages.
 
-One idea: whoever needs a model needs an answer to some messages. Which provider, which wire format, which key and how often
-it was tried is the upstream's own business.
+Provider, wire format, key and retries are the upstream's own business; callers do not see them.
 """
 
 from __future__ import annotations
@@ -24,38 +23,44 @@ class Ask(Struct, frozen=True):
     system: str | tuple[Message, ...] = ""
     """A text, or the system messages of a conversation as they came, so that the provider's cache hits."""
     tools: tuple[Tool, ...] = ()
-    """Bound but not meant to be called: the same tools as in the conversation, for the same reason."""
+    """The tools of the conversation, for the same reason. They are not meant to be called."""
     max_output: int = 2_048
     temperature: float | None = 0.3
     is_cached: bool = False
-    """The provider has read most of it before, and should look it up."""
+    """Whether the provider has read most of it before, and should look it up in its cache."""
     estimated: int | None = None
-    """Our own count of the input, and"""
+    """Our own count of the input."""
     budget: int | None = None
-    """what it was allowed: a provider that refuses without a word means an overflow only near that."""
+    """The input that was allowed. A provider's refusal without a text is taken for an overflow only near this
+    size."""
 
     @property
     def characters(self) -> int:
-        """How much text there is in the messages."""
+        """Characters in the messages."""
         return sum(message.characters for message in self.messages)
 
 
 class Upstream(Protocol):
+    """A connection to one model."""
+
     @property
     def model(self) -> str: ...
 
     async def ask(self, ask: Ask) -> Reply:
-        """The model's answer.
+        """Return the model's reply.
 
         Raises:
-            UpstreamError: there is none; the kind of error says why, and whether a smaller window would help.
+            UpstreamError: there is none. The type of the error says why, and whether a smaller window would
+                help.
         """
         ...
 
 
 class CountingUpstream(Upstream, Protocol):
+    """An upstream that can also count tokens."""
+
     async def count(self, ask: Ask) -> int | None:
-        """How many tokens the provider would read, by its own count; None where it has no way to ask.
+        """Return how many tokens the provider would read, by its own count; None if it cannot count.
 
         Raises:
             UpstreamError: as for `ask`.
@@ -64,10 +69,12 @@ class CountingUpstream(Upstream, Protocol):
 
 
 class StreamingUpstream(CountingUpstream, Protocol):
-    def stream(self, ask: Ask) -> AsyncGenerator[Delta | Reply, None]:
-        """The model's answer while it is written, and at the end the same reply that `ask` gives.
+    """An upstream that can also stream replies."""
 
-        Close it (`contextlib.aclosing`) to stop the model early; what was received is yours already.
+    def stream(self, ask: Ask) -> AsyncGenerator[Delta | Reply, None]:
+        """Yield the reply while it is written, and at the end the same reply that `ask` returns.
+
+        Close it (`contextlib.aclosing`) to stop the model early; the deltas so far were already received.
 
         Raises:
             UpstreamError: as for `ask`, also in the middle of a reply.

@@ -1,17 +1,17 @@
-"""Replay recorded conversations under any candidate, and measure what it would have sent.
+"""Replays recorded conversations under candidates, and measures the contexts that they would have sent.
 
-    transcripts ─▶ script ─▶ score ─▶ table ─▶ render, report
-    recordings     what is    one      means    text    a page
-    from files     known of   replay                    with plots
-                   them
+    recordings ─▶ facts ─▶ score ─▶ table ─▶ render, report
+    from files    of each   of one   means    text    a page
+                  message   replay                    with plots
 
-`candidate` is what can be measured, `presets` our own, and `baselines` what people do today. Before every reply of a recording the candidate is
-asked for its context; `validity` says whether a provider would take it, `demand` whether it holds what the reply needed (by
-the `literals` in it), `rules` whether the user's rules survived, `billing` what it would have cost. `counting` says what a
-token is. `run` does that for all recordings, candidates and windows. No model is needed, and nothing is sent anywhere.
+A `candidate` is one way to keep a conversation inside a window; `presets` are Refold's own, and `baselines`
+are the simple ways in common use. Before every reply of a recording the candidate is asked for its context.
+`score` checks whether a provider would accept it, whether it holds the literals that the reply needed, and
+whether the user's rules survived; `cost` computes its price; `token_counts` defines a token. `run` covers all
+recordings, candidates and windows. No model is needed, and nothing is sent.
 
-With a model that writes the summaries, `chosen` says which, `author` asks it and counts every call, `authors` lets plain code
-wait for it, and `kept` keeps what was paid for.
+With a model that writes the summaries, `summarisers` opens it, counts every call, limits the spending, and
+caches paid summaries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Baselines: the simple ways that people use today, as candidates to compare with.
+"""Baselines: simple ways to limit a conversation that are in common use, as candidates to compare with.
 
-One idea: a number means something next to the number of what everybody does. Each baseline is a few lines over the same
-ground: units that must stay together, and a last resort that drops whole units and then cuts texts until the window holds.
+All baselines keep units together that a provider accepts only as a whole. As a last resort they drop whole
+units and then cut texts until the window holds.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from refold.model.message import Message, Part, Text, ToolResult, user
 from refold.model.tokens import TokenCounter
 from refold.model.window import Tool
 from refold.replay.candidate import Maker
-from refold.replay.token_counts import said
+from refold.replay.token_counts import spoken_text
 
 Unit: TypeAlias = tuple[Message, ...]
-"""Messages that a provider takes only together: a reply and the results of its calls."""
+"""Messages that a provider accepts only together: a reply and the results of its calls."""
 
 DROPPED = "[earlier messages were removed]"
 _LAST_RESORT = (4_096, 2_048, 1_024, 512, 256, 128, 64)
 """Characters left at each end of a text, until everything fits."""
 _MASKED = 300
-"""Characters that masking leaves at each end: the command's echo and its last lines."""
+"""Characters that masking leaves at each end: the echo of the command and its last lines."""
 _MARK = "\n[... the middle is left out here ...]\n"
 _MARK_CHARACTERS = 60
-"""A cut that saves less than the mark it leaves behind is no cut."""
+"""A cut that saves less than its own mark is not made."""
 _MASK_AT = 0.80
-"""The share of the window at which the systems that do this begin."""
+"""The share of the window at which systems that mask output begin."""
 _KEEP_UNITS = 2
-"""The newest units stay as they are: the model is still at work on them."""
+"""The newest units stay unchanged: the model is still working on them."""
 
 
 class Baseline(ABC):
-    """What all baselines share: the messages so far, and their sizes."""
+    """The common part of all baselines: the messages so far, and their sizes."""
 
     name: ClassVar[str]
 
@@ -59,7 +59,7 @@ class Baseline(ABC):
         return sum(map(self._size, messages))
 
     def _size(self, message: Message) -> int:
-        """Counted once; the message is kept beside its size, so that no identity comes up twice."""
+        """Counted once; the message is kept with its size, so that its `id()` is not reused."""
         known = self._sizes.get(id(message))
         if known is None:
             known = self._sizes[id(message)] = message, self.counter.message(message)
@@ -70,7 +70,7 @@ class Baseline(ABC):
         return self.size(self.system) + self.size(self.body)
 
     def within_window(self, body: Sequence[Message]) -> tuple[Message, ...]:
-        """The last resort: whole units go, oldest first, then texts are cut at both ends."""
+        """The last resort: drop whole units, oldest first, then cut texts to their two ends."""
         room = self.window - self.size(self.system)
         kept = newest(units(body), room, self.size)
         for characters in _LAST_RESORT:
@@ -89,7 +89,7 @@ class Baseline(ABC):
 
 
 class NoLimit(Baseline):
-    """Everything is sent: the reference that does not fit."""
+    """Sends everything: the reference, which does not fit."""
 
     name = "no limit"
 
@@ -98,7 +98,7 @@ class NoLimit(Baseline):
 
 
 class DropOldest(Baseline):
-    """A sliding window: on every call the oldest units go until the rest fits."""
+    """A sliding window: on every call, drops the oldest units until the rest fits."""
 
     name = "drop oldest"
 
@@ -107,7 +107,7 @@ class DropOldest(Baseline):
 
 
 class DropToHalf(Baseline):
-    """When the window is full, drop to half of it; then let it fill again."""
+    """When the window is full, drops to half of it; then lets it fill again."""
 
     name = "drop to 50 %"
 
@@ -119,7 +119,7 @@ class DropToHalf(Baseline):
 
 
 class KeepLast(Baseline):
-    """The last ten units, whatever their size."""
+    """The last ten units, of any size."""
 
     name = "keep last 10 units"
     keep: ClassVar[int] = 10
@@ -129,7 +129,7 @@ class KeepLast(Baseline):
 
 
 class MaskOutput(Baseline):
-    """Above 80 % of the window, cut every tool output but the newest to its two ends."""
+    """Above 80 % of the window, cuts every tool output but the newest to its two ends."""
 
     name = "mask output at 80 %"
 
@@ -146,7 +146,7 @@ class MaskOutput(Baseline):
 
 
 class KeepLastWithStub(Baseline):
-    """Above 80 % of the window, keep two units and a note that says how many messages there were."""
+    """Above 80 % of the window, keeps two units and a note with the number of removed messages."""
 
     name = "keep last 2 + stub"
 
@@ -198,7 +198,7 @@ def units(messages: Iterable[Message]) -> list[Unit]:
 
 
 def _belongs(message: Message, unit: list[Message]) -> bool:
-    """Results belong to the reply before them, and items of a reply that a format spreads belong together."""
+    """Results belong to the reply before them; items of one reply belong together if the format splits it."""
     if message.role == "tool":
         return unit[0].role == "assistant"
     is_item = message.origin is not None and message.origin.dialect == "responses"
@@ -210,7 +210,7 @@ def flat(groups: Iterable[Unit]) -> Unit:
 
 
 def newest(groups: Sequence[Unit], room: int, size: Callable[[Iterable[Message]], int]) -> list[Unit]:
-    """The newest units that fit into the room; the last one in any case."""
+    """The newest units that fit into the room; at least the last one."""
     kept: list[Unit] = []
     for unit in reversed(groups):
         room -= size(unit)
@@ -221,8 +221,8 @@ def newest(groups: Sequence[Unit], room: int, size: Callable[[Iterable[Message]]
 
 
 def shorten(message: Message, characters: int) -> Message:
-    """The message with its text cut in the middle; what the model itself said stays."""
-    if message.role not in ("tool", "user") or len(said(message)) <= 2 * characters + _MARK_CHARACTERS:
+    """The message with its text cut in the middle; the model's own messages stay."""
+    if message.role not in ("tool", "user") or len(spoken_text(message)) <= 2 * characters + _MARK_CHARACTERS:
         return message
     return message.with_parts(tuple(_cut(part, characters) for part in message.parts))
 

@@ -1,14 +1,15 @@
-"""Candidates: whatever can say what it would send.
+"""Candidates: the protocol of one way to keep a conversation inside a window.
 
-One idea: a candidate sees a conversation as a model's client does, one message after the other, and is asked for the context
-before every reply. How it gets there is its own business; a preset, somebody else's library and ten lines in a notebook are
-measured alike.
+A candidate sees a conversation as a model's client does, one message after the other, and is asked for the
+context before every reply. A preset, another library and ten lines in a notebook are measured in the same
+way.
 
-    start(system, tools, window, counter)   a new conversation; the window bounds the messages, the system's among them
-    add(message)                            one message, in order, the real replies too
-    context() -> messages                   what would be sent now, system messages first
+    start(system, tools, window, counter)   a new conversation; the window limits all messages
+    add(message)                            one message, in order, including the real replies
+    context() -> messages                   the messages to send now, system messages first
 
-A candidate may also have any of the abilities below; each is its own protocol, since few have all of them.
+A candidate may also implement any of the further protocols below; they are separate because few candidates
+have all of these abilities.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from refold.model.window import Tool
 
 
 class Candidate(Protocol):
-    """One way to keep a conversation inside a window. A new one is made for each conversation."""
+    """One way to keep a conversation inside a window. A new candidate is made for each conversation."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +37,7 @@ class Candidate(Protocol):
     def add(self, message: Message) -> None: ...
 
     def context(self) -> tuple[Message, ...]:
-        """What would be sent now.
+        """The messages to send now.
 
         Raises:
             WindowError: nothing can be sent; the call counts as neither valid nor fitting.
@@ -46,7 +47,7 @@ class Candidate(Protocol):
 
 @runtime_checkable
 class Recalls(Protocol):
-    """Can bring back what is not in the context."""
+    """Can bring back messages that are not in the context."""
 
     def recall(self, query: str, max_tokens: int) -> str: ...
 
@@ -57,31 +58,33 @@ class HasHandles(Protocol):
 
     @property
     def handle(self) -> str:
-        """A regular expression that finds them."""
+        """A regular expression that finds the handles."""
         ...
 
 
 @runtime_checkable
 class CallsModels(Protocol):
-    """Asks a model of its own."""
+    """Calls a model of its own."""
 
     def model_calls(self) -> Sequence[tuple[int, int]]:
-        """Input and output tokens of every call since this was last asked."""
+        """Input and output tokens of every call since the last time this was called."""
         ...
 
 
 class Writing(Struct, frozen=True):
-    """What having summaries written by a model took."""
+    """The cost of summaries written by a model."""
 
     asked: int = 0
-    """How many were asked for."""
+    """Summaries requested."""
     failed: int = 0
-    """How many of them could not be had; a digest of the messages' own words serves instead."""
+    """Summaries that failed; a digest of the messages' own words is used instead."""
     input: int = 0
-    """Tokens that the model read and wrote for them, whenever that was: a summary from the cache cost what it cost."""
+    """Tokens that the model read and wrote for them, at any time: a cached summary counts with its original
+    cost.
+    """
     output: int = 0
     dollars: float | None = 0.0
-    """None where the prices of the model are not known."""
+    """None if the prices of the model are not known."""
 
     def __add__(self, other: Writing) -> Writing:
         is_known = self.dollars is not None and other.dollars is not None
@@ -99,21 +102,21 @@ class HasWriter(Protocol):
     """Has its summaries written by a model with prices of its own."""
 
     def writing(self) -> Writing:
-        """What that took since this was last asked."""
+        """The cost since the last time this was called."""
         ...
 
 
-class Stopped(BaseException):  # no fault of anybody, so whoever gets over faults does not get over it
-    """A candidate goes no further: there is no more to be spent. The replay ends with the recordings that are finished."""
+class Stopped(BaseException):  # not an error: code that handles exceptions must not swallow it
+    """A candidate stops because the spending limit is reached. The replay ends with the finished recordings."""
 
 
 class CandidateChange(Struct, frozen=True):
-    """Something a candidate did to its context on its own."""
+    """One change that a candidate made to its context."""
 
     decision: str
-    """What it did, in a word such as `summarise`."""
+    """The kind of change, in a word such as `summarise`."""
     reason: str
-    """Why, without a word of the conversation."""
+    """The reason, without any content of the conversation."""
     before: int
     """Tokens before and after."""
     after: int
@@ -121,12 +124,12 @@ class CandidateChange(Struct, frozen=True):
 
 @runtime_checkable
 class Explains(Protocol):
-    """Says what it did to its context."""
+    """Reports its changes of the context."""
 
     def changes(self) -> Sequence[CandidateChange]:
-        """Every change since this was last asked."""
+        """Every change since the last time this was called."""
         ...
 
 
 Maker: TypeAlias = Callable[[], Candidate]
-"""Makes a candidate; a class or a function of a module, so that it can travel to another process."""
+"""Makes a candidate; a class or a module-level function, so that it can be pickled for another process."""

@@ -1,8 +1,8 @@
-"""What a replay would have cost, with the providers' prompt caches.
+"""The cost of a replay, with the providers' prompt caches.
 
-One idea: a prompt that begins as an earlier one did is read from the cache at a tenth of the price, so what a context costs
-depends on the contexts before it. The simulation is kind: it finds a cached beginning wherever an earlier prompt ended, and
-forgets it only when it has not been read for five minutes.
+A prompt that begins like an earlier one is read from the cache at a tenth of the price, so the cost of a
+context depends on the contexts before it. The simulation is generous: it finds a cached prefix at every place
+where an earlier prompt ended, and expires it only after five minutes without a read.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ class Tariff(Struct, frozen=True):
     cache_read: float
     cache_write: float
     ttl_s: float = 300
-    """Both providers state five minutes; a read begins them anew."""
+    """Both providers state five minutes; a read restarts them."""
     minimum: int = 1_024
     """A shorter prompt is not cached."""
     step: int = 1
-    """What is read from the cache is a multiple of this."""
+    """Cache reads are multiples of this."""
 
 
 ANTHROPIC = Tariff("anthropic", input=3.00, output=15.00, cache_read=0.30, cache_write=3.75)
 """Claude Sonnet: a read costs a tenth of the input, a write a quarter more than it."""
 OPENAI = Tariff("openai", input=1.25, output=10.00, cache_read=0.125, cache_write=1.25, step=128)
-"""GPT-5: automatic, in steps of 128 tokens, and writing costs nothing extra."""
+"""GPT-5: automatic, in steps of 128 tokens; writing costs nothing extra."""
 REFERENCE_TARIFFS = (ANTHROPIC, OPENAI)
 
 
 def tariff_for(model: str) -> Tariff:
-    """The prices of a model in the catalogue; where it has none for the cache, the cache saves nothing.
+    """The prices of a model in the catalogue; without prices for the cache, the cache saves nothing.
 
     Raises:
-        ConfigError: the catalogue has no prices of this model.
+        ConfigError: the catalogue has no prices for this model.
     """
     from refold.tokens import find_model
 
     found = find_model(model)
     if found is None or found.input_price is None or found.output_price is None:
         raise ConfigError(
-            f"the prices of {model!r} are not known", hint="see `refold models` for those that are"
+            f"the prices of {model!r} are not known", hint="see `refold models` for known prices"
         )
     price = found.input_price
     return Tariff(
@@ -79,14 +79,14 @@ class CallBill(Struct, frozen=True):
 
 
 class PromptNames:
-    """Names the prompts of one conversation, so that two with the same beginning have the same names up to there.
+    """Numbers the prefixes of one conversation's prompts, so that equal prefixes have equal numbers.
 
-    A client would ask for caching after each system message, and at the end.
+    Assumes that a client asks for caching after each system message, and at the end.
     """
 
     def __init__(self, head_tokens: int) -> None:
         self.head_tokens = head_tokens
-        """Tokens that stand before every message: the tool definitions."""
+        """Tokens before every message: the tool definitions."""
         self._names: dict[tuple[int, int], int] = {}
         self._last: tuple[int, ...] = ()
 
@@ -104,14 +104,14 @@ class PromptNames:
 
 
 class ConversationCost:
-    """What one conversation costs with one provider."""
+    """The cost of one conversation at one provider."""
 
     def __init__(self, tariff: Tariff) -> None:
         self.tariff = tariff
         self._cache = PromptCache(CacheRules(tariff.ttl_s, tariff.minimum, tariff.step))
 
     def send(self, prompt: Prompt, output_tokens: int, now: float) -> CallBill:
-        """The price of one call at a time."""
+        """The price of one call at time `now`."""
         tariff, size = self.tariff, prompt.sizes[-1]
         hit = self._cache.send(prompt, now)
         fresh = size - hit.read - hit.written

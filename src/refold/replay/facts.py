@@ -1,7 +1,7 @@
-"""What the scorer knows of a message: its text, its size, its literals, and whether it has been seen before.
+"""Facts about messages for scoring: text, size, literals, rules, and identity.
 
-One idea: a replay looks at nearly the same messages before every reply, so what is known of one is found once. Messages that
-say the same have the same number, and everything after this module compares numbers.
+A replay sees nearly the same messages before every reply, so the facts of a message are computed once.
+Messages with equal content have the same number, and the other modules compare numbers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias
 
 from refold.model.message import Message, Reasoning, Text
 from refold.model.tokens import TokenCounter
-from refold.replay.token_counts import said
+from refold.replay.token_counts import spoken_text
 
-# Literals: the pieces of a text that cannot be guessed, only remembered.
+# Literals: pieces of a text that cannot be guessed, only remembered
 
 Kind: TypeAlias = Literal["url", "email", "path", "date", "dotted", "id", "snake", "camel", "number"]
 
@@ -33,10 +33,10 @@ _SHAPES: dict[Kind, str] = {
     "camel": r"(\b[A-Za-z][a-z0-9]++[A-Z][A-Za-z0-9]++\b)",
     "number": r"(\b\d{3,}+(?:[.,]\d++)*+|\b\d++\.\d++)",
 }
-"""The order decides: where two shapes begin at the same character, the first is the kind.
+"""The order decides: if two shapes begin at the same character, the first one is the kind.
 
-A match is one of its kind if it has a group. Without one it only covers characters at none of which one begins, so that each of them
-is looked at once.
+A match counts only if it has a group. A match without a group skips characters at which no literal of this
+kind begins, so that each character is scanned once.
 """
 _PATTERNS = tuple((kind, re.compile(shape)) for kind, shape in _SHAPES.items())
 _ID_DIGITS, _ID_LETTERS = re.compile(r"\d"), re.compile("[A-Za-z]")
@@ -44,28 +44,28 @@ _SHORTEST_ID = 4
 
 _TRAILING = ".,:;-"
 MIN_CHARACTERS = 4
-"""Shorter pieces come up by chance; numbers alone may be shorter (`1.5`)."""
+"""Shorter pieces occur by chance; only numbers may be shorter (`1.5`)."""
 MIN_PATH_CHARACTERS = 5
 MAX_CHARACTERS = 160
-"""Longer ones are encoded data, which nobody writes down from memory."""
+"""Longer ones are encoded data, which a model does not write from memory."""
 
 _RUN = re.compile(r"(?<![A-Za-z0-9_.@+-])[A-Za-z0-9_.@+-]{4097,}+")
-"""A run without a space or a slash is encoded data, of which no more than the ends are looked at."""
+"""A run without a space or a slash is encoded data; only its two ends are scanned."""
 _RUN_END = 2_048
 
 
 def literals(text: str) -> dict[str, Kind]:
     """Every literal of a text with its kind."""
     found: dict[str, Kind] = {}
-    for kind, whole in _found(_shortened(text)):
+    for kind, whole in _find_literals(_without_long_runs(text)):
         literal = whole.strip(_TRAILING)
-        if _counts(literal, kind):
+        if _is_long_enough(literal, kind):
             found[literal] = kind
     return found
 
 
-def _found(text: str) -> Iterator[tuple[Kind, str]]:
-    """What stands first in a text, then what stands first behind it, and so on."""
+def _find_literals(text: str) -> Iterator[tuple[Kind, str]]:
+    """The first literal in a text, then the first one after it, and so on."""
     finders = [_Finder(kind, pattern, text) for kind, pattern in _PATTERNS]
     at = 0
     while True:
@@ -77,38 +77,38 @@ def _found(text: str) -> Iterator[tuple[Kind, str]]:
 
 
 class _Finder:
-    """The next literal of one kind. It never looks twice at what it has passed."""
+    """Finds the next literal of one kind. Scans every character at most once."""
 
     def __init__(self, kind: Kind, pattern: re.Pattern[str], text: str) -> None:
         self.kind, self._pattern, self._text = kind, pattern, text
         self.start = self.stop = -1
-        self._barren = 0
-        """Nothing of this kind begins before it, unless it is `start`."""
+        self._scanned = 0
+        """No literal of this kind begins before this position, except at `start`."""
 
     def seek(self, at: int) -> int:
-        """Where the first one begins at a place or behind it; the length of the text where there is none."""
+        """The start of the first literal at a position or after it; the length of the text if there is none."""
         while self.start < at:
-            found = self._pattern.search(self._text, max(at, self._barren))
+            found = self._pattern.search(self._text, max(at, self._scanned))
             if found is None:
                 self.start = len(self._text)
             elif found.lastindex and (self.kind != "id" or _is_id(found[1])):
                 self.start, self.stop = found.span()
             else:
-                self._barren = found.end()
+                self._scanned = found.end()
         return self.start
 
 
 def _is_id(word: str) -> bool:
-    """Does it hold both a letter and a digit?"""
+    """True if the word has both a letter and a digit."""
     return len(word) >= _SHORTEST_ID and bool(_ID_DIGITS.search(word)) and bool(_ID_LETTERS.search(word))
 
 
-def _shortened(text: str) -> str:
-    """The text with the middle of endless runs left out; what is left of them is still too long to be a literal."""
+def _without_long_runs(text: str) -> str:
+    """The text without the middle of very long runs; the rest of such a run is still too long to be a literal."""
     return _RUN.sub(lambda run: run[0][:_RUN_END] + run[0][-_RUN_END:], text)
 
 
-def _counts(literal: str, kind: Kind) -> bool:
+def _is_long_enough(literal: str, kind: Kind) -> bool:
     if len(literal) > MAX_CHARACTERS:
         return False
     if kind == "path":
@@ -121,7 +121,9 @@ _LETTER = re.compile("[A-Za-z]")
 _CHUNK = re.compile(r"""[^\s"'`<>(){}\[\],;|=\\→]{3,}""")
 _EDGES = ".:!?*#$~+-"
 _UNCOMMON = re.compile(r"\d|(?<=.)[A-Z]|\w[._/:@+&]\w")
-"""A digit, a capital that is not the first letter, or a sign between two letters. A hyphen alone makes no name."""
+"""A digit, a capital that is not the first letter, or a sign between two letters. A hyphen alone does not
+make a name.
+"""
 
 
 def rare_words(text: str) -> frozenset[str]:
@@ -133,7 +135,7 @@ def rare_words(text: str) -> frozenset[str]:
 
 
 def holds(text: str, literal: str) -> bool:
-    """Does the literal stand in the text as a whole, not as a piece of a longer name or number?"""
+    """True if the text contains the literal as a whole, and not as a part of a longer name or number."""
     at = text.find(literal)
     while at >= 0:
         end = at + len(literal)
@@ -153,7 +155,7 @@ _WORD = re.compile(r"[A-Za-z]{4,}")
 def surroundings(text: str, literal: str, *, reach: int, most: int) -> list[frozenset[str]]:
     """The words within `reach` characters of each mention, for the first `most` mentions.
 
-    Words of fewer than four letters say nothing about what a literal means.
+    Words of fewer than four letters are ignored, because they say little about the meaning of a literal.
     """
     found: list[frozenset[str]] = []
     at = text.find(literal)
@@ -165,7 +167,7 @@ def surroundings(text: str, literal: str, *, reach: int, most: int) -> list[froz
     return found
 
 
-# Rules: sentences in which a user says how things are to be done.
+# Rules: sentences in which a user tells how to work
 
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
 _BULLET = re.compile(r"^[\s>#*•-]*(?:\d+[.)]\s+)?")
@@ -176,14 +178,16 @@ _RULE = re.compile(
     r"|(?:^|[,:;(*] ?|\b(?:please|you|but|and) )(?:do not|don't)\b",
     re.IGNORECASE,
 )
-"""An order, a ban or a limit. "I don't know" states a fact, so the negation counts only where an order can begin."""
+"""An order, a ban or a limit. "I don't know" states a fact, so a negation counts only at the start of an
+order.
+"""
 MIN_WORDS = 3
 MAX_RULE_CHARACTERS = 400
-"""A sentence that goes on for longer is a pasted document."""
+"""A longer sentence is a pasted document."""
 
 
 def rules(text: str) -> tuple[str, ...]:
-    """The sentences of a user's text that state a rule, each as it stands there."""
+    """The sentences of a user's text that state a rule, verbatim."""
     sentences = (_BULLET.sub("", sentence).strip() for sentence in _ENDS.split(text))
     return tuple(dict.fromkeys(sentence for sentence in sentences if _is_rule(sentence)))
 
@@ -195,21 +199,21 @@ def _is_rule(sentence: str) -> bool:
 
 
 class MessageFacts:
-    """One message, looked at once."""
+    """The facts of one message, each computed once."""
 
     def __init__(self, message: Message, number: int, tokens: int) -> None:
         self.message, self.number, self.tokens = message, number, tokens
         self.role = message.role
 
     @cached_property
-    def said(self) -> str:
-        return said(self.message)
+    def spoken_text(self) -> str:
+        return spoken_text(self.message)
 
     @cached_property
     def text(self) -> str:
-        """All that can be read in the message: what was said, then the name and the arguments of every call."""
+        """All readable text of the message: its text, then the name and the arguments of every call."""
         calls = (f"\n{call.name}\n{spelled_out(call.arguments)}" for call in self.message.calls)
-        return self.said + "".join(calls)
+        return self.spoken_text + "".join(calls)
 
     @cached_property
     def literals(self) -> dict[str, Kind]:
@@ -221,7 +225,7 @@ class MessageFacts:
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        return rules(self.said) if self.role == "user" else ()
+        return rules(self.spoken_text) if self.role == "user" else ()
 
     @cached_property
     def call_ids(self) -> tuple[str, ...]:
@@ -237,23 +241,27 @@ class MessageFacts:
 
     @cached_property
     def is_empty(self) -> bool:
-        """Is there nothing in a message of people or models but white space?"""
+        """True for a message of a user or a model that contains only white space."""
         parts = self.message.parts
         return (
             self.role in ("user", "assistant")
             and all(type(part) is Text for part in parts)
-            and not self.said.strip()
+            and not self.spoken_text.strip()
         )
 
     @cached_property
     def is_only_thought(self) -> bool:
-        """Is there nothing in it but reasoning and white space?"""
+        """True if the message contains only reasoning and white space."""
         thoughts = [part for part in self.message.parts if type(part) is not Text]
-        return bool(thoughts) and all(type(part) is Reasoning for part in thoughts) and not self.said.strip()
+        return (
+            bool(thoughts)
+            and all(type(part) is Reasoning for part in thoughts)
+            and not self.spoken_text.strip()
+        )
 
 
 class FactBook:
-    """The facts of all messages of one replay. It keeps every message it has seen, so that no identity is used twice."""
+    """The facts of all messages of one replay. Keeps every message, so that no `id()` is reused."""
 
     def __init__(self, counter: TokenCounter, known: Iterable[MessageFacts] = ()) -> None:
         self.counter = counter
@@ -266,13 +274,13 @@ class FactBook:
     def of(self, message: Message) -> MessageFacts:
         seen = self._by_identity.get(id(message))
         if seen is None:
-            seen = self._by_identity[id(message)] = message, self._look_at(message)
+            seen = self._by_identity[id(message)] = message, self._find_or_add(message)
         return seen[1]
 
     def all_of(self, messages: Iterable[Message]) -> tuple[MessageFacts, ...]:
         return tuple(map(self.of, messages))
 
-    def _look_at(self, message: Message) -> MessageFacts:
+    def _find_or_add(self, message: Message) -> MessageFacts:
         tokens = self.counter.message(message)
         content = _content(message, tokens)
         known = self._by_content.get(content)
@@ -282,14 +290,14 @@ class FactBook:
 
 
 def _content(message: Message, tokens: int) -> object:
-    """What makes two messages the same to a cache; the tokens stand for reasoning and media."""
+    """The properties that make two messages equal to a prompt cache; the tokens stand for reasoning and media."""
     calls = tuple((call.id, call.name, call.arguments) for call in message.calls)
     results = tuple(result.call_id for result in message.results)
-    return message.role, results, said(message), calls, tokens
+    return message.role, results, spoken_text(message), calls, tokens
 
 
 class Context:
-    """What a candidate would send, with what is the same as in the context before it."""
+    """The messages that a candidate would send, and the prefix that they share with the previous context."""
 
     def __init__(self, facts: Sequence[MessageFacts], before: Context | None) -> None:
         self.facts = facts
@@ -307,13 +315,13 @@ class Context:
 
     @cached_property
     def system_size(self) -> int:
-        """How many messages of the system stand at its head."""
+        """The number of system messages at the beginning."""
         later = (at for at, known in enumerate(self.facts) if known.role not in ("system", "developer"))
         return next(later, len(self.facts))
 
 
 def spelled_out(arguments: str) -> str:
-    """The arguments of a call as a reader sees them: keys and values, one on a line."""
+    """The arguments of a call as a reader sees them: keys and values, one per line."""
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -350,7 +358,7 @@ def _is_json(text: str) -> bool:
 
 
 def _shared(new: Sequence[MessageFacts], old: Sequence[MessageFacts]) -> int:
-    """How many messages both begin with."""
+    """The number of messages in the common prefix."""
     at = 0
     for one, other in zip(new, old, strict=False):
         if one.number != other.number:

@@ -1,8 +1,8 @@
 """Presets as candidates: the engine itself, asked for a context before every recorded reply.
 
-One idea: who writes the summaries is all that differs between a preset with a model and one without. A model's summary is
-there at the moment it is needed, as it is in a conversation where it was asked for in time; where the model fails, the
-digest serves that would have served without it.
+A preset with a model and one without differ only in the author of the summaries. A model's summary is
+available at once, as in a conversation in which it was requested in time; if the model fails, the same digest
+is used as without a model.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool
 from refold.replay.candidate import CandidateChange, Maker, Writing
 from refold.replay.cost import ANTHROPIC
-from refold.replay.summarisers import Clerk, OpenSummarisers, SummariserOptions
+from refold.replay.summarisers import BlockingAuthor, OpenSummarisers, SummariserOptions
 
 _PRICES = Prices(ANTHROPIC.input, ANTHROPIC.output, ANTHROPIC.cache_read, ANTHROPIC.cache_write)
-"""What the replay bills by."""
+"""The prices that the replay bills by."""
 
 
 class PresetCandidate:
-    """A conversation in memory under one preset, with the extractive summariser. The window bounds the messages alone."""
+    """A conversation in memory under one preset, with the extractive summariser. The window limits the
+    messages alone.
+    """
 
     handle = HANDLE_PATTERN
 
@@ -46,7 +48,7 @@ class PresetCandidate:
     def start(
         self,
         system: tuple[Message, ...],
-        tools: tuple[Tool, ...],  # noqa: ARG002  # they cost nothing in a replay
+        tools: tuple[Tool, ...],  # noqa: ARG002  # tools cost nothing in a replay
         window: int,
         counter: TokenCounter,
     ) -> None:
@@ -54,7 +56,7 @@ class PresetCandidate:
         self._state = State.begin(
             fixed, Budget(window=window), policy, counter, prices=_PRICES, summarise=self._summarise
         )
-        self._told = 0
+        self._reported = 0
 
     def add(self, message: Message) -> None:
         self._state = actions.add(self._state, [message]).state
@@ -68,11 +70,11 @@ class PresetCandidate:
         return actions.search(self._state, query, max_tokens=max_tokens)
 
     def changes(self) -> list[CandidateChange]:
-        new = self._state.receipts[self._told :]
-        self._told += len(new)
-        return [CandidateChange(made.decision, self._why(made), made.before, made.after) for made in new]
+        new = self._state.receipts[self._reported :]
+        self._reported += len(new)
+        return [CandidateChange(made.decision, self._reason(made), made.before, made.after) for made in new]
 
-    def _why(self, made: Receipt) -> str:
+    def _reason(self, made: Receipt) -> str:
         return made.reason
 
     def _summarise(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
@@ -80,45 +82,45 @@ class PresetCandidate:
 
 
 class WrittenCandidate(PresetCandidate):
-    """Likewise, with a model that writes the summaries."""
+    """A preset with a model that writes the summaries."""
 
-    def __init__(self, preset: str, clerk: Clerk, recipe: Recipe) -> None:
+    def __init__(self, preset: str, author: BlockingAuthor, recipe: Recipe) -> None:
         super().__init__(preset)
-        self.name = f"{preset} + {clerk.name}"
-        self._clerk, self._recipe, self._writing = clerk, recipe, Writing()
+        self.name = f"{preset} + {author.name}"
+        self._author, self._recipe, self._writing = author, recipe, Writing()
 
     def writing(self) -> Writing:
         found, self._writing = self._writing, Writing()
         return found
 
-    def _why(self, made: Receipt) -> str:
+    def _reason(self, made: Receipt) -> str:
         if made.summary is None:
             return made.reason
-        who = "by the model" if made.summary.kind == "model" else "the model failed, a digest serves"
-        return f"{made.reason}; {who}"
+        author = "by the model" if made.summary.kind == "model" else "the model failed, a digest serves"
+        return f"{made.reason}; {author}"
 
     def _summarise(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
         task = task_of(request, folded, frame, sent=self._state.window)
-        written = self._clerk.write(task, self._recipe)
+        written = self._author.write(task, self._recipe)
         self._writing += written.writing
         return written.summary or super()._summarise(request, folded, frame)
 
 
 def candidates(presets: tuple[str, ...], opened: OpenSummarisers | None = None) -> list[Maker]:
-    """Makers for presets by name, each with each of the summarisers that were opened; without any, with the digest.
+    """Makers for presets by name, each with each of the opened summarisers; without any, with the digest.
 
     Raises:
-        ConfigError: there is no preset of a name.
+        ConfigError: there is no preset with this name.
     """
     for name in presets:
         if name not in PRESETS:
             raise ConfigError(f"there is no preset {name!r}", hint=f"choose from: {', '.join(PRESETS)}")
     if opened is None:
         return [partial(PresetCandidate, name) for name in presets]
-    return [_maker(name, clerk, opened.order) for name in presets for clerk in opened.clerks]
+    return [_maker(name, author, opened.order) for name in presets for author in opened.authors]
 
 
-def _maker(preset: str, clerk: Clerk | None, order: SummariserOptions) -> Maker:
-    if clerk is None:
+def _maker(preset: str, author: BlockingAuthor | None, order: SummariserOptions) -> Maker:
+    if author is None:
         return partial(PresetCandidate, preset)
-    return partial(WrittenCandidate, preset, clerk, order.recipe_of(PRESETS[preset].recipe))
+    return partial(WrittenCandidate, preset, author, order.recipe_of(PRESETS[preset].recipe))

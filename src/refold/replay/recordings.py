@@ -1,9 +1,9 @@
-"""Recordings: conversations that really happened, read from wherever they lie.
+"""Reads recorded conversations from files and folders.
 
-One idea: a corpus is a list of conversations, however it is packed: a file with one conversation per line, a file that is
-one conversation or an agent's log of one, either of them compressed, or a folder of such files. What cannot be read is an
-error that names the file and the line, since a corpus has thousands of them; what was never meant to be a conversation is
-passed over in a folder, since agents keep other files beside their logs.
+A file has one conversation per line, or is one conversation or an agent's log of one; it may be compressed. A
+folder has such files. An unreadable conversation is an error that names the file and the line, because a
+corpus has thousands of them. In a folder, files that are not conversations are skipped, because agents keep
+other files beside their logs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from refold.wire.transcript import holds_conversation
 T = TypeVar("T")
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with how much is done and how much there is."""
+"""Called with the amount done and the total."""
 
 _SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 _GZIP = b"\x1f\x8b"
@@ -43,15 +43,15 @@ class Recording(Struct, frozen=True, eq=False):
 
     id: str
     source: str
-    """Where it comes from, such as the agent that was recorded; the name of the file where none is stated."""
+    """The origin, such as the recorded agent; the name of the file if none is stated."""
     dialect: Dialect
     system: tuple[Message, ...]
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     seconds: tuple[float, ...] = ()
-    """When each message existed, counted from the first of them; empty where that was not recorded."""
+    """The time of each message, in seconds since the first; empty if times were not recorded."""
     usage: tuple[tuple[int, Usage], ...] = ()
-    """What the provider reported, by the index of the reply it was reported for."""
+    """The usage that the provider reported, by the index of the reply."""
 
 
 class _Reported(Struct):
@@ -66,11 +66,12 @@ class _Reported(Struct):
 
 
 def read_recordings(path: Path, *, on_progress: Progress | None = None) -> tuple[Recording, ...]:
-    """Every conversation in a file or a folder, in the order of names and lines; progress is in bytes of the files.
+    """Every conversation in a file or a folder, in the order of names and lines; progress is in bytes of the
+    files.
 
     Raises:
-        ConfigError: there is no such file, or nothing in it.
-        WireError: something in it is no conversation; its `place` names the file and the line.
+        ConfigError: the file does not exist, or is empty.
+        WireError: something in it is not a conversation; its `place` names the file and the line.
     """
     files = _files(path)
     sizes = [file.stat().st_size for file in files]
@@ -98,7 +99,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read_file(path: Path, *, is_one_of_many: bool) -> Iterator[tuple[Recording, int]]:
-    """The conversations of a file, each with how many bytes of the file were read for it."""
+    """The conversations of a file, each with the number of bytes read so far."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == _GZIP
@@ -108,14 +109,17 @@ def _read_file(path: Path, *, is_one_of_many: bool) -> Iterator[tuple[Recording,
                 yield recording, raw.tell()
     except (OSError, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "the archive is damaged"
-        raise ConfigError(f"{path.name} cannot be read: {reason}") from error
+        raise ConfigError(
+            f"{path.name} cannot be read: {reason}",
+            hint="give transcripts in JSON or JSONL, plain or in gzip",
+        ) from error
 
 
 def _read_lines(lines: BufferedIOBase, path: Path, *, is_one_of_many: bool) -> Iterator[Recording]:
     first = lines.readline(MAX_BODY_BYTES + 1)
     if not _is_conversation(first):
         data = first + _rest(lines, path)
-        if not is_one_of_many or _is_meant(data, path):
+        if not is_one_of_many or _holds_conversation(data, path):
             yield _read(data, path, "")
         return
     number, line = 2, lines.readline(MAX_BODY_BYTES + 1)
@@ -134,7 +138,7 @@ def _rest(lines: BufferedIOBase, path: Path) -> bytes:
 
 
 def _is_conversation(line: bytes) -> bool:
-    """Is the line a whole conversation, and not one message of a conversation that is the whole file?"""
+    """True if the line is a whole conversation, and not one message of a file that is one conversation."""
     try:
         fields = msgspec.json.decode(line, type=dict[str, Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -142,7 +146,7 @@ def _is_conversation(line: bytes) -> bool:
     return "messages" in fields or ("input" in fields and "type" not in fields)
 
 
-def _is_meant(data: bytes, path: Path) -> bool:
+def _holds_conversation(data: bytes, path: Path) -> bool:
     try:
         return holds_conversation(data)
     except WireError as error:
@@ -181,7 +185,7 @@ def _is_system(message: Message) -> bool:
 
 
 def _field(request: Request, key: str, kind: type[T]) -> T | None:
-    """A field beside the messages; None where it is missing or means something else in this file."""
+    """A field beside the messages; None if it is missing or has another type in this file."""
     try:
         return msgspec.json.decode(request.fields.get(key, b"null"), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -189,13 +193,15 @@ def _field(request: Request, key: str, kind: type[T]) -> T | None:
 
 
 def _seconds(request: Request, places: list[int]) -> tuple[float, ...]:
-    """Recorded times never run backwards here: clients write some messages down late."""
+    """The recorded times, made monotonic: clients record some messages late."""
     times = _field(request, "times", list[str | float])
     if not times:
         return ()
     if len(times) != request.offset + len(request.messages):
         raise WireError(
-            "has another length than the messages", place="times", hint="give one time for each message"
+            "has not as many entries as there are messages",
+            place="times",
+            hint="give one time for each message",
         )
     stamps = [_stamp(time) for time in times]
     latest = list(accumulate(stamps, max))
@@ -203,13 +209,15 @@ def _seconds(request: Request, places: list[int]) -> tuple[float, ...]:
 
 
 def _stamp(time: str | float) -> float:
-    """Seconds since 1970; agents write times in either way."""
+    """Seconds since 1970; agents write times in both forms."""
     if not isinstance(time, str):
         return time
     try:
         stamp = datetime.fromisoformat(time)
     except ValueError:
-        raise WireError("holds something that is no ISO time", place="times") from None
+        raise WireError(
+            "holds a value that is not an ISO time", place="times", hint="such as 2026-01-31T09:30:00Z"
+        ) from None
     return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
 
 
@@ -219,16 +227,16 @@ def _usage(request: Request, places: list[int]) -> tuple[tuple[int, Usage], ...]
     return tuple((index[report.i], report.usage()) for report in reported if report.i in index)
 
 
-# A recording made ready for the stage: what is the same for every candidate and every window.
+# Counted recordings: the values that are the same for every candidate and every window
 
 USER_SECONDS = 90.0
-"""Where no times were recorded: what a person takes to read an answer and write the next message."""
+"""Without recorded times: the time that a person needs to read an answer and write the next message."""
 STEP_SECONDS = 8.0
-"""Likewise for a tool to run and for a model to answer."""
+"""Without recorded times: the time that a tool or a model needs."""
 
 
 class CountedRecording:
-    """One recording, counted by one counter."""
+    """One recording, counted with one counter."""
 
     def __init__(self, recording: Recording, counter: TokenCounter) -> None:
         self.recording, self.counter = recording, counter
@@ -238,35 +246,36 @@ class CountedRecording:
         self.offsets = tuple(accumulate((known.tokens for known in self.body), initial=0))
         """Tokens of the conversation before each message."""
         self.tokens = self.offsets[-1] + sum(known.tokens for known in self.system)
-        self.seconds = recording.seconds or tuple(accumulate(map(_takes, recording.messages)))
+        self.seconds = recording.seconds or tuple(accumulate(map(_duration_s, recording.messages)))
         self.replies = _replies(recording)
-        tools = _written(recording)
+        tools = _tools_as_text(recording)
         fixed = "\n".join(known.text for known in self.system) + tools
         self.head_tokens = counter.text(tools) if recording.tools else 0
         self.fixed_literals = frozenset(literals(fixed)).union(tool.name for tool in recording.tools)
-        """What is in front of the model in any case is nothing that a candidate could lose."""
+        """Literals that are always in the context, so that a candidate cannot lose them."""
         self.fixed_rare_words = rare_words(fixed).union(tool.name for tool in recording.tools)
 
     def book(self) -> FactBook:
-        """A book to begin a replay with."""
+        """A fact book to start a replay with."""
         return FactBook(self.counter, (*self.system, *self.body))
 
     def reply(self, at: range) -> tuple[MessageFacts, ...]:
         return self.body[at.start : at.stop]
 
     def last_user_text(self, before: int) -> str:
-        said = (known.said for known in reversed(self.body[:before]) if known.role == "user")
-        return next(said, "")
+        texts = (known.spoken_text for known in reversed(self.body[:before]) if known.role == "user")
+        return next(texts, "")
 
 
-def _takes(message: Message) -> float:
+def _duration_s(message: Message) -> float:
     return USER_SECONDS if message.role == "user" else STEP_SECONDS
 
 
 def _replies(recording: Recording) -> tuple[range, ...]:
-    """The replies of the model, as ranges of messages: one message each, or a run of items where a format spreads them.
+    """The replies of the model, as ranges of messages: one message each, or a run of items if the format
+    splits a reply.
 
-    A conversation that begins with a reply gives nothing to ask for before it.
+    A reply at the very beginning is left out, because there is no context before it.
     """
     replies: list[range] = []
     messages, spreads = recording.messages, recording.dialect.spreads_calls
@@ -280,7 +289,7 @@ def _replies(recording: Recording) -> tuple[range, ...]:
     return tuple(replies)
 
 
-def _written(recording: Recording) -> str:
-    """The tool definitions as text; the spaces are those of a plain JSON writer, however the file was written."""
+def _tools_as_text(recording: Recording) -> str:
+    """The tool definitions as text, in the spacing of a plain JSON writer."""
     values = [json.loads(bytes(tool.raw)) for tool in recording.tools if tool.raw is not None]
     return json.dumps(values, ensure_ascii=False)

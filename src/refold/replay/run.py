@@ -1,9 +1,9 @@
-"""Run a replay: every recording under every candidate in every window.
+"""Runs a replay: every recording under every candidate in every window.
 
-One idea: a recording under a candidate is one piece of work that needs nothing from any other, so the pieces can go to
-several processes and come back in any order; the table is put together in the order in which they were asked for. Only the
-measured times differ from run to run. Candidates that wait for a model share one purse, so their pieces go to threads; when
-it is empty, what was finished is what was measured.
+A recording under a candidate is an independent piece of work, so that the pieces can run in several processes
+and finish in any order; the result has the order of the request. Only the measured times differ between runs.
+Candidates that wait for a model share one spending limit, so their pieces run in threads; when the limit is
+reached, the finished pieces are the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 WINDOWS = (4_000, 8_000, 16_000, 32_000)
-"""From where every session overflows to where only long ones do; they scale up with the recordings."""
+"""From a window that every session overflows to one that only long ones do."""
 
 
 class _Work(Struct, frozen=True):
@@ -57,14 +57,17 @@ def run(
     jobs: int = 1,
     in_threads: bool = False,
 ) -> tuple[Cell, ...]:
-    """A cell for each window and candidate, in this order. A recording that fits into a window says nothing about it.
+    """A cell for each window and candidate, in this order. A recording that fits into a window is left out
+    there.
 
-    With several jobs the candidates' makers must be importable, unless the jobs are threads, and measured times share the
-    machine. Where a candidate stops (`Stopped`), the cells hold what was finished before.
+    With several jobs the candidates' makers must be importable, unless the jobs are threads, and measured
+    times are less exact. If a candidate stops (`Stopped`), the cells hold the recordings finished before.
     """
     names = _names(candidates)
     if min(windows, default=1) < 1:
-        raise ConfigError("a window has at least one token", hint="give windows in tokens, such as 8000")
+        raise ConfigError(
+            "a window must have at least one token", hint="give windows in tokens, such as 8000"
+        )
     portions = _portions(candidates, len(recordings), jobs)
     works = [
         _Work(recording, makers, tuple(windows), counting, tuple(tariffs), clock)
@@ -73,15 +76,15 @@ def run(
     ]
     report = on_progress or (lambda _done, _total: None)
     found: list[_Found] = [{} for _ in works]
-    for done, (at, scores) in enumerate(_all(works, jobs, in_threads=in_threads), 1):
+    for done, (at, scores) in enumerate(_run_all(works, jobs, in_threads=in_threads), 1):
         found[at] = scores
         report(done, len(works))
-    whole = _joined(found, len(portions))
+    whole = _join_portions(found, len(portions))
     return tuple(cell for window in windows for cell in _cells(whole, names, window))
 
 
-def _joined(found: Sequence[_Found], portions: int) -> list[_Found]:
-    """What was found of each recording, whose candidates may have been several pieces of work."""
+def _join_portions(found: Sequence[_Found], portions: int) -> list[_Found]:
+    """The scores of each recording, whose candidates may have been several pieces of work."""
     starts = range(0, len(found), max(1, portions))
     return [
         {key: score for part in found[at : at + portions] for key, score in part.items()} for at in starts
@@ -89,7 +92,9 @@ def _joined(found: Sequence[_Found], portions: int) -> list[_Found]:
 
 
 def _cells(recordings: Sequence[_Found], names: Sequence[str], window: int) -> Iterator[Cell]:
-    """What was found in a window. Candidates that have finished anything are compared by what all of them have finished."""
+    """The cells of a window. Candidates with any finished recording are compared by the recordings that all
+    of them finished.
+    """
     able = [name for name in names if any((name, window) in scores for scores in recordings)]
     whole = [scores for scores in recordings if all((name, window) in scores for name in able)]
     for name in names:
@@ -97,28 +102,30 @@ def _cells(recordings: Sequence[_Found], names: Sequence[str], window: int) -> I
 
 
 def _portions(candidates: Sequence[Maker], recordings: int, jobs: int) -> list[tuple[Maker, ...]]:
-    """How many candidates go with one recording: all to a process that has to read it anew, if there are enough."""
+    """The candidates per piece of work: all of them if there are enough recordings, because each process must
+    read a recording anew.
+    """
     if jobs > 1 and recordings >= _ENOUGH * jobs:
         return [tuple(candidates)]
     return [(make,) for make in candidates]
 
 
 _ENOUGH = 4
-"""Pieces of work for each process, so that none waits long for the last one."""
+"""Pieces of work per process, so that no process waits long for the last one."""
 
 
 def _names(candidates: Sequence[Maker]) -> list[str]:
     names = [make().name for make in candidates]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"two candidates are called {twice!r}", hint="give each a name of its own")
+        raise ConfigError(f"two candidates have the name {twice!r}", hint="give each a name of its own")
     return names
 
 
-def _all(works: Sequence[_Work], jobs: int, *, in_threads: bool) -> Iterator[tuple[int, _Found]]:
-    """The scores of every piece of work with its place among them, as they come in; fewer where a candidate stops."""
+def _run_all(works: Sequence[_Work], jobs: int, *, in_threads: bool) -> Iterator[tuple[int, _Found]]:
+    """The scores of every piece of work with its index, as they finish; fewer if a candidate stops."""
     if jobs > 1:
-        yield from _at_once(works, jobs, in_threads=in_threads)
+        yield from _in_parallel(works, jobs, in_threads=in_threads)
         return
     for at, work in enumerate(works):
         scores, is_stopped = _perform(work)
@@ -127,10 +134,11 @@ def _all(works: Sequence[_Work], jobs: int, *, in_threads: bool) -> Iterator[tup
             return
 
 
-def _at_once(works: Sequence[_Work], jobs: int, *, in_threads: bool) -> Iterator[tuple[int, _Found]]:
+def _in_parallel(works: Sequence[_Work], jobs: int, *, in_threads: bool) -> Iterator[tuple[int, _Found]]:
     from concurrent.futures import FIRST_COMPLETED, wait
 
-    # The largest first, so that none is left for the end; but where the work may stop, in order: then the first are finished.
+    # Largest first, so that none is left for the end. In threads the work may stop early: then in order, so
+    # that the first recordings are finished.
     order = sorted(range(len(works)), key=lambda at: 0 if in_threads else -len(works[at].recording.messages))
     with _pool(min(jobs, len(works) or 1), in_threads=in_threads) as pool:
         places = {pool.submit(_perform, works[at]): at for at in order}
@@ -141,7 +149,7 @@ def _at_once(works: Sequence[_Work], jobs: int, *, in_threads: bool) -> Iterator
                 for future in done:
                     scores, is_stopped = future.result()
                     yield places[future], scores
-                    if is_stopped:  # what is under way ends by itself
+                    if is_stopped:  # running pieces finish by themselves
                         left = {other for other in left if not other.cancel()}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -155,7 +163,7 @@ def _pool(size: int, *, in_threads: bool) -> Executor:
 
 
 def _perform(work: _Work) -> tuple[_Found, bool]:
-    """The scores of a piece of work, and whether a candidate stopped before it was done."""
+    """The scores of a piece of work, and whether a candidate stopped before its end."""
     script = _script(work.recording, work.counting)
     windows = [window for window in work.windows if script.tokens > window]
     found: _Found = {}
@@ -174,5 +182,5 @@ def _perform(work: _Work) -> tuple[_Found, bool]:
 
 @lru_cache(maxsize=1)
 def _script(recording: Recording, counting: Counting) -> CountedRecording:
-    """Kept for the next candidate, which meets the same recording."""
+    """Cached for the next candidate, which uses the same recording."""
     return CountedRecording(recording, counting.counter())

@@ -1,8 +1,8 @@
-"""Replay one recording under one candidate, and score every call.
+"""Replays one recording under one candidate, and scores every call.
 
-One idea: the real reply is fed whatever the candidate would have sent, so every candidate faces the same conversation, and
-what the reply needed can be looked up in the context that it would have been written from. Apart from the clock, which only
-measures, the same recording and candidate give the same score.
+The candidate always gets the real reply, so that every candidate faces the same conversation, and the
+literals of a reply can be looked up in the context before it. Apart from the measured times, the same
+recording and candidate give the same score.
 """
 
 from __future__ import annotations
@@ -30,30 +30,32 @@ from refold.replay.cost import REFERENCE_TARIFFS, CallBill, ConversationCost, Pr
 from refold.replay.facts import Context, MessageFacts, argument_names, holds, literals, surroundings
 from refold.replay.recordings import CountedRecording, Recording
 
-# Demands: what the real reply shows that the model needed.
+# Demands: literals that the model needed, as its real reply shows
 
 Band: TypeAlias = Literal["near", "mid", "far"]
 Extract: TypeAlias = Callable[[MessageFacts], Collection[str]]
 
 NEAR = 4
-"""Near is less than this part of the window: the newest messages, which everybody keeps."""
+"""Near means less than the window divided by this: the newest messages, which every candidate keeps."""
 SOURCE_REACH, CONTEXT_REACH = 80, 160
-"""Characters around a literal that belong to it, where it came from and where it is now: a digest may spread them out."""
+"""Characters around a literal that belong to it, in its source and in the context: a digest may spread them
+out.
+"""
 SOURCE_MENTIONS, CONTEXT_MENTIONS = 4, 6
 LATEST = 3
-"""Messages that mentioned it last: older ones may have meant something else."""
+"""The latest messages that mention it: in older ones it may have another meaning."""
 BOUND_WORDS = 2
-"""One word in common happens by chance."""
+"""Common words required: one occurs by chance."""
 
 
 class Demand(Struct, frozen=True, gc=False):
-    """A literal that a reply needed, and what became of it."""
+    """A literal that a reply needed, and whether the context held it."""
 
     literal: str
     band: Band
     kept: bool
     bound: bool = False
-    """It is there with words of its original surroundings: a fact, and not an entry of a list."""
+    """True if it stands with words of its original surroundings: a fact, and not an entry of a list."""
 
     @property
     def is_old(self) -> bool:
@@ -61,7 +63,7 @@ class Demand(Struct, frozen=True, gc=False):
 
 
 class Mentions:
-    """Where each literal has been mentioned so far."""
+    """The messages that mention each literal."""
 
     def __init__(self, extract: Extract, fixed: Collection[str]) -> None:
         self._extract, self._fixed = extract, fixed
@@ -75,7 +77,7 @@ class Mentions:
         return literal in self._places or literal in self._fixed
 
     def demanded_by(self, reply: Iterable[MessageFacts]) -> list[str]:
-        """The literals of a reply that it must have had in front of it."""
+        """The literals of a reply that the model must have had in its context."""
         used = {literal for facts in reply for literal in self._extract(facts)}
         return sorted(literal for literal in used if literal in self._places and literal not in self._fixed)
 
@@ -93,7 +95,7 @@ def band(distance: int, window: int) -> Band:
 
 
 def is_bound(literal: str, sources: Iterable[MessageFacts], context: Context) -> bool:
-    """Does the literal stand in the context among words that it stood among before?"""
+    """True if the literal stands in the context among words of its sources."""
     words: set[str] = set()
     for facts in sources:
         words.update(*surroundings(facts.text, literal, reach=SOURCE_REACH, most=SOURCE_MENTIONS))
@@ -104,7 +106,7 @@ def is_bound(literal: str, sources: Iterable[MessageFacts], context: Context) ->
     return any(len(words & around) >= BOUND_WORDS for around in found)
 
 
-# Would a provider take this context? A second opinion, made without the code that built it.
+# Validity: would a provider accept this context? Written independently of the code that builds contexts.
 
 Problem: TypeAlias = Literal[
     "bad_arguments",
@@ -122,7 +124,7 @@ Problem: TypeAlias = Literal[
 
 
 def problems(context: Context, dialect: Dialect) -> frozenset[Problem]:
-    """Everything that is wrong with a context that is about to be sent."""
+    """All problems of a context that is about to be sent."""
     body = context.facts[context.system_size :]
     if not body:
         return frozenset({"no_messages"})
@@ -180,16 +182,16 @@ def _called(known: MessageFacts, waiting: list[str], seen: set[str]) -> Iterator
 
 
 Clock: TypeAlias = Callable[[], float]
-"""Seconds that only ever grow, such as `time.perf_counter`."""
+"""A monotonic clock in seconds, such as `time.perf_counter`."""
 
 RECALL_TOKENS = 1_000
-"""What one call of the recall tool may bring back."""
+"""The result of one call of the recall tool, at most."""
 _QUERY_OWN, _QUERY_USER = 600, 400
-"""Characters of the reply and of the last user message that a model would put into its question."""
+"""Characters of the reply and of the last user message that a model would put into its query."""
 
 
 class Ratio(Struct, frozen=True, gc=False):
-    """So many of so many."""
+    """A count out of a total."""
 
     part: int = 0
     whole: int = 0
@@ -204,16 +206,16 @@ class Ratio(Struct, frozen=True, gc=False):
 
 
 class SentContext(Struct, frozen=True):
-    """One context as it would have been sent, without a word of it."""
+    """One context as it would have been sent, without its content."""
 
     tokens: int
     added: int
-    """Tokens of what was said since the context before."""
+    """Tokens of the messages since the previous context."""
     bill: CallBill
     """By the first tariff."""
     is_rewritten: bool
     changes: tuple[CandidateChange, ...] = ()
-    """What the candidate did since the context before."""
+    """The candidate's changes since the previous context."""
 
 
 class CallScore(Struct, frozen=True):
@@ -230,7 +232,7 @@ class CallScore(Struct, frozen=True):
     rules: Ratio
     is_rewritten: bool
     is_compacted: bool
-    """Rewritten, and smaller than the context before it."""
+    """Rewritten, and smaller than the previous context."""
     bills: tuple[CallBill, ...]
     sent: SentContext
     prepare_ms: float
@@ -250,7 +252,7 @@ class Score(Struct, frozen=True):
     bands: dict[Band, Ratio]
     bound: Ratio
     recalled: int | None
-    """None where the candidate cannot recall."""
+    """None if the candidate cannot recall."""
     old_second: Ratio
     made_up: Ratio
     rules: Ratio
@@ -262,7 +264,7 @@ class Score(Struct, frozen=True):
     add_ms: tuple[float, ...]
     sent: tuple[SentContext, ...] = ()
     writing: Writing | None = None
-    """None where no model writes the summaries. Its dollars are in the bills."""
+    """None if no model writes the summaries. Its dollars are in the bills."""
 
     @property
     def all(self) -> Ratio:
@@ -281,7 +283,7 @@ def score(
     clock: Clock,
     tariffs: Sequence[Tariff] = REFERENCE_TARIFFS,
 ) -> Score:
-    """Replay a recording: one context for every reply but one that begins the conversation."""
+    """Replay a recording: one context for every reply, except a reply at the very beginning."""
     replay = _Replay(script, candidate, window, clock, tariffs)
     calls = [replay.call(at) for at in script.replies]
     found = _sum_up(script.recording, calls, [tariff.name for tariff in tariffs])
@@ -289,7 +291,7 @@ def score(
 
 
 class _Replay:
-    """A candidate on its way through a script."""
+    """The state of one replay."""
 
     def __init__(
         self,
@@ -342,7 +344,9 @@ class _Replay:
         )
 
     def _feed(self, stop: int) -> float:
-        """Give the candidate what was said up to here; the longest time it took for one message."""
+        """Give the candidate the messages up to `stop`; returns the longest time for one message, in
+        milliseconds.
+        """
         slowest = 0.0
         for index in range(self.position, stop):
             facts = self.script.body[index]
@@ -358,7 +362,7 @@ class _Replay:
         return slowest * 1e3
 
     def _ask(self) -> tuple[bool, float]:
-        """Take the next context; was there none, and how many milliseconds did it take?"""
+        """Ask for the next context; returns whether it was refused, and the time in milliseconds."""
         began = self.clock()
         try:
             messages, was_refused = self.candidate.context(), False
@@ -369,7 +373,9 @@ class _Replay:
         return was_refused, took * 1e3
 
     def _problems(self, at: range, context: Context) -> frozenset[Problem]:
-        """A recording that has two replies in a row asks for a context that ends with a reply."""
+        """The problems of a context. If the recording has two replies in a row, the context may end with a
+        reply.
+        """
         found = problems(context, self.script.recording.dialect)
         is_recorded_so = self.script.body[at.start - 1].role == "assistant"
         return found - {"ends_with_assistant"} if is_recorded_so else found
@@ -388,7 +394,7 @@ class _Replay:
         return Demand(literal, where, kept, is_bound(literal, sources, context))
 
     def _band(self, mentioned: int, now: int) -> Band:
-        """By the tokens from the message that mentioned it last, that message included."""
+        """By the tokens since the message that mentioned it last, including that message."""
         return band(self.script.offsets[now] - self.script.offsets[mentioned], self.window)
 
     def _old_second(self, at: range, context: Context) -> Ratio:
@@ -406,18 +412,20 @@ class _Replay:
         return sum(literal in allowed for literal in missing)
 
     def _query(self, at: range, demands: Sequence[Demand]) -> str:
-        """What a model could have asked: its own words and the user's, without the literals it would be asking for."""
+        """A query that a model could have asked: its own words and the user's, without the literals that it
+        looks for.
+        """
         reply = self.script.reply(at)
         calls = [call for facts in reply for call in facts.message.calls]
         named = " ".join(" ".join((call.name, *argument_names(call.arguments))) for call in calls)
-        own = "\n".join(facts.said for facts in reply)[:_QUERY_OWN]
+        own = "\n".join(facts.spoken_text for facts in reply)[:_QUERY_OWN]
         query = f"{own} {named} {self.script.last_user_text(at.start)[-_QUERY_USER:]}"
         for literal in sorted((demand.literal for demand in demands), key=len, reverse=True):
             query = query.replace(literal, " ")
         return query
 
     def _written_literals(self, context: Context) -> Iterable[str]:
-        """The literals of messages that are the candidate's own work."""
+        """The literals of messages that the candidate wrote itself."""
         for facts in context.facts[context.system_size :]:
             if facts.number not in self.fed:
                 yield from self._literals_of(facts)
@@ -484,6 +492,6 @@ def _sum_up(recording: Recording, calls: Sequence[CallScore], tariffs: Sequence[
 
 
 def sum_writing(found: Iterable[Writing | None]) -> Writing | None:
-    """All of it together; None where no model wrote."""
+    """The sum; None if no model wrote summaries."""
     known = [one for one in found if one is not None]
     return sum(known, start=Writing()) if known else None

@@ -1,8 +1,8 @@
 """The table of a replay: one row for each candidate and window.
 
-One idea: every recording weighs the same. A row is the mean over recordings, not over calls, so one endless session does
-not speak for all; money, calls and validity are totals. A recording with fewer than five demands says nothing about recall
-and does not enter that mean.
+Every recording has the same weight: a row is the mean over recordings, not over calls, so that one very long
+session does not dominate; money, calls and validity are totals. A recording with fewer than five demands is
+left out of the mean of recall.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from refold.replay.token_counts import Counting
 
 MIN_DEMANDS = 5
 FORMAT = 1
-"""Raised when a key of the document changes its meaning or goes."""
+"""Incremented when a key of the document changes its meaning or is removed."""
 
 
 class Cell(Struct, frozen=True):
-    """What one candidate did in one window, recording by recording."""
+    """The scores of one candidate in one window, recording by recording."""
 
     candidate: str
     window: int
@@ -34,7 +34,7 @@ class Cell(Struct, frozen=True):
 
 
 class TableRow(Struct, frozen=True):
-    """The means of a cell. Shares are percentages; None where nothing could be measured."""
+    """The means of a cell. Shares are percentages; None if nothing could be measured."""
 
     candidate: str
     window: int
@@ -58,32 +58,34 @@ class TableRow(Struct, frozen=True):
     rewrites_per_100: float | None
     compactions: int
     latency_ms: dict[str, float | None]
-    """To prepare a context (`p50`, `p95`), and to take in a message (`add_p95`)."""
+    """To prepare a context (`p50`, `p95`), and to add a message (`add_p95`)."""
     demands: dict[str, int]
     problems: dict[str, int]
     summaries: Writing | None = None
-    """What having summaries written by a model took; its dollars are part of `dollars`."""
+    """The cost of summaries written by a model; its dollars are part of `dollars`."""
 
 
 class Spending(Struct, frozen=True):
-    """What one summariser did in this run. What an earlier run has paid for is found again, and costs nothing."""
+    """The calls of one summariser in this run. Summaries that an earlier run paid for come from the cache,
+    and cost nothing.
+    """
 
     summariser: str
-    """As it was asked for."""
+    """The word from the command line."""
     model: str
     prices: Prices | None
-    """Dollars per million tokens; None where they are not known."""
+    """Dollars per million tokens; None if they are not known."""
     priced_as: str
-    """The entry of the catalogue that the prices are from."""
+    """The entry of the catalogue with the prices."""
     calls: int = 0
     spent: float | None = 0.0
     written: int = 0
     found: int = 0
-    """Summaries that were paid for before: by an earlier run, or for a recording that begins alike."""
+    """Summaries from the cache: paid for by an earlier run, or for a recording that begins alike."""
     failures: dict[str, int] = {}
-    """Why summaries could not be had, and how often."""
+    """The reasons for missing summaries, with their counts."""
     is_estimated: bool = False
-    """Were tokens counted here, since the provider did not say?"""
+    """True if tokens were counted here, because the provider did not report them."""
 
     @property
     def failed(self) -> int:
@@ -92,13 +94,13 @@ class Spending(Struct, frozen=True):
 
 class Table(Struct, frozen=True):
     counting: str
-    """How tokens were counted; a window of another counting is another window."""
+    """The counter of the tokens; a window of another counter is another window."""
     tariffs: tuple[str, ...]
     rows: tuple[TableRow, ...]
     format: int = FORMAT
     summarisers: tuple[Spending, ...] = ()
     stopped: str = ""
-    """Why not all recordings are in it, where it is so."""
+    """The reason if not all recordings are included."""
 
 
 def tabulate(
@@ -191,7 +193,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float | None:
     return ordered[int(len(ordered) * share)] if ordered else None
 
 
-# The table as plain text, a hundred columns wide, and somewhat more with a model's summaries.
+# The table as plain text, a hundred columns wide, and wider with a model's summaries
 
 WIDTH = 100
 _Column: TypeAlias = tuple[str, int, Callable[[TableRow], str]]
@@ -251,7 +253,7 @@ _SUMMARIES: tuple[_Column, ...] = (
     ("fail", 6, lambda row: f"{row.summaries.failed:,}" if row.summaries else "-"),
 )
 _MOST_NAME = 40
-"""A preset's name and a model's."""
+"""Room for the names of a preset and a model."""
 
 
 _LEGEND = """\
@@ -290,7 +292,7 @@ def _section(rows: list[TableRow], table: Table) -> Iterator[str]:
 
 
 def _group(wide: int) -> str:
-    """The line above the heads: which of them are future-use recall."""
+    """The line above the column heads that marks future-use recall."""
     before = wide + sum(width for _, width, _ in _BEFORE)
     width = sum(width for _, width, _ in _RECALL)
     return " " * (before + 1) + " future-use recall, % ".center(width - 1, "-")
@@ -315,7 +317,7 @@ def _notes(table: Table) -> Iterator[str]:
 
 
 def spending(one: Spending) -> str:
-    """What a summariser has done in this run, and for how much."""
+    """The calls and the cost of a summariser in this run."""
     spent = "" if one.spent is None else f", ${one.spent:,.4f} spent now"
     counts = (
         f"{one.calls:,} calls{spent}; {one.written:,} summaries written, {one.found:,} were paid for before"

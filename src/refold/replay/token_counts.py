@@ -1,8 +1,8 @@
-"""How tokens are counted in a replay, and what that way of counting is called.
+"""Token counting in a replay, and the name of the counter.
 
-One idea: a window of 8,000 tokens means something only together with the counter. The reference counter is plain
-arithmetic, so that everybody who repeats a measurement means the same window; a model's own counter says what that model
-would see. A table names the one it was made with.
+A window of 8,000 tokens has a meaning only together with its counter. The reference counter is plain
+arithmetic, so that a repeated measurement uses the same window; a model's own counter shows the sizes that
+this model would see. A table names its counter.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from refold.model.message import Message, Text, ToolResult
 from refold.model.tokens import Source, TokenCounter
 
 MESSAGE_TOKENS = 4
-"""The frame of a message: what OpenAI documents for a role and its markers."""
+"""The frame of a message: OpenAI's documented size of a role and its markers."""
 CALL_TOKENS = 8
-"""The frame of a tool call: an id, a type and a name's markers."""
+"""The frame of a tool call: an id, a type and the markers of a name."""
 
 
-def said(message: Message) -> str:
-    """The words of a message and of the results it carries; neither reasoning nor calls."""
+def spoken_text(message: Message) -> str:
+    """The text of a message and of the results in it; without reasoning and calls."""
     if len(message.parts) == 1 and type(part := message.parts[0]) is Text:
         return part.text
     return "\n".join(part.text for part in message.parts if isinstance(part, Text | ToolResult))
 
 
 class ReferenceCounter:
-    """Four characters to a token, every text rounded up on its own. Reasoning and media cost nothing here."""
+    """Four characters per token, every text rounded up on its own. Reasoning and media count as nothing."""
 
     source: Source = "estimated"
 
@@ -35,14 +35,14 @@ class ReferenceCounter:
 
     def message(self, message: Message, /) -> int:
         calls = sum(CALL_TOKENS + self.text(call.name) + self.text(call.arguments) for call in message.calls)
-        return MESSAGE_TOKENS + self.text(said(message)) + calls
+        return MESSAGE_TOKENS + self.text(spoken_text(message)) + calls
 
 
 class Counting(Struct, frozen=True):
-    """A way of counting that can travel to another process: counters with a tokenizer inside cannot."""
+    """The choice of a counter, which can be sent to another process: a counter with a tokenizer cannot."""
 
     model: str = ""
-    """Count as this model does; empty for the reference counter."""
+    """Count with this model's counter; empty for the reference counter."""
 
     def counter(self) -> TokenCounter:
         if not self.model:
@@ -53,7 +53,7 @@ class Counting(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What a table says about its numbers."""
+        """The name that a table shows for its counter."""
         if not self.model:
             return "reference: (characters + 3) // 4 per text, 4 per message, 8 per call"
         counter = self.counter()

@@ -1,8 +1,9 @@
-"""Those who write summaries: a model behind an upstream, or several in a row.
+"""Summarisers: a chain of models behind upstreams, or a function of the user.
 
-What a model is told, what is accepted of its answer and how a transcript is parted is decided in `refold.core.summary`; here it
-is carried out. `model` goes along the chain, `parts` reads what is too long for a window, `desk` asks and checks one question,
-`cache` and `keys` see to it that none is paid for twice. `told` checks what somebody else wrote.
+`refold.core` holds the prompts, the checks and the division of a transcript into chunks; this package runs
+them. `model` tries the models of a chain, `long_input` reads a transcript that is too long for a model's
+window, `attempt` asks one question and checks the answer, `cache` avoids paying twice for the same answer,
+and `function` checks a text that the user's own function wrote.
 """
 
 from __future__ import annotations

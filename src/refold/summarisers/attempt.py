@@ -1,8 +1,9 @@
-"""One model at one task: a question, its answer, and what it cost.
+"""One model at one task: asks a question, checks the answer, and records the cost.
 
-One idea: an answer is checked, and if it has a fault the model is told which and asked once more; what was paid for and can be
-mended by machine is used before nothing is. What passes is kept under its question. What every try has cost is noted, whatever became of it, and a question that was too long teaches how much the
-model reads.
+If an answer has a fault, the model is told which and asked once more. A paid draft whose fault can be
+repaired automatically is used as the last resort. Accepted answers are cached by their question. The cost of
+every try is recorded, whether its answer is used or not. A refusal for length lowers the estimate of the
+model's window.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ T = TypeVar("T")
 Count: TypeAlias = Callable[[str], int]
 
 TRIES = 2
-"""A fault that was named is mostly mended; one that comes twice stays."""
+"""Attempts per question: a named fault is usually fixed; one that occurs twice stays."""
 OWN_BREAKPOINTS = 3
-"""Cache breakpoints that a client's own messages may bring: providers take four, and the last is ours."""
+"""Cache breakpoints allowed in the client's own messages: providers accept four, and the last is Refold's."""
 PROSE = 0.75
-"""Of the summary, what the model is told to take: the facts that it leaves out have the rest. The same whatever facts there are,
-so that the same question stays the same question when another one is noted."""
+"""The share of the summary that the model is told to fill; the rest is for facts that it leaves out. The
+share does not depend on the facts, so that a new fact does not change the question and its cache key.
+"""
 
 
 class SummaryWriter(Struct, frozen=True):
@@ -52,12 +54,12 @@ class TaskQuestion(Struct, frozen=True):
     body: str
     asked: Asked
     most: int
-    """How many tokens the answer may have."""
+    """Limit of the answer, in tokens."""
     previous: str = ""
     facts: str = ""
-    """The transcript behind a body that is itself made of summaries: what the answer may name besides."""
+    """The transcript behind a body that consists of summaries: further facts that the answer may name."""
     is_raw: bool = False
-    """The messages themselves are read, not the body."""
+    """True if the messages themselves are sent, and not the body."""
 
 
 class TaskAnswer(Struct, frozen=True):
@@ -65,16 +67,16 @@ class TaskAnswer(Struct, frozen=True):
     mended: tuple[str, ...] = ()
 
 
-class Rejected(Exception):  # it never leaves this package
+class Rejected(Exception):  # never leaves this package
     """No answer could be used."""
 
 
 class TaskCost:
-    """What a task has cost so far, by whom was asked, and why answers were not used."""
+    """The cost of a task so far, by model, and the reasons for rejected answers."""
 
     def __init__(self) -> None:
         self.bill: dict[str, Usage] = {}
-        """By the name of the model, in the order in which they were asked."""
+        """By the model's name, in the order of the questions."""
         self.problems: list[str] = []
 
     @property
@@ -87,76 +89,80 @@ class TaskCost:
 
 class SummaryAttempt:
     def __init__(
-        self, writer: SummaryWriter, recipe: Recipe, task: SummaryTask, shelf: PaidAnswers, account: TaskCost
+        self, writer: SummaryWriter, recipe: Recipe, task: SummaryTask, answers: PaidAnswers, cost: TaskCost
     ) -> None:
-        self.writer, self.recipe, self.task, self.shelf, self.account = writer, recipe, task, shelf, account
+        self.writer, self.recipe, self.task, self.answers, self.cost = writer, recipe, task, answers, cost
         self._text_size = task.characters
         self.window = writer.window
-        """What the model is believed to read and write at once, in our tokens: less after every refusal."""
+        """The estimated window of the model, in Refold's tokens; it shrinks with every refusal."""
 
     @property
     def can_read_raw(self) -> bool:
-        """Are the messages themselves at hand, in a form that a provider takes?"""
+        """True if the messages themselves are available, with few enough cache breakpoints for a provider."""
         prompt = () if isinstance(self.task.system, str) else self.task.system
         marks = sum(count_breakpoints(message.parts) for message in (*prompt, *self.task.sent))
         return self.recipe.reading == "raw" and bool(self.task.sent) and marks <= OWN_BREAKPOINTS
 
     async def answer(self, asked: TaskQuestion) -> TaskAnswer:
-        """The answer that was paid for, or a new one.
+        """The cached answer, or a new one.
 
         Raises:
-            Rejected: none of the tries passed the checks.
-            ContextOverflow: it was too long; by then the window is smaller than this question.
-            UpstreamError: there is no answer.
+            Rejected: no attempt passed the checks.
+            ContextOverflow: the question was too long; `window` is now smaller than this question.
+            UpstreamError: the model gave no answer.
         """
         key = await self.work(self._key, asked)
-        async with self.shelf.alone(key):
-            kept = await self.shelf.get(key)
+        async with self.answers.lock_for(key):
+            kept = await self.answers.get(key)
             if kept is not None:
                 return TaskAnswer(kept.text, kept.checks)
-            found = await self._checked(asked)
-            await self.shelf.put(key, await self.work(self._kept, found, key))
+            found = await self._ask_checked(asked)
+            await self.answers.put(key, await self.work(self._cache_entry, found, key))
             return found
 
     async def work(self, function: Callable[..., T], *args: object) -> T:
-        """Call a function that reads the task, or what a model has made of it: in a thread where that is much text."""
+        """Run a function on the task's text; in a thread if the text is long."""
         return await run_text_work(self._text_size, function, *args)
 
     def _key(self, asked: TaskQuestion) -> str:
         return question_key(self.writer.upstream.model, self._ask(asked))
 
-    async def _checked(self, asked: TaskQuestion) -> TaskAnswer:
-        """Ask, check, and ask once more with the fault named. A draft that can be mended is at hand if nothing better comes."""
+    async def _ask_checked(self, asked: TaskQuestion) -> TaskAnswer:
+        """Ask, check, and ask again with the fault named. A repairable draft is used if the second attempt
+        fails.
+        """
         source, fault, held = await self.work(self._source, asked), "", list[SummaryDraft]()
         for number in range(TRIES):
             try:
-                draft = await self._drafted(asked, fault)
+                draft = await self._ask_draft(asked, fault)
             except Exception as error:
                 if not held:
                     raise
                 self._note(type(error).__name__)
                 break
-            found = await self._judged(draft, source, asked, is_last_try=number + 1 == TRIES)
+            found = await self._check_draft(draft, source, asked, is_last_try=number + 1 == TRIES)
             if found.fault is None:
                 return TaskAnswer(found.text, found.mended)
             held += [draft] if found.fault == "invented" else []
             fault = found.reason
             self._note(found.fault)
         for draft in held[:1]:
-            found = await self._judged(draft, source, asked, is_last_try=True)
+            found = await self._check_draft(draft, source, asked, is_last_try=True)
             if found.fault is None:
                 return TaskAnswer(found.text, found.mended)
         raise Rejected(fault)
 
-    async def _drafted(self, asked: TaskQuestion, fault: str) -> SummaryDraft:
+    async def _ask_draft(self, asked: TaskQuestion, fault: str) -> SummaryDraft:
         reply = await self._reply(asked, fault)
-        self.account.add(self.writer.upstream.model, reply.usage)
+        self.cost.add(self.writer.upstream.model, reply.usage)
         return _draft(reply)
 
-    async def _judged(
+    async def _check_draft(
         self, draft: SummaryDraft, source: DraftSource, asked: TaskQuestion, *, is_last_try: bool
     ) -> Accepted:
-        """What is accepted of a draft, without the secrets that a model may have made of what it read."""
+        """The result of the checks of a draft, with secrets redacted that the model may have copied or
+        assembled.
+        """
 
         def judge() -> Accepted:
             count, most = self.writer.count, asked.most
@@ -166,21 +172,21 @@ class SummaryAttempt:
         return await run_text_work(self._text_size + len(draft.text), judge)
 
     def _note(self, problem: str) -> None:
-        self.account.problems.append(f"{self.writer.upstream.model}: {problem}")
+        self.cost.problems.append(f"{self.writer.upstream.model}: {problem}")
 
     async def _reply(self, asked: TaskQuestion, fault: str) -> Reply:
-        """Ask, and tell what we think of the length: who refuses without a word is understood by it."""
+        """Ask, with the estimated size attached: a refusal without a reason is then recognised as an overflow."""
         size = await self.work(self.size_of, asked)
         ask = await self.work(self._ask, asked, fault)
         ask = structs.replace(ask, estimated=size, budget=self.window - asked.most)
         try:
             return await self.writer.upstream.ask(ask)
         except ContextOverflow as error:
-            self.window = min(self.window // 2, _learnt(error.overflow, size, asked.most))
+            self.window = min(self.window // 2, _window_after_overflow(error.overflow, size, asked.most))
             raise
 
     def size_of(self, asked: TaskQuestion) -> int:
-        """The tokens of a question, as we count them."""
+        """The tokens of a question, in Refold's count."""
         words = instruction(
             asked.asked, self.recipe.prompts, max_tokens=int(asked.most * PROSE), focus=self.task.focus
         )
@@ -188,7 +194,9 @@ class SummaryAttempt:
         return sum(map(self.writer.count, (words, asked.previous, *read)))
 
     def _source(self, asked: TaskQuestion) -> DraftSource:
-        """What an answer is held against. Facts are added to the whole, so an answer need not carry them."""
+        """The material that an answer is checked against. Facts of the ledger are added later, so an answer
+        need not contain them.
+        """
         words = instruction(
             asked.asked, self.recipe.prompts, max_tokens=int(asked.most * PROSE), focus=self.task.focus
         )
@@ -203,7 +211,9 @@ class SummaryAttempt:
         )
 
     def _read(self) -> Iterator[str]:
-        """What a model that reads the messages themselves is shown: the whole window, and what it is told to be."""
+        """The texts of a question that sends the messages themselves: the whole window, the system prompt and
+        the tools.
+        """
         task = self.task
         yield transcript(Passage(number, one) for number, one in enumerate(task.sent))
         yield task.system if isinstance(task.system, str) else "\n".join(one.text for one in task.system)
@@ -218,26 +228,27 @@ class SummaryAttempt:
             fault=fault,
         )
         if asked.is_raw:
-            said = f"{self._unseen(asked.previous)}{words}"
-            sent, task = (*self.task.sent, user(said)), self.task
+            prompt = f"{self._previous_if_unseen(asked.previous)}{words}"
+            sent, task = (*self.task.sent, user(prompt)), self.task
             return Ask(sent, task.system, task.tools, asked.most, self.recipe.temperature, is_cached=True)
-        said = question(asked.body, words, previous=asked.previous)
-        return Ask((user(said),), self.recipe.prompts.system, (), asked.most, self.recipe.temperature)
+        prompt = question(asked.body, words, previous=asked.previous)
+        return Ask((user(prompt),), self.recipe.prompts.system, (), asked.most, self.recipe.temperature)
 
-    def _unseen(self, previous: str) -> str:
-        """The summary so far, where the messages do not show it already."""
+    def _previous_if_unseen(self, previous: str) -> str:
+        """The previous summary, unless the messages contain it already."""
         is_shown = any(previous in message.text for message in self.task.sent)
         return f"{fenced(previous, 'previous-summary')}\n\n" if previous and not is_shown else ""
 
-    def _kept(self, answer: TaskAnswer, key: str) -> Summary:
+    def _cache_entry(self, answer: TaskAnswer, key: str) -> Summary:
         task, tokens = self.task, self.writer.count(answer.text)
         return Summary(answer.text, task.first, task.last, tokens, "model", recipe=key, checks=answer.mended)
 
 
-def _learnt(found: Overflow | None, size: int, output: int) -> int:
-    """What a model reads and writes at once, in our tokens, after a question of `size` and an answer of `output` were too much.
+def _window_after_overflow(found: Overflow | None, size: int, output: int) -> int:
+    """The window of a model, in Refold's tokens, after a question of `size` tokens and an answer of `output`
+    were too long.
 
-    A limit that was stated counts where it makes the next question smaller; else half of this one is tried.
+    A stated limit is used if it makes the next question smaller; otherwise half of this question is tried.
     """
     limit, counted = 0, 0
     if found is not None and found.is_overflow:
@@ -247,10 +258,10 @@ def _learnt(found: Overflow | None, size: int, output: int) -> int:
 
 
 def _draft(reply: Reply) -> SummaryDraft:
-    said: list[Message] = list(reply.messages)
+    messages: list[Message] = list(reply.messages)
     return SummaryDraft(
-        "\n".join(message.text for message in said if message.text),
+        "\n".join(message.text for message in messages if message.text),
         reply.finish,
-        any(message.calls for message in said),
-        any(isinstance(part, Reasoning) for message in said for part in message.parts),
+        any(message.calls for message in messages),
+        any(isinstance(part, Reasoning) for message in messages for part in message.parts),
     )

@@ -1,7 +1,6 @@
-"""Answers that were paid for.
+"""The cache of answers that were paid for.
 
-One idea: whoever asks looks here first, and two who ask the same at the same time ask once. A cache that fails costs money and
-never a summary.
+Concurrent requests for the same key ask the model once. A cache that fails costs money, but never a summary.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from refold.ports.summariser import SummaryCache, SummaryTask
 from refold.ports.upstream import Ask
 
 MOST = 1_000
-"""Summaries of a few thousand tokens each: some megabytes."""
+"""Summaries of a few thousand tokens each: a few megabytes."""
 
 _log = logging.getLogger("refold.summarisers")
 
 
 class KeptInMemory:
-    """The newest summaries by their key, while the program runs."""
+    """The newest summaries by key, in memory."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Summary] = {}
@@ -43,31 +42,33 @@ class KeptInMemory:
 
 
 class PaidAnswers:
-    """Any cache, as those who pay use it."""
+    """A cache with one lock per key, whose failures are logged and ignored."""
 
     def __init__(self, cache: SummaryCache) -> None:
         self._cache = cache
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def alone(self, key: str) -> asyncio.Lock:
-        """Held while something is looked up and asked for: the next in line finds it."""
+    def lock_for(self, key: str) -> asyncio.Lock:
+        """The lock of a key, to be held during lookup and question: the next caller then finds the answer in
+        the cache.
+        """
         return self._locks.setdefault(key, asyncio.Lock())
 
     async def get(self, key: str) -> Summary | None:
         try:
             return await self._cache.get(key)
-        except Exception as error:  # noqa: BLE001  # somebody else's cache
+        except Exception as error:  # noqa: BLE001  # the cache may be the user's own
             _log.warning("a summary could not be looked up: %s", type(error).__name__)
             return None
 
     async def put(self, key: str, summary: Summary) -> None:
         try:
             await self._cache.put(key, summary)
-        except Exception as error:  # noqa: BLE001  # it was paid for and is at hand: it is used, kept or not
-            _log.warning("a summary could not be kept: %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001  # the answer is used even if it cannot be cached
+            _log.warning("a summary could not be cached: %s", type(error).__name__)
 
 
-# Names under which answers and summaries are kept.
+# Keys of answers and summaries
 
 
 def key_of(recipe: Recipe, model: str, task: SummaryTask) -> str:
@@ -75,10 +76,10 @@ def key_of(recipe: Recipe, model: str, task: SummaryTask) -> str:
     settings = (recipe.strategy, recipe.reading, recipe.max_tokens, recipe.temperature, model, task.scope)
     numbers = (task.first, task.last, task.max_tokens, task.turn_from)
     ledger = (line for lines in msgspec.structs.astuple(task.ledger) for line in lines)
-    told = (transcript(task.passages), task.previous, task.focus, *task.word_for_word)
+    source = (transcript(task.passages), task.previous, task.focus, *task.word_for_word)
     raw = _raw(task.sent, task.system, task.tools) if recipe.reading == "raw" else ()
     prompts = msgspec.structs.astuple(recipe.prompts)
-    return _hash((VERSION, repr((*settings, *numbers)), *prompts, *told, *map(str, ledger), *raw))
+    return _hash((VERSION, repr((*settings, *numbers)), *prompts, *source, *map(str, ledger), *raw))
 
 
 def question_key(model: str, ask: Ask) -> str:
@@ -96,7 +97,7 @@ def _raw(
 
 
 def _hash(texts: Iterable[str]) -> str:
-    """A name for these texts in this order. Half a pair of surrogates is no reason to have none."""
+    """A key for these texts in this order. Accepts lone surrogates."""
     found = blake2b(digest_size=16)
     for text in texts:
         found.update(b"\0")

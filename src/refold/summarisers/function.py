@@ -1,7 +1,7 @@
-"""Summaries that somebody else wrote: a function of the user's own, and whatever it asks.
+"""Checks a summary that a function of the user wrote.
 
-One idea: what stands for a conversation is checked, whoever wrote it. A function cannot be asked again, so what can be mended
-is mended at once, and the rest is no summary.
+Every summary is checked, not only those of models. A function cannot be asked again, so faults that can be
+repaired are repaired at once, and a text with any other fault is not used.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _log = logging.getLogger("refold.summarisers")
 
 
 def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
-    """A text as the summary of a task, with the facts that must not get lost; None where it has a fault."""
+    """A text as the summary of a task, with the facts that must not get lost; None if it has a fault."""
     found = accept(
         SummaryDraft(text), _source(task, count), most=task.max_tokens, count=count, is_last_try=True
     )
     if found.fault is not None:
         _log.warning("a summary was not used: %s", found.fault)
         return None
-    said = redact(found.text)
-    opening = missing_lines(said, task.word_for_word)
+    summary = redact(found.text)
+    opening = missing_lines(summary, task.word_for_word)
     return Summary(
-        f"{opening}{said}",
+        f"{opening}{summary}",
         task.first,
         task.last,
-        count(f"{opening}{said}"),
+        count(f"{opening}{summary}"),
         "model",
         task.scope,
         checks=found.mended,
@@ -43,10 +43,10 @@ def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
 
 
 def _source(task: SummaryTask, count: Count) -> DraftSource:
-    told = transcript(task.passages)
+    source = transcript(task.passages)
     return DraftSource(
-        told=told,
-        tokens=count(told) + count(task.previous),
+        told=source,
+        tokens=count(source) + count(task.previous),
         previous=task.previous,
         asked=task.focus,
         spoken=said_by("user", task.passages),

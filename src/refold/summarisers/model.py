@@ -1,7 +1,8 @@
-"""Summaries written by models.
+"""Summaries written by a chain of models.
 
-One idea: one model after the other is asked until one gives a summary that passes. If none of them does, there is no summary,
-and whoever asked still has everything: the history, the previous summary, and a digest that needs no model.
+The models are asked in order until one gives a summary that passes the checks. If none does, there is no
+summary, and nothing is lost: the caller still has the history, the previous summary, and a digest that needs
+no model.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ _log = logging.getLogger("refold.summarisers")
 
 
 class ModelSummariser:
-    """Asks one model after the other. Without a recipe of its own it follows the policy's."""
+    """Asks the models of a chain in order. Without a recipe of its own it uses the policy's."""
 
     def __init__(
         self, chain: Sequence[SummaryWriter], recipe: Recipe | None = None, cache: SummaryCache | None = None
     ) -> None:
         self.chain, self.recipe = tuple(chain), recipe
-        self._shelf = PaidAnswers(KeptInMemory() if cache is None else cache)
-        self._account = TaskCost()
+        self._answers = PaidAnswers(KeptInMemory() if cache is None else cache)
+        self._cost = TaskCost()
         self._copied: ModelSummariser | None = None
         """The summariser that this one is a copy of."""
 
     def __copy__(self) -> ModelSummariser:
-        """For one task whose cost is asked for afterwards, though others may have the summariser write meanwhile. The original tells
-        of the task, too.
+        """A copy for one task, whose cost is read afterwards although other tasks may use the original
+        meanwhile. The original reports the task too.
         """
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, _copied=self._copied or self)
@@ -45,49 +46,49 @@ class ModelSummariser:
 
     @property
     def problems(self) -> list[str]:
-        """Why answers to the last task could not be used, newest last; never what they said."""
-        return self._account.problems
+        """The reasons for rejected answers to the last task, newest last; never their text."""
+        return self._cost.problems
 
     @property
     def spent(self) -> Usage:
-        """What the last task has cost, whether it ended with a summary or not."""
-        return self._account.spent
+        """The cost of the last task, with or without a summary."""
+        return self._cost.spent
 
     @property
     def bill(self) -> Mapping[str, Usage]:
-        """The same by model: those of a chain have prices of their own."""
-        return self._account.bill
+        """The cost by model: the models of a chain have different prices."""
+        return self._cost.bill
 
     async def write(self, task: SummaryTask) -> Summary | None:
-        """A summary that passed its checks, or None where no model of the chain gave one."""
+        """A summary that passed its checks, or None if no model of the chain gave one."""
         recipe = self.recipe or task.recipe
-        account = self._account = TaskCost()
+        cost = self._cost = TaskCost()
         if self._copied is not None:
-            self._copied._account = account  # noqa: SLF001  # of the same class
+            self._copied._cost = cost  # noqa: SLF001  # of the same class
         for writer in self.chain if recipe.strategy != "extractive" else ():
-            reader = Reader(SummaryAttempt(writer, recipe, task, self._shelf, account))
+            reader = Reader(SummaryAttempt(writer, recipe, task, self._answers, cost))
             try:
                 answer = await reader.summary()
-            except Exception as error:  # noqa: BLE001  # whatever it is, the next one may know better
-                account.problems.append(f"{writer.upstream.model}: {_said(error)}")
-                _log.warning("no summary by %s", account.problems[-1])
+            except Exception as error:  # noqa: BLE001  # after any failure, try the next model
+                cost.problems.append(f"{writer.upstream.model}: {_problem(error)}")
+                _log.warning("no summary by %s", cost.problems[-1])
                 continue
-            return await reader.desk.work(_summary, answer, reader, recipe, account.spent)
+            return await reader.attempt.work(_summary, answer, reader, recipe, cost.spent)
         return None
 
 
 def _with_facts(answer: TaskAnswer, reader: Reader) -> TaskAnswer:
-    """The answer with the facts that must not get lost, as many as there are tokens for."""
+    """The answer with the facts that must not get lost, as many as fit."""
     task, text = reader.task, headings_once(answer.text)
-    said = typed_by_user(task.passages)
-    full = with_facts(text, task.ledger, most=reader.most, count=reader.count, said=said)
+    typed = typed_by_user(task.passages)
+    full = with_facts(text, task.ledger, most=reader.most, count=reader.count, said=typed)
     return TaskAnswer(
         full, (*answer.mended, "facts from the ledger added") if full != text else answer.mended
     )
 
 
 def _summary(answer: TaskAnswer, reader: Reader, recipe: Recipe, usage: Usage) -> Summary:
-    task, writer, full = reader.task, reader.desk.writer, _with_facts(answer, reader)
+    task, writer, full = reader.task, reader.attempt.writer, _with_facts(answer, reader)
     opening = missing_lines(full.text, task.word_for_word)
     text = f"{opening}{full.text}"
     return Summary(
@@ -105,5 +106,5 @@ def _summary(answer: TaskAnswer, reader: Reader, recipe: Recipe, usage: Usage) -
     )
 
 
-def _said(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     return str(error) if isinstance(error, Rejected) else type(error).__name__

@@ -1,12 +1,12 @@
-"""A scripted provider to test against: real HTTP, the three protocols, and everything that goes wrong with them.
+"""A scripted provider for tests: real HTTP, the three protocols, and their failures.
 
     async with ScriptedUpstream("Hello.", say(call("read_file", {"path": "a.py"})), rate_limited(2)) as server:
         client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any")
 
-`server` listens; `provider` reads, refuses, answers and bills; `script` is what it answers next. `reply` and `faults` are the
-answers; `chat`, `responses` and `anthropic` spell them, whole and as `events`; `sending` puts them on the connection. `rules`
-is what a provider refuses, `overflows` everybody's words for too much, `prompt` the count and the cache, `models` what is
-told of the window, `received` what came.
+`server` listens and writes answers to the connection; `provider` reads, refuses, answers and bills; `script`
+holds the next answers, with replies and faults. `chat`, `responses` and `anthropic` encode them, as a body or
+as `events`. `rules` are a provider's checks, `overflows` the providers' wordings for too long requests,
+`prompt` the token count and the prompt cache.
 """
 
 from __future__ import annotations

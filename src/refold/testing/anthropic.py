@@ -1,7 +1,7 @@
-"""Replies and errors as Anthropic Messages spells them.
+"""Replies and errors in the format of Anthropic Messages.
 
-One idea: a reply is a list of blocks, and a stream opens each of them empty, fills it with deltas and closes it. Usage comes
-twice: the prompt's at the start, the output's at the end.
+A reply is a list of blocks; a stream opens each block empty, fills it with deltas and closes it. Usage comes
+twice: for the prompt at the start, for the output at the end.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import msgspec
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing.events import Json, ReplyEvent, pieces
-from refold.testing.script import Finish, Refuse, Said, Spoken
+from refold.testing.script import Finish, NumberedReply, Refuse, ReplyPart
 
 OPENING = 1
-"""Events before the first that says something."""
+"""Events before the first one with content."""
 
 _FINISH: dict[Finish, str] = {
     "stop": "end_turn",
@@ -38,7 +38,7 @@ _ERRORS = {
 }  # fmt: skip
 
 
-def body(spoken: Spoken) -> Json:
+def body(spoken: NumberedReply) -> Json:
     return {
         **_head(spoken),
         "content": [_block(part) for part in spoken.parts],
@@ -47,7 +47,7 @@ def body(spoken: Spoken) -> Json:
     }
 
 
-def events(spoken: Spoken) -> list[ReplyEvent]:
+def events(spoken: NumberedReply) -> list[ReplyEvent]:
     found = [_start(spoken)]
     for index, part in enumerate(spoken.parts):
         found += _block_events(index, part)
@@ -62,12 +62,12 @@ def events(spoken: Spoken) -> list[ReplyEvent]:
 
 def error(refuse: Refuse, number: int) -> Json:
     kind, message = _ERRORS.get(refuse.status) or _ERRORS[500 if refuse.status >= 500 else 400]
-    told = {"type": refuse.type or kind, "message": refuse.message or message}
-    return {"type": "error", "error": told, "request_id": f"req_{number}"}
+    details = {"type": refuse.type or kind, "message": refuse.message or message}
+    return {"type": "error", "error": details, "request_id": f"req_{number}"}
 
 
-def error_event(spoken: Spoken, refuse: Refuse, at: int) -> ReplyEvent:  # noqa: ARG001
-    """The event that ends a stream which has begun."""
+def error_event(spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent:  # noqa: ARG001
+    """The error event that ends a stream in progress."""
     return ReplyEvent(error(refuse, spoken.number), "error")
 
 
@@ -91,7 +91,7 @@ def _output(usage: Usage) -> Json:
     return {"output_tokens": usage.output, "output_tokens_details": details}
 
 
-def _head(spoken: Spoken) -> Json:
+def _head(spoken: NumberedReply) -> Json:
     return {
         "id": f"msg_{spoken.number}",
         "type": "message",
@@ -107,12 +107,12 @@ def _event(kind: str, **fields: object) -> ReplyEvent:
     return ReplyEvent({"type": kind, **fields}, kind)
 
 
-def _start(spoken: Spoken) -> ReplyEvent:
+def _start(spoken: NumberedReply) -> ReplyEvent:
     usage = {**usage_of(spoken.usage, spoken.written_1h), **_output(Usage(output=1))}
     return _event("message_start", message={**_head(spoken), "usage": usage})
 
 
-def _block(part: Said) -> Json:
+def _block(part: ReplyPart) -> Json:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text, "citations": None}
     if isinstance(part, Reasoning):
@@ -123,37 +123,39 @@ def _block(part: Said) -> Json:
 
 
 def _input(arguments: str) -> object:
-    """The arguments as an object. A model that writes no JSON there cannot be shown otherwise than in a stream."""
+    """The arguments as an object. Invalid JSON can only be sent in a stream, so it becomes an empty object
+    here.
+    """
     try:
         return msgspec.json.decode(arguments or "{}")
     except msgspec.DecodeError:
         return {}
 
 
-def _block_events(index: int, part: Said) -> Iterator[ReplyEvent]:
-    yield _event("content_block_start", index=index, content_block=_opened(part))
+def _block_events(index: int, part: ReplyPart) -> Iterator[ReplyEvent]:
+    yield _event("content_block_start", index=index, content_block=_empty_block(part))
     for delta in _deltas(part):
         yield _event("content_block_delta", index=index, delta=delta)
     yield _event("content_block_stop", index=index)
 
 
-def _opened(part: Said) -> Json:
-    """A block as it is when nothing of it has been said."""
+def _empty_block(part: ReplyPart) -> Json:
+    """A block at the start of its stream, with empty content."""
     block = _block(part)
     empty = {"text": "", "thinking": "", "signature": "", "input": {}}
     return {key: empty.get(key, value) if key != "type" else value for key, value in block.items()}
 
 
-def _deltas(part: Said) -> Iterator[Json]:
+def _deltas(part: ReplyPart) -> Iterator[Json]:
     if isinstance(part, Text):
-        yield from _grown("text_delta", "text", pieces(part.text))
+        yield from _delta_events("text_delta", "text", pieces(part.text))
     elif isinstance(part, ToolCall):
-        yield from _grown("input_json_delta", "partial_json", ["", *pieces(part.arguments)])
+        yield from _delta_events("input_json_delta", "partial_json", ["", *pieces(part.arguments)])
     elif not part.sealed:
-        yield from _grown("thinking_delta", "thinking", pieces(part.text))
+        yield from _delta_events("thinking_delta", "thinking", pieces(part.text))
         yield {"type": "signature_delta", "signature": part.signature}
 
 
-def _grown(kind: str, key: str, texts: list[str]) -> Iterator[Json]:
+def _delta_events(kind: str, key: str, texts: list[str]) -> Iterator[Json]:
     for text in texts:
         yield {"type": kind, key: text}

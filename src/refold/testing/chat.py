@@ -1,7 +1,7 @@
-"""Replies and errors as OpenAI Chat Completions spells them.
+"""Replies and errors in the format of OpenAI Chat Completions.
 
-One idea: a stream is the reply's message taken apart into deltas. Reasoning, which OpenAI's own format does not have, is
-`reasoning_content`, as DeepSeek and most servers of open models write it.
+A stream is the message of the reply, split into deltas. Reasoning, which OpenAI's own format does not have,
+is `reasoning_content`, as at DeepSeek and most servers of open models.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing.events import Json, ReplyEvent, pieces
-from refold.testing.script import Finish, Refuse, Said, Spoken
+from refold.testing.script import Finish, NumberedReply, Refuse, ReplyPart
 
 CREATED = 1_750_000_000
-"""When everything happens: a server that tells the time is not deterministic."""
+"""The time of all replies: a real clock would not be deterministic."""
 DONE = ReplyEvent("[DONE]")
 OPENING = 1
-"""Events before the first that says something."""
+"""Events before the first one with content."""
 
 _FINISH: dict[Finish, str] = {
     "stop": "stop",
@@ -37,7 +37,7 @@ _ERRORS = {
 }  # fmt: skip
 
 
-def body(spoken: Spoken) -> Json:
+def body(spoken: NumberedReply) -> Json:
     choice = {
         "index": 0,
         "message": _message(spoken),
@@ -47,7 +47,7 @@ def body(spoken: Spoken) -> Json:
     return {**_head(spoken, "chat.completion"), "choices": [choice], "usage": usage_of(spoken.usage)}
 
 
-def events(spoken: Spoken) -> list[ReplyEvent]:
+def events(spoken: NumberedReply) -> list[ReplyEvent]:
     head = _head(spoken, "chat.completion.chunk")
     if spoken.include_usage:
         head["usage"] = None
@@ -61,13 +61,13 @@ def events(spoken: Spoken) -> list[ReplyEvent]:
 
 def error(refuse: Refuse, number: int) -> Json:  # noqa: ARG001
     kind, code, message = _ERRORS.get(refuse.status) or _ERRORS[500 if refuse.status >= 500 else 400]
-    told = refuse.message or message
+    text = refuse.message or message
     given = refuse.code if refuse.message or refuse.code else code
-    return {"error": {"message": told, "type": refuse.type or kind, "param": None, "code": given}}
+    return {"error": {"message": text, "type": refuse.type or kind, "param": None, "code": given}}
 
 
-def error_event(spoken: Spoken, refuse: Refuse, at: int) -> ReplyEvent:  # noqa: ARG001
-    """The event that ends a stream which has begun."""
+def error_event(spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent:  # noqa: ARG001
+    """The error event that ends a stream in progress."""
     return ReplyEvent(error(refuse, spoken.number))
 
 
@@ -81,11 +81,11 @@ def usage_of(usage: Usage) -> Json:
     }
 
 
-def _head(spoken: Spoken, kind: str) -> Json:
+def _head(spoken: NumberedReply, kind: str) -> Json:
     return {"id": f"chatcmpl-{spoken.number}", "object": kind, "created": CREATED, "model": spoken.model}
 
 
-def _message(spoken: Spoken) -> Json:
+def _message(spoken: NumberedReply) -> Json:
     refuses = spoken.finish == "refusal"
     message: Json = {"role": "assistant", "content": None, "refusal": None}
     if any(isinstance(part, Text) for part in spoken.parts) or not spoken.calls:
@@ -106,7 +106,7 @@ def _chunk(head: Json, delta: Json, finish: str | None = None) -> ReplyEvent:
     return ReplyEvent({**head, "choices": [choice]})
 
 
-def _deltas(spoken: Spoken) -> list[Json]:
+def _deltas(spoken: NumberedReply) -> list[Json]:
     text_key = "refusal" if spoken.finish == "refusal" else "content"
     found: list[Json] = []
     calls = 0
@@ -116,7 +116,7 @@ def _deltas(spoken: Spoken) -> list[Json]:
     return found
 
 
-def _part_deltas(part: Said, text_key: str, calls: int) -> list[Json]:
+def _part_deltas(part: ReplyPart, text_key: str, calls: int) -> list[Json]:
     if isinstance(part, Text):
         return [{text_key: piece} for piece in pieces(part.text)]
     if isinstance(part, Reasoning):

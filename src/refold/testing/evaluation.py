@@ -1,12 +1,13 @@
-"""An adapter for evaluations: a conversation behind four plain functions, which stay as they are.
+"""An adapter for evaluations: a conversation behind four plain functions with a stable interface.
 
     engine = Evaluated(preset="refold")
-    engine.start(system, tools, window)      a new conversation; the window bounds all that is sent, in tokens
-    engine.add(message)                      one message of Chat Completions, in order, the real replies too
-    engine.context() -> messages             what would be sent now, system messages first
-    engine.recall(query, max_tokens) -> str  passages of what was said that fit the words
+    engine.start(system, tools, window)      a new conversation; the window limits all that is sent
+    engine.add(message)                      one Chat Completions message, in order, also real replies
+    engine.context() -> messages             the messages to send now, system messages first
+    engine.recall(query, max_tokens) -> str  passages of the conversation that match the words
 
-It is a `refold.sync.Conversation` in memory, with the digest as its summariser: what is measured is what users get.
+It is a `refold.sync.Conversation` in memory, with the digest as its summariser, so that evaluations measure
+the same code that users run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from refold.sync import Conversation
 
 
 class Evaluated:
-    """One way to keep a conversation inside a window; a new one is begun with `start`."""
+    """One way to keep a conversation inside a window; `start` begins a new conversation."""
 
     def __init__(
         self, preset: str = "refold", *, model: str = "", counter: TokenCounter | None = None

@@ -1,7 +1,7 @@
-"""Server-sent events: the pieces in which a streamed reply arrives.
+"""Server-sent events of a streamed reply.
 
-One idea: a spelling gives back a list of events; when and whether each of them is sent is decided elsewhere, so a stream can
-be cut at any of them.
+The protocol modules return a list of events; the server decides when and whether to send each, so that a
+stream can be cut at any event.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 Json: TypeAlias = dict[str, object]
 
 PIECE = 24
-"""Characters of a text in one event: a few words, so that a sentence takes several."""
+"""Characters of text in one event: a few words, so that a sentence takes several."""
 
 
 class ReplyEvent(Struct, frozen=True):

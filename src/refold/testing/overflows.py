@@ -1,7 +1,7 @@
-"""How providers say that a request is too long: some fifty ways of saying one thing.
+"""The wordings with which providers refuse a request as too long: about fifty.
 
-One idea: the words are data. Each entry is a status and a body with places for the numbers; what fills them is the request
-that was too long. Where only input and output together are too long, some have other words for it (`total`).
+The wordings are data: a status and a body with placeholders for the numbers of the refused request. Some
+providers have another wording if only input and output together are too long (`total`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from refold.testing.script import Body, Finish, Say
 class Wording(Struct, frozen=True):
     status: int
     body: object
-    """JSON, or text. A string that is nothing but a place for a number becomes that number."""
+    """JSON, or text. A string that is only a placeholder becomes a number."""
     total: object = None
-    """The body where the input alone would fit."""
+    """The body if the input alone would fit."""
 
 
 def _openai(
@@ -110,10 +110,10 @@ WORDINGS: dict[str, Wording] = {
     "proxy": Wording(400, {"message": "The total length of all messages is too long."}),
     "empty": Wording(400, ""),
 }  # fmt: skip
-"""By the name of who says it so."""
+"""By the name of the provider."""
 
 SILENT: dict[str, Finish] = {"mimo": "length", "anthropic newest": "window"}
-"""Those that send a success which says nothing, and why it ended."""
+"""Providers that send an empty success instead of an error, with its finish reason."""
 
 USUAL: dict[DialectName, str] = {"chat": "openai", "responses": "openai responses", "anthropic": "anthropic"}
 
@@ -127,20 +127,18 @@ def overflow(
     model: str = "scripted",
     in_stream: bool = False,
 ) -> Body | Say:
-    """What a provider answers to a prompt (and the output asked for with it) that its window does not hold.
+    """The answer of a provider to a prompt (with the requested output) that does not fit in its window.
 
-    With `in_stream` a client that streams is told so inside of a stream that began with a 200.
+    With `in_stream`, a streaming client gets the error inside a stream that began with a 200.
 
     Raises:
-        ConfigError: nobody of that name is known.
+        ConfigError: there is no wording with this name.
     """
     if wording in SILENT:
         return Say((), SILENT[wording], Usage(input=min(prompt, window)))
     words = WORDINGS.get(wording)
     if words is None:
-        raise ConfigError(
-            f"nobody called {wording!r} is known", hint="see refold.testing.WORDINGS and SILENT"
-        )
+        raise ConfigError(f"there is no wording {wording!r}", hint="see refold.testing.WORDINGS and SILENT")
     body = words.total if words.total is not None and prompt <= window else words.body
     numbers = {
         "window": window,

@@ -1,7 +1,7 @@
-"""What a call costs: tokens counted, and how many of them the provider's cache knew.
+"""Bills a call: counts its tokens, and simulates the provider's prompt cache.
 
-One idea: a prompt is a row of pieces (tools, system blocks, blocks of messages), and everything the cache does follows from
-where the row is marked. OpenAI marks it after every piece by itself; Anthropic where the client's `cache_control` says so.
+A prompt is a sequence of pieces (tools, system blocks, blocks of messages), and the cache depends on the
+marks in it. OpenAI marks every piece automatically; Anthropic uses the client's `cache_control`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from refold.core.verify import breakpoint_in, breakpoints_of
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, after_compaction
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Fixed, Tool, Ttl
-from refold.testing.script import Said
+from refold.testing.script import ReplyPart
 from refold.wire import Request
 
 HOUR_S = 3_600.0
@@ -28,41 +28,43 @@ OPENAI_STEP = 128
 
 class _Piece(Struct, gc=False):
     content: bytes
-    """What makes it this piece and no other; a cache mark does not."""
+    """The identity of the piece, without its cache mark."""
     size: int
-    """Tokens from the start of the prompt to its end."""
+    """Tokens from the start of the prompt to the end of the piece."""
     marks: Sequence[Ttl]
 
 
 class Biller:
-    """Counts prompts and replies, and keeps one cache for every model."""
+    """Counts prompts and replies, and keeps one cache per model."""
 
     def __init__(self, counter: TokenCounter, minimum: int, clock: Callable[[], float]) -> None:
         self.counter, self.minimum, self.clock = counter, minimum, clock
         self._caches: dict[tuple[str, str], PromptCache] = {}
 
     def size(self, request: Request, held: Sequence[Message] = ()) -> int:
-        """The tokens of a prompt; `held` is what the provider keeps and the request goes on from. What stands before a compaction of
-        the provider's own is not read.
+        """The tokens of a prompt; `held` are earlier messages that the provider stores. Messages before a
+        provider's own compaction are not counted.
         """
         messages = after_compaction((*held, *request.messages))
         fixed = count_fixed(request.fixed, self.counter).total.tokens
         return fixed + sum(map(self.counter.message, messages))
 
-    def bill(self, request: Request, held: Sequence[Message], said: Sequence[Said]) -> tuple[Usage, int]:
-        """The usage of a call, and how much of what it wrote to the cache is to live for an hour."""
+    def bill(
+        self, request: Request, held: Sequence[Message], parts: Sequence[ReplyPart]
+    ) -> tuple[Usage, int]:
+        """The usage of a call, and the tokens that it wrote to the cache for an hour."""
         prompt = self._prompt(request, held)
         hit = self._cache(request).send(prompt, self.clock())
         size = self.size(request, held)
-        thought = sum(self.counter.text(part.text) for part in said if isinstance(part, Reasoning))
-        output = thought + sum(self._spent(part) for part in said if not isinstance(part, Reasoning))
+        thought = sum(self.counter.text(part.text) for part in parts if isinstance(part, Reasoning))
+        output = thought + sum(self._spent(part) for part in parts if not isinstance(part, Reasoning))
         if request.dialect.name != "anthropic":
             return Usage(size - hit.read, hit.read, 0, output, thought), 0
         usage = Usage(size - hit.read - hit.written, hit.read, hit.written, max(1, output), thought)
         lasting = (prompt.sizes[length - 1] for length, ttl_s in prompt.marks.items() if ttl_s == HOUR_S)
         return usage, min(hit.written, max(0, max(lasting, default=0) - hit.read))
 
-    def _spent(self, part: Said) -> int:
+    def _spent(self, part: ReplyPart) -> int:
         if isinstance(part, ToolCall):
             return self.counter.text(part.name) + self.counter.text(part.arguments)
         return self.counter.text(part.text)
@@ -95,7 +97,9 @@ class Biller:
             size += sizes[-1]
 
     def _sizes(self, message: Message) -> list[int]:
-        """The tokens of a message up to the end of each of its parts; all of them together are what the counter says."""
+        """The tokens of a message up to the end of each of its parts; the last is the count of the whole
+        message.
+        """
         frame, whole = self.counter.message(Message(message.role, ())), self.counter.message(message)
         alone = (self.counter.message(Message(message.role, (part,))) - frame for part in message.parts[:-1])
         inner = [min(whole, size) for size in accumulate(alone, initial=frame)][1:]
@@ -103,7 +107,7 @@ class Biller:
 
 
 def _marks(request: Request, found: Sequence[_Piece]) -> Iterator[tuple[int, float | None]]:
-    """Where the prompt is kept, and for how long where that is not the usual time."""
+    """The lengths at which the prompt is cached, each with its lifetime if that is not the default."""
     if request.dialect.name != "anthropic":
         yield from ((length, None) for length in range(1, len(found) + 1))
         return

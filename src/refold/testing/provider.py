@@ -1,8 +1,8 @@
-"""The provider behind the server: reads a request, refuses or answers it, and bills what it says.
+"""The provider behind the server: reads a request, refuses or answers it, and bills the reply.
 
-One idea: what is faked is the model, not the provider. Only what the model says, and what goes wrong, is written down
-beforehand; ids, signatures, counts and the memory of a Responses conversation follow from the requests, so the same script
-and the same requests give the same bytes.
+Only the model is fake, not the provider. The script contains the model's replies and the faults; ids,
+signatures, counts and the stored messages of a Responses conversation follow from the requests, so that the
+same script and the same requests give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from refold.testing.chat import CREATED
 from refold.testing.events import Json
 from refold.testing.prompt import Biller
 from refold.testing.rules import ProviderLimits, ReadRequest, chains_of, malformed, refuse, refuse_unread
-from refold.testing.script import Answer, Received, Refuse, Said, Say, Script, Spoken, sign
+from refold.testing.script import Answer, NumberedReply, Received, Refuse, ReplyPart, Say, Script, sign
 from refold.wire import Request, decode_messages, decode_request
 
 
@@ -35,13 +35,15 @@ class ScriptedProvider:
         self.requests: list[Received] = []
         self.answered: list[Answer] = []
         self._replies, self._calls = count(1), count(1)
-        self._kept: dict[str, tuple[Message, ...]] = {}
-        """What a Responses request may go on from, by the id of the response."""
+        self._stored: dict[str, tuple[Message, ...]] = {}
+        """Messages that a Responses request may continue, by the id of the response."""
 
     def receive(
         self, dialect: Dialect, path: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[ReadRequest, Refuse | None]:
-        """A request, recorded; and what is wrong with it before the conversation is looked at."""
+        """Record a request; also returns the refusal, if the request is invalid before its messages are
+        checked.
+        """
         request, error = _read(body, dialect)
         lower = {name.lower(): value for name, value in headers.items()}
         received = Received(len(self.requests) + 1, path, dialect, lower, body, request)
@@ -55,31 +57,31 @@ class ScriptedProvider:
         unknown = Refuse(
             400, f"Previous response with id '{previous}' not found.", code="previous_response_not_found"
         )
-        held = self._kept.get(previous)
+        held = self._stored.get(previous)
         return ReadRequest(received, request, held or ()), unknown if held is None else None
 
     async def answer(self, asked: ReadRequest) -> Answer:
-        """What the rules refuse, else what the script says."""
+        """The refusal by the rules, otherwise the answer of the script."""
         wrong = refuse(asked, self.limits, self.count(asked))
         return wrong if wrong is not None else await self.script.next(asked.received)
 
     def check(self, asked: ReadRequest) -> Refuse | None:
-        """What is wrong with a conversation that is only to be counted."""
+        """The refusal of a conversation that is only to be counted."""
         return malformed(asked, self.limits) if self.limits.validates else None
 
     def count(self, asked: ReadRequest) -> int:
         return self.biller.size(asked.request, asked.held)
 
-    def speak(self, asked: ReadRequest, say: Say) -> Spoken:
-        """Give a reply its number, its ids, its signatures and its bill."""
+    def speak(self, asked: ReadRequest, say: Say) -> NumberedReply:
+        """Give a reply its number, ids, signatures and usage."""
         request = asked.request
-        said = tuple(self._named(part, asked) for part in say.parts)
-        usage, written_1h = self.biller.bill(request, asked.held, said)
+        parts = tuple(self._with_ids(part, asked) for part in say.parts)
+        usage, written_1h = self.biller.bill(request, asked.held, parts)
         options, include = _field(request, "stream_options"), _field(request, "include")
-        spoken = Spoken(
+        spoken = NumberedReply(
             next(self._replies),
             request.model,
-            said,
+            parts,
             say.finish,
             say.usage or usage,
             0 if say.usage else written_1h,
@@ -87,10 +89,10 @@ class ScriptedProvider:
             isinstance(include, list) and "reasoning.encrypted_content" in include,
         )
         if request.dialect is RESPONSES and _field(request, "store") is not False:
-            self._keep(asked, spoken)
+            self._store(asked, spoken)
         return spoken
 
-    def _named(self, part: Said, asked: ReadRequest) -> Said:
+    def _with_ids(self, part: ReplyPart, asked: ReadRequest) -> ReplyPart:
         if isinstance(part, ToolCall) and not part.id:
             prefix = "toolu" if asked.request.dialect is ANTHROPIC else "call"
             return structs.replace(part, id=f"{prefix}_{next(self._calls)}")
@@ -99,13 +101,13 @@ class ScriptedProvider:
             return structs.replace(part, signature=sign(part.text, bound_to))
         return part
 
-    def _keep(self, asked: ReadRequest, spoken: Spoken) -> None:
-        """Remember the items so far; `instructions` are for one request only."""
+    def _store(self, asked: ReadRequest, spoken: NumberedReply) -> None:
+        """Store the items so far; `instructions` apply to one request only."""
         request = asked.request
         listed = request.system[len(request.system) - request.offset :]
-        said = decode_messages(msgspec.json.encode(responses.body(spoken)["output"]), RESPONSES)
-        items = (*asked.held, *listed, *request.messages, *said)
-        self._kept[responses.response_id(spoken.number)] = items
+        reply = decode_messages(msgspec.json.encode(responses.body(spoken)["output"]), RESPONSES)
+        items = (*asked.held, *listed, *request.messages, *reply)
+        self._stored[responses.response_id(spoken.number)] = items
 
 
 def _read(body: bytes, dialect: Dialect) -> tuple[Request | None, WireError | None]:
@@ -119,19 +121,19 @@ def _field(request: Request, name: str) -> object:
     return msgspec.json.decode(request.fields.get(name, Raw(b"null")))
 
 
-# What a provider says about its models, and how long it says a prompt is.
+# The list of models, and token counts
 
 _SINCE = "2025-06-15T15:06:40Z"
 
 
-def listing(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Json:
-    found = [model(name, limits, is_anthropic=is_anthropic)]
+def list_models(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Json:
+    found = [model_entry(name, limits, is_anthropic=is_anthropic)]
     if is_anthropic:
         return {"data": found, "has_more": False, "first_id": name, "last_id": name}
     return {"object": "list", "data": found}
 
 
-def model(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Json:
+def model_entry(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Json:
     if not is_anthropic:
         window = {"max_model_len": limits.window} if limits.window else {}
         return {"id": name, "object": "model", "created": CREATED, "owned_by": "refold", **window}
@@ -146,15 +148,15 @@ def model(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Json:
     }
 
 
-def count_of(dialect: Dialect, size: int) -> Json:
+def token_count(dialect: Dialect, size: int) -> Json:
     kind = {} if dialect.name == "anthropic" else {"object": "response.input_tokens"}
     return {**kind, "input_tokens": size}
 
 
-# What the scripted provider answers where it is asked for vectors.
+# Embeddings
 
 SIZE = 64
-"""Numbers of a vector: enough to keep the words of a test apart."""
+"""Length of a vector: enough to separate the words of a test."""
 
 
 class _Wanted(Struct, frozen=True):
@@ -167,8 +169,8 @@ class _Wanted(Struct, frozen=True):
         return [self.input] if isinstance(self.input, str) else self.input
 
 
-def answer(body: bytes) -> Json | None:
-    """The answer to a request for vectors; None where it is none, or where one of the texts is empty."""
+def embed_texts(body: bytes) -> Json | None:
+    """The answer to a request for vectors; None if the request is invalid, or one of its texts is empty."""
     try:
         wanted = json.decode(body, type=_Wanted)
     except (MsgspecError, UnicodeDecodeError, RecursionError):
@@ -176,7 +178,11 @@ def answer(body: bytes) -> Json | None:
     if not wanted.texts or not all(wanted.texts):
         return None
     data = [
-        {"object": "embedding", "index": index, "embedding": _spelt(vector(text), wanted.encoding_format)}
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _encode_vector(vector(text), wanted.encoding_format),
+        }
         for index, text in enumerate(wanted.texts)
     ]
     read = sum(len(text.split()) for text in wanted.texts)
@@ -185,7 +191,7 @@ def answer(body: bytes) -> Json | None:
 
 
 def vector(text: str) -> list[float]:
-    """Of length one."""
+    """A vector of length one."""
     counts = [0.0] * SIZE
     for word in text.casefold().split():
         counts[crc32(word.encode("utf-8", "surrogatepass")) % SIZE] += 1.0
@@ -193,5 +199,5 @@ def vector(text: str) -> list[float]:
     return [count / length for count in counts]
 
 
-def _spelt(numbers: list[float], encoding: str) -> object:
+def _encode_vector(numbers: list[float], encoding: str) -> object:
     return b64encode(array("f", numbers).tobytes()).decode() if encoding == "base64" else numbers

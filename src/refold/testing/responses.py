@@ -1,7 +1,7 @@
-"""Replies and errors as OpenAI Responses spells them.
+"""Replies and errors in the format of OpenAI Responses.
 
-One idea: a reply is a list of items, each with an id and a place in the list, and a stream says for each of them that it was
-added, how it grows and that it is done, with a number for every event.
+A reply is a list of items, each with an id and an index. A stream has, for each item, events for its start,
+its deltas and its end; every event has a number.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from refold.model.message import Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing import chat
 from refold.testing.events import Json, ReplyEvent, pieces
-from refold.testing.script import Finish, Refuse, Said, Spoken
+from refold.testing.script import Finish, NumberedReply, Refuse, ReplyPart
 
 OPENING = 2
-"""Events before the first that says something."""
+"""Events before the first one with content."""
 
 _INCOMPLETE: dict[Finish, str] = {
     "length": "max_output_tokens",
@@ -25,7 +25,7 @@ _INCOMPLETE: dict[Finish, str] = {
 }
 
 
-def body(spoken: Spoken) -> Json:
+def body(spoken: NumberedReply) -> Json:
     reason = _INCOMPLETE.get(spoken.finish)
     return {
         **_response(spoken, "incomplete" if reason else "completed"),
@@ -35,25 +35,25 @@ def body(spoken: Spoken) -> Json:
     }
 
 
-def events(spoken: Spoken) -> list[ReplyEvent]:
+def events(spoken: NumberedReply) -> list[ReplyEvent]:
     whole = body(spoken)
     items = _items(spoken)
-    told: list[Json] = [*_opening(spoken)]
+    found: list[Json] = [*_opening(spoken)]
     for index, item in enumerate(items):
-        told += _item_events(item, index)
-    told.append({"type": f"response.{whole['status']}", "response": whole})
-    return _numbered(told)
+        found += _item_events(item, index)
+    found.append({"type": f"response.{whole['status']}", "response": whole})
+    return _numbered(found)
 
 
 def error(refuse: Refuse, number: int) -> Json:
     return chat.error(refuse, number)
 
 
-def error_event(spoken: Spoken, refuse: Refuse, at: int) -> ReplyEvent:
-    """The event that ends a stream which has begun; it has number `at`."""
-    told = error(refuse, spoken.number)["error"]
-    assert isinstance(told, dict)
-    failure = {"code": told["code"] or told["type"], "message": told["message"]}
+def error_event(spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent:
+    """The error event that ends a stream in progress; it has number `at`."""
+    details = error(refuse, spoken.number)["error"]
+    assert isinstance(details, dict)
+    failure = {"code": details["code"] or details["type"], "message": details["message"]}
     failed = {**_response(spoken, "failed"), "error": failure}
     return _numbered([{"type": "response.failed", "response": failed}], at)[0]
 
@@ -68,7 +68,7 @@ def usage_of(usage: Usage) -> Json:
     }
 
 
-def _response(spoken: Spoken, status: str) -> Json:
+def _response(spoken: NumberedReply, status: str) -> Json:
     return {
         "id": response_id(spoken.number),
         "object": "response",
@@ -93,21 +93,21 @@ def response_id(number: int) -> str:
     return f"resp_{number}"
 
 
-def _opening(spoken: Spoken) -> list[Json]:
+def _opening(spoken: NumberedReply) -> list[Json]:
     begun = _response(spoken, "in_progress")
     return [{"type": f"response.{word}", "response": begun} for word in ("created", "in_progress")]
 
 
-def _numbered(told: Iterable[Json], first: int = 0) -> list[ReplyEvent]:
+def _numbered(events: Iterable[Json], first: int = 0) -> list[ReplyEvent]:
     numbers = count(first)
-    return [ReplyEvent({**data, "sequence_number": next(numbers)}, str(data["type"])) for data in told]
+    return [ReplyEvent({**data, "sequence_number": next(numbers)}, str(data["type"])) for data in events]
 
 
-def _items(spoken: Spoken) -> list[Json]:
+def _items(spoken: NumberedReply) -> list[Json]:
     return [_item(part, f"{spoken.number}_{index}", spoken) for index, part in enumerate(spoken.parts)]
 
 
-def _item(part: Said, name: str, spoken: Spoken) -> Json:
+def _item(part: ReplyPart, name: str, spoken: NumberedReply) -> Json:
     status = "incomplete" if spoken.finish in _INCOMPLETE else "completed"
     if isinstance(part, Text):
         content = [_content(part.text, refuses=spoken.finish == "refusal")]
@@ -138,7 +138,7 @@ def _item_events(item: Json, index: int) -> Iterator[Json]:
     empty = {key: unsaid.get(key, value) for key, value in item.items()}
     yield {"type": "response.output_item.added", "output_index": index, "item": empty}
     if item["type"] == "function_call":
-        yield from _grown("response.function_call_arguments", "arguments", str(item["arguments"]), at)
+        yield from _delta_events("response.function_call_arguments", "arguments", str(item["arguments"]), at)
     elif item["type"] == "message":
         yield from _content_events(item["content"], at)
     else:
@@ -154,7 +154,7 @@ def _content_events(contents: object, at: Json) -> Iterator[Json]:
         yield {"type": "response.content_part.added", **place, "part": {**part, key: ""}}
         kind = f"response.{part['type']}"
         extra: Json = {"logprobs": []} if key == "text" else {}
-        yield from _grown(kind, key, part[key], {**place, **extra})
+        yield from _delta_events(kind, key, part[key], {**place, **extra})
         yield {"type": "response.content_part.done", **place, "part": part}
 
 
@@ -164,12 +164,12 @@ def _summary_events(summary: object, at: Json) -> Iterator[Json]:
         place = {**at, "summary_index": index}
         kind = "response.reasoning_summary_part"
         yield {"type": f"{kind}.added", **place, "part": {**part, "text": ""}}
-        yield from _grown("response.reasoning_summary_text", "text", part["text"], place)
+        yield from _delta_events("response.reasoning_summary_text", "text", part["text"], place)
         yield {"type": f"{kind}.done", **place, "part": part}
 
 
-def _grown(kind: str, key: str, text: str, place: Json) -> Iterator[Json]:
-    """A text that arrives in pieces, and then whole."""
+def _delta_events(kind: str, key: str, text: str, place: Json) -> Iterator[Json]:
+    """A text as delta events, and then as a whole."""
     for piece in pieces(text):
         yield {"type": f"{kind}.delta", **place, "delta": piece}
     yield {"type": f"{kind}.done", **place, key: text}

@@ -1,7 +1,7 @@
-"""What a provider refuses before a model sees it.
+"""The checks that a provider makes before a model sees a request.
 
-One idea: Refold's own rules (`refold.core.verify`) judge the request, and the provider's own words tell the verdict, so a
-request that would fail in production fails here, in the way the application has to recognise.
+Refold's own rules (`refold.core.verify`) check the request, and the refusal has the provider's wording. A
+request that would fail in production fails here, in the form that an application has to recognise.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ from refold.wire import Request
 
 
 class ProviderLimits(Struct, frozen=True):
-    """What this provider allows."""
+    """The limits and checks of this provider."""
 
     window: int | None = 128_000
-    """None takes prompts of any size without a word, as some servers do. 128,000 is what most models have."""
+    """None accepts prompts of any size without an error, as some servers do. Most models have 128,000."""
     max_output: int | None = None
     """None writes as much as fits."""
     key: str = ""
-    """The only key that is accepted; empty accepts any, and none."""
+    """The only accepted key; empty accepts any key, and none."""
     wording: str = ""
-    """Whose words refuse what does not fit; empty: those of the protocol's own provider."""
+    """The provider whose wording refuses a too long prompt; empty for the protocol's own provider."""
     validates: bool = True
-    """Refuse what is not a well-formed conversation."""
+    """Refuse a conversation that is not well-formed."""
     binds_thinking: bool = False
-    """A thought is valid only after the messages it was first said after."""
+    """Reasoning is valid only after the messages that it was first given after."""
     overflows_in_stream: bool = False
-    """What does not fit is refused inside of the stream, where one is asked for: some begin with a 200 before they look."""
+    """Refuse a too long prompt inside the stream, if one is asked for: some providers send a 200 before they
+    check.
+    """
 
 
 class ReadRequest(Struct, frozen=True):
-    """A request that could be read, with what the provider keeps before it."""
+    """A decoded request, with the earlier messages that the provider stores."""
 
     received: Received
     request: Request
@@ -52,7 +54,7 @@ class ReadRequest(Struct, frozen=True):
 
 
 def refuse_unread(received: Received, error: WireError | None, limits: ProviderLimits) -> Refuse | None:
-    """What is wrong before the conversation is looked at: the key, a header, the body."""
+    """The refusal of the key, a header or the body, before the messages are checked."""
     is_anthropic = received.dialect.name == "anthropic"
     if limits.key and received.key != limits.key:
         return Refuse(401)
@@ -67,7 +69,7 @@ def refuse_unread(received: Received, error: WireError | None, limits: ProviderL
 
 
 def refuse(asked: ReadRequest, limits: ProviderLimits, size: int) -> Answer | None:
-    """What is wrong with a request for a reply whose prompt has this size; None where nothing is."""
+    """The refusal of a request for a reply with a prompt of this size; None if it is valid."""
     request = asked.request
     if not request.model:
         is_anthropic = request.dialect.name == "anthropic"
@@ -85,17 +87,17 @@ def malformed(asked: ReadRequest, limits: ProviderLimits) -> Refuse | None:
     broken = verify(
         asked.messages,
         request.dialect,
-        as_request=bool(asked.messages),  # what goes on from a stored conversation may bring none
+        as_request=bool(asked.messages),  # a request that continues a stored conversation may have none
         continues=request.continues and not asked.held,
         fixed_breakpoints=count_fixed_breakpoints(request.fixed),
     )
     if broken:
-        return Refuse(400, _worded(broken[0], asked))
-    return next(_altered(asked, limits), None)
+        return Refuse(400, _refusal_text(broken[0], asked))
+    return next(_altered_reasoning(asked, limits), None)
 
 
-def _altered(asked: ReadRequest, limits: ProviderLimits) -> Iterator[Refuse]:
-    """Thoughts that are not what the server said, or not where it said them."""
+def _altered_reasoning(asked: ReadRequest, limits: ProviderLimits) -> Iterator[Refuse]:
+    """Reasoning that differs from the server's, or stands in another place."""
     chains = chains_of(asked.messages, limits)
     for index, message in enumerate(asked.messages):
         for at, part in enumerate(message.parts):
@@ -103,15 +105,15 @@ def _altered(asked: ReadRequest, limits: ProviderLimits) -> Iterator[Refuse]:
                 continue
             given = part.signature if asked.request.dialect.name == "anthropic" else part.text and part.sealed
             if given and given != sign(part.text, chains[index]):
-                yield _not_ours(asked.request, index, at)
+                yield _invalid_reasoning(asked.request, index, at)
 
 
 def chains_of(messages: Sequence[Message], limits: ProviderLimits) -> list[bytes]:
-    """What a thought is bound to at the place of each message, and after the last of them."""
+    """The hash that reasoning is bound to at each message, and after the last one."""
     return [b"", *chain_of(messages)] if limits.binds_thinking else [b""] * (len(messages) + 1)
 
 
-def _not_ours(request: Request, index: int, part: int) -> Refuse:
+def _invalid_reasoning(request: Request, index: int, part: int) -> Refuse:
     if request.dialect.name == "anthropic":
         return Refuse(400, f"messages.{index}.content.{part}: Invalid `signature` in `thinking` block")
     message = "The encrypted content could not be verified. Reason: Encrypted content could not be decrypted or parsed."
@@ -121,12 +123,12 @@ def _not_ours(request: Request, index: int, part: int) -> Refuse:
 def _too_much(request: Request, limits: ProviderLimits, size: int) -> Answer | None:
     output = request.max_output or 0
     if limits.max_output is not None and output > limits.max_output:
-        return Refuse(400, _capped(request, limits.max_output, output))
+        return Refuse(400, _output_cap_text(request, limits.max_output, output))
     if limits.window is None or size + output <= limits.window:
         return None
     wording = limits.wording or USUAL[request.dialect.name]
     if size <= limits.window and request.dialect.name == "responses" and not limits.wording:
-        return None  # Responses takes what is left of the window for its output.
+        return None  # Responses uses the rest of the window for its output
     return overflow(
         wording,
         window=limits.window,
@@ -137,11 +139,11 @@ def _too_much(request: Request, limits: ProviderLimits, size: int) -> Answer | N
     )
 
 
-def _capped(request: Request, most: int, asked: int) -> str:
-    return _CAPS[request.dialect.name].format(most=most, asked=asked, model=request.model)
+def _output_cap_text(request: Request, most: int, asked: int) -> str:
+    return _OUTPUT_CAPS[request.dialect.name].format(most=most, asked=asked, model=request.model)
 
 
-_CAPS: dict[DialectName, str] = {
+_OUTPUT_CAPS: dict[DialectName, str] = {
     "anthropic": "max_tokens: {asked} > {most}, which is the maximum allowed number of output tokens for {model}",
     "responses": "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= {most}, but got {asked} instead.",
     "chat": "max_tokens is too large: {asked}. This model supports at most {most} completion tokens, whereas you provided {asked}.",
@@ -181,8 +183,8 @@ _CHAT: dict[Rule, str] = {
 _WORDS: dict[DialectName, dict[Rule, str]] = {"anthropic": _ANTHROPIC, "responses": _RESPONSES, "chat": _CHAT}
 
 
-def _worded(violation: Violation, asked: ReadRequest) -> str:
-    """The provider's sentence; where it has none that is known, Refold's own."""
+def _refusal_text(violation: Violation, asked: ReadRequest) -> str:
+    """The provider's sentence for a violation, or Refold's own if none is known."""
     request, index = asked.request, violation.index or 0
     template = _WORDS[request.dialect.name].get(violation.rule)
     place = index - len(asked.held) + request.offset
@@ -197,7 +199,7 @@ def _worded(violation: Violation, asked: ReadRequest) -> str:
 
 
 def _ids(messages: Sequence[Message], index: int) -> tuple[str, str]:
-    """The calls of a message that nothing answers (else all of them), and its results."""
+    """The unanswered calls of a message (or all of its calls if all are answered), and its results."""
     message = messages[index]
     answered = {result.call_id for other in messages for result in other.results}
     calls = [call.id for call in message.calls]

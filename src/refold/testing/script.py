@@ -1,7 +1,7 @@
-"""The script: what is answered next.
+"""The script of a test: the answers to the next requests.
 
-One idea: an answer is a value, or a function of the request that gives one. A list of them is used up from the front; what
-comes after its end is said by `otherwise`. Without that the script is over, and a request too many is an error that says so.
+An answer is a value, or a function of the request that returns one. Answers are used in order, and
+`otherwise` after the last. Without `otherwise` a further request is an error that says so.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from refold.model.message import Message, Reasoning, Text, ToolCall, after_compa
 from refold.model.tokens import Usage
 from refold.wire import Request
 
-# What a model says: the parts of a reply and why it ends, before any provider spells it.
+# Replies: the parts and the finish reason, independent of a protocol
 
-Said: TypeAlias = Text | Reasoning | ToolCall
+ReplyPart: TypeAlias = Text | Reasoning | ToolCall
 Finish: TypeAlias = Literal["stop", "length", "calls", "refusal", "filter", "window"]
-"""Why a reply ends; each protocol has its own word for it. `window`: the model ran out of room while it wrote."""
+"""The finish reason; each protocol has its own word for it. `window`: the model ran out of room while it
+wrote.
+"""
 
 
 class Say(Struct, frozen=True):
-    """A reply. Without parts it says nothing at all."""
+    """A reply. Without parts it is empty."""
 
-    parts: tuple[Said, ...] = ()
+    parts: tuple[ReplyPart, ...] = ()
     finish: Finish = "stop"
     usage: Usage | None = None
-    """What the bill says; None to count it."""
+    """The reported usage; None to count it."""
 
 
-def say(*parts: str | Said, finish: Finish | None = None, usage: Usage | None = None) -> Say:
-    """A reply of texts, thoughts and calls. Where no reason to end is given, its calls are one."""
-    said = tuple(Text(part) if isinstance(part, str) else part for part in parts)
-    has_calls = any(isinstance(part, ToolCall) for part in said)
-    return Say(said, finish or ("calls" if has_calls else "stop"), usage)
+def say(*parts: str | ReplyPart, finish: Finish | None = None, usage: Usage | None = None) -> Say:
+    """A reply of texts, reasoning and calls. The finish reason defaults to `calls` if it has any."""
+    found = tuple(Text(part) if isinstance(part, str) else part for part in parts)
+    has_calls = any(isinstance(part, ToolCall) for part in found)
+    return Say(found, finish or ("calls" if has_calls else "stop"), usage)
 
 
 def as_say(answer: Say | str) -> Say:
@@ -47,38 +49,38 @@ def as_say(answer: Say | str) -> Say:
 
 
 def call(name: str, arguments: Mapping[str, object] | str = "{}", *, id: str = "") -> ToolCall:  # noqa: A002
-    """A tool call. Arguments given as text leave as they are, also where they are no JSON."""
+    """A tool call. Arguments given as text are sent unchanged, even if they are not JSON."""
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
     return ToolCall(id, name, text)
 
 
 def think(text: str, *, sealed: str = "") -> Reasoning:
-    """A thought, which the server signs; or a sealed one, of which a client sees no word."""
+    """Reasoning, which the server signs; or encrypted reasoning, whose text the client does not get."""
     return Reasoning("" if sealed else text, sealed=sealed)
 
 
 def sign(text: str, before: bytes = b"") -> str:
-    """The signature that the server gives a thought. A history made up by a test needs it to be accepted.
+    """The signature that the server gives to reasoning. A history written by a test needs it to be accepted.
 
-    `before` is a hash of the conversation that the thought is bound to, if it is.
+    `before` is the hash of the conversation that the reasoning is bound to, if it is.
     """
     return f"sig_{blake2b(text.encode(), key=before, digest_size=24, person=b'refold-testing').hexdigest()}"
 
 
-class Spoken(Struct, frozen=True):
-    """A reply on its way: what a spelling needs to know to write it down."""
+class NumberedReply(Struct, frozen=True):
+    """A reply with its number, model and usage, ready to be encoded."""
 
     number: int
     model: str
-    parts: tuple[Said, ...]
+    parts: tuple[ReplyPart, ...]
     finish: Finish
     usage: Usage
     written_1h: int = 0
-    """Of what was written to the cache, the tokens that were asked to live for an hour."""
+    """The tokens written to the cache for an hour."""
     include_usage: bool = True
     """A client of Chat Completions has to ask for the usage of a stream."""
     include_sealed: bool = False
-    """A client of Responses has to ask for what it needs to send its reasoning back."""
+    """A client of Responses has to ask for encrypted reasoning, to be able to send it back."""
 
     @property
     def text(self) -> str:
@@ -93,7 +95,7 @@ class Spoken(Struct, frozen=True):
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
-# What can go wrong: everything a provider answers that is not a whole reply.
+# Faults: all answers that are not a whole reply
 
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
@@ -103,7 +105,7 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 
 class Refuse(Struct, frozen=True):
-    """An error. What is left empty is said as the protocol's provider says it for this status."""
+    """An error. Empty fields get the default of the protocol's provider for this status."""
 
     status: int
     message: str = ""
@@ -111,7 +113,7 @@ class Refuse(Struct, frozen=True):
     code: str | None = None
     retry_after_s: float | None = None
     in_stream: bool = False
-    """Where the client asked for a stream, it begins with a 200, and the error is an event in it."""
+    """For a streaming client: begin with a 200, and send the error as an event."""
 
 
 class Body(Struct, frozen=True):
@@ -122,11 +124,13 @@ class Body(Struct, frozen=True):
     content_type: str = JSON
     headers: dict[str, str] = {}
     in_stream: bool = False
-    """Where the client asked for a stream, it begins with a 200, and these bytes are the error in it."""
+    """For a streaming client: begin with a 200, and send these bytes as the error in the stream."""
 
     @classmethod
     def of(cls, status: int, value: object) -> Body:
-        """Bytes as they are, a stream of events where they begin like one; text as a page, anything else as JSON."""
+        """Bytes unchanged, as an event stream if they begin like one; text as an HTML page, anything
+        different as JSON.
+        """
         if isinstance(value, bytes):
             return cls(status, value, EVENTS if value.lstrip(_BLANK).startswith(_STARTS_STREAM) else HTML)
         if isinstance(value, str):
@@ -135,44 +139,46 @@ class Body(Struct, frozen=True):
 
 
 class Broken(Struct, frozen=True):
-    """A reply of which only the first events arrive. What is not streamed has no events, and arrives by half."""
+    """A reply of which only the first events arrive; of a reply that is not streamed, the first half."""
 
     answer: Say | str
     after: int = 3
     then: Literal["end", "reset", "garbage", "error"] = "end"
-    """The stream ends without its last events, the connection is reset, what follows is no JSON, or it is an error."""
+    """The stream ends without its last events, the connection is reset, invalid JSON follows, or an error
+    follows.
+    """
 
 
 class Reset(Struct, frozen=True):
     """The connection is reset before the first byte of an answer."""
 
 
-Sudden: TypeAlias = Say | Refuse | Body | Broken | Reset
+ImmediateAnswer: TypeAlias = Say | Refuse | Body | Broken | Reset
 
 
 class Slow(Struct, frozen=True):
-    """An answer that takes its time. An infinite `before_s` never comes: the client has to give up."""
+    """A delayed answer. An infinite `before_s` never answers: the client has to give up."""
 
-    answer: Sudden | str
+    answer: ImmediateAnswer | str
     before_s: float = 0.0
     between_s: float = 0.0
     """Between the events of a stream."""
 
 
-Answer: TypeAlias = Sudden | Slow
+Answer: TypeAlias = ImmediateAnswer | Slow
 
 
 def rate_limited(retry_after_s: float | None = None) -> Refuse:
-    """A 429, with the seconds to wait where given."""
+    """A 429, with the seconds to wait if given."""
     return Refuse(429, retry_after_s=retry_after_s)
 
 
 def garbage() -> Body:
-    """A success that is no JSON: what a proxy or a captive portal answers."""
+    """A success that is not JSON, as from a proxy or a captive portal."""
     return Body(200, b"<html><body>Welcome! Please log in.</body></html>", HTML)
 
 
-# What a client sent: one request, as it came and as it reads.
+# Received requests
 
 
 def key_of(headers: Mapping[str, str]) -> str:
@@ -188,7 +194,7 @@ class Received(Struct, frozen=True):
     """Names in lower case."""
     body: bytes
     request: Request | None = None
-    """The body as Refold reads it; None where it is no request of its dialect."""
+    """The decoded body; None if it is not a request of its dialect."""
 
     @property
     def json(self) -> object:
@@ -202,7 +208,9 @@ class Received(Struct, frozen=True):
 
     @property
     def seen(self) -> tuple[Message, ...]:
-        """What the model sees of the conversation: providers ignore what stands before their own newest compaction."""
+        """The part of the conversation that the model sees: providers ignore messages before their own newest
+        compaction.
+        """
         return after_compaction(self.messages)
 
     @property
@@ -212,9 +220,9 @@ class Received(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What the user said last."""
-        said = (message.text for message in reversed(self.messages) if message.role == "user")
-        return next(said, "")
+        """The text of the last user message."""
+        texts = (message.text for message in reversed(self.messages) if message.role == "user")
+        return next(texts, "")
 
     @property
     def model(self) -> str:
@@ -226,7 +234,7 @@ class Received(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The key it was sent with, in whichever header."""
+        """The key of the request, from any of the usual headers."""
         return key_of(self.headers)
 
     def __repr__(self) -> str:
@@ -239,13 +247,13 @@ Function: TypeAlias = Callable[[Received], "str | Answer | Awaitable[str | Answe
 Scripted: TypeAlias = str | Answer | Function
 
 GIVEN_UP = 410
-"""The status of what is the script's own fault: clients do not try again after it."""
+"""The status of an error in the script itself: clients do not retry after it."""
 
 
 class Script:
     def __init__(self, answers: list[Scripted], otherwise: Scripted | None) -> None:
         self.answers = answers
-        """What is still to come; append to it, or change it as you like."""
+        """The remaining answers; may be changed at any time."""
         self.otherwise = otherwise
 
     async def next(self, received: Received) -> Answer:
@@ -260,10 +268,10 @@ class Script:
 
 
 def echo(received: Received) -> Say:
-    """Say what the user said last."""
+    """Repeat the text of the last user message."""
     return say(received.text)
 
 
 def overloaded(received: Received) -> Refuse:
-    """The provider has no room: a 529 from Anthropic, a 503 from others."""
+    """The provider is overloaded: a 529 from Anthropic, a 503 from other providers."""
     return Refuse(529 if received.dialect.name == "anthropic" else 503)

@@ -1,7 +1,7 @@
-"""A provider for tests: a real server on this machine that answers what its script says.
+"""A provider for tests: a real HTTP server on this machine that answers by its script.
 
-One idea: a test should meet what production meets, so there is a port, HTTP and a stream; but nothing leaves the machine,
-nothing is logged, and what was asked can be looked at afterwards.
+A test meets the same things as production: a port, HTTP and streams. Nothing leaves the machine, nothing is
+logged, and all requests can be inspected afterwards.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.message import DialectName
 from refold.model.tokens import TokenCounter
 from refold.testing import anthropic, chat, responses
-from refold.testing import provider as models
-from refold.testing import provider as vectors
 from refold.testing.events import GARBAGE, Json, ReplyEvent
 from refold.testing.overflows import overflow
 from refold.testing.prompt import Biller
-from refold.testing.provider import ScriptedProvider
+from refold.testing.provider import ScriptedProvider, embed_texts, list_models, model_entry, token_count
 from refold.testing.rules import ProviderLimits
 from refold.testing.script import (
     EVENTS,
@@ -39,6 +37,7 @@ from refold.testing.script import (
     Answer,
     Body,
     Broken,
+    NumberedReply,
     Received,
     Refuse,
     Reset,
@@ -46,43 +45,42 @@ from refold.testing.script import (
     Script,
     Scripted,
     Slow,
-    Spoken,
     as_say,
     key_of,
 )
 from refold.tokens import FittedCounter
 
-# How an answer becomes bytes on a connection, faults included.
+# Answers as bytes on a connection, with faults
 
 _ABORT = struct.pack("ii", 1, 0)
-"""Do not linger: closing sends a reset instead of a farewell."""
+"""SO_LINGER with zero seconds: closing sends a reset."""
 _MIDWAY = Refuse(529, "Overloaded", "overloaded_error")
-"""What ends a stream that fails on its way: the error that most often does."""
+"""The error for a stream that fails midway: the most common one."""
 
 
 class WireProtocol(Protocol):
-    """What a protocol knows: a reply and an error, whole and as events."""
+    """The encoding of replies and errors in one protocol, as bodies and as events."""
 
     OPENING: int
 
-    def body(self, spoken: Spoken) -> Json: ...
+    def body(self, spoken: NumberedReply) -> Json: ...
 
-    def events(self, spoken: Spoken) -> list[ReplyEvent]: ...
+    def events(self, spoken: NumberedReply) -> list[ReplyEvent]: ...
 
     def error(self, refuse: Refuse, number: int) -> Json: ...
 
-    def error_event(self, spoken: Spoken, refuse: Refuse, at: int) -> ReplyEvent: ...
+    def error_event(self, spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent: ...
 
 
-SPELLINGS: dict[DialectName, WireProtocol] = {"chat": chat, "responses": responses, "anthropic": anthropic}
+PROTOCOLS: dict[DialectName, WireProtocol] = {"chat": chat, "responses": responses, "anthropic": anthropic}
 
 
 class OpenRequest:
     """One request on its connection, waiting for its answer."""
 
-    def __init__(self, http: web.Request, received: Received, speak: Callable[[Say], Spoken]) -> None:
+    def __init__(self, http: web.Request, received: Received, speak: Callable[[Say], NumberedReply]) -> None:
         self.http, self.received, self.speak = http, received, speak
-        self.spelling = SPELLINGS[received.dialect.name]
+        self.protocol = PROTOCOLS[received.dialect.name]
         self.between_s = 0.0
 
     async def send(self, answer: Answer | str) -> web.StreamResponse:
@@ -93,17 +91,17 @@ class OpenRequest:
         if isinstance(answer, Reset):
             return self._hang_up(web.Response())
         if isinstance(answer, Body):
-            return await self._exactly(answer)
+            return await self._send_body(answer)
         if isinstance(answer, Refuse):
             return await self._refuse(answer)
         if isinstance(answer, Broken):
             return await self._break(answer)
         spoken = self.speak(as_say(answer))
         if self.received.stream:
-            return await self._stream(self.spelling.events(spoken))
-        return self._json(200, self.spelling.body(spoken))
+            return await self._stream(self.protocol.events(spoken))
+        return self._json(200, self.protocol.body(spoken))
 
-    async def _exactly(self, body: Body) -> web.StreamResponse:
+    async def _send_body(self, body: Body) -> web.StreamResponse:
         if not (body.in_stream and self.received.stream):
             return self._whole(body.status, body.content, body.content_type, body.headers)
         name = "" if self.received.dialect.name == "chat" else "error"
@@ -114,24 +112,24 @@ class OpenRequest:
     async def _refuse(self, refuse: Refuse) -> web.StreamResponse:
         if refuse.in_stream and self.received.stream:
             spoken = self.speak(Say())
-            error = self.spelling.error_event(spoken, refuse, self.spelling.OPENING)
+            error = self.protocol.error_event(spoken, refuse, self.protocol.OPENING)
             return await self._stream([*self._opening(spoken), error])
         headers = {} if refuse.retry_after_s is None else {"Retry-After": f"{refuse.retry_after_s:g}"}
-        return self._json(refuse.status, self.spelling.error(refuse, self.received.number), headers)
+        return self._json(refuse.status, self.protocol.error(refuse, self.received.number), headers)
 
-    def _opening(self, spoken: Spoken) -> list[ReplyEvent]:
-        """A stream before its first word."""
-        return self.spelling.events(spoken)[: self.spelling.OPENING]
+    def _opening(self, spoken: NumberedReply) -> list[ReplyEvent]:
+        """The events of a stream before its first content."""
+        return self.protocol.events(spoken)[: self.protocol.OPENING]
 
     async def _break(self, broken: Broken) -> web.StreamResponse:
         spoken = self.speak(as_say(broken.answer))
         if not self.received.stream:
-            return await self._break_whole(broken, msgspec.json.encode(self.spelling.body(spoken)))
-        response = await self._begin(self.spelling.events(spoken)[: broken.after])
+            return await self._break_whole(broken, msgspec.json.encode(self.protocol.body(spoken)))
+        response = await self._begin(self.protocol.events(spoken)[: broken.after])
         if broken.then == "garbage":
             await response.write(GARBAGE.encode())
         elif broken.then == "error":
-            await response.write(self.spelling.error_event(spoken, _MIDWAY, broken.after).encode())
+            await response.write(self.protocol.error_event(spoken, _MIDWAY, broken.after).encode())
         elif broken.then == "reset":
             return self._hang_up(response)
         await response.write_eof()
@@ -176,7 +174,7 @@ class OpenRequest:
         return {"request-id": name, "x-request-id": name}
 
     def _hang_up(self, response: web.StreamResponse) -> web.StreamResponse:
-        """Reset the connection; what is returned goes nowhere."""
+        """Reset the connection; the returned response is not sent."""
         transport = self.http.transport
         if transport is not None:
             connection = transport.get_extra_info("socket")
@@ -186,18 +184,20 @@ class OpenRequest:
 
 
 _MAX_BODY_BYTES = 64 * 1024 * 1024
-"""More than any provider takes, so that refusing a large body is up to the rules."""
+"""More than any provider accepts, so that the rules decide about large bodies."""
 
 FAULTS = (Refuse, Body, Slow, Reset)
 _PATIENCE_S = 0.05
-"""How long leaving waits for answers that are still being sent; aiohttp takes zero for ever."""
+"""Time that the shutdown waits for answers in progress; aiohttp takes zero as forever."""
 
 
 class ScriptedUpstream:
-    """Speaks OpenAI Chat Completions, OpenAI Responses and Anthropic Messages at `url`, and gives vectors of texts.
+    """Speaks OpenAI Chat Completions, OpenAI Responses and Anthropic Messages at `url`, and gives vectors of
+    texts.
 
-    `async with` runs it in the current event loop, `with` in a thread of its own. `answers` come in their order, then
-    `otherwise` for every further request; the other arguments are those of `rules.Limits` and of the count.
+    `async with` runs it in the current event loop, `with` in a thread of its own. `answers` are used in
+    order, then `otherwise` for every further request; the other arguments are those of `rules.ProviderLimits`
+    and of the token count.
     """
 
     def __init__(
@@ -217,11 +217,11 @@ class ScriptedUpstream:
         model: str = "scripted",
     ) -> None:
         self.url = ""
-        """Where the server listens while it runs, without a path."""
+        """The address of the running server, without a path."""
         self.model = model
         """The name under which `/v1/models` lists the model; requests may name any."""
         if wording:
-            overflow(wording, window=0, prompt=1)  # a name nobody has is a mistake to be told now
+            overflow(wording, window=0, prompt=1)  # raises now if there is no such wording
         limits = ProviderLimits(
             window, max_output, key, wording, validates, binds_thinking, overflows_in_stream
         )
@@ -234,21 +234,21 @@ class ScriptedUpstream:
 
     @property
     def requests(self) -> list[Received]:
-        """Everything that was asked, in order."""
+        """All requests, in order."""
         return self._provider.requests
 
     @property
     def answered(self) -> list[Answer]:
-        """What requests for a reply were answered, refusals of the rules included; a reply is a `Say`."""
+        """The answers to requests for a reply, including refusals by the rules; a reply is a `Say`."""
         return self._provider.answered
 
     @property
     def answers(self) -> list[Scripted]:
-        """What is still to be answered; append to it at any time."""
+        """The remaining answers; append to it at any time."""
         return self._provider.script.answers
 
     def script(self, *answers: Scripted, otherwise: Scripted | None = None) -> None:
-        """Answer this from now on, and `otherwise` after that."""
+        """Replace the script by these answers, and `otherwise` after them."""
         self._provider.script = Script([*answers], otherwise)
 
     async def __aenter__(self) -> Self:
@@ -287,7 +287,9 @@ class ScriptedUpstream:
             raise self._failure
 
     async def _serve(self, ready: Future[None]) -> None:
-        """Run until told to stop, in a thread of its own; what goes wrong is raised in the thread that waits."""
+        """Run until told to stop, in a thread of its own; a failure to start is raised in the thread that
+        waits.
+        """
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         self._stop = partial(loop.call_soon_threadsafe, stop.set)
         try:
@@ -318,7 +320,7 @@ class ScriptedUpstream:
 
     @web.middleware
     async def _note_failure(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """What a function of the script raises is raised again where the server is left."""
+        """Keep an exception of a script's function; it is raised again when the server is left."""
         try:
             return await handler(request)
         except (web.HTTPException, ConnectionError):
@@ -341,15 +343,15 @@ class ScriptedUpstream:
         wrong = wrong or provider.check(asked)
         if wrong is not None:
             return await OpenRequest(http, asked.received, partial(provider.speak, asked)).send(wrong)
-        return _json(models.count_of(dialect, provider.count(asked)))
+        return _json(token_count(dialect, provider.count(asked)))
 
     async def _embed(self, http: web.Request) -> web.StreamResponse:
-        """Vectors of texts; where a fault comes next in the script, it comes here."""
+        """Vectors of texts; if the next answer of the script is a fault, it is used here."""
         provider, body = self._provider, await http.read()
         headers = {name.lower(): value for name, value in http.headers.items()}
         received = Received(len(provider.requests) + 1, http.path, CHAT, headers, body)
         provider.requests.append(received)
-        found = vectors.answer(body)
+        found = embed_texts(body)
         fault: Answer | None = Refuse(400) if found is None else None
         if provider.limits.key and received.key != provider.limits.key:
             fault = Refuse(401)
@@ -357,21 +359,21 @@ class ScriptedUpstream:
             fault = await provider.script.next(received)
         if fault is None:
             return _json(found)
-        return await OpenRequest(http, received, _speechless).send(fault)
+        return await OpenRequest(http, received, _no_reply).send(fault)
 
     async def _list_models(self, http: web.Request) -> web.Response:
         limits, is_anthropic = self._provider.limits, "anthropic-version" in http.headers
         if limits.key and key_of(http.headers) != limits.key:
-            spelling = SPELLINGS["anthropic" if is_anthropic else "chat"]
-            return _json(spelling.error(Refuse(401), 0), 401)
+            protocol = PROTOCOLS["anthropic" if is_anthropic else "chat"]
+            return _json(protocol.error(Refuse(401), 0), 401)
         name = http.match_info.get("name")
         if name is not None:
-            return _json(models.model(name, limits, is_anthropic=is_anthropic))
-        return _json(models.listing(self.model, limits, is_anthropic=is_anthropic))
+            return _json(model_entry(name, limits, is_anthropic=is_anthropic))
+        return _json(list_models(self.model, limits, is_anthropic=is_anthropic))
 
 
-def _speechless(_: Say) -> Spoken:
-    raise TypeError("Nothing can be said where vectors were asked for.")
+def _no_reply(_: Say) -> NumberedReply:
+    raise TypeError("a request for vectors has no reply")
 
 
 def _json(value: object, status: int = 200) -> web.Response:

@@ -1,10 +1,9 @@
 """Token counting and the model catalogue.
 
-`counters` chooses a counter for a model: `exact` runs the model's own tokenizer, `fitted` estimates. Both take a message
-apart in `message_cost` and remember in `memo` what they have counted. `catalog` knows models, `windows` how large the
-window of one is and how that is known, `names` the spellings of a model's name.
+`counters` chooses a counter for a model: exact, with the model's own tokenizer, or estimated. `catalog` holds
+the known models with their windows and prices, and finds a model by any spelling of its name.
 
-Importing this package loads neither a tokenizer nor a data file: each is read at its first use.
+Importing this package loads neither a tokenizer nor a data file: each is loaded at its first use.
 """
 
 from __future__ import annotations

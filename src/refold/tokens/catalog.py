@@ -1,7 +1,8 @@
 """The model catalogue: windows, output limits and prices of the models of many providers, offline.
 
-One idea: the facts are data, made by `scripts/build_catalog.py` and committed. What is here only finds a model by any of
-its names. Nothing is read before the first question.
+The data file is built by `scripts/build_catalog.py` and committed; it is loaded at the first lookup. This
+module finds a model by any spelling of its name, and determines the window of a model from the best available
+source.
 """
 
 from __future__ import annotations
@@ -18,27 +19,32 @@ from msgspec import Struct
 
 from refold.model.errors import ConfigError
 
-# The spellings of a model's name.
+# Spellings of a model's name
 
 _DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|\d{2}-20\d\d|latest)$")
 _BEDROCK = re.compile(r"^(?:(?:us|eu|apac|au|jp|ca|global)\.)?([a-z0-9]+)\.(?=[a-z])")
-"""A region and a vendor in front of a dot, as in `us.anthropic.claude-sonnet-4`; `gpt-4.1` has no letter after its dot."""
+"""A region and a vendor before a dot, as in `us.anthropic.claude-sonnet-4`; `gpt-4.1` has no letter after its
+dot.
+"""
 _REVISION = re.compile(r"-v\d+(?::\d+)?$")
 
 LONGEST = 256
-"""Characters. No model's name is half as long; a name comes from a client, and one of many slashes has as many spellings."""
+"""Characters. No model's name is half as long. The name comes from a client, and a name with many slashes has
+as many spellings.
+"""
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """The name itself, then the same without case, variant, route, vendor, revision and date, each at most once.
+    """The name itself, then the name without case, variant, route, vendor, revision and date, each spelling
+    once.
 
-    A name that is longer than `LONGEST` has no other spelling.
+    A name longer than `LONGEST` has no other spelling.
     """
     name = name.strip()
-    return tuple(dict.fromkeys(_ever_barer(name))) if len(name) <= LONGEST else (name,)
+    return tuple(dict.fromkeys(_shorter_names(name))) if len(name) <= LONGEST else (name,)
 
 
-def _ever_barer(name: str) -> Iterator[str]:
+def _shorter_names(name: str) -> Iterator[str]:
     yield name
     name = name.lower()
     yield name
@@ -56,7 +62,9 @@ def _ever_barer(name: str) -> Iterator[str]:
 
 
 def _without_variant(name: str) -> str:
-    """`:free` and `:thinking` are ways to serve a model. A digit after the colon is Bedrock's revision or Ollama's size."""
+    """Removes `:free` or `:thinking`, which are ways to serve a model. A digit after the colon is Bedrock's
+    revision or Ollama's size.
+    """
     head, colon, variant = name.rpartition(":")
     return head if colon and variant[:1].isalpha() else name
 
@@ -73,7 +81,7 @@ _MAKERS = (
     "openai", "anthropic", "google", "mistral", "deepseek", "xai", "alibaba", "moonshotai", "zai", "llama", "cohere",
     "minimax", "amazon-bedrock", "nvidia", "perplexity",
 )  # fmt: skip
-"""Who is meant when only a model is named: those who make models, before those who serve the models of others."""
+"""Providers to prefer if only a model is named: makers of models, before resellers. In order of preference."""
 
 _PROVIDER_ALIASES = {
     "aws": "amazon-bedrock", "bedrock": "amazon-bedrock", "gemini": "google", "vertex": "google-vertex",
@@ -85,12 +93,12 @@ _PROVIDER_ALIASES = {
 
 
 class Model(Struct, frozen=True, array_like=True):
-    """What is known of one model at one provider. Prices are dollars per million tokens; None is unknown, 0 is free."""
+    """A model at one provider. Prices are in dollars per million tokens; None is unknown, 0 is free."""
 
     provider: str
     id: str
     window: int = 0
-    """0 where no source states one."""
+    """0 if no source states one."""
     max_output: int = 0
     input_price: float | None = None
     output_price: float | None = None
@@ -109,7 +117,9 @@ class _Catalogue(Struct, frozen=True):
 
 
 def find_model(name: str, provider: str | None = None) -> Model | None:
-    """The model of a provider, or the best known model of that name anywhere; None if no spelling of the name is known."""
+    """The model at a provider, or the best known model with this name at any provider; None if no spelling of
+    the name is known.
+    """
     names = spellings(name)
     at_provider, anywhere = _indexes()
     if provider:
@@ -126,7 +136,9 @@ def find_model(name: str, provider: str | None = None) -> Model | None:
 
 
 def search_models(pattern: str = "") -> tuple[Model, ...]:
-    """All models whose `provider/id` contains the text, or fits it where it holds `*` or `?`; makers' own first."""
+    """All models whose `provider/id` contains the text, or matches it if it has `*` or `?`; makers' own
+    entries first.
+    """
     wanted = pattern.lower()
     if not any(sign in wanted for sign in "*?"):
         wanted = f"*{wanted.replace('[', '[[]')}*"
@@ -139,7 +151,7 @@ def all_models() -> tuple[Model, ...]:
 
 
 def priced_on() -> str:
-    """The date for which the prices are those of the providers."""
+    """The date of the prices."""
     return _catalogue().priced_on
 
 
@@ -174,7 +186,9 @@ def _indexes() -> tuple[dict[tuple[str, str], Model], dict[str, Model]]:
 
 
 def _best(models: list[Model]) -> Model:
-    """The maker's own entry; among resellers one with the window most of them state, the smaller of two equally common."""
+    """The maker's own entry; among resellers one with the most common window, and the smaller of two equally
+    common ones.
+    """
     for maker in _MAKERS:
         for model in models:
             if model.provider == maker and model.window:
@@ -184,14 +198,16 @@ def _best(models: list[Model]) -> Model:
     return next(model for model in models if model.window == usual)
 
 
-# How large a model's window is, and how that is known.
+# The window of a model, and its source
 
 WindowSource: TypeAlias = Literal["override", "upstream", "learned", "catalogue", "pattern", "default"]
 
 DEFAULT_WINDOW = 128_000
-"""The smallest window that hosted models of the last two years commonly have."""
+"""The smallest window that is common among hosted models of the last two years."""
 LOCAL_WINDOW = 8_192
-"""Local servers give a conversation what memory allows, often no more than this, whatever the model could do."""
+"""Local servers size the window by the available memory, often no larger than this, even if the model
+supports more.
+"""
 
 _SIZE_IN_NAME = re.compile(r"(?:^|[-_:])(\d{1,4})([km])(?=$|[-_:])")
 _PATTERNS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
@@ -238,7 +254,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
         (r"phi-?[34]", 128_000),
     )
 )
-"""The first pattern that fits the start of a name decides, so the special stands before the general. 256 is `names.LONGEST`."""
+"""The first pattern that matches the start of a name wins, so special patterns come before general ones. 256
+is `LONGEST`.
+"""
 
 
 class WindowSize(Struct, frozen=True):
@@ -257,7 +275,8 @@ def window_for(
     url: str = "",
     overrides: Mapping[str, int] | None = None,
 ) -> WindowSize:
-    """The window of a model as the best evidence has it. `overrides` are the user's, by `provider/model` or model.
+    """The window of a model from the best source available. `overrides` are the user's, by `provider/model`
+    or by model.
 
     Raises:
         ConfigError: an override is not a positive whole number.
@@ -284,18 +303,20 @@ def _known_by_name(model: str, provider: str) -> WindowSize | None:
 
 
 def window_by_pattern(model: str) -> int | None:
-    """What a name alone says: a size in it (`-32k`, `-1m`), or its family."""
+    """The window that the name alone suggests: a size in it (`-32k`, `-1m`), or its family."""
     for name in reversed(spellings(model)):
         if stated := _SIZE_IN_NAME.search(name):
-            return _stated(int(stated[1]), stated[2])
+            return _size_in_tokens(int(stated[1]), stated[2])
         for pattern, tokens in _PATTERNS:
             if pattern.match(name):
                 return tokens
     return None
 
 
-def _stated(number: int, unit: str) -> int:
-    """Makers round: 32k is 32,768 where sizes are small, 128k may be 128,000, and the smaller reading is safe."""
+def _size_in_tokens(number: int, unit: str) -> int:
+    """Vendors round: 32k means 32,768 for small sizes, 128k may mean 128,000. Takes the smaller reading,
+    which is safe.
+    """
     if unit == "m":
         return number * 1_000_000
     return number * (1_024 if number < 100 else 1_000)
@@ -329,7 +350,7 @@ def _default(model: str, url: str) -> WindowSize:
 
 
 def is_local(url: str) -> bool:
-    """Does the URL lead to this machine or its network?"""
+    """True if the URL is on this machine or in its network."""
     import ipaddress
     from urllib.parse import urlsplit
 

@@ -1,8 +1,13 @@
-"""The choice of a counter for a model."""
+"""Token counters for text and messages, and the choice of one for a model.
+
+`ExactCounter` runs the model's own vocabulary; `FittedCounter` estimates. Both add the framing of messages,
+calls and results (`MessageCounter`), and both cache counts by the digest of the text, never the text.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -26,23 +31,22 @@ from refold.model.message import (
     ToolResult,
     compaction_of,
 )
-from refold.model.tokens import Source
+from refold.model.tokens import Source, TokenCounter
 from refold.tokens.catalog import spellings
 
 if TYPE_CHECKING:
     import splintr
-import sys
 
-from refold.model.tokens import TokenCounter
-
-# Counts remembered by the digest of their text.
+# Cache of counts, by the digest of the text
 
 GENERATION = 16_384
-"""Entries until the older half is forgotten: some 2,000 messages of eight live conversations, at most about 6 MB."""
+"""Entries per generation: some 2,000 messages of eight live conversations, at most about 6 MB."""
 
 
 class Memo:
-    """Two generations: what is asked for moves to the young one, and what is left in the old one goes with it."""
+    """A cache of two generations. A hit moves an entry to the young one; when that is full, the old one is
+    dropped.
+    """
 
     __slots__ = ("_limit", "_old", "_young")
 
@@ -67,29 +71,30 @@ class Memo:
 
 
 def digest(text: str) -> bytes:
-    """16 bytes make an accidental collision impossible in practice, and a wanted one costs 2**64 attempts."""
+    """16 bytes: an accidental collision is impossible in practice, a deliberate one costs 2**64 attempts."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-# What one message costs: its texts, the frame around them, and a flat cost for what is not text.
+# The size of a message: its texts, the framing around them, and flat sizes for other content
 
 IMAGE_TOKENS = 1_000
-"""A screenshot: OpenAI bills 765 for a square at high detail, Anthropic 1,600 at most. Providers scale every image down,
-so its bytes say little about its tokens."""
+"""A screenshot: OpenAI bills 765 for a square at high detail, Anthropic 1,600 at most. Providers scale every
+image down, so its size in bytes says little about its tokens.
+"""
 PAGE_TOKENS = 2_000
 """A page of a document: Anthropic states 1,500 to 3,000."""
 PAGE_BYTES = 64 * 1024
 MAX_PAGES = 25
-"""A scan is large in bytes only: beyond this, size no longer tells pages."""
+"""Limit for the estimate of pages from bytes: a larger file is a scan, whose pages are large in bytes only."""
 CHARACTERS_PER_TOKEN = 4
-"""What is sealed cannot be counted; this is what Codex takes for it."""
+"""For encrypted content, which cannot be counted; Codex uses the same number."""
 _SEALED = frozenset({"data", "encrypted_content", "encrypted_index", "signature"})
 """Keys whose values a model never reads as text."""
 _Count: TypeAlias = Callable[[str], int]
 
 
 class Framing(Struct, frozen=True):
-    """Tokens that a provider's template puts around messages, calls and results."""
+    """Tokens that a provider's template adds around messages, calls and results."""
 
     message: int
     call: int
@@ -97,19 +102,21 @@ class Framing(Struct, frozen=True):
 
 
 CHAT_FRAMING = Framing(message=4, call=9, result=8)
-"""OpenAI documents three tokens per message and one for the role. Calls and results are those of its published harmony
-format, where each is a message: `<|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>…
-<|call|>` and `<|start|>functions.NAME to=assistant<|channel|>commentary<|message|>…<|end|>`, with a short name."""
+"""OpenAI documents three tokens per message and one for the role. Calls and results are from its published
+harmony format, in which each is a message: `<|start|>assistant<|channel|>commentary to=functions.NAME
+<|constrain|>json<|message|>…<|call|>` and `<|start|>functions.NAME
+to=assistant<|channel|>commentary<|message|>…<|end|>`, with a short name.
+"""
 CLAUDE_FRAMING = Framing(message=4, call=30, result=30)
-"""Sixty tokens per call and its result, found together with `fitted.CLAUDE_FACTOR` in recorded bills."""
+"""Sixty tokens per call and its result, fitted together with `CLAUDE_FACTOR` to recorded bills."""
 
 
 class MessageCounter(ABC):
-    """A counter of messages on top of a counter of text. Counts of longer texts are remembered, the texts are not."""
+    """Counts messages with a counter for text. Counts of longer texts are cached, the texts are not."""
 
     source: Source
     memo_from: ClassVar[int] = 24
-    """Characters from which looking a text up (0.5 µs) is faster than counting it."""
+    """Characters from which a lookup (0.5 µs) is faster than counting."""
 
     def __init__(self, framing: Framing) -> None:
         self._framing = framing
@@ -117,7 +124,7 @@ class MessageCounter(ABC):
 
     @abstractmethod
     def count(self, text: str, /) -> int:
-        """The tokens of a text, counted anew."""
+        """The tokens of a text, without the cache."""
 
     def text(self, text: str, /) -> int:
         if len(text) < self.memo_from:
@@ -156,9 +163,9 @@ def _file(part: File) -> int:
 
 
 def _opaque(part: Opaque, count: _Count) -> int:
-    """The JSON text a model may be shown, without what only the provider can open; inline media costs as an image.
+    """The JSON text that a model may be shown, without encrypted fields; inline media counts as an image.
 
-    Of a provider's own compaction the text counts, and of one that only the provider can open its size.
+    Of a provider's own compaction its text counts, or its size if it is encrypted.
     """
     if part.raw is None:
         return count(part.kind)
@@ -192,7 +199,7 @@ def _is_inline_media(value: object) -> bool:
     return isinstance(value, str) and value.startswith("data:") and ";base64," in value[:100]
 
 
-# Exact counts: the model's own vocabulary, run by splintr.
+# Exact counts, with the model's own vocabulary and splintr
 
 _VOCABULARIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), vocabulary)
@@ -219,24 +226,31 @@ _VOCABULARIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"olmo-?2", "olmo2"),
     )
 )
-"""The first pattern that fits the start of a name decides. Google publishes Gemma's vocabularies as those of its Gemini
-models. What is not here is estimated: Claude has no public vocabulary, and a name such as `deepseek-chat` moves on to
-models whose vocabulary splintr does not carry."""
+"""The first pattern that matches the start of a name wins. Google publishes Gemma's vocabularies as those of
+its Gemini models. Models not listed here are estimated: Claude has no public vocabulary, and a name such as
+`deepseek-chat` moves on to models whose vocabulary splintr does not have.
+"""
 
 _WITH_RUNS = ("gemma2", "gemma3")
-"""Vocabularies in which a run of line breaks or tabs is merged as a whole, in time that grows with the square of its length."""
+"""Vocabularies that merge a run of line breaks or tabs as a whole, in time that grows with the square of its
+length.
+"""
 _RUN = 1_984
-"""Characters of such a run that are counted at once: 64 times the 31 that make the longest token, so that the count is the same."""
+"""Characters of such a run that are counted at once: 64 times the longest token of 31, so that the count
+stays the same.
+"""
 _RUNS = re.compile(rf"(?<!\n)\n{{{_RUN},}}+|(?<!\t)\t{{{_RUN},}}+")
 
 
 LONG = 64 * 1024
-"""Characters from which a text is counted as a batch of one: that takes as long, and lets go of the interpreter's lock meanwhile, which
-`encode_flat` holds for a tenth of a second per megabyte of base64. A text that spells a special token is counted under the lock."""
+"""Characters from which a text is counted as a batch of one: equally fast, but it releases the interpreter's
+lock, which `encode_flat` holds for a tenth of a second per megabyte of base64. A text that spells a special
+token is counted under the lock.
+"""
 
 
 def vocabulary_for(model: str) -> str | None:
-    """The vocabulary that a model's name stands for, or None where an estimate is all there is."""
+    """The vocabulary for a model's name; None if the model can only be estimated."""
     for name in reversed(spellings(model)):
         for pattern, vocabulary in _VOCABULARIES:
             if pattern.match(name) or ("distill" in pattern.pattern and pattern.search(name)):
@@ -263,8 +277,10 @@ class ExactCounter(MessageCounter):
         self._spelled = re.compile("|".join(map(re.escape, specials)))
 
     def count(self, text: str, /) -> int:
-        """The buffer of `encode_flat` is several times faster than a list, but reads spelled special tokens as such."""
-        if len(text) > _RUN and self.vocabulary in _WITH_RUNS and (parts := _parted(text)):
+        """Uses `encode_flat`, which is several times faster than a list, but reads spelled special tokens as
+        such.
+        """
+        if len(text) > _RUN and self.vocabulary in _WITH_RUNS and (parts := _split_runs(text)):
             return sum(map(self._count, parts))
         return self._count(text)
 
@@ -279,12 +295,12 @@ class ExactCounter(MessageCounter):
             return self._count(text.encode("utf-8", "replace").decode())
 
     def _spells_special(self, text: str) -> bool:
-        """Looking for two characters first is ten times faster than the pattern alone."""
+        """Searches for two characters first: ten times faster than the pattern alone."""
         return any(opening in text for opening in self._openings) and self._spelled.search(text) is not None
 
 
-def _parted(text: str) -> list[str]:
-    """A text with long runs of line breaks and tabs, parted inside of these; empty where it has none."""
+def _split_runs(text: str) -> list[str]:
+    """A text split inside its long runs of line breaks and tabs; empty if it has none."""
     cuts = [at for run in _RUNS.finditer(text) for at in range(run.start() + _RUN, run.end(), _RUN)]
     return [text[start:stop] for start, stop in pairwise((0, *cuts, len(text)))] if cuts else []
 
@@ -298,25 +314,30 @@ def _load(vocabulary: str) -> splintr.AnyTokenizer:
     return splintr.Tokenizer.from_pretrained(vocabulary)
 
 
-# Estimated counts: a weighted histogram of neighbouring bytes, fitted to a real tokenizer.
+# Estimated counts: a weighted histogram of neighbouring bytes, fitted to a real tokenizer
 
 CLAUDE_FACTOR = 1.2
-"""Claude's billed tokens per o200k token, between 1.12 and 1.24 as found in 1,153 steps recorded by two coding agents (Opus
-4.5 and 4.6, Sonnet 4.5, Haiku 4.5), together with `CLAUDE_FRAMING`. A factor and frame found in one agent's steps puts half
-of the other's within 7 to 9 % of the bill and the whole 5 to 6 % under it; plain o200k lies 25 % under it. Calibration
-with reported usage does the rest."""
+"""Claude's billed tokens per o200k token, between 1.12 and 1.24 in 1,153 recorded steps of two coding agents
+(Opus 4.5 and 4.6, Sonnet 4.5, Haiku 4.5), fitted together with `CLAUDE_FRAMING`. A factor and framing fitted
+to one agent's steps puts half of the other's within 7 to 9 % of the bill and the total 5 to 6 % under it;
+plain o200k is 25 % under it. Calibration with reported usage corrects the rest.
+"""
 
 SAMPLE_FROM = 1_024
-"""Even pairs (so about 2 KB of text) from which every second pair is left out, for twice the speed and the same error."""
+"""Even pairs (about 2 KB of text) from which every second pair is skipped, for twice the speed and the same
+error.
+"""
 _STEP = 32 * 1024
-"""Pairs that are added up at a time: a millisecond."""
+"""Pairs summed in one step: a millisecond."""
 
 _LETTERS = ("ae", "io", "u", "t", "n", "r", "s", "lh", "dc", "mpf", "gbyw", "kvxqzj", "AEIOU", "BCDFGHJKLMNPQRSTVWXYZ")  # fmt: skip
 _SIGNS = ("0123456789", " ", "\n\r", "\t", ".,", ":;", "\"'`", "([{<", ")]}>", "_", "-/\\")
 _CONTINUATIONS = ("80-8f", "90-9f", "a0-af", "b0-bf")
 _LEADS = ("c2", "c3", "c4-c9", "ce", "cf", "d0", "d1", "d2-d6", "d7", "d8", "d9", "da-db", "e0", "e1", "e2", "e3", "e4",
           "e5-e6", "e7-e9", "ea", "eb-ec", "ed", "ef", "f0-f4")  # fmt: skip
-"""First bytes of UTF-8 sequences, by script: c3 is Western European, d0 Cyrillic, e0 Indic, e3 to e9 East Asian."""
+"""First bytes of UTF-8 sequences, by script: c3 is Western European, d0 Cyrillic, e0 Indic, e3 to e9 East
+Asian.
+"""
 
 
 def _span(span: str) -> range:
@@ -329,15 +350,16 @@ _MEMBERS = [
     *(_span(span) for span in (*_CONTINUATIONS, *_LEADS)),
 ]
 CLASSES = len(_MEMBERS) + 1
-"""Class 0 is everything not listed: signs of operators, `#`, `@`, `&`, `%` and control characters."""
+"""Class 0 is everything not listed: operators, `#`, `@`, `&`, `%` and control characters."""
 ASCII_CLASSES = len(_LETTERS) + len(_SIGNS) + 1
-"""Classes below this are of ASCII characters."""
+"""Classes below this are ASCII characters."""
 _CLASS_OF = {byte: number for number, members in enumerate(_MEMBERS, 1) for byte in members}
 _TABLE = bytes(_CLASS_OF.get(byte, 0) for byte in range(256))
 
 
 def class_pairs(text: str) -> tuple[memoryview[int], memoryview[int]]:
-    """The codes of all neighbouring classes: the pairs that begin at even places, and those that begin at odd ones.
+    """The codes of all neighbouring classes: the pairs that start at even positions, and those that start at
+    odd ones.
 
     A line break is assumed before and after the text.
     """
@@ -369,7 +391,9 @@ class FittedCounter(MessageCounter):
 
 
 def _estimate(even: memoryview[int], odd: memoryview[int]) -> float:
-    """The sum of all weights. A long text is sampled from both sides, since a pattern of even period has two faces."""
+    """The sum of all weights. A long text is sampled at even positions in its first half and at odd ones in
+    its second, because a pattern of even period looks different at each.
+    """
     weight = _weights().__getitem__
     if len(even) < SAMPLE_FROM:
         return sum(map(weight, even)) + sum(map(weight, odd))
@@ -378,7 +402,9 @@ def _estimate(even: memoryview[int], odd: memoryview[int]) -> float:
 
 
 def _summed(pairs: memoryview[int]) -> float:
-    """The sum of the weights, step by step: one call over megabytes would hold the interpreter's lock for a fifth of a second."""
+    """The sum of the weights, in steps: one call over megabytes would hold the interpreter's lock for a fifth
+    of a second.
+    """
     weight, total = _weights().__getitem__, 0.0
     for start in range(0, len(pairs), _STEP):
         total = sum(map(weight, pairs[start : start + _STEP]), total)
@@ -393,7 +419,7 @@ class _Fit(Struct, frozen=True):
 
 @cache
 def _weights() -> list[float]:
-    """A list by code, which is looked up faster than a dictionary."""
+    """The weights as a list by code: a faster lookup than a dictionary."""
     from importlib import resources
 
     data = resources.files("refold.tokens").joinpath("data/estimator.json").read_bytes()
@@ -405,9 +431,9 @@ def _weights() -> list[float]:
 
 
 def counter_for(model: str) -> TokenCounter:
-    """The best counter at hand: exact where splintr is installed and knows the model, else an estimate.
+    """The best counter available: exact if splintr is installed and knows the model, otherwise an estimate.
 
-    Models that count alike share one counter, and so what it remembers.
+    Models with the same vocabulary share one counter, and its cache.
     """
     vocabulary = vocabulary_for(model)
     exact = _exact(vocabulary) if vocabulary else None

@@ -1,14 +1,14 @@
 """Models behind HTTP, at any provider that speaks one of the three formats.
 
-The idea: a `Provider` is data (where a model is, and how patiently it is asked); `open_upstream` makes something of it that
-can be asked, once or many times, streamed or not. Whatever goes wrong is one of the `UpstreamError`s and says whether a
-smaller window is the remedy. Neither keys nor anything of a conversation is ever logged or put into an error.
+A `Provider` is data: the address of a model, its key and its timeouts. `open_upstream` makes a client of it
+that can be asked many times, streamed or not. Every failure is an `UpstreamError` that says whether a smaller
+window can help. Neither keys nor content are ever logged or put into an error.
 
     async with open_upstream(Provider("anthropic", "claude-sonnet-4-5")) as upstream:
         reply = await upstream.ask(Ask((user("Hello!"),)))
 
-`provider` holds the settings, `key` the key, `body` writes a question, `http` asks it over a `connection`, `retry` asks
-again, `refusal` and `reach` say what went wrong. `embeddings` asks for vectors over the same connection.
+`provider` holds the settings and the key, `http` writes and sends a question over a `connection`,
+`response_errors` classifies failures and retries, `embeddings` asks for vectors over the same connection.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The way to a provider: requests out, bytes back, and never a wait without an end.
+"""The HTTP connection to a provider: sends requests, reads bytes, and limits every wait.
 
-One idea: every wait has two limits, the one of its own kind and what is left of the time for the whole question. Whatever
-goes wrong on the way leaves here as one `Setback`.
-
-Redirects are not followed: a key goes to the host it was given for.
+Every wait has two limits: its own, and the time left for the whole question. Every failure of the network
+becomes a `Setback`. Redirects are not followed: a key goes only to the host it was given for.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from refold.model.errors import UpstreamUnavailable
 from refold.upstreams.provider import Provider, ProviderKey
 from refold.upstreams.response_errors import Pace, Setback
 
-# When no answer comes: what the network says, as a typed error.
+# Network failures as typed errors
 
 
-def lost(provider: Provider, error: Exception, waited_s: float | None) -> Setback:
-    """What became of a request that got no answer, or only the beginning of one.
+def network_failure(provider: Provider, error: Exception, waited_s: float | None) -> Setback:
+    """The error for a request without an answer, or with only the beginning of one.
 
-    `waited_s` is how long nothing came; None where the time for the whole question was over.
+    `waited_s` is the time without data; None if the time for the whole question was over.
     """
     what, hint, again = _explain(provider, error, waited_s)
     return Setback(UpstreamUnavailable(f"{provider.name} {what}", hint=hint), again=again)
@@ -39,8 +37,8 @@ def _explain(provider: Provider, error: Exception, waited_s: float | None) -> tu
             return f"could not be reached within {connect_s:g} s", "check base_url and proxy", True
         case TimeoutError():
             late = f"did not finish within {provider.timeouts.total_s:g} s"
-            said = late if waited_s is None else f"sent nothing for {waited_s:g} s"
-            return said, "raise its timeouts, or ask for less", False
+            problem = late if waited_s is None else f"sent nothing for {waited_s:g} s"
+            return problem, "raise its timeouts, or ask for less", False
         case aiohttp.ClientSSLError():
             return "shows a certificate that is not trusted", "name your own authority with ca_file", False
         case aiohttp.ClientHttpProxyError():
@@ -53,7 +51,7 @@ def _explain(provider: Provider, error: Exception, waited_s: float | None) -> tu
 
 ANTHROPIC_VERSION = "2023-06-01"
 LINGER_S = 0.05
-"""How long the end of a connection is waited for after the end of a stream, so that the connection can serve again."""
+"""Wait for the end of the connection after the end of a stream, so that the connection can be reused."""
 _PATHS = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/v1/messages"}
 
 
@@ -67,7 +65,7 @@ class Connection:
         pace: Pace,
         path: str = "",
     ) -> None:
-        """`path` is where something else than a reply is asked for."""
+        """`path` replaces the path of the format, for questions that do not ask for a reply."""
         self._provider, self._session, self._key, self._pace = provider, session, key, pace
         own = {name.lower(): value for name, value in provider.headers.items()}
         fixed = {"content-type": "application/json", "user-agent": "refold"}
@@ -75,7 +73,7 @@ class Connection:
             fixed["anthropic-version"] = ANTHROPIC_VERSION
         self._headers, self._own = fixed, own
         path = path or _PATHS[dialect.name]
-        # Anthropic's own addresses end before the version, those of its imitators often after it.
+        # Anthropic's own base URL ends before the version, those of compatible servers often after it.
         self._url = provider.base_url.removesuffix("/v1" if path.startswith("/v1/") else "") + path
 
     def __repr__(self) -> str:
@@ -85,9 +83,11 @@ class Connection:
     async def post(
         self, body: bytes, accept: str, until: float, *, under: str = ""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The provider's answer. A key that it refuses is renewed once, where there is a command that prints it.
+        """The provider's response. If the key is refused and a key command is configured, the key is renewed
+        once.
 
-        `under` is added to the address: providers count a request under the address that would answer it.
+        `under` is appended to the path: providers count the tokens of a request below the path that would
+        answer it.
         """
         url, key = self._url + under, await self._key.headers()
         response = await self._send(url, body, {"accept": accept, **key}, until)
@@ -123,7 +123,7 @@ class Connection:
             limit_s = self._provider.timeouts.between_s
 
     async def body(self, response: aiohttp.ClientResponse, until: float, limit: int) -> bytes:
-        """The whole body, or one byte more than `limit` of it."""
+        """The whole body, or its first `limit` + 1 bytes."""
         body = bytearray()
         async with aclosing(self.chunks(response, until)) as chunks:
             async for chunk in chunks:
@@ -145,4 +145,4 @@ class Connection:
             async with asyncio.timeout(min(limit_s, left_s)):
                 yield
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
-            raise lost(self._provider, error, limit_s if limit_s <= left_s else None) from None
+            raise network_failure(self._provider, error, limit_s if limit_s <= left_s else None) from None

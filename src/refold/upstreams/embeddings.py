@@ -1,7 +1,6 @@
-"""Vectors from a provider: any server that has OpenAI's `/embeddings`.
+"""Vectors from a provider: any server with OpenAI's `/embeddings`.
 
-One idea: it is one more question over the same connection, with the same key, patience and errors; only what is asked and how the
-answer is read differ.
+Uses the same connection, key, timeouts, retries and errors as a question for a reply.
 """
 
 from __future__ import annotations
@@ -23,14 +22,16 @@ from refold.upstreams.response_errors import (
     ErrorReply,
     Pace,
     Setback,
-    refused,
-    repeat,
-    unread,
+    error_of_response,
+    unreadable_reply,
+    with_retries,
 )
 from refold.wire.json_codec import MAX_BODY_BYTES
 
 MAX_CHARACTERS = 6_000
-"""Of a text: some 1,500 tokens. What it is about stands at its beginning, and some servers refuse more than they read."""
+"""Characters of a text, about 1,500 tokens: its beginning shows its subject, and some servers refuse longer
+texts.
+"""
 _JSON = "application/json"
 
 
@@ -48,7 +49,7 @@ class HttpEmbedder:
 
     def __init__(self, provider: Provider, connection: Connection, pace: Pace) -> None:
         self._provider, self._connection, self._pace = provider, connection, pace
-        self.least = -1.0  # nobody has measured it for every model
+        self.least = -1.0  # not measured for arbitrary models
         size = provider.parameters.get("dimensions")
         self.name = f"{provider.name}:{provider.model}" + (f":{size}" if size else "")
 
@@ -56,16 +57,16 @@ class HttpEmbedder:
         return f"<embedder {self.name}>"
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """A vector for each of the texts, empty for one that says nothing.
+        """A vector for each of the texts, empty for a blank text.
 
         Raises:
-            UpstreamError: there are none to be had.
+            UpstreamError: the provider gave no vectors.
         """
         asked = [text[:MAX_CHARACTERS] for text in texts if text.strip()]
         if not asked:
             return [b""] * len(texts)
         until = self._pace.clock() + self._provider.timeouts.total_s
-        tries = repeat(lambda: self._try(asked, until), self._provider, self._pace, until)
+        tries = with_retries(lambda: self._try(asked, until), self._provider, self._pace, until)
         async with aclosing(tries):
             found = iter(await anext(tries))
         return [next(found) if text.strip() else b"" for text in texts]
@@ -80,7 +81,7 @@ class HttpEmbedder:
                 response.status, await self._connection.body(response, until, limit), response.headers
             )
         if not is_fine:
-            raise refused(self._provider, answer, Ask(()), self._pace.wall())
+            raise error_of_response(self._provider, answer, Ask(()), self._pace.wall())
         yield self._read(answer.body, len(texts))
 
     def _read(self, body: bytes, count: int) -> list[bytes]:
@@ -88,17 +89,17 @@ class HttpEmbedder:
             found = sorted(json.decode(body, type=_Answer).data, key=lambda one: one.index)
             vectors = [_packed(one.embedding) for one in found]
         except (MsgspecError, ZeroDivisionError):
-            raise self._unread("no vectors") from None
+            raise self._unreadable_reply("no vectors") from None
         if len(vectors) != count:
-            raise self._unread(f"{len(vectors)} vectors for {count} texts")
+            raise self._unreadable_reply(f"{len(vectors)} vectors for {count} texts")
         return vectors
 
-    def _unread(self, what: str) -> Setback:
-        return unread(self._provider, WireError(what))
+    def _unreadable_reply(self, what: str) -> Setback:
+        return unreadable_reply(self._provider, WireError(what))
 
 
 def _packed(numbers: list[float]) -> bytes:
-    """A vector of length one, as it is kept."""
+    """A vector of length one, in the stored format."""
     length = hypot(*numbers)
     packed = array("f", (number / length for number in numbers))
     if sys.byteorder == "big":

@@ -1,7 +1,7 @@
-"""Opening a provider: from settings to something that can be asked.
+"""Opens a provider: from settings to a client.
 
-One idea: everything that can be wrong with the settings is found here, before the first question. One session serves all
-questions to a provider, so that connections are made once.
+All errors in the settings are found here, before the first question. One session serves all questions to a
+provider, so that connections are reused.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 async def open_upstream(
     provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = _PACE
 ) -> AsyncIterator[StreamingUpstream]:
-    """A provider to ask, until the block ends.
+    """A client for a provider, until the block ends.
 
     Raises:
-        ConfigError: a setting is missing or cannot work, such as a variable that holds no key.
+        ConfigError: a setting is missing or invalid, such as a variable without a key.
         MissingExtra: aiohttp is not installed.
     """
     whole = complete(provider)
@@ -50,10 +50,10 @@ async def open_upstream(
 async def open_embedder(
     provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = _PACE
 ) -> AsyncIterator[Embedder]:
-    """A provider that gives vectors, until the block ends: any with OpenAI's `/embeddings`.
+    """A client for vectors, until the block ends: for any provider with OpenAI's `/embeddings`.
 
     Raises:
-        ConfigError: a setting is missing or cannot work, or the provider's format has no vectors.
+        ConfigError: a setting is missing or invalid, or the provider's format has no vectors.
         MissingExtra: aiohttp is not installed.
     """
     whole = complete(provider)
@@ -79,7 +79,7 @@ async def _connected(
         raise MissingExtra("upstreams", "asking a model") from None
     from refold.upstreams.connection import Connection
 
-    # No limit of our own on connections: whoever asks decides how much at once.
+    # No limit on connections: the caller decides how many requests run at once.
     connector = aiohttp.TCPConnector(ssl=_trust(whole), limit=0)
     patience = aiohttp.ClientTimeout(total=None, connect=whole.timeouts.connect_s)
     session = aiohttp.ClientSession(

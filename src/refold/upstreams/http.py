@@ -1,8 +1,8 @@
-"""A provider behind HTTP: one question, one answer, streamed or not.
+"""Asks a provider over HTTP, streamed or not.
 
-One idea: both ways of asking are one way. A question is a try that gives items, and the last item is the reply; a reply that
-is not streamed is its only item. What the answer's type says it is decides how it is read, since some servers stream
-unasked and others do not stream at all.
+Both ways share one code path: an attempt is a generator of items whose last item is the reply; without a
+stream the reply is the only item. The content type of the answer decides how it is read, because some servers
+stream unasked and some never stream.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from refold.upstreams.response_errors import (
     ErrorReply,
     Pace,
     Setback,
-    refused,
-    repeat,
-    unread,
+    error_of_response,
+    unreadable_reply,
+    with_retries,
 )
 from refold.wire.error import answer_error
 from refold.wire.json_codec import MAX_BODY_BYTES, write
@@ -41,13 +41,13 @@ from refold.wire.sse import Delta
 from refold.wire.stream import StreamReader
 from refold.wire.translate import translate_messages, translate_tools
 
-# From a question to the body of a request, in the format of a provider.
+# Request bodies
 
 
 def request_body(
     ask: Ask, provider: Provider, dialect: Dialect, *, stream: bool, without: frozenset[str] = frozenset()
 ) -> bytes:
-    """The body that asks. `without` names parameters that the model has refused.
+    """The body of a request. `without` names parameters that the model has refused.
 
     Raises:
         WireError: a message cannot be written in this format.
@@ -59,7 +59,7 @@ def request_body(
 
 
 def count_body(ask: Ask, provider: Provider, dialect: Dialect) -> bytes:
-    """The body that has a request counted: what would be read, and nothing about the answer.
+    """The body of a request for a token count: the input, without parameters of the reply.
 
     Raises:
         WireError: a message cannot be written in this format.
@@ -78,9 +78,9 @@ def _fields(ask: Ask, provider: Provider, dialect: Dialect, *, stream: bool) -> 
     if ask.tools:
         fields["tools"] = translate_tools(ask.tools, dialect) or None
     if ask.is_cached and dialect.max_breakpoints:
-        fields["cache_control"] = {"type": "ephemeral"}  # the others look without being told
+        fields["cache_control"] = {"type": "ephemeral"}  # other formats cache without being told
     if dialect.name == "responses":
-        fields["store"] = False  # a provider is not asked to keep what it is sent
+        fields["store"] = False  # the provider shall not store the conversation
     if stream:
         fields["stream"] = True
         if dialect.name == "chat":
@@ -95,7 +95,7 @@ def _limit_field(provider: Provider, dialect: Dialect) -> str:
 
 
 def _raw(value: object) -> Raw:
-    return write(value)  # type: ignore[arg-type]  # parameters are JSON: they come from a configuration
+    return write(value)  # type: ignore[arg-type]  # parameters come from a configuration and are JSON
 
 
 def _messages(ask: Ask, dialect: Dialect) -> tuple[Message, ...]:
@@ -117,7 +117,9 @@ def _system(ask: Ask, dialect: Dialect) -> tuple[Message, ...]:
 _EVENTS = "text/event-stream"
 _JSON = "application/json"
 _OPTIONAL = "temperature"
-"""Models that reason refuse what others take, and no list of them stays true: the first refusal tells."""
+"""Reasoning models refuse this parameter. A list of such models would not stay correct, so the first refusal
+is remembered.
+"""
 
 
 _COUNTED_UNDER = {"anthropic": "/count_tokens", "responses": "/input_tokens"}
@@ -128,12 +130,12 @@ class _Count(Struct, frozen=True):
 
 
 class HttpUpstream:
-    """Made by `open_upstream`."""
+    """A provider's client for replies; made by `open_upstream`."""
 
     def __init__(self, provider: Provider, dialect: Dialect, connection: Connection, pace: Pace) -> None:
         self._provider, self._dialect, self._connection, self._pace = provider, dialect, connection, pace
         self._without: frozenset[str] = frozenset()
-        """Parameters that the model has refused; it is not asked with them again."""
+        """Parameters that the model has refused; they are not sent again."""
 
     def __repr__(self) -> str:
         return f"<upstream {self._provider.name}: {self.model}>"
@@ -157,7 +159,7 @@ class HttpUpstream:
         if under is None:
             return None
         until = self._pace.clock() + self._provider.timeouts.total_s
-        counts = repeat(lambda: self._count(ask, under, until), self._provider, self._pace, until)
+        counts = with_retries(lambda: self._count(ask, under, until), self._provider, self._pace, until)
         async with aclosing(counts):
             return await anext(counts)
 
@@ -170,11 +172,13 @@ class HttpUpstream:
         try:
             yield decode(found, type=_Count).input_tokens
         except DecodeError:
-            raise unread(self._provider, WireError("no count")) from None
+            raise unreadable_reply(self._provider, WireError("no count")) from None
 
     def _items(self, ask: Ask, *, stream: bool) -> AsyncGenerator[Delta | Reply, None]:
         until = self._pace.clock() + self._provider.timeouts.total_s
-        return repeat(lambda: self._try(ask, stream=stream, until=until), self._provider, self._pace, until)
+        return with_retries(
+            lambda: self._try(ask, stream=stream, until=until), self._provider, self._pace, until
+        )
 
     async def _try(self, ask: Ask, *, stream: bool, until: float) -> AsyncGenerator[Delta | Reply, None]:
         write = partial(
@@ -214,18 +218,18 @@ class HttpUpstream:
         try:
             reply = await run_text_work(reader.seen, reader.reply)
         except WireError as error:
-            raise unread(self._provider, error) from None
+            raise unreadable_reply(self._provider, error) from None
         await self._connection.linger(response)
         yield reply
 
     def _reply(self, body: bytes, ask: Ask) -> Reply:
-        """A reply that came whole. Some providers put their errors into the place of one."""
+        """Decode a reply that was not streamed. Some providers send their errors with status 200."""
         try:
             reply = decode_reply(body, self._dialect)
         except WireError as error:
             setback = self._refused(ErrorReply(200, body), ask)
             is_told = answer_error(body).is_error or type(setback.error) is not UpstreamError
-            raise (setback if is_told else unread(self._provider, error)) from None
+            raise (setback if is_told else unreadable_reply(self._provider, error)) from None
         if reply.finish == "error":
             raise self._refused(ErrorReply(200, body), ask)
         return reply
@@ -234,7 +238,7 @@ class HttpUpstream:
         try:
             body = await self._connection.body(response, until, MAX_ERROR_BYTES)
         except Setback:
-            body = b""  # the status says enough
+            body = b""  # the status is enough
         answer = ErrorReply(response.status, body, response.headers)
         setback = await run_text_work(len(body), self._refused, answer, ask)
         is_open = ask.temperature is not None and _OPTIONAL not in self._without
@@ -244,4 +248,4 @@ class HttpUpstream:
         return setback
 
     def _refused(self, answer: ErrorReply, ask: Ask) -> Setback:
-        return refused(self._provider, answer, ask, self._pace.wall())
+        return error_of_response(self._provider, answer, ask, self._pace.wall())

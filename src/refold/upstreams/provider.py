@@ -1,10 +1,11 @@
-"""Where a model is and how it is asked: the settings of one provider.
+"""The settings of one provider: the address of a model, its key, its timeouts and retries.
 
-One idea: a well-known name stands for an address, a format and the environment variable that holds the key. Whatever is
-said besides wins, and an address of your own takes the key's variable with it: no key goes to a host that it was not named
+A well-known name stands for an address, a format and an environment variable with the key; explicit settings
+override them. A custom address also drops the known variable, so that no key goes to a host it was not meant
 for.
 
-Printing a provider shows its name and its model. Headers, proxies and parameters may hold secrets and are never shown.
+The `repr` of a provider shows its name and its model. Headers, proxies and parameters may hold secrets and
+are never shown.
 """
 
 from __future__ import annotations
@@ -26,55 +27,65 @@ Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key"]
 
 
 class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
-    """In seconds."""
+    """Time limits, in seconds."""
 
     connect_s: float = 10.0
-    """Name, connection and TLS; a host that is there answers in one or two."""
+    """Name resolution, connection and TLS; a reachable host needs one or two seconds."""
     first_byte_s: float = 300.0
-    """Until the answer begins: a reply that is not streamed begins when it is finished, and models think for minutes."""
+    """Until the answer begins: a reply that is not streamed begins when it is complete, and models think for
+    minutes.
+    """
     between_s: float = 120.0
-    """Between two pieces of a stream: some models think without a sign of life."""
+    """Between two chunks of a stream: some models think without sending anything."""
     total_s: float = 600.0
-    """For one question, with all its tries and waits: what the providers' own clients allow."""
+    """For one question with all its retries and waits: the providers' own clients allow the same."""
 
 
 class Retries(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a provider that is busy or out of reach is asked again."""
+    """Retries of a question to a provider that is busy or unreachable."""
 
     tries: int = 3
-    """In all. Overloads that last longer are better answered by another provider."""
+    """Attempts in total. For longer overloads another provider is the better answer."""
     base_s: float = 0.5
-    """The first wait is up to this long, and every later one up to twice the one before."""
+    """The first wait is at most this long; every further limit is twice the previous one."""
     longest_s: float = 8.0
-    """The longest wait that is our own choice."""
+    """The longest wait chosen by the client."""
     longest_asked_s: float = 60.0
-    """The longest wait that a provider may ask for: until the next minute's tokens. Longer is as good as never."""
+    """The longest wait that a provider may ask for: until the next minute's tokens. A longer one counts as a
+    failure.
+    """
 
 
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    """A well-known name (`KNOWN`), or any with a `base_url`."""
+    """A well-known name (`KNOWN`), or any name with a `base_url`."""
     model: str = ""
     format: DialectName | None = None
-    """Unset: the one of the name, Chat for any other."""
+    """Default: the format of the name, or Chat."""
     base_url: str = ""
     key_env: str = ""
-    """The environment variable that holds the key. Unset: the one of the name, if the address is its too."""
+    """The environment variable with the key. Default: the variable of the name, unless `base_url` is set."""
     key_command: str = ""
-    """A command that prints the key, for keys in a vault. No shell runs it."""
+    """A command that prints the key, for keys in a vault. It is run without a shell."""
     auth: Auth | None = None
-    """How the key is sent. Unset: as the format's own provider wants it."""
+    """The header that carries the key. Default: the one of the format's own provider."""
     headers: dict[str, str] = {}
-    """Sent with every request; they replace our own."""
+    """Sent with every request; they replace the client's own."""
     parameters: dict[str, object] = {}
-    """Fields of the request body, such as `reasoning_effort`; they replace our own, and null leaves one out."""
+    """Fields of the request body, such as `reasoning_effort`; they replace the client's own, and null removes
+    one.
+    """
     output_field: str = ""
-    """What Chat servers call the limit of the reply. Unset: `max_tokens`, but OpenAI's own says `max_completion_tokens`."""
+    """The field of the output limit on Chat servers. Default: `max_tokens`, and `max_completion_tokens` for
+    OpenAI.
+    """
     proxy: str = ""
     ca_file: str = ""
     """Certificates to trust instead of the system's."""
     trust_env: bool = False
-    """Take proxies (and .netrc) from the environment. Off: what reaches your provider should be in your settings."""
+    """Use proxies (and .netrc) from the environment. Off, so that the settings alone decide the route to a
+    provider.
+    """
     timeouts: Timeouts = Timeouts()
     retries: Retries = Retries()
 
@@ -109,16 +120,16 @@ KNOWN: dict[str, ProviderDefaults] = {
     "vllm": ProviderDefaults("http://localhost:8000/v1"),
     "local": ProviderDefaults("http://localhost:8080/v1"),
 }
-"""The last four run on your own machine and want no key; `local` is llama.cpp's own port."""
+"""The last four run on the user's own machine and need no key; `local` is llama.cpp's default port."""
 
 _UNKNOWN = ProviderDefaults("")
 
 
 def complete(provider: Provider) -> Provider:
-    """The provider with everything filled in that its name stands for.
+    """The provider with the defaults of its name filled in.
 
     Raises:
-        ConfigError: something is missing or cannot work.
+        ConfigError: a setting is missing or invalid.
     """
     known = KNOWN.get(provider.name, _UNKNOWN)
     format = provider.format or known.format  # noqa: A001
@@ -147,23 +158,24 @@ def _check(provider: Provider) -> None:
         _check_url(provider.proxy, f"the proxy of {name!r}", secret=True)
     if provider.retries.tries < 1 or min(structs.astuple(provider.timeouts)) <= 0:
         raise ConfigError(
-            f"provider {name!r} is given no time", hint="tries are at least 1, time-outs above 0"
+            f"provider {name!r} has retries or timeouts that are too small",
+            hint="set tries to at least 1 and timeouts above 0",
         )
     if not all(_is_plain(part) for header in provider.headers.items() for part in header):
         raise ConfigError(f"a header of {name!r} holds a control character", hint="headers are one line each")
 
 
 def _check_url(url: str, what: str, *, secret: bool) -> None:
-    """Neither the address nor a password in it is ever shown."""
+    """Check an address. An error shows neither the address nor a password in it."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  # reading it checks it
     except ValueError:
         raise ConfigError(
-            f"{what} is no address", hint="an address begins with https:// or http://"
+            f"{what} is not an address", hint="an address begins with https:// or http://"
         ) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{what} is no address", hint="an address begins with https:// or http://")
+        raise ConfigError(f"{what} is not an address", hint="an address begins with https:// or http://")
     if not secret and (parts.username or parts.password):
         raise ConfigError(f"{what} holds a password", hint="give the key with key_env or key_command")
 
@@ -172,10 +184,10 @@ def _is_plain(text: str) -> bool:
     return text.isprintable()
 
 
-# The key of a provider: from the environment, or from a command that prints it.
+# The key of a provider, from the environment or from a command
 
 COMMAND_TIMEOUT_S = 30.0
-"""A vault may ask its owner for a finger."""
+"""A vault may ask its owner for a fingerprint."""
 
 
 class ProviderKey:
@@ -196,7 +208,7 @@ class ProviderKey:
         return "<key ***>"
 
     async def headers(self) -> dict[str, str]:
-        """The header that carries the key; none where the provider wants no key."""
+        """The header that carries the key; empty if the provider needs none."""
         async with self._lock:
             if self._command and not self._value:
                 self._value = await asyncio.to_thread(self._run)
@@ -209,7 +221,9 @@ class ProviderKey:
         )
 
     async def renew(self, refused: Mapping[str, str]) -> bool:
-        """Ask the command again, unless somebody else has. Is there another key than these headers carried?"""
+        """Run the command again, unless another task did already. True if the key differs from the one in
+        these headers.
+        """
         if not self._command:
             return False
         if await self.headers() == refused:
@@ -242,37 +256,40 @@ def _checked(text: str, what: str) -> str:
     if not key:
         raise ConfigError(f"{what} holds no key", hint="set it, or name another with key_env or key_command")
     if not (key.isascii() and key.isprintable() and " " not in key):
-        raise ConfigError(f"{what} holds something that is no key", hint="a key is one word of plain letters")
+        raise ConfigError(
+            f"{what} holds no valid key", hint="a key is one word of printable ASCII characters"
+        )
     return key
 
 
-# A model in one word, as it is named on a command line. openai:gpt-4o-mini a provider that is known
-# by its name, and one of its models ollama:qwen3:8b likewise on this machine my-
-# model@https://host/v1 any server that speaks OpenAI Chat Completions anthropic:my-
-# model@https://host a server that speaks another provider's format
+# A model in one word, as named on a command line
+#
+#     openai:gpt-4o-mini                a known provider and one of its models
+#     ollama:qwen3:8b                   a model on this machine
+#     my-model@https://host/v1          any server that speaks OpenAI Chat Completions
+#     anthropic:my-model@https://host   a server that speaks another provider's format
 
 SERVER = "the server"
-"""The name of a provider that has an address and no other name."""
+"""The name of a provider that has only an address."""
 
 
 def provider_of(spec: str, *, key_env: str = "") -> Provider:
-    """The provider and the model that a word stands for; `key_env` names the variable that holds the key for an address.
+    """The provider and the model that a word stands for; `key_env` names the variable with the key for an
+    address.
 
     Raises:
-        ConfigError: it stands for nothing.
+        ConfigError: the word names no model.
     """
-    told, at, rest = spec.partition("@http")
-    name, colon, model = told.partition(":")
+    before, at, rest = spec.partition("@http")
+    name, colon, model = before.partition(":")
     is_known = bool(colon) and name in KNOWN
     if colon and not at and not is_known:
         hint = f"choose from: {', '.join(KNOWN)}; any other server is MODEL@URL"
         raise ConfigError(f"there is no provider {mask_model(name[:80])!r}", hint=hint)
-    if not (model if is_known else at and told):
+    if not (model if is_known else at and before):
         hint = "such as openai:gpt-4o-mini, or my-model@http://localhost:8000/v1"
-        raise ConfigError(
-            f"{mask_model(spec[:80])!r} does not say which model is meant, and whose", hint=hint
-        )
+        raise ConfigError(f"{mask_model(spec[:80])!r} does not name a provider and a model", hint=hint)
     if not at:
         return Provider(name, model)
-    name, model = (name, model) if is_known else (SERVER, told)
+    name, model = (name, model) if is_known else (SERVER, before)
     return Provider(name, model, base_url=f"http{rest}", key_env=key_env)

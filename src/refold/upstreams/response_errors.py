@@ -1,7 +1,8 @@
-"""What went wrong with a call, as a typed error, and whether asking again can help.
+"""Classifies a provider's error responses as typed errors, and retries calls that may succeed later.
 
-One idea: what the provider says decides once, in `core.overflow`; here its verdict becomes an error that is safe to show. The
-provider's own words are left out, since they may quote the conversation or the key; its code is kept where it is known.
+`core.overflow` classifies the provider's text; this module turns the result into an error that is safe to
+show. The provider's own text is left out, because it may quote the conversation or the key; its error code is
+kept if it is a known one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from refold.upstreams.provider import Provider, Retries
 from refold.wire.error import ErrorBody, decode_error
 
 MAX_ERROR_BYTES = 256 * 1024
-"""Of an error's body: far more than any provider says, unless it echoes the request."""
+"""Size of an error's body: far more than a provider sends, unless it echoes the request."""
 
 _KINDS: dict[OverflowKind, tuple[type[UpstreamError], str]] = {
     "input_too_long": (ContextOverflow, "says that the input is too long"),
@@ -51,20 +52,20 @@ _PASSING = frozenset(
     {"api_error", "server_error", "internal_server_error", "internal_error", "overloaded_error", "timeout_error",
      "service_unavailable", "upstream_error", "unavailable"}
 )  # fmt: skip
-"""Types and codes by which an error inside of a 200 says that the server itself is in trouble."""
+"""Types and codes with which an error inside a 200 says that the server itself is in trouble."""
 _CODES = _PASSING | {
     "authentication_error", "billing_error", "context_length_exceeded", "insufficient_quota", "invalid_api_key",
     "invalid_encrypted_content", "invalid_request_error", "invalid_value", "missing_required_parameter",
     "model_not_found", "not_found_error", "permission_error", "rate_limit_error", "rate_limit_exceeded",
     "request_too_large", "unknown_parameter", "unsupported_parameter", "unsupported_value",
 }  # fmt: skip
-"""The codes that are shown. A list, since a server that answers for a provider may put anything there."""
+"""The codes that are shown. A fixed list, because a server may put anything there."""
 
 
 class Setback(Exception):
-    """One try that failed: with what, whether another may help, and how long the provider asks to wait.
+    """One failed attempt: its error, whether a retry may help, and the wait that the provider asks for.
 
-    `is_mended` says that the next try is another question: it is asked at once and does not count.
+    `is_mended` means that the next attempt differs from this one: it starts at once and is not counted.
     """
 
     def __init__(self, error: UpstreamError, *, again: bool = False, wait_s: float | None = None) -> None:
@@ -74,49 +75,51 @@ class Setback(Exception):
 
 
 class ErrorReply(Struct, frozen=True):
-    """What came in place of a reply. A status of 200 stands for an error found inside of an answer."""
+    """A response without a reply. Status 200 stands for an error found inside an answer."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = {}
 
 
-def refused(provider: Provider, answer: ErrorReply, ask: Ask, now: float) -> Setback:
-    """What an answer means that is no reply."""
-    status, said = answer.status, decode_error(answer.body)
+def error_of_response(provider: Provider, answer: ErrorReply, ask: Ask, now: float) -> Setback:
+    """The failure that an error response stands for."""
+    status, error_body = answer.status, decode_error(answer.body)
     stated = None if status == 200 else status
     verdict = classify(stated, answer.body, estimated=ask.estimated, budget=ask.budget)
-    passing = verdict.kind == "rate_limit" or (verdict.kind == "other" and _is_passing(status, said))
+    passing = verdict.kind == "rate_limit" or (verdict.kind == "other" and _is_passing(status, error_body))
     again = passing and answer.headers.get("x-should-retry") != "false"
     wait_s = asked_wait(answer.headers, now)
-    return Setback(_error(provider, status, said, verdict), again=again, wait_s=wait_s)
+    return Setback(_error(provider, status, error_body, verdict), again=again, wait_s=wait_s)
 
 
-def unread(provider: Provider, error: WireError) -> Setback:
-    """What came is no reply, and no error either."""
-    told = f"{provider.name} ({provider.model}) answered with something that is no reply: {error.message}"
-    return Setback(UpstreamError(told, hint="check base_url and format: is this the provider's own API?"))
+def unreadable_reply(provider: Provider, error: WireError) -> Setback:
+    """The failure for a response that is neither a reply nor an error."""
+    message = (
+        f"{provider.name} ({provider.model}) answered with neither a reply nor an error: {error.message}"
+    )
+    return Setback(UpstreamError(message, hint="check base_url and format: is this the provider's own API?"))
 
 
-def _is_passing(status: int, said: ErrorBody) -> bool:
+def _is_passing(status: int, error_body: ErrorBody) -> bool:
     if status == 200:
-        stated = int(said.code) if said.code.isdecimal() and len(said.code) == 3 else 0
-        return stated >= 500 or said.type in _PASSING or said.code in _PASSING
+        stated = int(error_body.code) if error_body.code.isdecimal() and len(error_body.code) == 3 else 0
+        return stated >= 500 or error_body.type in _PASSING or error_body.code in _PASSING
     return status == 408 or (status >= 500 and status not in _FINAL)
 
 
-def _error(provider: Provider, status: int, said: ErrorBody, verdict: Overflow) -> UpstreamError:
+def _error(provider: Provider, status: int, error_body: ErrorBody, verdict: Overflow) -> UpstreamError:
     kind, words = _KINDS.get(verdict.kind, (UpstreamError, "did not give a reply"))
-    if verdict.kind == "other" and _is_passing(status, said):
-        kind, words = UpstreamUnavailable, "is in trouble"
-    code = next((code for code in (said.code, said.type) if code in _CODES), "")
+    if verdict.kind == "other" and _is_passing(status, error_body):
+        kind, words = UpstreamUnavailable, "has a temporary failure"
+    code = next((code for code in (error_body.code, error_body.type) if code in _CODES), "")
     where = "an error inside of its answer" if status == 200 else f"status {status}"
-    told = f"{provider.name} ({provider.model}) {words}: {where}{f', {code}' if code else ''}"
-    return kind(told, overflow=verdict, hint=_HINTS.get(status, ""))
+    message = f"{provider.name} ({provider.model}) {words}: {where}{f', {code}' if code else ''}"
+    return kind(message, overflow=verdict, hint=_HINTS.get(status, ""))
 
 
 def asked_wait(headers: Mapping[str, str], now: float) -> float | None:
-    """How many seconds the provider asks to wait; `now` serves where it does not say what time it has."""
+    """The seconds that the provider asks to wait; `now` is used if the response has no date."""
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -143,31 +146,31 @@ def _time(text: str) -> float | None:
         return None
 
 
-# Asking again: a busy or unreachable provider is given a few more tries.
+# Retries
 
 T = TypeVar("T")
 log = logging.getLogger("refold.upstreams")
 
 
 class Pace(Struct, frozen=True):
-    """Time and chance, which tests replace."""
+    """The clocks, the sleep and the randomness of retries; tests replace them."""
 
     clock: Callable[[], float]
-    """Seconds that never go back."""
+    """A monotonic clock, in seconds."""
     wall: Callable[[], float]
     """Seconds since 1970."""
     sleep: Callable[[float], Awaitable[None]]
     draw: Callable[[], float]
-    """A number from 0 to 1."""
+    """A random number from 0 to 1."""
 
 
-async def repeat(
+async def with_retries(
     attempt: Callable[[], AsyncGenerator[T, None]], provider: Provider, pace: Pace, until: float
 ) -> AsyncGenerator[T, None]:
-    """The items of the first try that works.
+    """The items of the first attempt that succeeds.
 
     Raises:
-        UpstreamError: none did, or the one that failed had begun to give items.
+        UpstreamError: no attempt succeeded, or a failed one had already yielded items.
     """
     tried = 0
     while True:
@@ -191,7 +194,7 @@ async def repeat(
 
 
 def _wait(setback: Setback, tried: int, retries: Retries, pace: Pace) -> float | None:
-    """Seconds until the next try; None where there is none."""
+    """Seconds until the next attempt; None if there is none."""
     if not setback.again or tried >= retries.tries or (setback.wait_s or 0) > retries.longest_asked_s:
         return None
     own = pace.draw() * min(retries.longest_s, retries.base_s * 2.0 ** (tried - 1))

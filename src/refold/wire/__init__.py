@@ -1,6 +1,6 @@
 """Codecs between JSON and messages, for OpenAI Chat Completions, OpenAI Responses and Anthropic Messages.
 
-The idea: JSON comes in, is read into messages, and leaves as the bytes that came, except where somebody changed a message.
+JSON is decoded into messages, and is sent with the bytes that came, except for messages that were changed.
 
     body ──decode_request──▶ Request(system, messages, tools, …) ──encode_request──▶ body
               each message keeps its own JSON (`Origin`), each part its block (`raw`)
@@ -9,15 +9,17 @@ The idea: JSON comes in, is read into messages, and leaves as the bytes that cam
     changed message       its original JSON with only the changed fields set; unknown fields and other blocks stay
     message of our own    written in the format's normal form
 
-One element of the wire's list is one message, index for index. `role` is what a message is: whatever carries tool results
-is a `tool` message. What the provider alone understands is an `Opaque` part and passes untouched. Odd but readable
-messages are read as they are (verification judges them); JSON that cannot be a conversation is a `WireError` whose `place`
-names the spot (`messages[3].content[0]`) and which never quotes content.
+One element of the wire's list is one message, index for index. `role` is the meaning of a message: every
+message with tool results is a `tool` message. Blocks that only the provider understands are `Opaque` parts
+and pass unchanged. Odd but readable messages are read as they are (verification judges them). JSON that
+cannot be a conversation raises a `WireError` with a `place` (`messages[3].content[0]`), which never quotes
+content.
 
-A module for each thing: `reading` guards and limits, `faults` what is wrong and where, `patch` changes; `chat`,
-`anthropic`, `responses` (with `…_content`, `chat_reasoning`, `responses_tools`) the items of a format, `message` one item of
-any format; `breakpoints` where a provider is to cache; `request`, `tools`, `reply`, `error`, `usage`, `transcript` whole
-bodies, `detect` which format it is; `logs` the session logs of coding agents.
+`json_codec` reads and writes JSON within limits; `chat`, `anthropic` and `responses` are the items and
+streams of one format, `message` one item of any format; `request`, `reply`, `error` and `transcript` are
+whole bodies; `sse` and `stream` read streamed replies; `detect` recognises the format, `translate`
+converts between formats, `sdk` takes plain Python values; `cache_breakpoints` writes breakpoints, `media`
+data URLs; `logs` reads the session logs of coding agents.
 """
 
 from __future__ import annotations

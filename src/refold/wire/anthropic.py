@@ -1,11 +1,11 @@
-"""Anthropic Messages: everything a message says is a block of its `content`.
+"""Codec of Anthropic Messages: all content of a message is a list of blocks.
 
-One idea: a block is a part, so the two lists match one to one, and a message of the user's that carries tool results is a
-`tool` message here.
+A block is a part, so the two lists match one to one. A user message with tool results is a `tool` message
+here.
 
-The system prompt is no message on this wire but the value of the request's `system`: a string, or a list of text blocks.
-Instructions given later are messages of the role `system`. One that only sets something has no content, or an empty list; it is
-opaque.
+The system prompt is no message on this wire but the value of the request's `system`: a string, or a list
+of text blocks. Later instructions are messages of the role `system`. One that only sets an option has no
+content, or an empty list; it is opaque.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from refold.wire.json_codec import (
     read,
     read_block,
     read_content,
-    read_said,
+    read_messages,
     text_of,
     verbatim,
     within,
@@ -51,7 +51,7 @@ from refold.wire.json_codec import (
 )
 from refold.wire.sse import CallDelta, Delta, Pieces, ReasoningDelta, ServerSentEvent, TextDelta
 
-# What Anthropic messages hold: blocks, and the sources of media.
+# Blocks, and the sources of media
 
 _NAME = "Anthropic Messages"
 
@@ -177,7 +177,7 @@ def _inner_parts(raw: Raw) -> tuple[Text | Image | File | Opaque, ...]:
 
 
 def _inner(raw: Raw) -> Text | Image | File | Opaque:
-    """A block inside a tool result; what has no business there is passed on untouched, and not read any deeper."""
+    """A block inside a tool result. Kinds that do not belong there are opaque, and not read any deeper."""
     block = read_block(_BLOCK, _BLOCKS, raw)
     if isinstance(block, str):
         return Opaque(block, raw=raw)
@@ -227,7 +227,7 @@ def _spell_block(part: Part) -> Fields:
 
 
 def _input(arguments: str) -> Json:
-    """Call arguments as the object this wire wants; models write an empty text for no arguments."""
+    """Call arguments as the object that this wire requires; models write an empty text for no arguments."""
     if not arguments.strip():
         return {}
     raw = verbatim(arguments)
@@ -259,7 +259,7 @@ def _spell_source(part: Image | File) -> Fields:
 
 
 def _spell_text(file: File) -> Fields:
-    """Plain text; a document made of blocks has no type of its own and stays one."""
+    """Plain text. A document made of blocks has no type of its own and stays one."""
     if file.raw is not None and not file.media_type:
         return {"type": "content", "content": file.text}
     return {"type": "text", "media_type": "text/plain", "data": file.text}
@@ -279,12 +279,12 @@ _ALL_ITEMS = Decoder(list[_Item])
 
 def decode_items(raws: list[Raw], array: Raw | bytes) -> tuple[Message, ...]:
     """All messages of an array, read in one pass; `raws` are its elements."""
-    items = read_said(_ALL_ITEMS, array)
+    items = read_messages(_ALL_ITEMS, array)
     return each(_message, zip(raws, items, strict=True))
 
 
 def decode_item(raw: Raw) -> Message:
-    return _message((raw, read_said(_ITEM, raw)))
+    return _message((raw, read_messages(_ITEM, raw)))
 
 
 def decode_system(raw: Raw) -> Message:
@@ -300,7 +300,7 @@ def _message(pair: tuple[Raw, _Item]) -> Message:
         raise WireError("unknown role", place="role", hint=hint)
     if content is None or (role == "system" and not content and _sets_something(raw)):
         if role != "system":
-            raise WireError("is missing or null", place="content", hint="an empty list says nothing as well")
+            raise WireError("is missing or null", place="content", hint="an empty list is allowed")
         return Message("system", (Opaque("system", raw=raw),), origin)
     parts = _parts(content, "content")
     if role == "user":
@@ -310,7 +310,7 @@ def _message(pair: tuple[Raw, _Item]) -> Message:
 
 
 def _sets_something(raw: Raw) -> bool:
-    """Does a message without content hold another field?"""
+    """True if a message without content has another field."""
     return bool(read(FIELDS, raw).keys() - {"role", "content"})
 
 
@@ -333,7 +333,7 @@ def spell_system(message: Message) -> Json:
     return write_content(message.parts, encode_block, "system")
 
 
-# Streams of Anthropic Messages: blocks that are opened, filled and closed.
+# Streams: blocks that are opened, filled and closed
 
 _GROWS = {
     "text_delta": "text",
@@ -341,15 +341,16 @@ _GROWS = {
     "signature_delta": "signature",
     "compaction_delta": "content",
 }
-"""Kinds of delta, and the one field that each of them lets grow."""
+"""Kinds of delta, and the one field that each of them appends to."""
 _MALFORMED = "_malformed"
-"""Holds arguments that are no JSON object, such as those of a call that was cut off: this wire has no other place."""
+"""Holds arguments that are no JSON object, such as those of a call that was cut off: this wire has no other
+field for them."""
 
 Block = dict[str, object]
 
 
 class _Event(Struct, gc=False):
-    """Events of kinds that are not known here are passed over, so nothing is read before its kind is."""
+    """Any event. Events of unknown kinds are ignored, so no field is decoded before the kind is known."""
 
     type: str = ""
     index: int = 0
@@ -371,7 +372,7 @@ class AnthropicFold:
         self._blocks: dict[int, Block] = {}
         self._inputs: dict[int, Pieces] = {}
         self._calls: dict[int, int] = {}
-        """Which call of the reply a block is."""
+        """The number of the reply's call that a block is."""
 
     def take(self, event: ServerSentEvent) -> list[Delta]:
         said = read(_EVENT, event.data)
@@ -384,7 +385,7 @@ class AnthropicFold:
         elif said.type == "content_block_delta":
             return self._fill(said.index, _object(said.delta, "delta"))
         elif said.type == "message_delta":
-            self._note(_object(said.delta, "delta"), _object(said.usage, "usage"))
+            self._update_head(_object(said.delta, "delta"), _object(said.usage, "usage"))
         elif said.type == "message_stop":
             self.is_whole = self.is_over = True
         return []
@@ -392,10 +393,10 @@ class AnthropicFold:
     def _start(self, message: Block) -> None:
         self._head = {key: message.get(key) for key in ("id", "model", "stop_reason")}
         usage = message.get("usage")
-        self._note({}, usage if isinstance(usage, dict) else {})
+        self._update_head({}, usage if isinstance(usage, dict) else {})
 
-    def _note(self, delta: Block, usage: Block) -> None:
-        """Counts grow towards the end; what is not said again stays as it was."""
+    def _update_head(self, delta: Block, usage: Block) -> None:
+        """Update usage and stop reason. Counts grow towards the end; fields that are not repeated keep their value."""
         self._usage.update({key: value for key, value in usage.items() if value is not None})
         if delta.get("stop_reason") is not None:
             self._head["stop_reason"] = delta["stop_reason"]
@@ -438,7 +439,7 @@ def _object(raw: Raw, place: str) -> Block:
 
 
 def _shown(said: Block) -> list[Delta]:
-    """What a new block or a delta says, if it says something."""
+    """The delta of a new block or a delta event, if it has text."""
     text, thought = _text(said.get("text")), _text(said.get("thinking"))
     return [TextDelta(text)] if text else [ReasoningDelta(thought)] if thought else []
 

@@ -1,7 +1,7 @@
-"""Cache breakpoints on the wire.
+"""Writes cache breakpoints into the blocks of a window.
 
-One idea: a breakpoint is one more field of a block. A block that is to carry one is written, given the field and read again;
-everything else about the window stays the value it was, so everything that writes windows writes breakpoints too.
+A breakpoint is one more field of a block. The block is encoded, given the field and decoded again; all
+other values of the window stay the same, so every encoder of windows writes breakpoints too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from refold.wire.json_codec import FIELDS, Fields, read, within, write
 
 
 def write_breakpoints(window: Window) -> Window:
-    """The window with its breakpoints on its blocks. The same window where there are none.
+    """The window with its breakpoints on its blocks. The same window if it has none.
 
     Raises:
-        WireError: the format has no breakpoints, or a block that is to carry one cannot be written.
+        WireError: the format has no breakpoints, or a block that should carry one cannot be written.
     """
     if not window.breakpoints:
         return window
@@ -55,7 +55,7 @@ def _marked(message: Message, mark: Breakpoint, place: str) -> Message:
 
 
 def _with_mark(part: Part, ttl: Ttl) -> Part:
-    """Five minutes go without saying."""
+    """The part with a breakpoint. Five minutes is the default and is not written."""
     control: Fields = {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
     block = read(FIELDS, encode_block(part))
     fields: Fields = {**block, "cache_control": control}

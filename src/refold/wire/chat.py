@@ -1,10 +1,11 @@
-"""OpenAI Chat Completions: messages with a `content` and, beside it, `tool_calls`, `refusal` and reasoning.
+"""Codec of OpenAI Chat Completions: messages with `content`, and beside it `tool_calls`, `refusal` and reasoning.
 
-One idea: what stands beside the content becomes parts around it, in the order in which a model writes them: reasoning,
-content, refusal, calls. The block of such a part is an object of its one field (`{"refusal": …}`); it has no `type`, so it
-cannot be taken for a block of the content and goes back to where it was.
+The fields beside the content become parts around it, in the order in which a model writes them: reasoning,
+content, refusal, calls. The block of such a part is an object of its one field (`{"refusal": …}`). It has
+no `type`, so it cannot be mistaken for a block of the content, and goes back into its field.
 
-`function_call`, the forerunner of tool calls, has no id that a result could name: it is opaque, and passes untouched.
+`function_call`, the predecessor of tool calls, has no id that a result could name: it is opaque and passes
+unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from refold.wire.json_codec import (
     misplaced,
     read,
     read_block,
-    read_said,
+    read_messages,
     text_of,
     too_many,
     word,
@@ -52,7 +53,7 @@ from refold.wire.json_codec import (
 from refold.wire.media import join_url, split_url
 from refold.wire.sse import CallDelta, Delta, Pieces, ReasoningDelta, ServerSentEvent, TextDelta
 
-# What Chat messages hold: the blocks of a content, and tool calls.
+# Blocks of a content, and tool calls
 
 _NAME = "Chat Completions"
 
@@ -77,7 +78,7 @@ class _Url(Struct, gc=False):
 
 class _Image(Struct, gc=False, tag_field="type", tag="image_url"):
     image_url: _Url | str
-    """Mistral takes the address alone."""
+    """Mistral accepts the address alone."""
 
     def part(self, raw: Raw) -> Part:
         place = self.image_url
@@ -181,7 +182,7 @@ def _spell_block(part: Part) -> Fields:
 
 
 def _spell_url(image: Image) -> Json:
-    """An address in an object, or alone where it came alone."""
+    """An address in an object, or alone if it came alone."""
     came = read(_BLOCK, image.raw) if image.raw is not None else None
     url = join_url(image)
     return url if isinstance(came, _Image) and isinstance(came.image_url, str) else {"url": url}
@@ -205,7 +206,7 @@ def _spell_file(file: File) -> Fields:
     return {"type": "file", "file": document}
 
 
-# Reasoning in Chat messages, which OpenAI's own format has no field for.
+# Reasoning: OpenAI's own format has no field for it, so other servers' fields are read
 
 _PLAIN = ("reasoning_content", "reasoning")
 _SIGNED = ("reasoning_details", "thinking_blocks")
@@ -220,12 +221,12 @@ class Thoughts(Struct, gc=False):
     thinking_blocks: Raw = NULL
 
     def fields(self) -> dict[str, Raw]:
-        """Those that are there, in the order in which they are believed."""
+        """The fields that are present, in order of precedence."""
         all_fields = {name: getattr(self, name) for name in (*_PLAIN, *_SIGNED)}
         return {name: raw for name, raw in all_fields.items() if raw is not NULL}
 
     def thoughts(self) -> tuple[Reasoning, ...]:
-        """What the fields say: one part, or none."""
+        """The reasoning in the fields: one part, or none."""
         if self.reasoning_content is self.reasoning is self.reasoning_details is self.thinking_blocks is NULL:
             return ()
         fields = self.fields()
@@ -240,7 +241,7 @@ class Thoughts(Struct, gc=False):
 
 
 class _Piece(Struct, gc=False):
-    """One element of a signed list, in the words of either server."""
+    """One element of a signed list, with the field names of either server."""
 
     text: str | None = None
     summary: str | None = None
@@ -266,7 +267,7 @@ def _string(raw: Raw) -> str:
 
 
 def _pieces(raw: Raw) -> list[_Piece]:
-    """What cannot be read is a piece that says nothing, so that it can still be left out."""
+    """An unreadable value is an empty piece, so that the field can still be left out."""
     try:
         return _PIECES.decode(raw) or []
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -274,7 +275,7 @@ def _pieces(raw: Raw) -> list[_Piece]:
 
 
 def spell_thoughts(message: Message) -> Fields:
-    """The fields of a message's reasoning: as they came, or without it none of them."""
+    """The fields of a message's reasoning: unchanged, or none of them if the reasoning was removed."""
     thoughts = tuple(part for part in message.parts if isinstance(part, Reasoning))
     came = read(_FIELDS, message.origin.raw) if message.origin else Thoughts()
     fields, known = came.fields(), came.thoughts()
@@ -291,7 +292,7 @@ def spell_thoughts(message: Message) -> Fields:
 
 
 def _names(fields: dict[str, Raw], known: tuple[Reasoning, ...]) -> list[str]:
-    """The fields that say what was read: another thought under the other name stays."""
+    """The fields with the text that was read. A different text under the other name stays."""
     said = {name: _string(raw) for name, raw in fields.items() if name in _PLAIN}
     read_from = [name for name, text in said.items() if known and text == known[0].text]
     return read_from or [*said][:1] or [*_PLAIN[:1]]
@@ -315,27 +316,27 @@ _ALL_ITEMS = Decoder(list[_Item])
 
 def decode_items(raws: list[Raw], array: Raw | bytes) -> tuple[Message, ...]:
     """All messages of an array, read in one pass; `raws` are its elements."""
-    items = read_said(_ALL_ITEMS, array)
+    items = read_messages(_ALL_ITEMS, array)
     return each(_message, zip(raws, items, strict=True))
 
 
 def decode_item(raw: Raw) -> Message:
-    return _message((raw, read_said(_ITEM, raw)))
+    return _message((raw, read_messages(_ITEM, raw)))
 
 
 def _message(pair: tuple[Raw, _Item]) -> Message:
     raw, item = pair
     origin = Origin("chat", raw)
     if item.role == "assistant":
-        return Message("assistant", _said(item), origin)
+        return Message("assistant", _assistant_parts(item), origin)
     if item.role == "tool":
         if item.tool_call_id is None:
             raise WireError("is missing", place="tool_call_id", hint="say which call this result answers")
-        return Message("tool", (ToolResult(item.tool_call_id, _given(item.content)),), origin)  # type: ignore[arg-type]
+        return Message("tool", (ToolResult(item.tool_call_id, _required_parts(item.content)),), origin)  # type: ignore[arg-type]
     role = _ROLES.get(item.role)
     if role is None:
         raise _unknown_role(item.role)
-    return Message(role, _given(item.content), origin)
+    return Message(role, _required_parts(item.content), origin)
 
 
 def _unknown_role(role: str) -> WireError:
@@ -348,21 +349,21 @@ def _unknown_role(role: str) -> WireError:
     return WireError("unknown role", place="role", hint="use system, developer, user, assistant or tool")
 
 
-def _given(content: str | list[Raw] | None) -> tuple[Part, ...]:
-    """The parts of a content that has to be there."""
+def _required_parts(content: str | list[Raw] | None) -> tuple[Part, ...]:
+    """The parts of a required content."""
     if isinstance(content, str):
         return (Text(content),) if content else ()
     if content is None:
-        hint = "only an assistant message may go without"
+        hint = "only an assistant message may have no content"
         raise WireError("is missing or null", place="content", hint=hint)
     return each(decode_block, content, "content")
 
 
-def _said(item: _Item) -> tuple[Part, ...]:
+def _assistant_parts(item: _Item) -> tuple[Part, ...]:
     """The parts of an assistant message."""
     parts: list[Part] = [*item.thoughts()]
     if item.content is not None:
-        parts += _given(item.content)
+        parts += _required_parts(item.content)
     if item.refusal:
         parts.append(Text(item.refusal, raw=write({"refusal": item.refusal})))
     if not is_null(item.function_call):
@@ -373,7 +374,7 @@ def _said(item: _Item) -> tuple[Part, ...]:
 
 
 def spell(message: Message) -> Fields:
-    """The fields of a message, in the words of its origin where it has one."""
+    """The fields of a message, with the spelling of its origin if it has one."""
     if message.role == "tool":
         return _spell_result(message)
     if message.role == "assistant":
@@ -413,7 +414,7 @@ def _spell_beside(message: Message) -> Fields:
 
 
 def _is_beside(part: Part) -> bool:
-    """Did the part stand in a field of its own, and not in the content?"""
+    """True if the part stood in a field of its own, not in the content."""
     fields = _fields_of(part) if isinstance(part, Text | Opaque) else {}
     return "type" not in fields and ("refusal" in fields or "function_call" in fields)
 
@@ -422,7 +423,7 @@ def _fields_of(part: Part) -> dict[str, Raw]:
     return read(FIELDS, part.raw) if part.raw is not None else {}
 
 
-# Streams of Chat Completions: every chunk holds what is new of one message.
+# Streams: every chunk holds the new pieces of one message
 
 _DONE = b"[DONE]"
 _WHOLE = frozenset({"id", "type", "role", "name", "format", "signature"})
@@ -431,10 +432,10 @@ _LISTS = ("reasoning_details", "thinking_blocks")
 _THOUGHTS = ("reasoning_content", "reasoning")
 _SAID = ("text", "summary", "thinking")
 _MAX_DEPTH = 6
-"""Deeper than anything that grows: `tool_calls[0].function.arguments`."""
+"""Deeper than any field that grows: `tool_calls[0].function.arguments`."""
 
 MAX_ELEMENTS = 512
-"""Calls of one reply, or pieces of its thinking: several times what any tool loop asks for at once."""
+"""Calls of one reply, or pieces of its reasoning: several times the number in any tool loop."""
 
 Growing = dict[str, object]
 
@@ -477,30 +478,30 @@ class ChatFold:
             self.is_failed = answer_error(event.data).is_error
         if self.is_failed:
             return []
-        self._note(chunk)
-        return self._hear(choice) if choice is not None else []
+        self._update_head(chunk)
+        return self._take_choice(choice) if choice is not None else []
 
-    def _note(self, chunk: _Chunk) -> None:
-        """What is said of the whole reply; of several usage reports the last is complete."""
+    def _update_head(self, chunk: _Chunk) -> None:
+        """Update the fields of the whole reply. The last of several usage reports is complete."""
         for key, raw in (("id", chunk.id), ("model", chunk.model), ("usage", chunk.usage)):
             if not is_null(raw):
                 self._head[key] = raw.copy()
 
-    def _hear(self, choice: _Choice) -> list[Delta]:
+    def _take_choice(self, choice: _Choice) -> list[Delta]:
         finish = word(choice.finish_reason)
         if finish:
             self._finish, self.is_whole = finish, True
         delta = choice.delta or {}
-        deltas = [*_thoughts(delta), *_said_deltas(delta)]
+        deltas = [*_reasoning_deltas(delta), *_text_deltas(delta)]
         calls = delta.pop("tool_calls", None)
         calls = calls if isinstance(calls, list) else []
         deltas += [self._call(call) for call in calls if isinstance(call, dict)]
-        _lay_over(self._message, {key: value for key, value in delta.items() if key != "role"})
+        _merge_delta(self._message, {key: value for key, value in delta.items() if key != "role"})
         return deltas
 
     def _call(self, call: Growing) -> CallDelta:
         slot = _slot(self._calls, call)
-        _lay_over(slot, call)
+        _merge_delta(slot, call)
         spoken = call.get("function") or call.get("custom")
         spoken = spoken if isinstance(spoken, dict) else {}
         written = spoken.get("arguments", spoken.get("input"))
@@ -522,8 +523,8 @@ def _text_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _thoughts(delta: Growing) -> list[Delta]:
-    """What is new of the reasoning; servers send one thought under several names at once."""
+def _reasoning_deltas(delta: Growing) -> list[Delta]:
+    """The new reasoning text. Servers may send one text under several names at once."""
     texts = [_text_or_empty(delta.get(name)) for name in _THOUGHTS]
     for name in _LISTS:
         listed = delta.get(name)
@@ -533,9 +534,9 @@ def _thoughts(delta: Growing) -> list[Delta]:
     return [ReasoningDelta(text)] if text else []
 
 
-def _said_deltas(delta: Growing) -> list[Delta]:
+def _text_deltas(delta: Growing) -> list[Delta]:
     content = delta.get("content")
-    if isinstance(content, list):  # blocks: what they say counts
+    if isinstance(content, list):  # a list of blocks: their text counts
         blocks = [block for block in content if isinstance(block, dict)]
         content = delta["content"] = "".join(_text_or_empty(block.get("text")) for block in blocks)
         refused = "".join(_text_or_empty(block.get("refusal")) for block in blocks)
@@ -544,25 +545,25 @@ def _said_deltas(delta: Growing) -> list[Delta]:
     return [TextDelta(text) for text in texts if text]
 
 
-def _lay_over(held: Growing, delta: Growing, depth: int = _MAX_DEPTH) -> None:
+def _merge_delta(held: Growing, delta: Growing, depth: int = _MAX_DEPTH) -> None:
     for key, value in delta.items():
         known = held.get(key)
         if value is None:
             held.setdefault(key, None)
         elif isinstance(value, str):
-            _lay_text(held, key, value)
+            _merge_text(held, key, value)
         elif isinstance(value, list) and key in _LISTS:
-            held[key] = _laid_list(known if isinstance(known, list) else [], value, depth)
+            held[key] = _merge_list(known if isinstance(known, list) else [], value, depth)
         elif isinstance(value, list) and isinstance(known, list):
             known.extend(value)
         elif isinstance(value, dict) and depth:
             held[key] = known = known if isinstance(known, dict) else {}
-            _lay_over(known, value, depth - 1)
+            _merge_delta(known, value, depth - 1)
         else:
             held[key] = value
 
 
-def _lay_text(held: Growing, key: str, value: str) -> None:
+def _merge_text(held: Growing, key: str, value: str) -> None:
     known = held.get(key)
     if key in _WHOLE:
         held[key] = known or value if key != "signature" else value or known
@@ -572,21 +573,21 @@ def _lay_text(held: Growing, key: str, value: str) -> None:
         held[key] = Pieces(value)
 
 
-def _laid_list(held: list[Growing], delta: list[object], depth: int) -> list[Growing]:
+def _merge_list(held: list[Growing], delta: list[object], depth: int) -> list[Growing]:
     for item in delta:
         if isinstance(item, dict):
-            _lay_over(_slot(held, item), item, depth - 1)
+            _merge_delta(_slot(held, item), item, depth - 1)
     return held
 
 
 def _slot(held: list[Growing], item: Growing) -> Growing:
-    """The element that an item goes on with, or a new one."""
+    """The element that an item continues, or a new one."""
     index = item.get("index")
     for known in reversed(held):
-        if known.get("index") == index and _goes_on(known, item):
+        if known.get("index") == index and _continues(known, item):
             return known
         if index is None and not item.get("id"):
-            break  # without a number only the last can be meant
+            break  # without a number it continues the last one
     if len(held) >= MAX_ELEMENTS:
         raise too_many("calls or thoughts", MAX_ELEMENTS)
     new: Growing = {}
@@ -594,8 +595,8 @@ def _slot(held: list[Growing], item: Growing) -> Growing:
     return new
 
 
-def _goes_on(known: Growing, item: Growing) -> bool:
-    """Is it the same element? A signature closes a thought that has no number."""
+def _continues(known: Growing, item: Growing) -> bool:
+    """True if it is the same element. A signature ends a piece of reasoning that has no number."""
     if item.get("index") is None and known.get("signature"):
         return False
     return all(not item.get(key) or known.get(key) in (None, "", item[key]) for key in ("id", "type"))

@@ -1,7 +1,7 @@
-"""Which of the three formats is this? Told by shape, for transcripts that do not say.
+"""Recognises the format of a transcript by its shape.
 
-One idea: look for what only one format has; the first message that has it decides. What all three could have sent (plain
-texts by a user and an assistant) is read as Chat, the format most tools export.
+The first message with a feature that only one format has decides. A list that all three formats could have
+sent (plain texts by a user and an assistant) is read as Chat, the format that most tools export.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RESPONSES_BLOCKS = frozenset(
 
 
 class _Shape(Struct, gc=False):
-    """The little of a message that tells formats apart."""
+    """The fields of a message that distinguish the formats."""
 
     type: str | None = None
     role: str | None = None
@@ -72,16 +72,16 @@ def detect_dialect(body: bytes) -> Dialect:
 
 
 def dialect_of(fields: Mapping[str, Raw], items: Iterable[Raw]) -> Dialect:
-    """The format of a list of messages with the fields that stood around it, if any."""
+    """The format of a list of messages with the fields around it, if any."""
     if "input" in fields and "messages" not in fields:
         return RESPONSES
     if "system" in fields or any(map(_has_schema, list_of(fields.get("tools", NULL)))):
         return ANTHROPIC
-    return next(filter(None, map(_told_by, items)), CHAT)
+    return next(filter(None, map(_dialect_of_item, items)), CHAT)
 
 
 def list_of(raw: Raw) -> list[Raw]:
-    """The elements of a list; what is none has none, and decoding will say what is wrong with it."""
+    """The elements of a list; empty for other values, which decoding will reject."""
     try:
         return read_list(raw)
     except WireError:
@@ -95,8 +95,8 @@ def _has_schema(tool: Raw) -> bool:
         return False
 
 
-def _told_by(item: Raw) -> Dialect | None:
-    """The only format that can have sent this message; None where several can."""
+def _dialect_of_item(item: Raw) -> Dialect | None:
+    """The only format that can have sent this message; None if several can."""
     try:
         shape = _SHAPE.decode(item)
     except (DecodeError, RecursionError):
@@ -105,18 +105,18 @@ def _told_by(item: Raw) -> Dialect | None:
         return RESPONSES
     if shape.role == "tool" or not is_null(shape.tool_calls):
         return CHAT
-    return _told_by_blocks(shape.content)
+    return _dialect_of_blocks(shape.content)
 
 
-def _told_by_blocks(content: Raw) -> Dialect | None:
+def _dialect_of_blocks(content: Raw) -> Dialect | None:
     try:
         blocks = _BLOCKS.decode(content)
     except (DecodeError, RecursionError):
         return None
-    return next(filter(None, map(_told_by_block, blocks)), None)
+    return next(filter(None, map(_dialect_of_block, blocks)), None)
 
 
-def _told_by_block(block: _Block) -> Dialect | None:
+def _dialect_of_block(block: _Block) -> Dialect | None:
     kind = block.type or ""
     if kind in _RESPONSES_BLOCKS:
         return RESPONSES

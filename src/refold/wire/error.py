@@ -1,7 +1,7 @@
-"""Error bodies: what a provider says went wrong, for people to see.
+"""Reads error bodies: a provider's error message, in a form for people.
 
-One idea: every server has its own envelope, but inside there is always a message with a type or a code. The envelopes are
-opened until one is found. What the error means for the window is decided elsewhere.
+Every server has its own envelope, but each contains a message with a type or a code. Envelopes are opened
+until one is found. `core.overflow` decides the meaning of the error for the window.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_ENVELOPES = 4
 
 
 class ErrorBody(Struct, frozen=True):
-    """What a provider says went wrong. All empty: the body holds no error that can be read."""
+    """A provider's error. All fields are empty if the body holds no readable error."""
 
     type: str = ""
     code: str = ""
@@ -29,7 +29,7 @@ class ErrorBody(Struct, frozen=True):
 
 
 class _Envelope(Struct, gc=False):
-    """An answer, or an error inside of one; nothing is read before it is needed."""
+    """A response, or an error inside of one; fields are decoded only when needed."""
 
     error: Raw = NULL
     errors: Raw = NULL
@@ -50,7 +50,7 @@ class _Envelope(Struct, gc=False):
         return not (is_null(self.choices) and is_null(self.content) and is_null(self.output))
 
     def own(self) -> ErrorBody:
-        """What stands here and in no further envelope."""
+        """The error in this envelope itself."""
         kind = word(self.type) or word(self.aws_type) or word(self.status)
         return ErrorBody(kind, word(self.code), word(self.message) or word(self.msg))
 
@@ -60,9 +60,9 @@ _FIRST = Decoder(First)
 
 
 def decode_error(body: bytes) -> ErrorBody:
-    """The error an answer reports, in any of the formats and whatever its status. Never raises.
+    """The error that a response reports, in any format and with any status. Never raises.
 
-    That is the error of the whole answer, or of its first choice where a reply broke off.
+    This is the error of the whole response, or of its first choice if a reply broke off.
     """
     found = answer_error(body)
     if found.is_error:
@@ -71,7 +71,7 @@ def decode_error(body: bytes) -> ErrorBody:
 
 
 def answer_error(body: bytes) -> ErrorBody:
-    """The error of a whole answer. A reply has one only where it says `error`."""
+    """The error of a whole response. A reply has one only in its `error` field."""
     top = _envelope(_first(body) if body.lstrip().startswith(b"[") else body)
     envelopes = (top.error,) if top.is_reply else (top.error, top.errors, top.detail)
     inside = _find_any(envelopes)

@@ -1,10 +1,11 @@
-"""Reading JSON that may be hostile: limits first, then typed decoding, and errors that name the place.
+"""Reads and writes JSON that may be hostile: limits first, then typed decoding, and errors with a place.
 
-One idea: whatever is wrong with the JSON, the caller sees a `WireError` with a place it can find in its own request, such
-as `messages[3].content[0]`, and never a word of the content. Code that reads something inside something else gives places
-relative to itself; `within` puts the outer place in front on the way up, so nothing is formatted while all goes well.
+Every fault in the JSON becomes a `WireError` with a place that the caller can find in its own request,
+such as `messages[3].content[0]`, and without any content. A nested reader gives a place relative to
+itself; `within` adds the outer place while the error propagates, so valid input costs no formatting.
 
-Below the limits nothing takes long: a list becomes values only when it is known that it holds objects, and not too many.
+Below the limits nothing takes long: the elements of a list are decoded only after it is known that they
+are objects, and not too many.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from msgspec.json import Decoder
 from refold.model.errors import BodyTooLarge, WireError
 from refold.model.message import File, Image, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
-# What is wrong with bytes that are no JSON, and where.
+# Diagnosis of bytes that are no JSON: the fault and its place
 
 NOT_UTF8 = "is not valid UTF-8"
 _TOO_DEEP = "is nested too deeply"
@@ -29,14 +30,14 @@ _KNOWN = frozenset(
     {"messages", "input", "system", "tools", "content", "output", "tool_calls", "choices", "message"}
 )
 _MAX_STEPS = 6
-"""`messages[0].content[0].content[0]`: deeper there is nothing that a conversation has by name."""
+"""`messages[0].content[0].content[0]`: a conversation has no named place deeper than this."""
 _MAX_DEPTH = 1_000
-"""The deepest nesting any parser of Python's follows."""
+"""The deepest nesting that any of Python's parsers follows."""
 _MAX_TOKENS = 300_000
-"""What a place may cost: a third of a second, or some 20,000 messages. Beyond them there is none."""
+"""Limit of the search for a place: a third of a second, or some 20,000 messages. Beyond it no place is given."""
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>")?(?P<key>\s*+:)?|[\[\]{},]', re.DOTALL)
-"""Strings, also one that has no end, and what stands between them. A key is a string before a colon."""
+"""Strings (even unterminated) and the structure between them. A key is a string before a colon."""
 _HALF_PAIR = re.compile(
     rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|\\(?:[^u]|u(?![dD])|u[dD](?![89a-fA-F])))*+\\u[dD][89a-fA-F]",
@@ -47,7 +48,7 @@ Path = list[str | int]
 
 
 def explain(error: Exception, data: bytes) -> WireError:
-    """From the parser's error to one that says what happened, and where."""
+    """The parser's error as a `WireError` with the fault and its place."""
     if isinstance(error, RecursionError):
         return WireError(_TOO_DEEP, place=_deepest(data), hint="100 levels are always fine")
     if isinstance(error, UnicodeDecodeError):
@@ -83,13 +84,13 @@ def _place_at(data: bytes, offset: int) -> str:
 
 
 def _walk(data: bytes) -> Iterator[tuple[int, Path]]:
-    """Every token that opens, closes or names something: where it ends, and the path after it."""
+    """Every token that opens, closes or names a value: its end, and the path after it."""
     path: Path = []
     for token in islice(_TOKEN.finditer(data), _MAX_TOKENS):
         sign = data[token.start() : token.start() + 1]
         if sign == b'"':
             if not token["end"]:
-                return  # what follows the beginning of a string is not structure
+                return  # after an unterminated string there is no structure
             if token["key"] and path:
                 path[-1] = token[0][1:40].partition(b'"')[0].decode("ascii", "replace")
         elif sign in b"[{":
@@ -117,7 +118,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Twice the largest body a provider is known to accept (Anthropic's 32 MB)."""
+"""Twice the largest body that a provider is known to accept (Anthropic's 32 MB)."""
 MAX_MESSAGES = 100_000
 """More than any window holds: at ten tokens each they are a million tokens."""
 MAX_OBJECTS = 1_000_000
@@ -127,17 +128,17 @@ FIELDS: Decoder[dict[str, Raw]] = Decoder(dict[str, Raw])
 ITEMS: Decoder[list[Raw]] = Decoder(list[Raw])
 ANY: Decoder[Raw] = Decoder(Raw)
 NULL = Raw(b"null")
-"""Stands for a field that is not there."""
+"""The value of a field that is absent."""
 
 _LARGE = MAX_OBJECTS * len(b"{}")
 """A shorter list cannot hold too many objects."""
-# A brace outside of strings, once too often. Nothing in it is tried twice, so the time is linear.
+# More braces outside of strings than allowed. The pattern never backtracks, so the time is linear.
 _TOO_MANY = re.compile(
     rb'(?:(?:[^"{]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+\{){%d}+' % (MAX_OBJECTS + 1), re.DOTALL
 )
 _SPACE = b" \t\r\n"
 _SAFE = ("Expected ", "Integer value out of range", "Number out of range")
-"""The openings of msgspec's messages that quote no content."""
+"""The beginnings of msgspec's messages that quote no content."""
 
 
 class TypeField(Struct, gc=False):
@@ -145,18 +146,18 @@ class TypeField(Struct, gc=False):
 
 
 class _Anything(Struct, gc=False):
-    """An object, unread."""
+    """An object that is not decoded."""
 
 
 class _Said(Struct, gc=False):
-    """A message of the formats that have `content`: lists in it hold objects and nothing else."""
+    """A message of the formats with `content`: lists in it hold only objects."""
 
     content: str | list[_Anything] | None = None
     tool_calls: list[_Anything] | None = None
 
 
 class First(Struct, array_like=True, gc=False):
-    """The first element of a list; the others are passed over."""
+    """The first element of a list; the others are skipped."""
 
     value: Raw = NULL
 
@@ -169,7 +170,7 @@ _WORD: Decoder[str | int] = Decoder(str | int)
 
 
 def check_body(body: bytes, max_body_bytes: int = MAX_BODY_BYTES) -> None:
-    """Refuse what must not reach the parser: too many bytes, or bytes that are not text."""
+    """Refuse a body that must not reach the parser: too many bytes, or bytes that are not text."""
     if len(body) > max_body_bytes:
         raise BodyTooLarge(f"the body has {len(body):,} bytes; the limit is {max_body_bytes:,}")
     if not body.isascii():
@@ -203,15 +204,15 @@ def read_content(raw: Raw, place: str = "content") -> str | list[Raw] | None:
     return read(_CONTENT, raw, place)
 
 
-def read_said(decoder: Decoder[T], data: Raw | bytes) -> T:
-    """One message or a list of them, whose `content` is read along."""
+def read_messages(decoder: Decoder[T], data: Raw | bytes) -> T:
+    """One message or a list of them, with their `content`."""
     if len(data) > _LARGE:
         _check_objects(bytes(data), _SAID, "")
     return read(decoder, data)
 
 
 def _check_objects(data: bytes, shape: Decoder[S], place: str) -> None:
-    """Refuse lists of too many objects, or of anything else, before their elements take memory."""
+    """Refuse lists of too many objects, or of other values, before their elements take memory."""
     if data.count(b"{") > MAX_OBJECTS and _TOO_MANY.match(data):
         raise too_many("objects", MAX_OBJECTS, place)
     read(shape, data, place)
@@ -227,7 +228,7 @@ def kind_of(raw: Raw) -> str:
 
 
 def read_block(decoder: Decoder[T], kinds: frozenset[str], raw: Raw) -> T | str:
-    """A block of a known kind, or the name of a kind that is not known."""
+    """A block of a known kind, or the name of an unknown kind."""
     try:
         return decoder.decode(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -259,7 +260,7 @@ def text_of(raw: Raw) -> str:
 
 
 def word(raw: Raw) -> str:
-    """A short answer such as an id or a code; some servers give them as numbers. What is neither says nothing."""
+    """A short value such as an id or a code; some servers send numbers. Empty for any other value."""
     try:
         return str(_WORD.decode(raw))
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -278,7 +279,7 @@ def each(decode: Callable[[S], T], values: Iterable[S], place: str = "") -> tupl
 
 
 def within(error: WireError, place: str) -> WireError:
-    """The same error, seen from outside: its place continues from `place`."""
+    """The same error with `place` in front of its own place."""
     message = error.message.removeprefix(f"{error.place}: ") if error.place else error.message
     return type(error)(message, place=join(place, error.place), hint=error.hint)
 
@@ -290,7 +291,7 @@ def join(outer: str, inner: str) -> str:
 
 
 def _mismatch(text: str) -> WireError:
-    """From msgspec's words to a place and a message. The place comes last; what is before may quote content."""
+    """The place and the text of msgspec's error. The place is its last part; the text before it may quote content."""
     message, mark, path = text.rpartition(" - at `$")
     message, place = (message, path.removesuffix("`").removeprefix(".")) if mark else (text, "")
     missing = message.removeprefix("Object missing required field `")
@@ -301,7 +302,7 @@ def _mismatch(text: str) -> WireError:
     return WireError("holds a value that is not allowed here", place=place)
 
 
-# Writing JSON: from fields to bytes, and changes into JSON that stays otherwise as it was.
+# Writing: fields to bytes, and changes to JSON that stays the same otherwise
 
 Json: TypeAlias = "Raw | str | bool | int | Sequence[Json] | Mapping[str, Json] | None"
 Fields: TypeAlias = dict[str, Json]
@@ -347,7 +348,7 @@ def _changed(raw: Json, before: Json, after: Json) -> Json:
 
 
 def write_block(part: Part, decode: Callable[[Raw], Part], spell: Callable[[Part], Fields]) -> Raw:
-    """A part as a JSON block: the one it came from, changed where it must be, or a new one."""
+    """A part as a JSON block: its original block with the necessary changes, or a new one."""
     if part.raw is None:
         return write(spell(part))
     original = decode(part.raw)
@@ -361,7 +362,7 @@ def write_block(part: Part, decode: Callable[[Raw], Part], spell: Callable[[Part
 def write_content(
     parts: Sequence[Part], block: Callable[[Part], Raw], place: str = "content", empty: Json = ""
 ) -> Json:
-    """The value of the field at `place`: a string where one says it all, otherwise a list of blocks."""
+    """The value of the field at `place`: a string if one is enough, otherwise a list of blocks."""
     if not parts:
         return empty
     if len(parts) == 1 and isinstance(parts[0], Text) and parts[0].raw is None:
@@ -369,8 +370,10 @@ def write_content(
     return each(block, parts, place)
 
 
-def misplaced(part: Part, where: str) -> WireError:
-    return WireError(f"{where} has no place for {_NAMES[type(part)]}", hint="build the message without it")
+def misplaced(part: Part, format_name: str) -> WireError:
+    return WireError(
+        f"{format_name} has no place for {_NAMES[type(part)]}", hint="build the message without it"
+    )
 
 
 _NAMES: dict[type[Part], str] = {

@@ -1,4 +1,4 @@
-"""Data URLs: how the OpenAI formats carry bytes inside a field that otherwise holds an address."""
+"""Data URLs: the form in which the OpenAI formats carry bytes inside an address field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BASE64 = ";base64"
 
 
 class MediaLocation(TypedDict, total=False):
-    """The fields of `Media` that say where the bytes are."""
+    """The fields of `Media` that locate the bytes."""
 
     media_type: str
     data: str
@@ -19,7 +19,7 @@ class MediaLocation(TypedDict, total=False):
 
 
 def split_url(url: str) -> MediaLocation:
-    """Take the bytes out of a base64 data URL; any other address stays an address."""
+    """The bytes of a base64 data URL; any other address stays an address."""
     head, comma, data = url.removeprefix("data:").partition(",")
     if comma and url.startswith("data:") and head.endswith(_BASE64):
         return {"media_type": head.removesuffix(_BASE64), "data": data}
@@ -27,7 +27,7 @@ def split_url(url: str) -> MediaLocation:
 
 
 def join_url(media: Media) -> str:
-    """The address, or a data URL of the bytes (the bare bytes where their type is not known)."""
+    """The address, or a data URL of the bytes (the bytes alone if their type is unknown)."""
     if media.data and media.media_type:
         return f"data:{media.media_type}{_BASE64},{media.data}"
     return media.data or media.url

@@ -1,10 +1,10 @@
-"""One message between JSON and value, in any of the three formats.
+"""Converts one message between JSON and value, in any of the three formats.
 
-One idea: a message that nobody changed leaves as the bytes it came as. Otherwise the codec of its format spells it, and the
+An unchanged message is sent as the bytes it came as. Otherwise the codec of its format spells it, and the
 spelling is patched into those bytes, or stands alone for a message that Refold made.
 
-A message goes back only into the format it came from: a message of one format is not an item of another until somebody
-decides what becomes of its signatures and of the blocks that only one provider knows.
+A message can only be encoded in the format it came from: signatures and blocks of one provider have no
+meaning in another format, so `translate` must convert the message first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from refold.wire.json_codec import (
 
 
 class Codec(Protocol):
-    """What a format knows about its items."""
+    """The codec of one format's items."""
 
     def decode_items(self, raws: list[Raw], array: Raw | bytes) -> tuple[Message, ...]: ...
 
@@ -74,7 +74,7 @@ def encode_message(message: Message, dialect: Dialect) -> Raw:
 
 
 def encode_item(message: Message, dialect: Dialect) -> Raw:
-    """The JSON of one message as an element of the list of messages, also where it came as a plain string."""
+    """The JSON of one message as an element of the list of messages, even if it came as a plain string."""
     origin = _own_origin(message, dialect)
     if origin is not None and not is_object(origin.raw):
         return write(_CODECS[dialect.name].spell(structs.replace(message, origin=None)))
@@ -104,14 +104,12 @@ def _rebuild(message: Message, origin: Origin, dialect: Dialect) -> Raw:
     original = codec.decode_item(origin.raw)
     before, after = codec.spell(original), codec.spell(message)
     if before.get("type") != after.get("type"):
-        raise WireError(
-            "an item cannot turn into one of another kind", hint="leave it out and build a new message"
-        )
+        raise WireError("the type of an item cannot change", hint="leave it out and build a new message")
     return patch(origin.raw, before, after)
 
 
 def _value(message: Message, dialect: Dialect) -> Json:
-    """What stands in a request without being a message of its list."""
+    """The value of a field that holds a message outside of the list."""
     if dialect.name == "anthropic":
         return anthropic.spell_system(message)
     strange = next((part for part in message.parts if not isinstance(part, Text)), None)

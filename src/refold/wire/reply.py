@@ -1,8 +1,8 @@
-"""Replies: what a provider answered, as messages that can join the conversation.
+"""Decodes replies into messages that can join the conversation.
 
-One idea: a reply's messages are in the form in which a client sends them back, so that a reply and the next request agree
-on what was said. A reply without a word is a reply; it brings no message. One in which the model declines is a reply too, and
-ends as a `refusal` in every format: only Anthropic has a word for that.
+A reply's messages have the form in which a client sends them back, so that a reply and the next request
+agree. A reply without content is valid and has no message. A reply in which the model declines is valid
+too, and ends as a `refusal` in every format, although only Anthropic has that value.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from refold.wire.json_codec import (
 )
 from refold.wire.message import decode_message, decode_messages
 
-# Usage reports in one meaning: `input` is what was neither read from nor written to a cache.
+# Usage reports, normalised: `input` was neither read from nor written to a cache
 
 MAX_TOKENS = 10**9
 """A thousand times the largest window there is; a larger number is no count of tokens."""
 MAX_REPORT_BYTES = 1024 * 1024
-"""Five thousand iterations of a server's tool loop; a report has a few hundred bytes otherwise."""
+"""Enough for five thousand iterations of a server's tool loop; a usual report has a few hundred bytes."""
 
 _REPORT: Decoder[dict[str, object]] = Decoder(dict[str, object])
 _Report = Mapping[str, object]
 
 
 def decode_usage(report: Raw | bytes | Mapping[str, object], dialect: Dialect) -> Usage | None:
-    """The value of a reply's `usage`; None where it reports nothing. An odd number counts as not reported."""
+    """The value of a reply's `usage`; None if it reports nothing. An invalid number counts as not reported."""
     if not isinstance(report, Mapping):
         if len(report) > MAX_REPORT_BYTES:
             return None
@@ -56,7 +56,9 @@ def decode_usage(report: Raw | bytes | Mapping[str, object], dialect: Dialect) -
 
 
 def _net(report: _Report) -> Usage:
-    """The top level sums up the model's turns in a server's tool loop, and leaves out what a compaction cost."""
+    """Anthropic's report. The top level sums up the model's turns in a server's tool loop, and leaves out the
+    cost of a compaction.
+    """
     listed = report.get("iterations")
     steps = [step for step in listed if isinstance(step, Mapping)] if isinstance(listed, list) else []
     usage = _step(report)
@@ -79,13 +81,16 @@ def _step(report: _Report) -> Usage:
 
 
 def _gross(report: _Report) -> Usage:
-    """Chat Completions says prompt and completion, Responses input and output; servers mix them."""
+    """A report of the OpenAI formats. Chat Completions says prompt and completion, Responses input and
+    output; servers mix them.
+    """
     prompt = _count(report, "prompt_tokens", "input_tokens")
     details = _details(report, "prompt_tokens_details", "input_tokens_details")
     read = _count(details, "cached_tokens") or _count(report, *_READ)
     written = _count(details, "cache_write_tokens", "cache_creation_tokens") or _count(report, *_WRITTEN)
     output, reasoning = _output(report, prompt)
-    # More from the cache than in all: this server adds the cache on top, as Anthropic does.
+    # If more came from the cache than the whole input, this server reports the cache separately, as
+    # Anthropic does.
     fresh = prompt - read - written if read + written <= prompt else prompt
     return Usage(fresh, read, written, output, reasoning)
 
@@ -95,7 +100,7 @@ _WRITTEN = ("cache_creation_input_tokens",)
 
 
 def _output(report: _Report, prompt: int) -> tuple[int, int]:
-    """What was written, and how much of it was reasoning."""
+    """The output tokens, and the reasoning tokens among them."""
     output = _count(report, "completion_tokens", "output_tokens")
     details = _details(report, "completion_tokens_details", "output_tokens_details")
     reasoning = _count(details, "reasoning_tokens")
@@ -126,7 +131,7 @@ class Reply(Struct, frozen=True):
     messages: tuple[Message, ...]
     usage: Usage | None = None
     finish: str = ""
-    """Why the model stopped, in the provider's word; `refusal` where it declined, and `error` where the reply broke off."""
+    """The provider's stop reason; `refusal` if the model declined, and `error` if the reply broke off."""
     model: str = ""
     id: str = ""
 
@@ -209,17 +214,17 @@ _SHAPES: dict[DialectName, Decoder[_Chat] | Decoder[_Responses] | Decoder[_Anthr
 
 
 def _declines(part: Part) -> bool:
-    """Was it read from a refusal? That stands beside the content in Chat, and among its blocks in Responses."""
+    """True if the text was read from a refusal: a field beside the content in Chat, a block in Responses."""
     if not isinstance(part, Text) or part.raw is None:
         return False
     return bool(word(read(FIELDS, part.raw).get("refusal", NULL)))
 
 
 def decode_reply(body: bytes, dialect: Dialect, *, max_body_bytes: int = MAX_BODY_BYTES) -> Reply:
-    """Read the body of a successful answer; of several choices, the first.
+    """Read the body of a successful response; of several choices, the first.
 
     Raises:
-        WireError: the body is not a reply of this format, or the whole answer is an error.
+        WireError: the body is not a reply of this format, or the whole response is an error.
     """
     check_body(body, max_body_bytes)
     if answer_error(body).is_error:

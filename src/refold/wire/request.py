@@ -1,13 +1,15 @@
-"""Request bodies: what the client sends with every call, and the messages.
+"""Decodes and encodes request bodies: the messages, and the fields sent with every call.
 
-One idea: a body is its top-level fields in their order, each as raw JSON. Reading looks into a few of them; writing replaces
-the list of messages and leaves the other fields, byte for byte, as they came. If nothing changed, the body itself leaves.
+A body is its top-level fields in their order, each as raw JSON. Decoding reads a few of them; encoding
+replaces the list of messages and leaves the other fields as they came, byte for byte. If nothing changed,
+the body itself is sent.
 
     Chat         messages: [system… | the rest]         the leading system and developer messages are `system`
-    Responses    instructions, input: [system… | …]     so they are here, after the instructions
+    Responses    instructions, input: [system… | …]     the same, after the instructions
     Anthropic    system, messages: [all]
 
-A Responses request may continue what the provider keeps; then it need not bring messages of its own.
+A Responses request may continue a conversation that the provider stores; then it need not contain
+messages.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from refold.wire.json_codec import (
 )
 from refold.wire.message import decode_messages, encode_item, encode_message, encode_prompt
 
-# Tool definitions of the three formats.
+# Tool definitions of the three formats
 
 _NONE = Raw(b"")
 
@@ -90,11 +92,11 @@ _STRING: Decoder[str | None] = Decoder(str | None)
 _COUNT: Decoder[int | float | None] = Decoder(int | float | None)
 _FLAG: Decoder[bool | None] = Decoder(bool | None)
 OUTPUT_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-"""What clients call the most that a model may write; the first one that a request has counts."""
+"""The fields for the output limit; the first one that a request has counts."""
 _PROMPTS = {"anthropic": "system", "responses": "instructions"}
 _ONE_HOUR = Raw(b'"1h"')
 _CONTINUES = ("previous_response_id", "conversation", "prompt")
-"""What a Responses request goes on from, instead of messages of its own."""
+"""Fields by which a Responses request continues stored messages."""
 
 
 class Request(Struct, frozen=True):
@@ -112,7 +114,7 @@ class Request(Struct, frozen=True):
 
     @property
     def offset(self) -> int:
-        """How many of the system messages stand in the list: `messages[i]` is number `offset + i` on the wire."""
+        """Number of system messages in the list: `messages[i]` is number `offset + i` on the wire."""
         return len(self.system) - (_prompt_key(self.fields, self.dialect) is not None)
 
     @property
@@ -121,7 +123,7 @@ class Request(Struct, frozen=True):
 
     @property
     def continues(self) -> bool:
-        """Does the provider hold messages that are not in the request? Then a result may answer a call of those."""
+        """True if the provider stores messages that are not in the request. A result may answer a call of those."""
         if self.dialect.name != "responses":
             return False
         parts = (part for message in self.messages for part in message.parts)
@@ -133,7 +135,7 @@ def decode_request(body: bytes, dialect: Dialect, *, max_body_bytes: int = MAX_B
     """Read a request body.
 
     Raises:
-        WireError: the body is not a request of this format; its `place` says where.
+        WireError: the body is not a request of this format; `place` says where.
     """
     check_body(body, max_body_bytes)
     return request_of(read(FIELDS, body), dialect, body)
@@ -157,7 +159,7 @@ def request_of(fields: dict[str, Raw], dialect: Dialect, body: bytes) -> Request
 
 
 def fixed_of(fields: dict[str, Raw], dialect: Dialect) -> Fixed:
-    """What a request sends besides the conversation: of its list of messages only the system prompt at its head is read.
+    """The parts of a request besides the conversation. Of its list of messages only the leading system messages are read.
 
     Raises:
         WireError: it is not a request of this format.
@@ -172,7 +174,7 @@ def encode_fixed(fixed: Fixed) -> bytes:
     """A request without messages: its system prompt and its tools.
 
     Raises:
-        WireError: a system message cannot be written in this format; its `place` says which.
+        WireError: a system message cannot be written in this format; `place` names it.
     """
     tools = [tool.raw for tool in fixed.tools if tool.raw is not None]
     fields: dict[str, Raw] = {"tools": write(tools)} if tools else {}
@@ -184,10 +186,10 @@ def encode_fixed(fixed: Fixed) -> bytes:
 def encode_request(
     request: Request, messages: Sequence[Message] | None = None, *, system: Sequence[Message] | None = None
 ) -> bytes:
-    """The body that leaves, with other messages or another system prompt where given.
+    """The body to send, with other messages or another system prompt if given.
 
     Raises:
-        WireError: a message cannot be written in this format; its `place` says which.
+        WireError: a message cannot be written in this format; `place` names it.
     """
     system = request.system if system is None else system
     messages = request.messages if messages is None else messages
@@ -205,7 +207,7 @@ def encode_request(
 
 
 def with_output(request: Request, output: int | None) -> Request:
-    """The request asking for less output, in the fields that it uses itself; None leaves it as it is."""
+    """The request with a lower output limit, in the fields that it uses itself; None leaves it unchanged."""
     counts = {key: _count(request.fields, key) for key in OUTPUT_FIELDS}
     lower = {
         key: write(output)
@@ -219,17 +221,17 @@ def with_output(request: Request, output: int | None) -> Request:
 
 
 def encode_window(request: Request, window: Window) -> bytes:
-    """The body that leaves with a window in place of the request's own messages and system prompt.
+    """The body to send, with a window in place of the request's own messages and system prompt.
 
     Raises:
-        WireError: a message cannot be written in this format; its `place` says which.
+        WireError: a message cannot be written in this format; `place` names it.
     """
     window = write_breakpoints(window)
     return encode_request(request, window.sent, system=window.system)
 
 
 def _prompt_key(fields: dict[str, Raw], dialect: Dialect) -> str | None:
-    """The field that holds the first system message where that is no item of the list."""
+    """The field with the first system message, if that is no item of the list."""
     key = _PROMPTS.get(dialect.name)
     return key if key and not is_null(fields.get(key, NULL)) else None
 
@@ -261,7 +263,7 @@ def _items_of(fields: dict[str, Raw], dialect: Dialect) -> tuple[Message, ...]:
 
 
 def _none_of(fields: dict[str, Raw], dialect: Dialect, problem: str) -> tuple[Message, ...]:
-    """No messages, where that is allowed."""
+    """No messages, if the request may have none."""
     if dialect.name == "responses" and any(not is_null(fields.get(key, NULL)) for key in _CONTINUES):
         return ()
     hint = f"a {dialect.name} request has its messages there, at least one of the user's"
@@ -269,7 +271,7 @@ def _none_of(fields: dict[str, Raw], dialect: Dialect, problem: str) -> tuple[Me
 
 
 def _leading(items: tuple[Message, ...]) -> int:
-    """The length of the system prompt at the head of the list."""
+    """The number of system messages at the head of the list."""
     later = (index for index, item in enumerate(items) if item.role not in ("system", "developer"))
     return next(later, len(items))
 
@@ -282,7 +284,7 @@ def _tools_of(fields: dict[str, Raw]) -> tuple[Tool, ...]:
 
 
 def _automatic(fields: dict[str, Raw], dialect: Dialect) -> Ttl | None:
-    """How long the provider is to cache the whole request, where the client says so for the request as a whole."""
+    """The lifetime of the automatic cache breakpoint, if the client sets one for the whole request."""
     raw = fields.get("cache_control", NULL)
     if not dialect.max_breakpoints or is_null(raw):
         return None
@@ -318,7 +320,7 @@ def _is_same(old: Message, new: Message) -> bool:
 def leading_prompt(
     system: Sequence[Message], dialect: Dialect
 ) -> tuple[Message | None, str, Sequence[Message]]:
-    """The system message that has a field of its own, the name of that field, and those that are items of the list."""
+    """The system message that has a field of its own, the name of that field, and the system messages in the list."""
     key = _PROMPTS.get(dialect.name, "")
     if not key or not system:
         return None, key, system
@@ -331,7 +333,7 @@ def leading_prompt(
 
 
 def _is_prompt(message: Message) -> bool:
-    """Is the message the value of a field, or a new one that can be? A developer's has no such field."""
+    """True if the message is the value of a field, or a new one that can be. A developer message has no such field."""
     if message.origin is None:
         return message.role == "system"
     return not is_object(message.origin.raw)
@@ -344,13 +346,13 @@ def _write_items(messages: Sequence[Message], dialect: Dialect) -> Json:
     return each(lambda message: encode_item(message, dialect), messages, dialect.messages_key)
 
 
-# A history that a client sends anew with every request, read so that only what is new is looked at.
+# History that a client resends with every request, decoded incrementally
 
 _BETWEEN = b" \t\r\n,["
 
 
 class History(Struct, frozen=True):
-    """The list of messages of one request: its bytes, and where each of its items ends in them."""
+    """The list of messages of one request: its bytes, and the end of each item in them."""
 
     array: bytes
     ends: tuple[int, ...]
@@ -365,7 +367,7 @@ class History(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """A history and what was read of it: the items from `known` on."""
+    """A history and its decoded items, from number `known` on."""
 
     history: History
     known: int
@@ -373,10 +375,10 @@ class Reading(Struct, frozen=True):
 
 
 def read_history(array: bytes, dialect: Dialect, before: History | None = None) -> Reading:
-    """Read a list of messages, of which `before` is an earlier version.
+    """Read a list of messages, given an earlier version of it. Only items after the common prefix are decoded.
 
     Raises:
-        WireError: something in it is no message of this format; the place is relative to what was read.
+        WireError: an item is no message of this format; the place is relative to the decoded items.
     """
     known = same_items(before, array) if before else 0
     start = before.ends[known - 1] if before and known else 0
@@ -389,12 +391,12 @@ def read_history(array: bytes, dialect: Dialect, before: History | None = None) 
 
 
 def same_items(before: History, array: bytes) -> int:
-    """How many items at the beginning of a list have the very bytes that they had before."""
+    """Number of items at the beginning of a list with the same bytes as before."""
     return bisect_right(before.ends, _same_bytes(before.array, array))
 
 
 def _same_bytes(one: bytes, other: bytes) -> int:
-    """How many bytes are the same at the beginning, by halves, so that each is compared about once."""
+    """Length of the common prefix, by bisection, so that each byte is compared about once."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -406,7 +408,7 @@ def _same_bytes(one: bytes, other: bytes) -> int:
 
 
 def _as_list(rest: bytes) -> bytes:
-    """What follows an item of a list, as a list of its own."""
+    """The rest of a list after one of its items, as a list."""
     text = rest.lstrip(b" \t\r\n")
     if text.startswith(b","):
         return b"[" + text[1:]

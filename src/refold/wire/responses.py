@@ -1,12 +1,12 @@
-"""OpenAI Responses: a flat list of items, where a reply is several of them.
+"""Codec of OpenAI Responses: a flat list of items, in which one reply is several items.
 
-One idea: an item is a message of one kind of part. A `message` item says something, a call item is one call, an output
-item is one result, a reasoning item is one piece of reasoning, and every other item (searches, compaction, references,
-the unknown) is the provider's own and passes untouched: as the assistant's, or as the developer's where only a client
-can have written it.
+An item is a message with one kind of part. A `message` item has content, a call item is one call, an
+output item one result, a reasoning item one piece of reasoning. Every other item (searches, compaction,
+references, unknown kinds) is the provider's own and passes unchanged: as the assistant's, or as the
+developer's if only a client can have written it.
 
-Two things are no items but plain strings: `instructions`, which is a system prompt, and an `input` that is a single
-message of the user's.
+Two values are no items but plain strings: `instructions`, which is a system prompt, and an `input` that is
+a single user message.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from refold.wire.json_codec import (
 from refold.wire.media import join_url, split_url
 from refold.wire.sse import CallDelta, Delta, ReasoningDelta, ServerSentEvent, TextDelta
 
-# What Responses items hold: the blocks of a message, and the outputs of the tools.
+# Blocks of a message, and the outputs of tools
 
 Content: TypeAlias = Text | Image | File | Opaque
 
@@ -123,7 +123,7 @@ class _InputFile(Struct, gc=False, tag_field="type", tag="input_file"):
 
 
 class _Chunk(Struct, gc=False):
-    """What one command of a shell call wrote."""
+    """Output of one command of a shell call."""
 
     stdout: str = ""
     stderr: str = ""
@@ -143,23 +143,23 @@ _TEXT: Decoder[str | None] = Decoder(str | None)
 
 def decode_content(raw: Raw, place: str = "content") -> tuple[Content, ...]:
     """A text or a list of blocks, at `place`."""
-    return _parts(_given(raw, place), place)
+    return _parts(_required_content(raw, place), place)
 
 
 def decode_output(kind: str, raw: Raw) -> tuple[Content, ...]:
-    """The output of a tool, whatever its shape."""
+    """The output of a tool, in any of its shapes."""
     if kind == "computer":
         return (_block(raw),)
     if kind in ("local_shell", "apply_patch"):
         return _parts(read(_TEXT, raw) or "", "")
-    output = _given(raw, "")
+    output = _required_content(raw, "")
     return each(_chunk, output) if kind == "shell" and isinstance(output, list) else _parts(output, "")
 
 
-def _given(raw: Raw, place: str) -> str | list[Raw]:
+def _required_content(raw: Raw, place: str) -> str | list[Raw]:
     content = read_content(raw, place)
     if content is None:
-        raise WireError("is missing or null", place=place, hint="an empty text says nothing as well")
+        raise WireError("is missing or null", place=place, hint="an empty text is allowed")
     return content
 
 
@@ -170,7 +170,7 @@ def _parts(content: str | list[Raw], place: str) -> tuple[Content, ...]:
 
 
 def spell_content(parts: Sequence[Part], text_kind: str, place: str = "content") -> Json:
-    """The value of the field at `place`. New text is of the kind that suits its speaker."""
+    """The value of the field at `place`. New text gets the kind of its role."""
 
     def block(part: Part) -> Raw:
         return write_block(part, _block, lambda known: _spell_block(known, text_kind))
@@ -210,7 +210,7 @@ def _spell_block(part: Part, text_kind: str) -> Fields:
 
 def _spell_text(part: Text, kind: str) -> Fields:
     fields: Fields = {"type": kind, "refusal" if kind == "refusal" else "text": part.text}
-    # A model's text has a list of annotations; a block that came without goes back without.
+    # A model's text has a list of annotations; a block that came without one goes back without one.
     return {**fields, "annotations": []} if kind == "output_text" and part.raw is None else fields
 
 
@@ -260,11 +260,10 @@ def _plain(part: Part) -> Text:
     return part
 
 
-# Calls and their outputs among Responses items, for the tools of clients and those that OpenAI
-# defines.
+# Calls and outputs, for the tools of clients and those that OpenAI defines
 
 _TODO = ("action", "actions", "operation", "arguments", "input")
-"""Where an item says what its tool is to do."""
+"""Fields that hold the arguments of a call."""
 
 
 class _Function(Struct, gc=False):
@@ -286,7 +285,7 @@ class _Custom(Struct, gc=False):
 
 
 class _Approval(Struct, gc=False):
-    """The model asks whether it may use a tool of an MCP server; the item's own id names the question."""
+    """A request to approve the use of an MCP server's tool; the item's own id names the request."""
 
     id: str
     name: str
@@ -301,7 +300,7 @@ class _Approved(Struct, gc=False):
 
 
 class _Action(Struct, gc=False):
-    """A call of a tool the provider defines."""
+    """A call of a tool that the provider defines."""
 
     type: str
     call_id: str
@@ -355,7 +354,7 @@ TOOL_TYPES = frozenset({*_CALLS, *_RESULTS, _APPROVED_TYPE})
 
 
 def decode_tool(kind: str, raw: Raw) -> ToolCall | ToolResult | None:
-    """The call or the result that an item is, if it is one."""
+    """The call or the result in an item; None if it is neither."""
     if kind in _CALLS:
         return _CALLS[kind](raw)
     if kind in _RESULTS:
@@ -368,10 +367,11 @@ def decode_tool(kind: str, raw: Raw) -> ToolCall | ToolResult | None:
 def _result(raw: Raw) -> ToolResult:
     item = read(_OUTPUT, raw)
     kind = _RESULTS[item.type]
-    # A local shell's output names its call in `id` in one version of the format, in `call_id` in the other.
+    # In one version of the format a local shell's output names its call in `id`, in the other in
+    # `call_id`.
     call_id = item.id if item.call_id is None and kind == "local_shell" else item.call_id
     if call_id is None:
-        # OpenAI's types let a function's output go without; nothing could tell what it belongs to.
+        # OpenAI's types let a function's output omit it, but then its call cannot be found.
         raise WireError("is missing", place="call_id", hint="say which call this output answers")
     try:
         parts = decode_output(kind, item.output)
@@ -381,7 +381,7 @@ def _result(raw: Raw) -> ToolResult:
 
 
 def _own_tool(kind: str, raw: Raw) -> ToolCall | ToolResult | None:
-    """A call or result of a tool that is not known here, told by its type and its `call_id`."""
+    """A call or result of an unknown tool, recognised by its type and its `call_id`."""
     is_result = kind.endswith("_call_output") or kind == "tool_search_output"
     if not is_result and not kind.endswith("_call"):
         return None
@@ -453,7 +453,7 @@ def spell_result(result: ToolResult, origin: Origin | None) -> Fields:
 
 
 def _spell_own_result(result: ToolResult, origin: Origin | None) -> Fields:
-    """The output of an unknown tool: a text may change, anything else may not."""
+    """The output of an unknown tool: a text may change, other outputs may not."""
     kind = kind_of(origin.raw) if origin else ""
     known = decode_tool(kind, origin.raw) if origin else None
     if not isinstance(known, ToolResult) or known.kind != result.kind:
@@ -517,7 +517,7 @@ def decode_item(raw: Raw) -> Message:
 
 
 def decode_text(raw: Raw, role: Role) -> Message:
-    """A plain string in the place of messages: `instructions`, or a whole `input`."""
+    """A plain string instead of messages: `instructions`, or a whole `input`."""
     text = read(_STRING, raw)
     return Message(role, (Text(text),) if text else (), Origin("responses", raw))
 
@@ -525,7 +525,7 @@ def decode_text(raw: Raw, role: Role) -> Message:
 def _message(pair: tuple[Raw, _Probe]) -> Message:
     raw, kind, origin = pair[0], pair[1].type, Origin("responses", pair[0])
     if kind is None or kind == "message":
-        return _said(raw, origin, has_type=kind is not None)
+        return _message_item(raw, origin, has_type=kind is not None)
     if kind == "reasoning":
         return Message("assistant", (read(_REASONING, raw).part(raw),), origin)
     tool = decode_tool(kind, raw)
@@ -535,12 +535,12 @@ def _message(pair: tuple[Raw, _Probe]) -> Message:
     return Message(role, (Opaque(kind, raw=raw),), origin)
 
 
-def _said(raw: Raw, origin: Origin, *, has_type: bool) -> Message:
+def _message_item(raw: Raw, origin: Origin, *, has_type: bool) -> Message:
     said = read(_SAID, raw)
     if said.role is None:
         if has_type or is_null(said.id) or not is_null(said.content):
             raise WireError("is missing", place="role")
-        # A reference to an item that the provider keeps may go without its type.
+        # A reference to an item that the provider stores may omit its type.
         return Message("assistant", (Opaque("item_reference", raw=raw),), origin)
     return Message(_role(said.role), decode_content(said.content), origin)
 
@@ -570,7 +570,7 @@ def spell(message: Message) -> Fields:
 
 
 def _is_item(part: Part, origin: Origin | None) -> bool:
-    """Is the part an item of the provider's own, and not a block within a message?"""
+    """True if the part is an item of the provider's own, not a block within a message."""
     if not isinstance(part, Opaque | Reasoning) or part.raw is None:
         return False
     return origin is None or origin.raw == part.raw
@@ -592,8 +592,7 @@ def _spell_reasoning(part: Reasoning) -> Fields:
     return {**fields, "encrypted_content": part.sealed} if part.sealed else fields
 
 
-# Streams of the Responses format: everything that happens is an event, and the last one holds the
-# whole reply.
+# Streams: every change is an event, and the last event holds the whole reply
 
 _LAST = ("response.completed", "response.incomplete", "response.cancelled", "response.done")
 _FAILED = ("error", "response.failed")
@@ -628,7 +627,7 @@ class ResponsesFold:
         self._last: dict[str, Raw] = {}
         self._items: dict[int, Raw] = {}
         self._calls: dict[int, int] = {}
-        """Which call of the reply an item is."""
+        """The number of the reply's call that an item is."""
 
     def take(self, event: ServerSentEvent) -> list[Delta]:
         said = read(_EVENT, event.data) if event.data.strip() != b"[DONE]" else _Event()

@@ -1,8 +1,8 @@
-"""Plain Python values in place of JSON: what SDKs take and give.
+"""Converts plain Python values, as SDKs take and return them.
 
-One idea: a dictionary is JSON that was parsed already. It goes through the same codecs as a request body does, so that a
-message from a dictionary, from an SDK's reply object and from the wire is one and the same value. A message that nobody
-changed goes back as the very dictionary that its JSON says.
+A dictionary is JSON that was parsed already. It goes through the same codecs as a request body, so that a
+message from a dictionary, from an SDK's reply object and from the wire is the same value. An unchanged
+message is returned as the dictionary of its own JSON.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from refold.wire.request import decode_tools, leading_prompt
 Plain: TypeAlias = Mapping[str, object]
 _KINDS = "a dictionary, a message of an SDK, a refold Message or a string"
 _REPLY_FIELDS = {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container"}
-"""What surrounds the content of an Anthropic reply and has no place in the message that is sent back."""
+"""Fields of an Anthropic reply that do not belong into the message that is sent back."""
 
 _DEEPEST = 8
-"""Levels of a message that text is looked for in: blocks of results are four deep."""
+"""Levels of a message in which text is counted: blocks of results are four deep."""
 
 
 def read_message(value: object, dialect: Dialect) -> Message:
-    """A message from whatever a program has at hand; a string is what the user says.
+    """A message from any value that a program may have; a string is a user message.
 
     Raises:
         WireError: the value is no message of this format.
@@ -50,7 +50,7 @@ def read_message(value: object, dialect: Dialect) -> Message:
 
 
 def text_in(value: object, depth: int = 0) -> int:
-    """About how many characters there are in messages as `read_message` takes them; nothing of them is read."""
+    """Approximate number of characters in messages that `read_message` takes; nothing is decoded."""
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, Message):
@@ -64,12 +64,12 @@ def text_in(value: object, depth: int = 0) -> int:
 
 
 def read_tools(tools: Sequence[object]) -> tuple[Tool, ...]:
-    """Tool definitions as an SDK takes them."""
+    """Tool definitions in the form of an SDK."""
     return decode_tools(as_json([*tools]))
 
 
 def read_usage(value: object, dialect: Dialect) -> Usage | None:
-    """A usage report from a dictionary, an SDK's object or a whole reply; None where nothing is reported."""
+    """A usage report from a dictionary, an SDK's object or a whole reply; None if nothing is reported."""
     if value is None or isinstance(value, Usage):
         return value
     fields = as_mapping(value)
@@ -80,24 +80,24 @@ def read_usage(value: object, dialect: Dialect) -> Usage | None:
 
 
 def plain_message(message: Message, dialect: Dialect) -> dict[str, object]:
-    """A message as an SDK takes it."""
+    """A message in the form of an SDK."""
     return msgspec.json.decode(encode_item(message, dialect), type=dict[str, object])
 
 
 def plain_prompt(window: Window) -> dict[str, object]:
-    """The field that holds the system prompt where that is no message: `system` or `instructions`."""
+    """The field with the system prompt, if that is no message: `system` or `instructions`."""
     dialect = window.fixed.dialect
     prompt, key, _ = leading_prompt(window.system, dialect)
     return {key: msgspec.json.decode(encode_prompt(prompt, dialect))} if prompt else {}
 
 
 def prompt_messages(window: Window) -> Sequence[Message]:
-    """Those system messages that are sent as messages."""
+    """The system messages that are sent as messages."""
     return leading_prompt(window.system, window.fixed.dialect)[2]
 
 
 def as_mapping(value: object) -> Plain | None:
-    """A dictionary, or what an SDK's object says of itself as one."""
+    """A dictionary, or the dictionary of an SDK's object."""
     if isinstance(value, Mapping):
         return value
     dump = getattr(value, "model_dump", None)
@@ -108,21 +108,21 @@ def as_mapping(value: object) -> Plain | None:
 
 
 def as_json(value: object) -> Raw:
-    """The JSON of plain values and of SDK's objects among them.
+    """The JSON of plain values and of SDK objects among them.
 
     Raises:
-        WireError: there is something in it that JSON has no word for.
+        WireError: a value cannot be represented in JSON.
     """
     try:
-        return Raw(msgspec.json.encode(value, enc_hook=_told))
+        return Raw(msgspec.json.encode(value, enc_hook=_as_plain))
     except (TypeError, ValueError, RecursionError) as error:
         raise WireError(
             "the value cannot be written as JSON", hint="use strings, numbers, lists and dictionaries"
         ) from error
 
 
-def _told(value: object) -> Plain:
-    """What an SDK's object inside of a dictionary says of itself, such as the blocks of a reply."""
+def _as_plain(value: object) -> Plain:
+    """The dictionary of an SDK's object inside of another value, such as a block of a reply."""
     found = as_mapping(value)
     if found is None:
         raise TypeError

@@ -1,9 +1,10 @@
-"""Server-sent events: from the bytes of a stream, in whatever chunks they come, to its events.
+"""Server-sent events: splits a stream of bytes, in any chunks, into its events.
 
-`EventSplitter` decides where an event ends: after a blank line, whose own end and that of the line before are each LF, CR LF or CR.
-Everything that reads or forwards a stream uses it, so that all agree. It works on bytes, since a chunk may end inside a character or
-between CR and LF. `SseParser` reads the fields of each event. An event without its blank line was cut off and is dropped, unless it
-is an error.
+`EventSplitter` finds the end of an event: a blank line, with LF, CR LF or CR as the end of itself and of
+the line before. All readers and forwarders of a stream use it, so that they agree. It works on bytes,
+because a chunk may end inside a character or between CR and LF. `SseParser` reads the fields of each
+event. An event without its blank line was cut off and is dropped, unless it is an error. The deltas of
+streamed replies are defined here as well.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from refold.model.errors import BodyTooLarge
 from refold.wire.json_codec import MAX_BODY_BYTES
 
 MAX_EVENT_BYTES = MAX_BODY_BYTES
-"""The last event of a Responses stream holds the whole reply once more."""
+"""The last event of a Responses stream repeats the whole reply."""
 MAX_STREAM_BYTES = 4 * MAX_BODY_BYTES
-"""A token costs some 300 bytes on this wire: room for the longest replies there are, several times over."""
+"""A token costs some 300 bytes on this wire: several times the room of the longest replies there are."""
 
 _BOM = b"\xef\xbb\xbf"
 _CR_LF = b"\r\n"
-_ENDLESS = "no reply needs that many: look at what answers at this address"
+_ENDLESS = "no reply is that long: check the server at this address"
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
-    """One event. `name` is empty where the stream names none."""
+    """One event. `name` is empty if the stream names none."""
 
     data: bytes
     name: str = ""
@@ -35,27 +36,27 @@ class ServerSentEvent(Struct, frozen=True, gc=False):
 class EventSplitter:
     """Splits a stream after the blank line of each event; no byte is changed or lost. The time is linear in the bytes.
 
-    An event is given as soon as its blank line has come. Line ends after that, such as the LF of a CR LF that two chunks share, are
-    given at once, as pieces without any other byte.
+    An event is returned as soon as its blank line has come. Line ends after that, such as the LF of a CR
+    LF that is split between two chunks, are returned at once, as pieces without any other byte.
     """
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._last = b"\n"
-        """The last byte of the stream; at its beginning, as if a line had ended."""
+        """The last byte of the stream; initially a line end."""
         self._is_open = False
-        """Has any byte come of an event that has not ended?"""
+        """True if bytes of an unfinished event have come."""
 
     @property
     def pending(self) -> int:
-        """Bytes of the open event that were not given yet."""
+        """Bytes of the open event that were not returned yet."""
         return len(self._held)
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events that end in this chunk, each with its blank line."""
         events, start, at = list[bytes](), 0, 0
         if self._last == b"\r" and chunk.startswith(b"\n"):
-            at = 1  # it ends no line: the CR has
+            at = 1  # it ends no line: the CR did
             if not self._is_open:
                 events.append(b"\n")
                 start = 1
@@ -73,14 +74,14 @@ class EventSplitter:
         return events
 
     def take_pending(self) -> bytes:
-        """What has come of the open event. The rest of it is given as an event of its own when it ends."""
+        """The bytes of the open event so far. The rest of it is returned as an event of its own when it ends."""
         pending = bytes(self._held)
         self._held.clear()
         return pending
 
 
 def parse_event(event: bytes) -> ServerSentEvent | None:
-    """The name and the data of the bytes of one event; None where it has no data."""
+    """The name and the data of one event; None if it has no data."""
     name, data = _fields(event.splitlines())
     return ServerSentEvent(b"\n".join(data), name.decode("utf-8", "replace")) if data else None
 
@@ -97,7 +98,7 @@ def _fields(lines: list[bytes]) -> tuple[bytes, list[bytes]]:
 
 
 class SseParser:
-    """Takes chunks, gives events. One for each stream."""
+    """Takes chunks and returns events. One parser for each stream."""
 
     def __init__(
         self, *, max_event_bytes: int = MAX_EVENT_BYTES, max_stream_bytes: int = MAX_STREAM_BYTES
@@ -121,7 +122,7 @@ class SseParser:
         """The events that this chunk completes.
 
         Raises:
-            BodyTooLarge: an event or the whole stream is longer than anybody needs.
+            BodyTooLarge: an event or the whole stream exceeds its limit.
         """
         self._seen += len(chunk)
         if self._seen > self._max_stream:
@@ -133,7 +134,7 @@ class SseParser:
         return [event for one in split if (event := parse_event(self._without_mark(one)))]
 
     def end(self) -> ServerSentEvent | None:
-        """The error whose event was cut off when the stream ended, with the data that came; None for any other event."""
+        """The error event that was cut off when the stream ended, with the data so far; None for any other event."""
         lines = self._without_mark(self._splitter.take_pending()).splitlines(keepends=True)
         whole = [line.rstrip(_CR_LF) for line in lines if line.endswith((b"\n", b"\r"))]
         if _fields(whole)[0] != b"error":
@@ -148,7 +149,7 @@ class SseParser:
         return event.removeprefix(_BOM)
 
 
-# What is new in a streamed reply, and what puts it together.
+# Deltas of a streamed reply, and the protocol that assembles them
 
 
 class TextDelta(Struct, frozen=True, gc=False):
@@ -172,14 +173,14 @@ Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta
 
 
 class Fold(Protocol):
-    """What a format knows about its streams."""
+    """Assembles the streamed reply of one format."""
 
     is_whole: bool
     """The stream has said that the reply is complete."""
     is_over: bool
-    """The stream has said its last word; Chat reports usage after the reply is complete."""
+    """The stream has ended; Chat reports usage after the reply is complete."""
     is_failed: bool
-    """The event that was taken in last says that something went wrong."""
+    """The last event reported an error."""
 
     def take(self, event: ServerSentEvent) -> list[Delta]: ...
 

@@ -1,12 +1,12 @@
-"""Streamed replies: what is new with every chunk, and at the end the same reply as without a stream.
+"""Reads streamed replies: returns the deltas of every chunk, and at the end the same reply as without a stream.
 
-One idea: a stream is a reply told in pieces. The pieces are put together to the body that the provider would have sent at
-once, and that body is read by the reader of replies, so that the two ways of asking cannot disagree. What was said is handed
-on at the same time, piece by piece.
+The pieces are assembled into the body that the provider would have sent without streaming, and the decoder
+of replies reads that body, so that both ways give the same result. The deltas are returned at the same
+time.
 
-A reply is whole only if the stream said so: Chat by a finish reason (or `[DONE]`), Anthropic by `message_stop`, Responses by
-its last event, which holds the reply once more. A stream that stops before is no reply, and an error in it is the answer,
-whole or cut off.
+A reply is whole only if the stream says so: Chat by a finish reason (or `[DONE]`), Anthropic by
+`message_stop`, Responses by its last event, which repeats the reply. A stream that stops before is no
+reply, and an error in it is the response, whole or cut off.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _FOLDS: dict[DialectName, Callable[[], Fold]] = {
 
 
 class StreamReader:
-    """Reads one streamed answer: chunks of bytes go in, what is new comes out.
+    """Reads one streamed response: takes chunks of bytes, returns deltas.
 
-    Whatever is wrong with the stream, what came before it is given first; `reply` tells what was wrong.
+    The deltas before a fault in the stream are returned first; `reply` raises the fault.
     """
 
     def __init__(self, dialect: Dialect, *, max_stream_bytes: int = MAX_STREAM_BYTES) -> None:
@@ -43,11 +43,11 @@ class StreamReader:
         self._events = 0
         self._fault: WireError | None = None
         self.failure: bytes | None = None
-        """The data of the event that says what went wrong; `decode_error` reads it."""
+        """The data of the event that reports the error; `decode_error` reads it."""
 
     @property
     def seen(self) -> int:
-        """Bytes of the stream so far: what the reply is read from."""
+        """Bytes of the stream so far, from which the reply is read."""
         return self._parser.seen
 
     @property
@@ -57,16 +57,16 @@ class StreamReader:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will come that counts: some servers keep the connection open after their last word."""
+        """True if nothing relevant can follow: some servers keep the connection open after the end of the stream."""
         return self._fold.is_over or self.failure is not None or self._fault is not None
 
     @property
     def is_open(self) -> bool:
-        """Is the reply still to come to its end? Once it is whole, has failed or cannot be read any further, it is not."""
+        """True while the reply is unfinished: not yet whole, not failed, and still readable."""
         return not (self._fold.is_whole or self.failure is not None or self._fault is not None)
 
     def feed(self, chunk: bytes) -> list[Delta]:
-        """What a chunk adds."""
+        """The deltas of a chunk."""
         deltas: list[Delta] = []
         try:
             for event in self._parser.feed(chunk):
@@ -77,7 +77,7 @@ class StreamReader:
         return deltas
 
     def end(self) -> None:
-        """Nothing more will come: an error whose event was cut off is a failure, with what there is of it."""
+        """End of the stream: an error event that was cut off becomes a failure, with the data so far."""
         event = None if self.is_over else self._parser.end()
         if event is not None:
             self._take(event)

@@ -1,8 +1,9 @@
-"""Recorded conversations: a request body, a bare list of messages, an object around one, one message per line, or a log.
+"""Reads and writes recorded conversations.
 
-One idea: whatever the file looks like, it is brought into the shape of a request, so that everything after reading knows
-one shape only, and it is written in the shape it came in; a log of an agent is written as the request that it became. A
-file holds one conversation.
+A recording is a request body, a list of messages, an object around one, one message per line, or an
+agent's log. Every file is brought into the shape of a request, so that later steps know only one shape. It
+is written in the shape it came in; an agent's log is written as the request that it became. A file holds
+one conversation.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from refold.wire.request import Request, encode_request, request_of
 _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"\S[^\n]*")
 _RECORDED = ("times", "usage")
-"""What was recorded for each message, and says nothing about other messages."""
+"""Fields recorded per message, which do not fit other messages."""
 
 
 def decode_transcript(
     data: bytes, dialect: Dialect | None = None, *, max_body_bytes: int = MAX_BODY_BYTES
 ) -> Request:
-    """Read a transcript; without a dialect its format is told by its shape.
+    """Read a transcript; without a dialect its format is recognised by its shape.
 
     Raises:
-        WireError: the data is no conversation, or several; its `place` says where (`line 7` in JSONL).
+        WireError: the data is no conversation, or several; `place` says where (`line 7` in JSONL).
     """
     check_body(data, max_body_bytes)
     text = data.removeprefix(_BOM)
@@ -65,7 +66,7 @@ def decode_transcript(
 
 
 def holds_conversation(data: bytes) -> bool:
-    """Is there a conversation in it, or what was meant to be one? Logs in which nobody spoke and other JSON hold none.
+    """True if the data is a conversation or an attempt at one. Logs without messages and other JSON are none.
 
     Raises:
         WireError: it is a log that cannot be read.
@@ -87,10 +88,11 @@ def holds_conversation(data: bytes) -> bool:
 def encode_transcript(request: Request, window: Window) -> bytes:
     """The transcript with a window in place of its own messages, in the shape that it came in.
 
-    A list has no place for what belongs into a field, such as a system prompt of the Anthropic format: it becomes an object.
+    A list has no room for a separate field, such as the system prompt of the Anthropic format: then it
+    becomes an object.
 
     Raises:
-        WireError: a message cannot be written in this format; its `place` says which.
+        WireError: a message cannot be written in this format; `place` names it.
     """
     kept = {key: raw for key, raw in request.fields.items() if key not in _RECORDED}
     messages = window.sent
@@ -108,7 +110,7 @@ def encode_transcript(request: Request, window: Window) -> bytes:
 
 
 def _is_object(text: bytes) -> bool:
-    """Is the transcript an object around a list, rather than a list or messages line by line?"""
+    """True if the transcript is an object around a list, not a list or messages line by line."""
     try:
         return _list_key(read(FIELDS, text)) is not None
     except WireError:
@@ -122,7 +124,7 @@ def _line(raw: Raw) -> bytes:
 
 
 def _is_jsonl(first: bytes, rest: bytes) -> bool:
-    """Is the first line an object by itself, with more to come?"""
+    """True if the first line is an object by itself and more lines follow."""
     return first.startswith(b"{") and first.rstrip().endswith(b"}") and bool(rest.strip())
 
 
@@ -160,7 +162,7 @@ def _from_log(log: AgentLog, dialect: Dialect | None) -> Request:
         hint = f"leave the format out, or say {log.dialect.name}"
         raise WireError(f"a log of {log.agent} holds messages of the {log.dialect.name} format", hint=hint)
     if not log.entries:
-        raise WireError(f"nobody speaks in this log of {log.agent}", hint="give the log of another session")
+        raise WireError(f"this log of {log.agent} has no messages", hint="give the log of another session")
     fields = fields_of(log)
     return request_of(fields, log.dialect, bytes(write({**fields})))
 
@@ -180,7 +182,7 @@ def _from_object(fields: dict[str, Raw], text: bytes, dialect: Dialect | None, d
 
 
 def _renamed(fields: dict[str, Raw], old: str, new: str) -> dict[str, Raw]:
-    """The fields with the messages where a request of the format has them."""
+    """The fields with the messages under the name of the format."""
     return fields if new in fields else {new if key == old else key: raw for key, raw in fields.items()}
 
 

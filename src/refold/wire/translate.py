@@ -1,12 +1,12 @@
-"""From one format to another: messages and tool definitions of a conversation that goes on elsewhere.
+"""Translates messages and tool definitions from one format to another, for a conversation that continues at another provider.
 
-One idea: what a message says can be said in every format; what only its provider understands can not. A message of another
-format is written anew from what it says. Its thinking, its opaque blocks and its files at the provider's stay behind, tools
-of the provider's own become ordinary ones, media that have no place become a word in brackets, and a provider's own compaction
-becomes its text, or a line that says that there is none. Nothing else changes, and messages that are at home in the format stay the
-very values they were.
+A message of another format is rebuilt from its content. Its reasoning, its opaque blocks and its files
+stored at the provider are dropped, the provider's own tools become ordinary functions, media without a
+place in the format become a word in brackets, and a provider's own compaction becomes its text, or a line
+that says that there is none. Nothing else changes, and messages that come from the target format stay the
+same values.
 
-The result is for `repair` to make whole: here nobody looks whether a call has its result.
+The result may have calls without results; `repair` completes it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_SCHEMA = '{"type":"object","properties":{}}'
 
 
 class _Shape(Struct, gc=False):
-    """The fields that tell the formats of a definition apart."""
+    """The fields that distinguish the formats of a tool definition."""
 
     type: str | None = None
     function: Raw = NULL
@@ -52,7 +52,7 @@ _SHAPE = Decoder(_Shape)
 
 
 def translate_messages(messages: Sequence[Message], dialect: Dialect) -> tuple[Message, ...]:
-    """The messages in a form that the dialect can write. The same values where none comes from another format."""
+    """The messages in a form that the dialect can write. The same values if none comes from another format."""
     if not any(is_foreign(message, dialect) for message in messages):
         return tuple(messages)
     out: list[Message] = []
@@ -88,7 +88,7 @@ def _part(part: Part, dialect: Dialect) -> Part | None:
 
 
 def _call(call: ToolCall) -> ToolCall:
-    """Whatever the tool was, its call becomes that of a function, whose arguments are an object."""
+    """The call as a function call with an object as arguments, for a tool of any kind."""
     if call.kind == "function":
         return call
     arguments = call.arguments if _is_json_object(call.arguments) else _wrapped(call.arguments)
@@ -132,7 +132,7 @@ def _name_of(part: Image | File) -> str:
 
 
 def _join(out: list[Message], message: Message, dialect: Dialect) -> None:
-    """One format spreads a reply over items that another wants in one message."""
+    """Append a message. A reply that one format spreads over items is joined into one message for another."""
     last = out[-1] if out else None
     joins = last is not None and last.origin is None and last.role == message.role == "assistant"
     if last is None or not joins or message.origin is not None or dialect.spreads_calls:
@@ -142,19 +142,19 @@ def _join(out: list[Message], message: Message, dialect: Dialect) -> None:
 
 
 def translate_tools(tools: Iterable[Tool], dialect: Dialect) -> list[Json]:
-    """Tool definitions as the dialect writes them. A tool that only its own provider can run is left out."""
+    """Tool definitions in the dialect's form. A tool that only its own provider can run is left out."""
     found: list[Json] = []
     for tool in tools:
         shape = read(_SHAPE, tool.raw) if tool.raw is not None else None
         if tool.raw is not None and shape is not None and _home_of(shape) == dialect.name:
             found.append(tool.raw)
         elif shape is None or _is_function(shape):
-            found.append(_spelled(tool, dialect))
+            found.append(_spell_tool(tool, dialect))
     return found
 
 
 def _home_of(shape: _Shape) -> DialectName:
-    """Chat wraps a definition, Anthropic calls the schema `input_schema` and dates the tools of its own."""
+    """The format of a definition: Chat wraps it, Anthropic calls the schema `input_schema` and dates its own tools."""
     if is_object(shape.function) or is_object(shape.custom):
         return "chat"
     kind = shape.type or ""
@@ -166,7 +166,7 @@ def _is_function(shape: _Shape) -> bool:
     return shape.type in (None, "function") or is_object(shape.function) or is_object(shape.input_schema)
 
 
-def _spelled(tool: Tool, dialect: Dialect) -> Raw:
+def _spell_tool(tool: Tool, dialect: Dialect) -> Raw:
     schema = verbatim(tool.schema or _NO_SCHEMA)
     fields: Fields = {"name": tool.name}
     if tool.description:

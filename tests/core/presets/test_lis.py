@@ -108,7 +108,7 @@ class TestPolicyForToolOutput:
         def summarise(request, folded, frame):
             requests.append(request)
 
-        policy = changed("lis", stages=(Prune(rules={"read_book": "summarize"}),))
+        policy = changed("lis", stages=(Prune(rules={"read_book": "summarise"}),))
         talk = chat(policy, window=20_000, summarise=summarise)
         work(talk, "a" * 4_000)
         work(talk, "b" * 9_000, name="read_book")

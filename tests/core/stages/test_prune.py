@@ -104,16 +104,17 @@ def test_keep_all_prunes_only_when_forced():
 
 def test_keep_none_prunes_every_result_up_to_now():
     shown = show_all(work("x" * 9_000, "y" * 10))
-    stage = Prune(policy="keep_none", rules={"look": "summarize"})
+    stage = Prune(policy="keep_none", rules={"look": "summarise"})
     once = stage.apply(shown, ROOM).shown
     assert results_of(once) == ["look", "look"]
     grown = type(once)((*once.items, *show_all(work("z" * 100)).items), len(once.items) + 4)
     assert results_of(stage.apply(grown, ROOM).shown) == ["look", "look", "z" * 100]
 
 
-def test_tools_that_are_summarised_stay():
+@pytest.mark.parametrize("rule", ["summarise", "summarize"])
+def test_tools_that_are_summarised_stay(rule):
     shown = show_all(work("x" * 9_000, name="report") + work("y" * 9_000))
-    stage = Prune(rules={"report": "summarize"})
+    stage = Prune(rules={"report": rule})
     result = stage.apply(shown, ROOM)
     assert results_of(result.shown) == ["x" * 9_000, "look"]
     assert stage.apply(result.shown, ROOM).reason.startswith("0 tokens of tool results since")

@@ -1,6 +1,12 @@
 import pytest
 
-from refold.core.summary_checks.headings import apart, headings_once, repeated, says_something, under
+from refold.core.summary_checks.headings import (
+    count_repeated,
+    headings_once,
+    says_something,
+    section_span,
+    split_section,
+)
 
 
 @pytest.mark.feature("N3")
@@ -14,9 +20,9 @@ from refold.core.summary_checks.headings import apart, headings_once, repeated, 
     ],
 )  # fmt: skip
 def test_what_stands_under_the_second_of_two_headings_moves_under_the_first(text, once):
-    assert repeated(text)
+    assert count_repeated(text)
     assert headings_once(text) == once
-    assert not repeated(once)
+    assert not count_repeated(once)
 
 
 @pytest.mark.feature("N3")
@@ -33,7 +39,7 @@ def test_what_stands_under_the_second_of_two_headings_moves_under_the_first(text
 )
 def test_what_is_no_heading_twice_stays_as_it_is(text):
     assert headings_once(text) == text
-    assert not repeated(text)
+    assert not count_repeated(text)
 
 
 @pytest.mark.parametrize(("text", "said"), [("## A\n- \n---", False), ("## A\nx", True), ("```\n# x\n```", True), ("修", True)])  # fmt: skip
@@ -64,12 +70,12 @@ def test_a_word_in_the_place_of_any_says_nothing(text):
 
 def test_what_stands_under_a_heading_can_be_taken_out():
     text = "a\n## This Turn\nb\n### Files\nc\n## Goal\nd"
-    assert apart(text, "## This turn:") == ("a\n## Goal\nd", "## This Turn\nb\n### Files\nc")
-    assert apart(text, "## Other") == (text, "")
+    assert split_section(text, "## This turn:") == ("a\n## Goal\nd", "## This Turn\nb\n### Files\nc")
+    assert split_section(text, "## Other") == (text, "")
 
 
 def test_a_part_is_found_by_its_heading():
     text = "a\n## Files Read:\n- b\n\n### more\n- c\n"
-    assert under(text, "## Files read") == (2, 3)
-    assert under(text, "### more") == (5, 6)
-    assert under(text, "## Errors") is None
+    assert section_span(text, "## Files read") == (2, 3)
+    assert section_span(text, "### more") == (5, 6)
+    assert section_span(text, "## Errors") is None

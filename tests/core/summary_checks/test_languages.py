@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary_checks.languages import scripts_of, speaks_otherwise
+from refold.core.summary_checks.languages import is_other_language, scripts_of
 
 ENGLISH = "The user wants the login to be fixed, and the tests are to be run when it has been done, but not before that."
 GERMAN = "Der Nutzer will, dass die Anmeldung repariert wird, und die Tests sind danach auch noch zu starten, aber nicht vorher."
@@ -16,23 +16,23 @@ ALL = {"en": ENGLISH, "de": GERMAN, "fr": FRENCH, "es": SPANISH, "zh": CHINESE, 
 @pytest.mark.parametrize("said", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("text", ALL.values(), ids=ALL)
 def test_a_summary_is_in_a_language_of_the_conversation(text, said):
-    assert speaks_otherwise(text, [said]) is (text != said)
-    assert not speaks_otherwise(text, [said, text])
+    assert is_other_language(text, [said]) is (text != said)
+    assert not is_other_language(text, [said, text])
 
 
 @pytest.mark.feature("N3")
 def test_code_paths_names_and_headings_tell_no_language():
     code = "## Constraints & Preferences\n`git push` in src/auth/session_store.py, LoginHandler, tests/auth/test_login.py\n```\nfor the user in users:\n```\n"
-    assert not speaks_otherwise(f"{code}登录已修复。", [CHINESE])
-    assert not speaks_otherwise(f"{code}Готово.", [RUSSIAN])
-    assert speaks_otherwise(f"{code}{ENGLISH}", [RUSSIAN])
+    assert not is_other_language(f"{code}登录已修复。", [CHINESE])
+    assert not is_other_language(f"{code}Готово.", [RUSSIAN])
+    assert is_other_language(f"{code}{ENGLISH}", [RUSSIAN])
 
 
 def test_too_little_to_tell_is_fine():
-    assert not speaks_otherwise("fixed", [CHINESE])
-    assert not speaks_otherwise(ENGLISH, ["", "ok"])
-    assert not speaks_otherwise(ENGLISH, ["Fix the bug"])
-    assert not speaks_otherwise(
+    assert not is_other_language("fixed", [CHINESE])
+    assert not is_other_language(ENGLISH, ["", "ok"])
+    assert not is_other_language(ENGLISH, ["Fix the bug"])
+    assert not is_other_language(
         "De login is gemaakt en de tests zijn groen, maar het is nog niet klaar voor de klant.",
         [ENGLISH[:30]],
     )

@@ -85,7 +85,7 @@ def trailers_are_headers(patch):
 
 
 def paths_may_lead_up(patch):
-    patch.setattr(auth, "_climbs", lambda _: False)
+    patch.setattr(auth, "_has_dot_segments", lambda _: False)
 
 
 def our_end_stands_in_a_summary(patch):

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from refold.store.place import open_store
+from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.faults.owners import OWNERS, WINDOW, Owner, Provider, owners_of

@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from refold.store.place import open_store
+from refold.stores.url import open_store
 from refold.testing import Broken, Received, Refuse, Reset, ScriptedUpstream, garbage, overflow, say
 from tests.gateway.faults.clients import is_summary
 from tests.gateway.faults.process import Program

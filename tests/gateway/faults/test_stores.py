@@ -9,8 +9,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from refold.store.postgres import Patience, PostgresStore
-from refold.store.sqlite import SqliteStore
+from refold.stores.postgres.store import Patience, PostgresStore
+from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
 from tests.durability.test_disk_full import few_pages, small_files

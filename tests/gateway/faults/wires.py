@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from refold.model.tokens import Usage
 from refold.testing import call, say
-from refold.testing.script import Spoken
-from refold.testing.server import SPELLINGS
+from refold.testing.script import NumberedReply
+from refold.testing.server import PROTOCOLS
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}
 TEXT = "Grüße: 日本 🎉 und mehr."
@@ -60,8 +60,10 @@ class Recording(Struct, frozen=True):
 def record(name: str, text: str = TEXT, *, with_call: bool = True) -> Recording:
     """The reply that the scripted provider would stream: a text in several scripts, and a tool call."""
     parts = say(text, *([call("look", {"where": "東京"}, id="call_1")] if with_call else []))
-    spoken = Spoken(1, "gpt-5", parts.parts, parts.finish, Usage(input=9, output=7), include_usage=True)
-    pieces = [event.encode() for event in SPELLINGS[name].events(spoken)]
+    spoken = NumberedReply(
+        1, "gpt-5", parts.parts, parts.finish, Usage(input=9, output=7), include_usage=True
+    )
+    pieces = [event.encode() for event in PROTOCOLS[name].events(spoken)]
     # Chat tells the usage and says [DONE] after the reply is complete.
     last = len(pieces) - (2 if name == "chat" else 0)
     return Recording(name, b"".join(pieces), len(b"".join(pieces[:last])), text)

@@ -1,1 +1,1 @@
-"""Summaries without a model: facts, rules and quotes, taken word for word from a conversation."""
+"""Summaries without a model: facts, rules and quotations, copied word for word from a conversation."""

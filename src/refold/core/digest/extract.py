@@ -1,8 +1,9 @@
-"""The extractive summariser: a digest of messages that leave the window, in their own words.
+"""The extractive summariser: a digest that quotes the messages that leave the window.
 
-One idea: the digest is chosen against what stays in sight. It quotes the pieces that hold most of what would otherwise be
-lost, in their order, under the handle of the message they come from; the next digest chooses again among these and what was
-nearly chosen, so old and new compete for the same room and the size stays bounded over any number of cycles.
+Pieces are chosen for the terms that are not visible elsewhere in the window, and are quoted in order under
+the handle of their message. The next digest chooses again among these pieces and a reserve of those that were
+nearly chosen, so old and new pieces compete for the same room and the size stays bounded over any number of
+cycles.
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ from refold.core.digest.pieces import ends
 from refold.core.digest.terms import Weights
 from refold.model.tokens import TokenCounter
 
-# Choose the pieces that say most of what is not said yet.
+# Choice of pieces: greedy, by the value of the terms that are not covered yet, per character.
 
 _SEPARATOR = 3
-"""Characters between two pieces: a line end, and an ellipsis where something is left out."""
+"""Characters between two pieces: a line end, and an ellipsis for omitted text."""
 _STEP = 0.8
-"""Each step is worth this much of the one above it."""
+"""Ratio between the values of two neighbouring steps."""
 _STEPS = -1 / log(_STEP)
 
 
 class Worth(dict[int, float]):
-    """What each term is worth now, worked out when it is first asked for."""
+    """The current value of each term, computed when it is first read."""
 
     def __init__(self, facts: Facts, window_characters: int) -> None:
         super().__init__()
         known = facts.log
         self.standing, self.last, self.weights = known.standing, known.last, known.weights
-        self.fading = _Fading(facts.position, max(1, window_characters), known.weights)
+        self.fading = _AgeFactors(facts.position, max(1, window_characters), known.weights)
 
     def __missing__(self, term: int) -> float:
         value = self[term] = self.standing[term] * self.fading[self.last[term]]
         return value
 
     def learn(self, terms: AbstractSet[int]) -> None:
-        """Work out many terms at once, which is quicker."""
+        """Compute the values of many terms at once, which is faster."""
         faded = map(self.fading.__getitem__, map(self.last.__getitem__, terms))
         self.update(zip(terms, map(mul, map(self.standing.__getitem__, terms), faded), strict=True))
 
 
-class _Fading(dict[int, float]):
-    """What the age makes of a term that was last said at a position."""
+class _AgeFactors(dict[int, float]):
+    """The factor by which age reduces the value of a term, by the last position of the term."""
 
     def __init__(self, now: int, window: int, weights: Weights) -> None:
         super().__init__()
@@ -66,7 +67,7 @@ class Choice(Struct, frozen=True):
     chosen: tuple[Piece, ...]
     """Best first."""
     ranked: tuple[Piece, ...]
-    """Every piece that would have added something, best first, as they stood before the first was chosen."""
+    """Every piece with a value above zero, best first, as ranked before the first was chosen."""
 
 
 def choose(
@@ -78,9 +79,10 @@ def choose(
     label: Callable[[Piece], str] = lambda _: "",
     factor: Callable[[Piece], float] | None = None,
 ) -> Choice:
-    """The pieces worth most within `room` characters. The first piece under a label pays for it.
+    """Choose the most valuable pieces within `room` characters.
 
-    What a piece is worth is multiplied by its `factor`, where there is one.
+    The first piece under a label also pays for the label. If `factor` is given, the value of a piece is
+    multiplied by it.
     """
     search = _Search(worth, set(covered), max(1.0, room * worth.weights.crowd))
     search.take(candidates, label, factor)
@@ -89,7 +91,7 @@ def choose(
 
 
 class _Source:
-    """What offers come from the same place share: its label, and how much of the room it has."""
+    """The state of all offers under one label: the unpaid length of the label, and the characters taken."""
 
     __slots__ = ("label", "offers", "taken")
 
@@ -99,7 +101,9 @@ class _Source:
 
 
 class _Offer:
-    """A piece that could be chosen, with those of its terms that are not in sight, and what it was worth when last seen."""
+    """A piece that could be chosen, its terms that are not covered yet, and its value when it was last
+    computed.
+    """
 
     __slots__ = ("factor", "fresh", "gain", "length", "piece", "source", "taken", "value")
 
@@ -120,7 +124,7 @@ class _Search:
         label: Callable[[Piece], str],
         factor: Callable[[Piece], float] | None,
     ) -> None:
-        """Make an offer of every piece that would add something."""
+        """Make an offer of every piece that has an uncovered term."""
         covered, value_of, overhead = self.covered, self.worth.__getitem__, self.worth.weights.overhead
         sources: dict[str, _Source] = {}
         fresh_ones = [(piece, [term for term in piece.terms if term not in covered]) for piece in candidates]
@@ -138,14 +142,17 @@ class _Search:
                     self.offers.append(offer)
 
     def fill(self, offers: list[_Offer], room: int) -> Iterator[Piece]:
-        """The best offers that fit, from the highest step down; one that is worth less by now goes to a lower step."""
+        """Yield the best offers that fit, from the highest step down.
+
+        An offer that has lost value moves to a lower step.
+        """
         steps: dict[int, list[_Offer]] = {}
         for offer in offers:
             steps.setdefault(_step(offer.value), []).append(offer)
         step = max(steps, default=0)
         while steps and room > 0:
             for offer in (here := steps.pop(step, [])):
-                if offer.taken or not self._weigh(offer):
+                if offer.taken or not self._update_value(offer):
                     continue
                 if (lower := _step(offer.value)) < step:
                     steps.setdefault(lower, []).append(offer)
@@ -155,8 +162,8 @@ class _Search:
                     yield offer.piece
             step -= 1
 
-    def _weigh(self, offer: _Offer) -> float:
-        """What an offer would add now, per character."""
+    def _update_value(self, offer: _Offer) -> float:
+        """Recompute the value that an offer would add now, per character."""
         source, covered = offer.source, self.covered
         fresh = [term for term in offer.fresh if term not in covered]
         if len(fresh) < len(offer.fresh):
@@ -166,7 +173,10 @@ class _Search:
         return offer.value
 
     def _accept(self, offer: _Offer, cost: int, bar: float) -> list[_Offer]:
-        """Take an offer. Its label is paid for now, so others under it may reach the bar of this step: they come back."""
+        """Take an offer, and return the offers of the same source to look at again.
+
+        The label of the source is paid for now, so other offers under it may reach the value of this step.
+        """
         source, offer.taken = offer.source, True
         self.covered.update(offer.fresh)
         source.taken += cost
@@ -183,33 +193,36 @@ def _value(offer: _Offer) -> float:
     return offer.value
 
 
+# The digest: candidates, budget, and the text.
+
 CHARACTERS_PER_TOKEN = 4
-"""A first guess; the finished text is counted and shortened where it was wrong."""
+"""A first estimate; the finished text is counted and shortened if the estimate was too high."""
 RESERVE = 3
-"""How many times the digest's size is kept to choose from next time. More never helped: what is not chosen among so many
-now will not be later."""
+"""The reserve for the next digest is this many times the size of the digest. More did not improve the
+results: a piece that is not chosen from so many now is not chosen later."""
 MAX_CANDIDATES = 2_400
-"""How many of the leaving pieces are weighed: weighing all of a long conversation at once would take a second, and those
-that promised most when they were said hold nearly all of what would be chosen."""
+"""Limit of leaving pieces that are evaluated: evaluating all pieces of a long conversation at once would
+take a second, and the pieces with the highest `promise` hold nearly all that would be chosen."""
 FEWER_CANDIDATES = 1_200
-"""Where there are three times as many: then even the best of them are more than can be told."""
+"""Used when there are three times as many pieces: then even the best ones are more than the digest has
+room for."""
 HISTORY = "## Earlier"
 TURN = "## This turn so far"
 
 
 class Sight(Struct, frozen=True):
-    """What the model will see next to the digest."""
+    """The content that the model will see next to the digest."""
 
     texts: tuple[str, ...] = ()
     """System prompt, task, rules, and messages that are shown shortened."""
     whole: tuple[int, ...] = ()
-    """Numbers of the messages that are shown as they are."""
+    """Numbers of the messages that are shown in full."""
     partly: tuple[int, ...] = ()
     """Numbers of the messages that are shown shortened: the digest may quote the rest of them."""
 
 
 class Digest(Struct, frozen=True):
-    """The text, and what the next digest needs to know: numbers of pieces, best first."""
+    """The text, and the state that the next digest needs: numbers of pieces, best first."""
 
     text: str = ""
     chosen: tuple[int, ...] = ()
@@ -232,11 +245,12 @@ def digest(
     turn_from: int | None = None,
     usual: int = 0,
 ) -> Digest:
-    """What to keep of the messages `first` up to, not including, `last`, and of what `previous` stood for.
+    """Make a digest of the messages `first` up to, not including, `last`, and of the content of `previous`.
 
-    It takes at most `budget` tokens. The next digest may choose from what one of `usual` tokens would have left it, where the
-    budget is smaller for once. `window` is the size of the window in tokens, by which age is measured. Where a turn
-    is split, `turn_from` is its first message: what was said before and in it stand apart.
+    It takes at most `budget` tokens. If the budget is unusually small, `usual` is the normal one: the reserve
+    for the next digest is as large as for that. `window` is the size of the window in tokens, the unit of
+    age. If a turn is split, `turn_from` is its first message: the messages before the turn and those of the
+    turn get separate headings.
     """
     sight = sight or Sight()
     worth = Worth(facts, window * CHARACTERS_PER_TOKEN)
@@ -248,7 +262,7 @@ def digest(
         in_sight(facts, sight),
         room,
         label=label_of,
-        factor=_factor(sight, worth.weights.cut_off),
+        factor=_partial_factor(sight, worth.weights.cut_off),
     )
     chosen, text = fitting(choice.chosen, budget, counter, turn_from)
     reserve = _reserve(choice, sight, RESERVE * max(room, usual * CHARACTERS_PER_TOKEN))
@@ -256,7 +270,7 @@ def digest(
 
 
 def in_sight(facts: Facts, sight: Sight) -> set[int]:
-    """The terms that need no quoting."""
+    """Return the terms that are visible already and need no quotation."""
     log, covered = facts.log, set[int]()
     for text in sight.texts:
         covered |= term_ids(log, ends(text, MAX_CHARACTERS))
@@ -267,18 +281,22 @@ def in_sight(facts: Facts, sight: Sight) -> set[int]:
 
 
 def render(chosen: Iterable[Piece], turn_from: int | None = None) -> str:
-    """Pieces in the order of the conversation, each message under its handle; an ellipsis stands for what is left out."""
+    """Return the pieces as text, in the order of the conversation, each message under its handle, with an
+    ellipsis for omitted text.
+    """
     ordered = sorted(chosen, key=_number)
     if turn_from is None:
-        return _quoted(ordered)
+        return _quote_pieces(ordered)
     before = [piece for piece in ordered if piece.seq < turn_from]
     since = [piece for piece in ordered if piece.seq >= turn_from]
     parts = [(HISTORY, before), (TURN, since)]
-    return "\n".join(f"{title}\n{_quoted(own)}" for title, own in parts if own)
+    return "\n".join(f"{title}\n{_quote_pieces(own)}" for title, own in parts if own)
 
 
 def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Digest) -> Iterable[Piece]:
-    """What was kept to choose from, and the pieces that leave now: where these are very many, the most promising."""
+    """Return the reserve of the previous digest and the leaving pieces; if these are too many, those with the
+    highest promise.
+    """
     numbered = facts.known.pieces
     kept = {number: numbered[number] for number in previous.reserve if number < len(numbered)}
     leaving = [*facts.pieces(first, last)]
@@ -286,12 +304,12 @@ def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Dig
         leaving += facts.pieces(seq, seq + 1)
     most = MAX_CANDIDATES if len(leaving) < 3 * MAX_CANDIDATES else FEWER_CANDIDATES
     if len(leaving) > most:
-        leaving = _promising(leaving, most)
+        leaving = _most_promising(leaving, most)
     return {**kept, **{piece.number: piece for piece in leaving}}.values()
 
 
-def _promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
-    """Those of the pieces that promised most when they were said, the newest of equals."""
+def _most_promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
+    """Return the `most` pieces with the highest promise, the newest of equals."""
     counts, bar = Counter([piece.promise for piece in pieces]), 0
     left = most
     for bar in sorted(counts, reverse=True):
@@ -302,8 +320,10 @@ def _promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
     return [piece for piece in pieces if piece.promise > bar] + equal[len(equal) - left :]
 
 
-def _factor(sight: Sight, cut_off: float) -> Callable[[Piece], float] | None:
-    """What is left of a message that is shown in part is worth less: some of it is in sight already."""
+def _partial_factor(sight: Sight, cut_off: float) -> Callable[[Piece], float] | None:
+    """Return a factor that reduces the value of pieces of partly shown messages: some of their content is
+    visible already.
+    """
     partly = frozenset(sight.partly)
     return (lambda piece: cut_off if piece.seq in partly else 1.0) if partly else None
 
@@ -311,7 +331,7 @@ def _factor(sight: Sight, cut_off: float) -> Callable[[Piece], float] | None:
 def fitting(
     chosen: Sequence[Piece], budget: int, counter: TokenCounter, turn_from: int | None = None
 ) -> tuple[Sequence[Piece], str]:
-    """The best of the chosen pieces whose text really takes no more than the budget, and that text."""
+    """Return the best of the chosen pieces that fit into the budget by the counter, and their text."""
     while chosen:
         text = render(chosen, turn_from)
         tokens = counter.text(text)
@@ -322,7 +342,9 @@ def fitting(
 
 
 def _reserve(choice: Choice, sight: Sight, room: int) -> tuple[int, ...]:
-    """What the next digest may choose from: what was chosen, then what was nearly chosen."""
+    """Return the numbers of the pieces that the next digest may choose from: the chosen ones, then those
+    nearly chosen.
+    """
     shown, kept = {*sight.whole, *sight.partly}, dict[int, None]()
     for piece in (*choice.chosen, *choice.ranked):
         if piece.seq not in shown and piece.number not in kept:
@@ -333,8 +355,8 @@ def _reserve(choice: Choice, sight: Sight, room: int) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def _quoted(ordered: Iterable[Piece]) -> str:
-    """Pieces as text, with each label once."""
+def _quote_pieces(ordered: Iterable[Piece]) -> str:
+    """Return the pieces as text, with each label once."""
     said: list[str] = []
     last: Piece | None = None
     for piece in ordered:
@@ -347,9 +369,10 @@ def _quoted(ordered: Iterable[Piece]) -> str:
 
 
 def continued(piece: Piece, last: Piece) -> str:
-    """A piece with what parts it from the one before it: pieces of one line stand on one line again.
+    """Return a piece with the separator from the previous one: pieces of one line are put on one line again.
 
-    A piece at the beginning of a line is quoted where it could be taken for a heading, a handle or a label of ours.
+    A piece at the beginning of a line is quoted if it could be taken for a heading, a handle or a label of
+    Refold.
     """
     text, is_next = visible(piece.text), piece.index == last.index + 1
     if (piece.part, piece.line) == (last.part, last.line):

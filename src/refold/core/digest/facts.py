@@ -1,16 +1,18 @@
-"""The fact index: every message as pieces and terms, noted when it arrives.
+"""The fact index: every message as pieces and terms, built when messages arrive.
 
-One idea: what makes a summary slow is reading the conversation again. So each message is split once, on arrival, and what is
-known about a term (when it was last said, how often the assistant used it, which pieces hold it) is kept up to date; choosing
-and finding pieces later only adds up numbers.
+A summary is slow if it has to read the conversation again. So each message is split once, and the statistics
+of each term (its last position, how often the assistant used it, which pieces hold it) are updated; choosing
+and finding pieces only adds numbers.
 
-A history that arrives at once would take as long as a whole conversation of arrivals, and many are never asked about. So its
-messages wait, in their order, and every message that arrives later has two of them read: by the time as many have arrived, all
-are. Short conversations are asked about even less, and there are many of them: the first messages of any wait as well. Whoever
-asks before has the rest read first. What is known then is the same either way.
+Reading a long imported history at once would take too long, and many histories are never queried. So its
+messages wait in a queue, and every later arrival reads two messages: after as many arrivals as were queued,
+the queue is empty. The first messages of every conversation wait as well, because most short conversations
+are never queried. A query reads the rest of the queue first, so the index does not depend on when messages
+were read.
 
-A Facts is a value: indexing gives a new one and leaves the old as it was. Facts of one line share their log, as views do;
-looking at an older value, or growing one, copies what it needs. Two threads must not use the same log at once.
+`Facts` is a value: indexing returns a new one and leaves the old one unchanged. The facts of one branch share
+a log, as views do; reading an older value, or extending it, copies the part it needs. Two threads must not
+use the same log at once.
 """
 
 from __future__ import annotations
@@ -45,14 +47,17 @@ from refold.model.message import (
     readable_text,
 )
 
-# The log behind the fact index: pieces and terms by number, and what is known about each of them.
+# The log of the fact index: pieces and terms by number, and the statistics of the terms.
 
 _LITERAL, _PHRASE = VALUES[TermKind.LITERAL], VALUES[TermKind.PHRASE]
 _LITERAL_KIND = TermKind.LITERAL
 
 
 class Piece(Struct, frozen=True, gc=False):
-    """A quotable part of a message. `number` is its place in the whole conversation, `index` in its message."""
+    """A quotable part of a message.
+
+    `number` is its place in the conversation, `index` its place in the message.
+    """
 
     number: int
     seq: int
@@ -61,13 +66,14 @@ class Piece(Struct, frozen=True, gc=False):
     text: str
     terms: tuple[int, ...]
     promise: int
-    """What it was worth per character when it was said: a first guess where there are too many pieces to weigh them all."""
+    """Value per character when it was indexed: a first estimate, used if there are too many pieces to
+    evaluate them all."""
     line: int
-    """The line of its part that it stands on."""
+    """The line of its part that contains it."""
     is_spaced: bool
-    """Does a space part it from what stands before it on its line?"""
+    """True if a space separates it from the text before it on its line."""
     label: str
-    """Where it comes from: the handle of its original, and who speaks, a role or a tool."""
+    """The source that a digest names: the handle of the original and the speaker, a role or a tool."""
 
 
 label_of = attrgetter("label")
@@ -86,7 +92,10 @@ class Indexed(Struct, frozen=True, gc=False):
 
 
 class FactLog:
-    """What the facts of one line share; only ever appended to. Terms are numbered as they are first seen."""
+    """The log that the facts of one branch share; append-only.
+
+    Terms are numbered in the order of their first occurrence.
+    """
 
     __slots__ = (
         "_held", "_holders", "_odds", "asked", "calls", "ids", "last", "messages", "pieces", "raised", "spread", "standing", "used",
@@ -96,18 +105,27 @@ class FactLog:
     def __init__(self, weights: Weights = DEFAULT) -> None:
         self.weights = weights
         self.ids: dict[str, int] = {}
+        """The number of each term. The lists of numbers below are indexed by it."""
         self.calls: dict[str, str] = {}
+        """The name of the tool, by the id of the call."""
         self.values: list[float] = []
+        """The value of each term by its kind."""
         self.last: list[int] = []
+        """The position at which each term was last said."""
         self.used: list[int] = []
+        """The number of messages of the assistant that hold each term."""
         self.spread: list[int] = []
+        """The number of messages that hold each term."""
         self.asked: list[bool] = []
+        """Whether the user has said each term."""
         self.standing: list[float] = []
+        """The value of each term times its odds of being needed again, without its age."""
         self.messages: list[Indexed] = []
         self.pieces: list[Piece] = []
         self.raised: list[tuple[int, int]] = []
+        """Terms that became literals after their first occurrence, each with the number of messages before."""
         self.waiting: deque[tuple[int, Message]] = deque()
-        """Messages that came after those that are read, with their numbers."""
+        """Queue of messages that arrived after those that are read, with their numbers."""
         self._holders: dict[int, array[int]] = {}
         self._held = 0
         self._odds: dict[tuple[int, bool, bool], float] = {}
@@ -117,13 +135,13 @@ class FactLog:
 
     @property
     def newest(self) -> int:
-        """The number of the last message, read or not; -1 where there is none."""
+        """The number of the last message, read or queued; -1 if there is none."""
         if self.waiting:
             return self.waiting[-1][0]
         return self.messages[-1].seq if self.messages else -1
 
     def read(self, text: str) -> tuple[int, ...]:
-        """The terms of a text, each once; those that are new get their number."""
+        """Return the terms of a text, each once, and give new terms their numbers."""
         ids, values, found = self.ids, self.values, list[int]()
         for term, kind in terms(text):
             number = ids.get(term)
@@ -138,14 +156,14 @@ class FactLog:
         return tuple(dict.fromkeys(found))
 
     def note(self, message: Indexed, own: Sequence[Piece]) -> None:
-        """Take a message in, whose pieces have been made."""
+        """Add a message with its pieces and update the statistics of its terms."""
         self.pieces += own
         self.messages.append(message)
         known, position, found = len(self.last), message.position, set[int]().union(*map(_terms, own))
         by_assistant, by_user = message.role == "assistant", message.role == "user"
         last, spread, used, asked, values = self.last, self.spread, self.used, self.asked, self.values
         standing, odds = self.standing, self._odds
-        self._begin(position, used=by_assistant, asked=by_user)
+        self._add_new_terms(position, used=by_assistant, asked=by_user)
         for term in found:
             if term < known:
                 last[term] = position
@@ -155,8 +173,8 @@ class FactLog:
                 case = used[term], spread[term] > 1, asked[term]
                 standing[term] = values[term] * (odds.get(case) or self._odds_of(*case))
 
-    def _begin(self, position: int, *, used: bool, asked: bool) -> None:
-        """Take the terms in that nobody has said before: they have the last numbers."""
+    def _add_new_terms(self, position: int, *, used: bool, asked: bool) -> None:
+        """Add the statistics of terms that occur for the first time: they have the last numbers."""
         new, odds = self.values[len(self.last) :], self._odds_of(int(used), False, asked)
         self.last += [position] * len(new)
         self.spread += [1] * len(new)
@@ -171,7 +189,10 @@ class FactLog:
 
     @property
     def holders(self) -> dict[int, array[int]]:
-        """Which pieces hold which terms, phrases aside: whatever holds one holds its words. Noted when somebody asks."""
+        """Map each term, except phrases, to the pieces that hold it; updated on access.
+
+        Phrases are left out because a piece that holds one also holds its words.
+        """
         values, holders = self.values, self._holders
         for piece in self.pieces[self._held :]:
             for term in piece.terms:
@@ -183,20 +204,23 @@ class FactLog:
         return holders
 
     def place(self, number: int) -> int:
-        """Which message a piece belongs to: its place among those that are indexed."""
+        """Return the position in the index of the message that a piece belongs to."""
         return self.find(self.pieces[number].seq, len(self.messages))
 
     def find(self, seq: int, size: int) -> int:
-        """Where among the first `size` messages the message `seq` is, or would be: mostly at its own number."""
+        """Return the position of message `seq` among the first `size` messages, or its insertion point.
+
+        The position is mostly equal to the number.
+        """
         if seq < size and self.messages[seq].seq == seq:
             return seq
         return bisect_left(self.messages, seq, hi=size, key=_seq)
 
     def upto(self, size: int) -> FactLog:
-        """The log as it was after `size` messages; of these, those that wait here wait there."""
+        """Copy the log as it was after `size` messages. Messages queued here are queued in the copy."""
         log, messages = FactLog(self.weights), self.messages[:size]
         pieces = self.pieces[: messages[-1].stop if messages else 0]
-        log._number(self, 1 + max(chain.from_iterable(map(_terms, pieces)), default=-1))
+        log._copy_terms(self, 1 + max(chain.from_iterable(map(_terms, pieces)), default=-1))
         log.calls, log.raised = dict(self.calls), [(term, at) for term, at in self.raised if at < size]
         for term, at in self.raised:
             if at >= size and term < len(log.values):
@@ -208,8 +232,8 @@ class FactLog:
         log.waiting.extend(islice(self.waiting, max(0, size - len(self.messages))))
         return log
 
-    def _number(self, other: FactLog, count: int) -> None:
-        """Begin with the first terms of another log, under the same numbers, none of which was said here yet."""
+    def _copy_terms(self, other: FactLog, count: int) -> None:
+        """Start with the first `count` terms of another log under the same numbers, with empty statistics."""
         self.ids = {term: number for term, number in other.ids.items() if number < count}
         self.values = other.values[:count]
         self.last, self.used, self.spread = [0] * count, [0] * count, [0] * count
@@ -220,44 +244,51 @@ def _seq(message: Indexed) -> int:
     return message.seq
 
 
+# The index: messages are added, queued and read.
+
 MAX_CHARACTERS = 80_000
-"""How much of one message is indexed, three quarters from its beginning and one from its end. The rest stays in the branch
-and can be recalled by handle; indexing it all would stop the world for half a second when a log file is printed."""
+"""Limit of indexed characters of one message, three quarters from its beginning and one from its end. The
+rest stays in the branch and can be recalled by handle; indexing all of a printed log file would block for
+half a second."""
 MAX_PIECES = 2_000
-"""How many pieces of one message are indexed: lines may be very short."""
+"""Limit of indexed pieces of one message: lines may be very short."""
 PORTION = 2
-"""How many messages are read when one arrives: itself, and one that waits. So what waits gets less, and arriving takes about
-twice as long until nothing does."""
+"""Messages that are read per arrival: the new one, and one of the queue. So the queue shrinks, and
+arrivals take about twice as long until it is empty."""
 SHORT = 16
-"""How many messages a conversation has before any is read: of the memory of a short one, two thirds would go to this index."""
+"""Messages of a conversation before any is read: this index would be two thirds of the memory of a short
+conversation."""
 _KNOWN = 0.25
-"""A term that was said before promises less: another piece may bring it."""
+"""Factor of a term that was said before: another piece may hold it."""
 _USED = 2.8
-"""What the assistant has used, it uses again about three times as often as what only a tool has said."""
+"""The assistant reuses terms that it has used about three times as often as terms that only a tool has
+said."""
 _CROWD = 100
-"""A piece among so many of one message promises a third less, among four times as many not half as much."""
+"""A piece among this many of one message has a third less promise, among four times as many less than
+half."""
 _PROMISES = 8
-"""Promises are whole numbers, so many for every factor of e: fine enough to sort by, and quick to count."""
+"""Promises are whole numbers with this many steps per factor of e: fine enough for sorting, and fast to
+count."""
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
 _LONGEST_PIECE = 400
 """A longer piece is a blob without a place to break it; a digest never quotes it."""
 
 
 class Facts(Struct, frozen=True, eq=False):
-    """What is known about the first `size` messages that were indexed."""
+    """The index of the first `size` messages."""
 
     size: int = 0
     shared: FactLog = field(default_factory=FactLog)
 
     @property
     def known(self) -> FactLog:
-        """The log that is shared, in which these messages are read; later ones may be in it too."""
+        """The shared log, after reading these messages. It may contain later messages too."""
         catch_up(self.shared, self.size)
         return self.shared
 
     @property
     def log(self) -> FactLog:
-        """The log of exactly these messages."""
+        """A log of exactly these messages: the shared log, or a copy if that has later messages."""
         log = self.known
         return log if len(log.messages) == self.size else log.upto(self.size)
 
@@ -266,11 +297,11 @@ class Facts(Struct, frozen=True, eq=False):
         return self.known.messages[self.size - 1].position if self.size else 0
 
     def find(self, seq: int) -> int:
-        """Where in the index the message `seq` is, or would be."""
+        """Return the position of message `seq` in the index, or its insertion point."""
         return self.known.find(seq, self.size)
 
     def pieces(self, first: int, last: int) -> Sequence[Piece]:
-        """The pieces of the messages `first` up to, not including, `last`."""
+        """Return the pieces of the messages `first` up to, not including, `last`."""
         log, size = self.known, self.size
         start, stop = log.find(first, size), log.find(last, size)
         begin = log.messages[start - 1].stop if start else 0
@@ -278,9 +309,10 @@ class Facts(Struct, frozen=True, eq=False):
 
 
 def index_message(facts: Facts, message: Message, seq: int, *, later: bool = False) -> Facts:
-    """The facts with one more message. The time is linear in what is read, and bounded by `MAX_CHARACTERS` for each message.
+    """Return the facts with one more message.
 
-    One of many that come at once is read `later`.
+    The time is linear in the text that is read, and bounded by `MAX_CHARACTERS` for each message. With
+    `later` the message is only queued, as for each of many messages that arrive at once.
 
     Raises:
         ValueError: the message is older than one that is indexed already.
@@ -295,15 +327,15 @@ def index_message(facts: Facts, message: Message, seq: int, *, later: bool = Fal
 
 
 def catch_up(log: FactLog, size: int) -> None:
-    """Read what waits until the first `size` messages are read."""
+    """Read queued messages until the first `size` messages are read."""
     while len(log.messages) < size and log.waiting:
-        found = _understood(log, *log.waiting[0])
-        log.waiting.popleft()  # not before: whoever is interrupted while it is read finds it here again
+        found = _index_entry(log, *log.waiting[0])
+        log.waiting.popleft()  # only now: an interrupted read leaves it in the queue
         log.note(*found)
 
 
-def _understood(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Sequence[Piece]]:
-    """The next message of a log, and its pieces."""
+def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Sequence[Piece]]:
+    """Build the index entry and the pieces of the next message of a log."""
     parts = [part for part in message.parts if type(part) is not Reasoning]
     for part in parts:
         if type(part) is ToolCall:
@@ -316,13 +348,13 @@ def _understood(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Sequ
 
 
 def term_ids(log: FactLog, text: str) -> set[int]:
-    """Those terms of a text that the index knows."""
+    """Return the terms of a text that are in the index."""
     ids = log.ids
     return {ids[term] for term in distinct(text) if term in ids}
 
 
 def text_of(part: Part) -> str:
-    """What a part says, as it can be quoted: the arguments of a call as `key: value` lines."""
+    """Return the quotable text of a part; the arguments of a call become `key: value` lines."""
     match part:
         case Text() | ToolResult() | File():
             return part.text
@@ -335,7 +367,7 @@ def text_of(part: Part) -> str:
 
 
 def _pieces_of(said: Sequence[tuple[str, str]], seq: int, log: FactLog, *, used: bool) -> Iterator[Piece]:
-    """The pieces of a message, whose parts are given with their labels."""
+    """Yield the pieces of a message from the labels and texts of its parts."""
     parts = enumerate(said)
     found = [(part, line, raw) for part, (_, text) in parts for line, raw in _bounded(text, len(said))]
     factor = (_USED if used else 1.0) / sqrt(1 + len(found) / _CROWD)
@@ -352,7 +384,9 @@ def _pieces_of(said: Sequence[tuple[str, str]], seq: int, log: FactLog, *, used:
 
 
 def _bounded(text: str, parts: int) -> list[tuple[int, str]]:
-    """The pieces of a text with the line of each, or of its beginning and end where it is very long."""
+    """Return the pieces of a text with their line numbers; of a very long text, those of its beginning and
+    end.
+    """
     most = MAX_CHARACTERS // parts
     if len(text) > most:
         text = f"{head(text, most * 3 // 4)}\n{tail(text, most // 4)}"
@@ -364,8 +398,10 @@ def _bounded(text: str, parts: int) -> list[tuple[int, str]]:
 
 
 def _label(part: Part, message: Message, seq: int, place: int, log: FactLog) -> str:
-    """A reply and its calls are one thing; results stand for themselves, under the name of their tool, and so do documents: what is
-    written in one was not said by whoever attached it.
+    """Return the label of a part.
+
+    A reply and its calls share one label. Each tool result has its own, with the name of the tool, and so
+    does a file: the user who attached a document did not say its text.
     """
     is_one = all(type(other) is Reasoning or other is part for other in message.parts)
     handle = handle_of(seq, None if is_one else place)
@@ -379,7 +415,9 @@ def _label(part: Part, message: Message, seq: int, place: int, log: FactLog) -> 
 
 
 def _tool_name(name: str) -> str:
-    """The name of a tool, unless it would read as somebody else: whoever offers a tool names it."""
+    """Return the name of a tool, or `tool` if the name could be taken for a role: any provider of tools may
+    choose such a name.
+    """
     is_plain = _TOOL_NAME.fullmatch(name) is not None and not is_role(name)
     return name if is_plain else "tool"
 
@@ -404,8 +442,8 @@ def _lines(key: str, value: object) -> Iterator[str]:
         yield f"{key}: {said}" if key else said
 
 
-# Facts that outlive their messages: what the next digest may choose from, once the originals are no
-# longer held.
+# Carried pieces: the pieces that the next digest may choose from, kept after the original messages
+# are no longer in memory.
 
 
 class Carried(Struct, frozen=True, array_like=True):
@@ -425,13 +463,14 @@ class Carried(Struct, frozen=True, array_like=True):
 
 
 def carry(facts: Facts, numbers: Iterable[int], upto: int) -> tuple[tuple[Carried, ...], dict[int, int]]:
-    """Pieces by number, in the order of the conversation, and where each of the numbers is found among them.
+    """Return the pieces of these numbers in the order of the conversation, and a map from number to place in
+    the result.
 
-    Only messages before `upto` are carried: the others are held anyway.
+    Only pieces of messages before `upto` are carried: later messages are in memory anyway.
     """
     known = set(numbers)
     if not known:
-        return (), {}  # and nothing that waits has to be read for it
+        return (), {}  # without reading the queue
     pieces = facts.known.pieces
     kept = sorted(number for number in known if number < len(pieces) and pieces[number].seq < upto)
     places = {number: place for place, number in enumerate(kept)}
@@ -456,7 +495,7 @@ def _carried(facts: Facts, piece: Piece) -> Carried:
 
 
 def restore(carried: Sequence[Carried]) -> Facts:
-    """The index of what was carried; its pieces are numbered in their order."""
+    """Build an index from carried pieces, numbered in their order."""
     log = FactLog()
     for seq, group in groupby(carried, key=lambda one: one.seq):
         own = list(group)

@@ -1,7 +1,8 @@
-"""The ledger: what is carried from summary to summary mechanically, never paraphrased and never dropped by chance.
+"""The ledger: facts that are carried from summary to summary mechanically, not by a model.
 
-One idea: files, rules, errors, decisions and open tasks are found by their form, message by message, and only ever added up.
-A file that was read and later modified counts as modified; a rule stays as the user wrote it.
+Files, rules, errors, decisions and open tasks are found by their form in each message, and are only added: an
+entry is never paraphrased and never dropped by chance. A file that was read and later modified counts as
+modified; a rule stays as the user wrote it.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ from msgspec import Struct
 
 from refold.core.digest.pieces import head
 from refold.core.digest.rules import rules
-from refold.core.digest.typed_text import typed
+from refold.core.digest.typed_text import typed_passages
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, file_accesses, has_failed
 from refold.model.message import Message
 
 MAX_LINE = 240
-"""Characters of one entry: an error says what it is in its first lines."""
+"""Characters of one entry: an error states its cause in its first lines."""
 MAX_ENTRIES = 12
-"""How many errors, decisions and tasks are carried: older ones are done with, or in the digest."""
+"""Limit of carried errors, decisions and tasks: older ones are finished, or in the digest."""
 MAX_RULES = 100
-"""Nobody states so many. Of more, half are the oldest and half the newest: what a user said first is meant for everything after it, and
-nothing that is said later, however much, may take its place."""
+"""More rules than a user states. Of a longer list, the oldest half and the newest half of this number are
+kept: the first rules of a user apply to everything after them, and no amount of later text may displace
+them."""
 MAX_FILES = 1_000
-"""How many files of each kind are carried, far more than any summary has room for. Of more, half are the oldest and half the newest."""
+"""Limit of carried files of each kind, far more than any summary has room for. Of a longer list, the
+oldest half and the newest half of this number are kept."""
 MAX_MESSAGE_RULES = 25
-"""How many one message may add: whatever it is, it does not fill more than a fourth of the list."""
+"""Limit of rules that one message may add: no message can fill more than a fourth of the list."""
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+")
 _DECISION = re.compile(
     r"\b(?:decided|decision|going with|go with|will use|instead of|switch(?:ed|ing)? to|chose|settled on)\b",
@@ -39,7 +42,7 @@ _DONE = re.compile(r"\s*+(?:[-*]|\d+\.)?+\s*+\[[xX]\]\s*+(?=\S)")
 
 
 class Ledger(Struct, frozen=True):
-    """Every list is in the order of first mention, without repeats."""
+    """Facts found in messages. Every list is in the order of first mention, without repeats."""
 
     read: tuple[str, ...] = ()
     """Files that were read and never modified."""
@@ -58,7 +61,7 @@ EMPTY = Ledger()
 
 
 def ledger_of(messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS) -> Ledger:
-    """What some messages add to the ledger."""
+    """Return the entries that some messages add to the ledger."""
     found = EMPTY
     for message in messages:
         found = merge(found, entries(message, tools))
@@ -66,10 +69,11 @@ def ledger_of(messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS) -> L
 
 
 def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool = False) -> Ledger:
-    """What one message adds to the ledger. Files count by the calls of the assistant, whatever the result says; rules, by what a
-    user typed into a message, also beside tool results and never inside of one.
+    """Return the entries that one message adds to the ledger.
 
-    What a user says before the assistant first replies `is_task`.
+    Files count by the calls of the assistant, regardless of the result; rules count by text that a user typed
+    into a message, also beside tool results and never inside of one. A user message before the first reply of
+    the assistant `is_task`.
     """
     match message.role:
         case "user":
@@ -82,38 +86,45 @@ def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool 
             return Ledger(
                 read=_without(read, modified),
                 modified=modified,
-                decisions=_unique(_short(found) for found in _decisions(message.text)),
-                tasks=_unique(_short(line[mark.end() :]) for line in lines if (mark := _OPEN.match(line))),
-                done=_unique(_short(line[mark.end() :]) for line in lines if (mark := _DONE.match(line))),
+                decisions=_unique(_shorten_entry(found) for found in _decisions(message.text)),
+                tasks=_unique(
+                    _shorten_entry(line[mark.end() :]) for line in lines if (mark := _OPEN.match(line))
+                ),
+                done=_unique(
+                    _shorten_entry(line[mark.end() :]) for line in lines if (mark := _DONE.match(line))
+                ),
             )
         case "tool":
-            errors = _unique(_short(r.text) for r in message.results if has_failed(r))
+            errors = _unique(_shorten_entry(r.text) for r in message.results if has_failed(r))
             return Ledger(rules=typed_rules(message), errors=errors)
         case _:
             return EMPTY
 
 
 def typed_rules(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
-    """The rules that a user typed into a message, in their order."""
+    """Return the rules that a user typed into a message, in order."""
     if next(rules(message.text), None) is None:
-        return ()  # mostly there is none, and nobody has to know what was typed
-    found = (rule for stretch in typed(message, is_task=is_task) for rule in rules(stretch))
+        return ()  # the usual case: finding the typed text would be wasted
+    found = (rule for stretch in typed_passages(message, is_task=is_task) for rule in rules(stretch))
     return tuple(islice(dict.fromkeys(found), MAX_MESSAGE_RULES))
 
 
 def merge(earlier: Ledger, later: Ledger) -> Ledger:
-    """Both ledgers in one."""
+    """Return one ledger with the entries of both."""
     if later == EMPTY:
         return earlier
-    modified, read = _added(earlier.modified, later.modified), _added(earlier.read, later.read)
+    modified, read = (
+        _merge_entries(earlier.modified, later.modified),
+        _merge_entries(earlier.read, later.read),
+    )
     if read is not earlier.read or modified is not earlier.modified:
-        modified = _ends(modified, MAX_FILES)
-        read = _ends(_without(read, modified), MAX_FILES)
+        modified = _oldest_and_newest(modified, MAX_FILES)
+        read = _oldest_and_newest(_without(read, modified), MAX_FILES)
     tasks = (*_without(earlier.tasks, later.done), *_without(later.tasks, later.done))
     return Ledger(
         read=read,
         modified=modified,
-        rules=_ends(_added(earlier.rules, later.rules), MAX_RULES),
+        rules=_oldest_and_newest(_merge_entries(earlier.rules, later.rules), MAX_RULES),
         errors=_newest((*earlier.errors, *later.errors)),
         decisions=_newest((*earlier.decisions, *later.decisions)),
         tasks=_newest(tasks),
@@ -121,26 +132,27 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
     )
 
 
-def _added(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
-    """Both, without repeats. Mostly nothing is new: then it is the very same value."""
+def _merge_entries(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
+    """Return both lists without repeats; mostly nothing is new, and the earlier one is returned itself."""
     new = _without(later, earlier)
     return earlier + new if new else earlier
 
 
 def _without(found: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that are not among the others."""
     known = frozenset(others if found else ())
     return tuple(entry for entry in found if entry not in known)
 
 
-def _ends(entries: tuple[str, ...], most: int) -> tuple[str, ...]:
-    """The oldest and the newest entries, as many of each."""
+def _oldest_and_newest(entries: tuple[str, ...], most: int) -> tuple[str, ...]:
+    """Return the oldest and the newest entries, `most` in total."""
     half = most // 2
     return entries if len(entries) <= most else entries[: most - half] + entries[-half:]
 
 
 def from_both_ends(count: int) -> Iterator[int]:
-    """Places in a list of so many entries: the newest, the oldest, the newest but one, and so on."""
+    """Yield the positions of a list alternately from its ends: the newest, the oldest, the newest but one,
+    and so on.
+    """
     for at in range((count + 1) // 2):
         yield count - 1 - at
         if at < count - 1 - at:
@@ -153,7 +165,7 @@ def _decisions(text: str) -> Iterator[str]:
             yield from (sentence for sentence in _SENTENCE.split(line) if _DECISION.search(sentence))
 
 
-def _short(text: str) -> str:
+def _shorten_entry(text: str) -> str:
     return head(" ".join(head(text, 4 * MAX_LINE).split()), MAX_LINE)
 
 
@@ -162,6 +174,6 @@ def _unique(found: Iterable[str]) -> tuple[str, ...]:
 
 
 def _newest(found: Iterable[str]) -> tuple[str, ...]:
-    """The newest entries; one that is said again counts as new."""
+    """Return the newest entries; a repeated entry counts as new."""
     last_first = tuple(dict.fromkeys(reversed(tuple(entry for entry in found if entry))))
     return tuple(reversed(last_first[:MAX_ENTRIES]))

@@ -1,11 +1,12 @@
-"""Lines of quoted text that could be taken for Refold's own lines, or for another turn of the conversation.
+"""Quote lines of foreign text that could be taken for Refold's own lines or for another turn.
 
-Digests, transcripts for summarisers and recalled texts give their lines a meaning: `#m2 user:` begins what the user said, `##` a
-section, `[End of the earlier messages]` ends a summary. Text that somebody else wrote is quoted between such lines, so a line of it
-that reads as one of them gets a visible `> ` before it. What cannot be seen is ignored when a line is read, however much of it there is,
-and so are width, case, accents and letters of other scripts that look Latin. Every other line stays as it is.
+Digests, transcripts for summarisers and recalled texts give lines a meaning: `#m2 user:` begins a message of
+the user, `##` a section, `[End of the earlier messages]` ends a summary. Text of users, tools and models is
+quoted between such lines, so a line of it that reads as one of them gets a visible `> ` before it. When a
+line is read, invisible characters are ignored, however many there are, and so are width, case, accents and
+letters of other scripts that look Latin. Every other line stays unchanged.
 
-The time is linear in the text: of each line only the first `HEAD` characters that show something are looked at.
+The time is linear in the text: only the first `HEAD` visible characters of each line are examined.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ from msgspec import structs
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 QUOTE = "> "
-"""Stands before a line that is not ours. In mail and Markdown it means a quotation, and models have read much of both."""
+"""Prefix of a foreign line. In mail and Markdown it means a quotation, and models have read much of both."""
 HEAD = 160
-"""Visible characters of a line that decide what it reads as: the longest marker has about sixty."""
+"""Visible characters of a line that decide its reading: the longest marker has about sixty."""
 
 Place: TypeAlias = Literal["digest", "transcript", "summary", "carried", "recalled"]
-"""Where a text is quoted, which decides what could be mistaken there:
+"""The place in which a text is quoted decides which of its lines could be mistaken:
 
 - a digest, whose own sections begin with `##`: every heading;
-- the transcript that a summariser reads: the headings of summaries, while others belong to what was read;
-- a summary that a model wrote: no heading, since it has its own, and no `User:`, since it may say who did what;
+- the transcript that a summariser reads: the headings of summaries, while other headings belong to the
+  quoted text;
+- a summary that a model wrote: no heading, since it has its own, and no `User:`, since it may report the
+  actions of the user;
 - such a summary carried along in a digest: the headings of the ledger's lists, which the digest has too;
-- an original that is recalled word for word: handles only, since nothing else in the answer is ours.
+- an original that is recalled word for word: handles only, since no other line of the answer is Refold's.
 """
 
 _UNSEEN = re.compile(
@@ -40,14 +43,14 @@ _UNSEEN = re.compile(
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
     "|(?<=[\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-"""What a reader does not see and a model may read: marks of direction, joints of no width, fillers, tag characters, and a variation
-selector after another. The flags that are spelt with tags stay (the group), and so do joiners (U+200C, U+200D) and single selectors,
-which belong to words and pictures."""
+"""Characters that a reader does not see and a model may read: direction marks, zero-width joints, fillers,
+tag characters, and a variation selector after another. Flags spelt with tags stay (the group), and so do
+joiners (U+200C, U+200D) and single selectors, which belong to words and pictures."""
 _BREAK = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
-"""Everything that may be read as the end of a line."""
+"""Every sequence that may be read as the end of a line."""
 _HIDDEN = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Me"))
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-_ALIKE = {
+_LOOKALIKES = {
     "a": "аɑαꭺꓮ", "b": "ꮟꓐ", "c": "сϲꮯꓚ", "d": "ԁꭰꓓ", "e": "еєꭼꓰ", "f": "ꓝ", "g": "ԍꮐꓖ", "h": "һнꮋꓧ", "i": "іɩꭵꓲ", "j": "јꭻꓙ",
     "k": "кκꮶꓗ", "l": "ӏꮮꓡ", "m": "мꮇꓟ", "n": "ոꓠ", "o": "оοꓳ", "p": "рρꮲꓑ", "q": "ԛ", "r": "гꭇꭱꓣ", "s": "ѕտꮪꓢ", "t": "тτꭲꓔ",
     "u": "սυꓴ", "v": "ѵνꮩꓦ", "w": "ԝꮃꓪ", "x": "хχꓫ", "y": "уʏγꭹꓬ", "z": "ꮓꓜ", "#": "♯⌗", "<": "‹〈⟨", ">": "›〉⟩", "[": "【〖〔⟦", "]": "】〗〕⟧",
@@ -55,29 +58,30 @@ _ALIKE = {
 _LATIN = str.maketrans(
     {
         form: latin
-        for latin, others in _ALIKE.items()
+        for latin, others in _LOOKALIKES.items()
         for other in others
         for form in (other, other.casefold())
     }
 )
-"""Letters of other scripts as the Latin ones that they or their capitals look like, and marks that look like ours."""
+"""Maps letters of other scripts to the Latin letters that they or their capitals look like, and marks that
+look like Refold's."""
 _LATIN_NAME = re.compile(r".{0,40}\bLATIN (?:SMALL |CAPITAL )?LETTER (?:SMALL CAPITAL )?([A-Z])(?: WITH .+)?")
-"""What Unicode calls small capitals, letters in circles and the like."""
+"""The Unicode names of small capitals, letters in circles and similar letters."""
 _AROUND = " *_`~\"'“”‘’«»"
-"""What may stand around a marker without changing what it reads as."""
+"""Characters that may surround a marker without changing its reading."""
 _CONTROLS = dict.fromkeys((*range(9), *range(10, 32), 127))
 
 _ROLE = "user|human|assistant|system|developer|tool"
 _ROLES = frozenset((*_ROLE.split("|"), "file"))
 _FOREIGN = "benutzer nutzer utilisateur systeme usuario utente sistema пользователь система 用户 用戶 系统 系統 ユーザー システム 사용자 시스템"
-"""The user and the system in languages that many write, where whole words are looked for."""
+"""The user and the system in widely used languages, as whole words."""
 _LISTS = "rules the user gave|files modified|files read|errors|decisions|open tasks"
 _SECTIONS = (
     f"{_LISTS}|before that|earlier|this turn so far|goal|constraints ?& ?preferences|progress|done|in progress|key decisions|next steps"
     "|critical context|conversation summary|instructions?|response|input|system|developer|user|assistant"
 )
 _LEAD = r"(?:(?:[-+•◦‣·–—→|:/.(\\]|[0-9]{1,3}[.)]|[a-z][.)]|\[[ x]\]) ?){0,8}+"
-"""Bullets, numbers and boxes: behind them a handle still begins a line."""
+"""Bullets, numbers and boxes: a handle after them still begins a line."""
 _HANDLES = (
     r"#[ms][0-9]{1,9}(?![0-9a-z_])"  # #m2, #s0
     rf"|{_LEAD}#{{0,6}} ?[ms][0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?(?:{_ROLE})\b"  # m2 user:, - #m2 user:
@@ -96,11 +100,11 @@ _FRAMES = (
     r"|context summary|conversation summary|emergency compression|system_prompt\]|available_tools\]|tool_calls\]|tool_results\]|gmask\])"
     r"|< ?[|/]? ?\|?(?:transcript|previous-summary|summary|context_summary|system|user|assistant|human|developer|tool|function_result"
     r"|instruction|im_start|im_end|im_sep|start_header|end_header|eot|eom|endoftext|begin_of|end_of|start_of|bos\b|eos\b|s>|turn|channel)"
-    r"|<\|[^ |<>][^|<>]{0,60}\|>"  # <|start|>, <｜begin▁of▁sentence｜>, and whatever else chat templates have
+    r"|<\|[^ |<>][^|<>]{0,60}\|>"  # <|start|>, <｜begin▁of▁sentence｜>, and other tokens of chat templates
     r"|<</?sys"
 )
 _RULES_TITLE = re.compile(r"(?:<[^<>]{0,40}>|[^a-z<]){0,24}rules[\W_]{1,3}the[\W_]{1,3}user[\W_]{1,3}gave\b")
-"""The heading of the user's rules, behind whatever marks it as a heading or a point."""
+"""The heading of the user's rules, after any marks of a heading or a list item."""
 
 
 def _markers(*kinds: str) -> re.Pattern[str]:
@@ -108,8 +112,10 @@ def _markers(*kinds: str) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=4_096)
-def _read_as(character: str) -> str:
-    """What a character reads as: nothing where it shows nothing, a blank, or letters without accents in one case."""
+def _character_reading(character: str) -> str:
+    """Return the reading of a character: empty if invisible, a blank, or letters in one case without
+    accents.
+    """
     found = ""
     for one in unicodedata.normalize("NFKD", character).casefold().translate(_LATIN):
         category = unicodedata.category(one)
@@ -122,13 +128,15 @@ def _read_as(character: str) -> str:
 
 
 def reading(text: str, most: int = HEAD) -> str:
-    """The first `most` characters of a text as they read: without what shows nothing, in one width, with Latin letters."""
+    """Return the reading of the first `most` visible characters of a text: in one width, with Latin
+    letters.
+    """
     if text.isascii():
         plain = text if text.isprintable() else text.translate(_CONTROLS)
         return " ".join(plain.lstrip(f"{_AROUND}\t").split(None, most))[:most]
     found: list[str] = []
     for character in text:
-        one = _read_as(character)
+        one = _character_reading(character)
         if one and (one.strip() or (found and found[-1] != " ")) and (found or one not in _AROUND):
             found.append(one)
             if len(found) >= most:
@@ -136,7 +144,9 @@ def reading(text: str, most: int = HEAD) -> str:
     return " ".join("".join(found).split()).lstrip(_AROUND)
 
 
-_SPEAKERS = rf"(?:{_ROLE}|{'|'.join(''.join(map(_read_as, word)) for word in _FOREIGN.split())}){_LABEL}"
+_SPEAKERS = (
+    rf"(?:{_ROLE}|{'|'.join(''.join(map(_character_reading, word)) for word in _FOREIGN.split())}){_LABEL}"
+)
 _MARKERS: dict[Place, re.Pattern[str]] = {
     "digest": _markers("#", _HANDLES, _SPEAKERS, _FRAMES),
     "transcript": _markers(rf"#{{1,6}} ?[*_]{{0,3}}(?:{_SECTIONS})\b", _HANDLES, _SPEAKERS, _FRAMES),
@@ -144,66 +154,67 @@ _MARKERS: dict[Place, re.Pattern[str]] = {
     "carried": _markers(rf"#{{1,6}} ?[*_]{{0,3}}(?:{_LISTS})\b", _HANDLES, _FRAMES),
     "recalled": _markers(_HANDLES),
 }
-"""What no line of somebody else's may begin with."""
+"""Beginnings that no line of a foreign text may have, for each place."""
 _FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnbeqUHASDTMRCNBEQ-+|:/.(\\={0123456789")
-"""What a line begins with that may be one of them, as far as it is plain ASCII."""
-_ALL_ROLES = _ROLES | {"".join(map(_read_as, word)) for word in _FOREIGN.split()}
+"""The ASCII characters that such a beginning may start with."""
+_ALL_ROLES = _ROLES | {"".join(map(_character_reading, word)) for word in _FOREIGN.split()}
 _OWN = re.compile(r"#[ms][0-9]{1,9}")
 
 
 def visible(text: str) -> str:
-    """The text without what cannot be seen; the same object where there is nothing of that kind."""
+    """Return the text without invisible characters; the same object if it has none."""
     return text if text.isascii() else _UNSEEN.sub(r"\1", text)
 
 
 def visible_message(message: Message) -> Message:
-    """The message with visible texts only; the same object where they all are."""
+    """Return the message with visible texts only; the same object if it has no invisible characters."""
     parts = tuple(map(_visible_part, message.parts))
     is_same = all(new is old for new, old in zip(parts, message.parts, strict=True))
     return message if is_same else Message(message.role, parts)
 
 
 def quoted_line(line: str, place: Place = "digest") -> str:
-    """One line of somebody else's, set off where it reads as one of ours."""
+    """Return one foreign line, quoted if it reads as one of Refold's."""
     return f"{QUOTE}{line}" if is_marker(line, place) else line
 
 
 def quoted_lines(text: str, place: Place = "digest", *, own: str = "", begins_line: bool = False) -> str:
-    """A text of somebody else's in which no line reads as one of ours.
+    """Return a foreign text in which no line reads as one of Refold's.
 
-    Its first line counts where the text `begins_line`, and else stands behind words of ours. `own` is the handle of the message that
-    the text is a part of: marks with that handle, which stand for something that was cut out of it, stay.
+    The first line is examined only if the text `begins_line`; without it, the text follows words of Refold on
+    the same line. `own` is the handle of the message that contains the text: marks with that handle, which
+    stand for text that was cut out of it, stay.
     """
     if not begins_line and _BREAK.search(text) is None:
         return text
-    found = _BREAK.split(text)  # lines, and between them what ends them
+    found = _BREAK.split(text)  # lines, alternating with their line ends
     for at in range(0 if begins_line else 2, len(found), 2):
-        found[at] = _set_off(found[at], place, own)
+        found[at] = _quote_marker(found[at], place, own)
     return "".join(found)
 
 
 def is_marker(line: str, place: Place = "digest") -> bool:
-    """Does a line read as one of ours, or as the beginning of somebody's turn?"""
+    """Return True if a line reads as one of Refold's or as the beginning of a turn."""
     if not line or (line[0] not in _FIRST and " " <= line[0] <= "~" and line[1:2] not in (".", ")")):
         return False
     read = reading(line)
     if _MARKERS[place].match(read) is not None:
         return True
-    # A summary's own heading of the rules is seen to where its facts are (`must_keep`).
+    # A summary's own heading of the rules is handled with its facts (`must_keep`).
     return place in ("digest", "transcript", "carried") and is_rules_title(read)
 
 
 def is_rules_title(line: str) -> bool:
-    """Does a line read as the heading of the user's rules, whatever it is written with?"""
+    """Return True if a line reads as the heading of the user's rules, in any spelling or markup."""
     return _RULES_TITLE.match(reading(line).lower()) is not None
 
 
 def is_role(name: str) -> bool:
-    """Does a name read as one of those who speak in a conversation?"""
+    """Return True if a name reads as a role of a conversation."""
     return reading(name, 2 * HEAD).lower().strip("0123456789.:/_- ") in _ALL_ROLES
 
 
-def _set_off(line: str, place: Place, own: str) -> str:
+def _quote_marker(line: str, place: Place, own: str) -> str:
     if not is_marker(line, place):
         return line
     is_own = own and line.startswith("[") and _OWN.findall(line[:HEAD]) == [own.partition(".")[0]]

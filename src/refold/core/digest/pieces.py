@@ -1,7 +1,8 @@
 """Pieces: a text split into the units that a digest can quote.
 
-One idea: a cut must not invent anything. Half a path or half a number is a false one, so a piece ends at the end of a line,
-at white space, or between two marks of punctuation; a run of characters without any such place stays whole.
+A cut must not create false content: half a path or half a number is a wrong one. So a piece ends at the end
+of a line, at white space, or between two punctuation marks; a run of characters without any such position
+stays whole.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 PIECE_CHARACTERS = 60
-"""Long lines are split into pieces of about this length: shorter ones shred prose, longer ones drag dead weight along."""
+"""Long lines are split into pieces of about this length: shorter ones break up sentences, longer ones
+include too much useless text."""
 _WHOLE_LINE = PIECE_CHARACTERS * 4 // 3
 """A line up to this length is one piece."""
 _STUB_LINE = 12
-"""A line shorter than this is joined to the one after it: a bracket alone says nothing."""
+"""A line shorter than this is joined to the next one: a bracket alone has no meaning."""
 _SEPARATORS = frozenset(",;(){}[]<>\"'|`")
 _AFTER = {
     ",": 4,
@@ -31,19 +33,19 @@ _AFTER = {
     "=": 1,
 }
 _CLAUSE = 4
-"""What ends a clause: no better place is looked for."""
+"""The end of a clause: no better position is searched for."""
 _CONNECTORS = frozenset("_-./@+%~#:=&?$\\")
 _JOINERS = frozenset("\u200c\u200d\ufe0e\ufe0f\u20e3")
 
 
 def pieces(text: str) -> Iterator[str]:
-    """The pieces of a text in order, white space squeezed. Empty lines are left out."""
+    """Yield the pieces of a text in order, with white space squeezed and without empty lines."""
     for line in lines(text):
         yield from map(str.strip, line)
 
 
 def lines(text: str) -> Iterator[list[str]]:
-    """The pieces of a text, line by line; put together again, those of one line are that line."""
+    """Yield the pieces of a text, line by line; the pieces of one line joined together are that line."""
     held = ""
     for line in text.splitlines():
         words = " ".join(line.split())
@@ -63,7 +65,7 @@ def lines(text: str) -> Iterator[list[str]]:
 
 
 def is_safe(text: str, at: int) -> bool:
-    """May the text be cut before position `at` without tearing a name, a number or a character apart?"""
+    """Return True if a cut before position `at` does not split a name, a number or a character."""
     left, right = text[at - 1], text[at]
     if left.isspace() or right.isspace():
         return True
@@ -75,7 +77,9 @@ def is_safe(text: str, at: int) -> bool:
 
 
 def head(text: str, limit: int) -> str:
-    """The longest beginning of at most `limit` characters that ends at a line, or else at a safe place."""
+    """Return the longest beginning of at most `limit` characters that ends at a line, or otherwise at a safe
+    position.
+    """
     if len(text) <= limit:
         return text
     line = text.rfind("\n", 0, limit + 1)
@@ -88,7 +92,9 @@ def head(text: str, limit: int) -> str:
 
 
 def tail(text: str, limit: int) -> str:
-    """The longest ending of at most `limit` characters that starts at a line, or else at a safe place."""
+    """Return the longest ending of at most `limit` characters that starts at a line, or otherwise at a safe
+    position.
+    """
     if len(text) <= limit:
         return text
     start = len(text) - max(0, limit)
@@ -101,8 +107,10 @@ def tail(text: str, limit: int) -> str:
 
 
 def ends(text: str, most: int) -> str:
-    """What is read of a text by whoever reads no more than `most` characters: all of it, or three quarters of that from its beginning
-    and one from its end, on lines of their own.
+    """Return a text reduced to about `most` characters, for readers with a bound.
+
+    A longer text becomes three quarters of that from its beginning and one quarter from its end, on lines of
+    their own.
     """
     if len(text) <= most:
         return text
@@ -121,9 +129,11 @@ def _split(line: str) -> Iterator[str]:
 
 
 def _best_break(line: str, start: int) -> int:
-    """The best place to break in the second half of a piece: after a clause, else between words; 0 for none.
+    """Return the best position to break in the second half of a piece: after a clause, or between words; 0 if
+    there is none.
 
-    Most lines have white space in reach, so that is looked at first; only marks without any are tried one by one.
+    Most lines have white space there, so it is tried first; only runs without white space are searched
+    character by character.
     """
     first, last = start + PIECE_CHARACTERS // 2, start + PIECE_CHARACTERS
     best, value = 0, 1
@@ -155,8 +165,8 @@ def _next_break(line: str, at: int) -> int:
 
 
 def _is_spaceless(character: str) -> bool:
-    """Chinese, Japanese and pictures are written without spaces: they may be parted between any two characters."""
-    return character >= "\u2e80" and (  # spelled out: it is asked about every character of a long text
+    """Return True for Chinese, Japanese and pictures, which may be separated between any two characters."""
+    return character >= "\u2e80" and (  # spelled out: it runs for every character of a long text
         character <= "\u9fff"
         or "\uf900" <= character <= "\ufaff"
         or "\uff66" <= character <= "\uff9f"
@@ -166,7 +176,7 @@ def _is_spaceless(character: str) -> bool:
 
 
 def _is_glued(left: str, right: str) -> bool:
-    """Parts of one picture: joined, coloured, or one of the two letters of a flag."""
+    """Return True for parts of one picture: joined, coloured, or one of the two letters of a flag."""
     return left in _JOINERS or right in _JOINERS or (right >= "\U0001f1e6" and _completes(left, right))
 
 

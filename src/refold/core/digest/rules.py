@@ -1,8 +1,9 @@
-"""The user's rules: sentences that say how things are to be done, found by their form and kept word for word.
+"""The user's rules: sentences that state how work has to be done, found by their form and kept word for word.
 
-One idea: a rule in other words is another rule. So sentences that order, forbid or limit something are taken as they stand,
-and so is every point of a list that its heading calls rules. Code is no rule, whatever its comments say, and neither is a
-question. An order between quotation marks or inline tags is quoted and not given, though a rule may quote something.
+A paraphrased rule is a different rule, so sentences that order, forbid or limit something are copied
+unchanged, and so is every item of a list whose heading calls it rules. Code, including its comments, is no
+rule, and neither is a question. An order between quotation marks or inline tags is quoted and not given,
+though a rule may contain a quotation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ MAX_RULE = 400
 """Characters of one rule: a longer sentence is a text, and no rule to follow word for word."""
 _MIN_WORDS = 3
 _START = r"(?:^|[.!?,:;(*—-] ?|\b(?:please|pls|plz|you|but|and|so|then) )"
-"""Where an order can begin."""
+"""Positions at which an order can begin."""
 _ORDER = re.compile(
     r"\b(?:always|never|must|mustn['’]t|make sure|be sure|ensure|avoid|prefer|remember to|from (?:now|here) on|at all times"
     r"|under no circumstances|no more than|at most|at least|only use|use only|only (?:if|when|after)|required to"
@@ -31,10 +32,9 @@ _ORDER = re.compile(
     "|必须|不要|禁止|务必|请勿|绝对不|絕對不|不得|不准|絶対に|しないでください|必ず|절대|하지 마|반드시",
     re.IGNORECASE,
 )
-"""An order, a ban or a limit. "I don't know" states a fact, so the negation counts only where an order can begin, and so do words of other
-languages that facts are stated with as well.
-"""
-_ASKED = re.compile(
+"""An order, a ban or a limit. "I don't know" states a fact, so a negation counts only at a position at
+which an order can begin, and so do words of other languages that also occur in statements of facts."""
+_ORDER_AS_QUESTION = re.compile(
     r"(?:can|could|will|would) you (?:please )?(?:(?:make sure|ensure)(?: that)? you (?:never|always|do not|don['’]t)|never)\b",
     re.IGNORECASE,
 )
@@ -47,15 +47,14 @@ _POINT = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+(?=\S)")
 _BULLET = re.compile(r"^[\s>*•-]*(?:\d+[.)]\s+)?")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _QUOTED = re.compile(r"`[^`]*`")
-_SAID = re.compile(
+_QUOTATION = re.compile(
     "“[^“”]*+”?|„[^„“”]*+[“”]?|«[^«»]*+»?|「[^「」]*+」?|『[^『』]*+』?"
     r"|(?<![\w\"])\"(?=\w)[^\"]*+\"?|<!--(?:[^-]|-(?!->))*+|<([a-z][\w-]{0,30}+)(?:\s[^<>]{0,200}+)?>[^<>]*+</"
     r"|\[quote\b[^\]]{0,80}\][^\[]*+|\[(?:image|file|photo|video|audio|attachment):[^\]]*+|\s//\s.*+"
     r"|\b(?:WARN|ERROR|INFO|DEBUG|FATAL)\b.*+|\b[Ee]rror [A-Z]{1,4}[0-9]{2,5}:.*+"
 )
-"""What is quoted within a line: between quotation marks, tags or brackets, as a comment behind code, or behind the level of a log. What is
-not closed goes on to the end of the line.
-"""
+"""A quotation within a line: between quotation marks, tags or brackets, a comment after code, or the text
+after a log level. An unclosed quotation continues to the end of the line."""
 _EMPHASIS = re.compile(r"</?(?:b|i|u|em|strong)>", re.IGNORECASE)
 _HIDDEN = "\x1a"
 _CODE_START = re.compile(
@@ -63,28 +62,28 @@ _CODE_START = re.compile(
 )
 _CODE_MARKS = frozenset("{}[]()<>=;|\\")
 _MAX_MARKS = 0.05
-"""A line with more marks of code than this is code; a rule may name a call or an operator."""
+"""A line with a higher share of code characters than this is code; a rule may name a call or an operator."""
 _WRAPPED = 60
-"""A line at least this long that ends in the middle of a sentence goes on in the next one."""
+"""A line at least this long that ends in the middle of a sentence continues on the next line."""
 _FAR_EAST = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 
 
 def rules(text: str) -> Iterator[str]:
-    """The sentences of a user's text that state a rule, in their order."""
+    """Yield the sentences of a user's text that state a rule, in order."""
     in_list = False
-    for line in _unwrapped(_EMPHASIS.sub("", text)):
+    for line in _join_wrapped(_EMPHASIS.sub("", text)):
         is_point = _POINT.match(line) is not None
         in_list = in_list and (is_point or not line.strip())
         if is_point and in_list and not _is_code(line):
-            yield from (point for point in [_bare(line)] if len(point) <= MAX_RULE)
+            yield from (point for point in [_strip_bullet(line)] if len(point) <= MAX_RULE)
         elif _ORDER.search(line) and not _is_code(line):
-            yield from filter(_is_rule, map(_bare, sentences(line)))
+            yield from filter(_is_rule, map(_strip_bullet, sentences(line)))
         in_list = in_list or (_HEADING.match(line.strip()) is not None and not is_point)
 
 
 def sentences(line: str) -> Iterator[str]:
-    """The sentences of a line. What it quotes is a part of the sentence that it stands in."""
-    masked, start = _without_said(line), 0
+    """Yield the sentences of a line. A quotation belongs to the sentence that contains it."""
+    masked, start = _mask_quotations(line), 0
     for found in _SENTENCE.finditer(masked):
         yield line[start : found.start()]
         start = found.end()
@@ -92,21 +91,21 @@ def sentences(line: str) -> Iterator[str]:
 
 
 def stated(text: str) -> Iterator[str]:
-    """The lines and sentences of a user's text that are neither code nor nothing but a quotation."""
-    for line in (*text.splitlines(), *_unwrapped(text)):
+    """Yield the lines and sentences of a user's text that are neither code nor only a quotation."""
+    for line in (*text.splitlines(), *_join_wrapped(text)):
         if not _is_code(line):
             units = (line, *sentences(line))
-            yield from (unit for unit in units if any(map(str.isalnum, _without_said(unit))))
+            yield from (unit for unit in units if any(map(str.isalnum, _mask_quotations(unit))))
 
 
-def _without_said(line: str) -> str:
-    """The line with as many other characters in place of what it quotes."""
-    return _SAID.sub(lambda found: _HIDDEN * len(found[0]), line)
+def _mask_quotations(line: str) -> str:
+    """Return the line with every quotation masked by the same number of other characters."""
+    return _QUOTATION.sub(lambda found: _HIDDEN * len(found[0]), line)
 
 
-def _unwrapped(text: str) -> Iterator[str]:
-    """The lines of a text; a sentence that was broken by hand is one line again."""
-    held = _Unwrapped("")
+def _join_wrapped(text: str) -> Iterator[str]:
+    """Yield the lines of a text; a sentence that was wrapped by hand becomes one line again."""
+    held = _WrappedLine("")
     for line in text.splitlines():
         said = line.strip()
         if said[:1].islower() and held.goes_on:
@@ -114,14 +113,15 @@ def _unwrapped(text: str) -> Iterator[str]:
         else:
             if held.length:
                 yield " ".join(held.parts)
-            held = _Unwrapped(line.rstrip())
+            held = _WrappedLine(line.rstrip())
     if held.length:
         yield " ".join(held.parts)
 
 
-class _Unwrapped:
-    """Lines that are one line, and how much of it is code, kept up to date as it grows: reading it all again for each line
-    would take time that grows with the square of a text.
+class _WrappedLine:
+    """Consecutive lines that are one wrapped line, with running counts of code characters.
+
+    Counting from the start for each added line would take quadratic time.
     """
 
     def __init__(self, line: str) -> None:
@@ -129,7 +129,7 @@ class _Unwrapped:
         self._is_comment = _CODE_START.match(line) is not None
         self._marks = self._size = 0
         self._quoted: tuple[int, int] | None = None
-        """The same of what stands behind a backtick that is not closed yet: if it will be, it counts for nothing."""
+        """The same counts since an unclosed backtick: they are dropped when it is closed."""
         self._count(line)
 
     def add(self, line: str) -> None:
@@ -149,7 +149,7 @@ class _Unwrapped:
 
     @property
     def goes_on(self) -> bool:
-        """Is it broken in the middle of a sentence, and no code?"""
+        """True if the line is broken in the middle of a sentence and is not code."""
         is_broken = self.length >= _WRAPPED and self.parts[-1][-1:].isalnum()
         if not is_broken or self._is_comment:
             return False
@@ -158,14 +158,14 @@ class _Unwrapped:
 
 
 def _is_rule(sentence: str) -> bool:
-    if len(sentence) > MAX_RULE or not _ORDER.search(_without_said(sentence)):
+    if len(sentence) > MAX_RULE or not _ORDER.search(_mask_quotations(sentence)):
         return False
-    if sentence.endswith(("?", "？")) and not _ASKED.match(sentence):
+    if sentence.endswith(("?", "？")) and not _ORDER_AS_QUESTION.match(sentence):
         return False
     return len(sentence.split(maxsplit=_MIN_WORDS)) >= _MIN_WORDS or _FAR_EAST.search(sentence) is not None
 
 
-def _bare(sentence: str) -> str:
+def _strip_bullet(sentence: str) -> str:
     return _BULLET.sub("", sentence).strip()
 
 

@@ -1,8 +1,9 @@
-"""Find what was said: the passages of a conversation that answer a query.
+"""Search: find the passages of a conversation that answer a query.
 
-One idea: whoever asks lacks something, so what is in sight already is not worth showing again. Pieces are ranked by how well
-they and the message around them match the query, times what they would add; those that hold a term of the query are looked
-up in the index, so the time follows the matches and not the length of the conversation.
+Pieces are ranked by the match of the piece and of its message with the query, times the value of the terms
+that the reader cannot see yet: a passage that is already visible is not worth showing again. Matching pieces
+are looked up in the index, so the time depends on the number of matches and not on the length of the
+conversation.
 """
 
 from __future__ import annotations
@@ -23,37 +24,39 @@ from refold.core.shown import handle_of
 from refold.model.message import Message, Reasoning
 from refold.model.tokens import TokenCounter
 
-# Quote what was said in another spelling than it is asked for.
+# Quotations for queries whose spelling differs from the text.
 
 _PORTION = 20_000
-"""Characters of a text that are taken apart to be quoted, where they hold most of what is asked for: a log may have millions."""
+"""Characters of a long text that are split for quotation: the portion with the most matches. A log may
+have millions."""
 _LONGEST_PIECE = 400
-"""Characters of a piece without a place to break it that are quoted: a blob says no more when it is longer."""
+"""Quoted characters of a piece that has no place to break it: more of a blob says no more."""
 _MOST_PIECES = 1_000_000
-"""More than a message has: pieces are numbered by their message, then by their place in it."""
+"""More pieces than a message has: the number of a piece is composed of its message and its place in the
+message."""
 
 
-def knows(facts: Facts, query: str) -> set[int]:
-    """The messages that hold a term of a query as it is spelled there."""
+def messages_with_terms(facts: Facts, query: str) -> set[int]:
+    """Return the numbers of the messages that hold a term of the query in the same spelling."""
     log = facts.log
     found = chain.from_iterable(log.holders.get(term, ()) for term in term_ids(log, query))
     return {log.pieces[number].seq for number in found}
 
 
-def meant(query: str) -> str:
-    """The words of a query that say something; all of them where none does, such as `the` or `C++`."""
+def significant_words(query: str) -> str:
+    """Return the significant words of a query; all words if none is significant, such as `the` or `C++`."""
     return " ".join(word for word in query.split() if distinct(word)) or query
 
 
-def holds(message: Message, query: str) -> bool:
-    """Does a message hold, in any spelling, a word of those that say something?"""
-    wanted = _Wanted(fragments(phrases(meant(query))))
+def mentions(message: Message, query: str) -> bool:
+    """Return True if the message holds a significant word of the query, in any spelling."""
+    wanted = _PhraseCounter(fragments(phrases(significant_words(query))))
     return any(wanted.count(text_of(part)) for part in message.parts if type(part) is not Reasoning)
 
 
 def quote(pieces: Sequence[Piece], query: str, *, budget: int, counter: TokenCounter) -> str:
-    """Those of the pieces that hold most of a query, in at most `budget` tokens; empty where none holds any of it."""
-    found = _Wanted(phrases(meant(query))).held(pieces)
+    """Return the pieces with the most matches, in at most `budget` tokens; empty if none matches."""
+    found = _PhraseCounter(phrases(significant_words(query))).held(pieces)
     newest = sorted(found, key=lambda place: (found[place], place), reverse=True)[:budget]
     return fitting(_with_neighbours(pieces, newest), budget, counter)[1]
 
@@ -61,43 +64,44 @@ def quote(pieces: Sequence[Piece], query: str, *, budget: int, counter: TokenCou
 def excerpt(
     facts: Facts, said: Sequence[tuple[int, Message]], query: str, *, budget: int, counter: TokenCounter
 ) -> str:
-    """What messages say about a query, or else how they begin: as many as fit, the first before the others.
+    """Return the passages of messages about a query, or their beginnings if none matches, as many as fit.
 
-    Empty only where they say nothing, or where there is no room for a handle.
+    Earlier messages of the list come first. Empty only if the messages have no text or the budget has no room
+    for a handle.
     """
-    told = [_telling(facts, message, seq, query)[:budget] for seq, message in said]
-    by_turns = chain.from_iterable(zip_longest(*told))  # so that one message does not take the room of all
+    told = [_pieces_by_match(facts, message, seq, query)[:budget] for seq, message in said]
+    by_turns = chain.from_iterable(zip_longest(*told))  # so that one message does not take all the room
     chosen = [piece for piece in by_turns if piece is not None][:budget]
-    return fitting(chosen, budget, counter)[1] or (_cut(chosen[0], budget, counter) if chosen else "")
+    return fitting(chosen, budget, counter)[1] or (_cut_piece(chosen[0], budget, counter) if chosen else "")
 
 
-class _Wanted:
-    """Phrases to look for."""
+class _PhraseCounter:
+    """The phrases of a query, in a form that is fast to count in texts."""
 
     def __init__(self, wanted: Sequence[Phrase]) -> None:
         self._spelt = [f" {' '.join(phrase)} " for phrase in wanted]
         self._needed = {max(phrase, key=len) for phrase in wanted}
 
     def count(self, text: str) -> int:
-        """How many of the phrases a text holds."""
-        # Most texts hold none, and to look for letters is far quicker than to take words apart.
+        """Return the number of phrases that a text holds."""
+        # Most texts hold none, and a substring test is far faster than splitting into words.
         if text.isascii() and not any(map(text.lower().__contains__, self._needed)):
             return 0
         words = f" {spaced(text)} "
         return sum(phrase in words for phrase in self._spelt)
 
     def held(self, pieces: Sequence[Piece]) -> dict[int, int]:
-        """The places of the pieces that hold any, and how many."""
+        """Map the positions of the pieces that hold phrases to the number of phrases."""
         counts = enumerate(self.count(piece.text) for piece in pieces)
         return {place: held for place, held in counts if held}
 
     def portion(self, text: str) -> str:
-        """The part of a long text that holds most of them; the first of several."""
+        """Return the part of a long text that holds the most phrases; the first of equals."""
         return max(_portions(text), key=self.count) if len(text) > _PORTION else text
 
 
 def _portions(text: str) -> Iterator[str]:
-    """A long text in parts that end with a line where there is one."""
+    """Split a long text into portions that end at a line end if there is one."""
     start = 0
     while start < len(text):
         line = text.rfind("\n", start, start + _PORTION)
@@ -106,25 +110,27 @@ def _portions(text: str) -> Iterator[str]:
         start = stop
 
 
-def _telling(facts: Facts, message: Message, seq: int, query: str) -> list[Piece]:
-    """The pieces of a message, those that tell most about a query first."""
+def _pieces_by_match(facts: Facts, message: Message, seq: int, query: str) -> list[Piece]:
+    """Return the pieces of a message, those with the most matches first."""
     own = list[Piece]()
-    for wanted in _readings(query):
+    for wanted in _interpretations(query):
         own = list(_pieces_of(facts, message, seq, wanted))
         if found := wanted.held(own):
             return _with_neighbours(own, sorted(found, key=lambda place: -found[place]))
     return own
 
 
-def _readings(query: str) -> Iterator[_Wanted]:
-    """What may be looked for to satisfy a query, from what says most to what says least."""
-    for words in dict.fromkeys((meant(query), query)):
-        yield _Wanted(phrases(words))
-        yield _Wanted(fragments(phrases(words)))
+def _interpretations(query: str) -> Iterator[_PhraseCounter]:
+    """Yield interpretations of a query, from the most specific to the least."""
+    for words in dict.fromkeys((significant_words(query), query)):
+        yield _PhraseCounter(phrases(words))
+        yield _PhraseCounter(fragments(phrases(words)))
 
 
 def _with_neighbours(pieces: Sequence[Piece], found: Sequence[int]) -> list[Piece]:
-    """Pieces by their places, then what stands beside them in their message: that is often the answer."""
+    """Return the pieces at these positions, then their neighbours in the same message, which often contain
+    the answer.
+    """
     near = [(place, beside) for place in found for beside in (place - 1, place + 1)]
     inside = [(place, beside) for place, beside in near if 0 <= beside < len(pieces)]
     beside = [pieces[other] for place, other in inside if pieces[other].seq == pieces[place].seq]
@@ -132,8 +138,8 @@ def _with_neighbours(pieces: Sequence[Piece], found: Sequence[int]) -> list[Piec
     return list(known.values())
 
 
-def _pieces_of(facts: Facts, message: Message, seq: int, wanted: _Wanted) -> Iterator[Piece]:
-    """The pieces of a message, also of what is too long to be indexed whole."""
+def _pieces_of(facts: Facts, message: Message, seq: int, wanted: _PhraseCounter) -> Iterator[Piece]:
+    """Yield the pieces of a message, also of parts that are too long to be indexed completely."""
     labels = {piece.part: piece.label for piece in facts.pieces(seq, seq + 1)}
     numbers, before = count(), ""
     for place, part in enumerate(one for one in message.parts if type(one) is not Reasoning):
@@ -142,16 +148,16 @@ def _pieces_of(facts: Facts, message: Message, seq: int, wanted: _Wanted) -> Ite
             for raw in split:
                 index, is_spaced, before = next(numbers), raw.startswith(" ") or before.endswith(" "), raw
                 number = seq * _MOST_PIECES + index
-                yield Piece(number, seq, place, index, _quoted(raw), (), 0, line, is_spaced, label)
+                yield Piece(number, seq, place, index, _limit_length(raw), (), 0, line, is_spaced, label)
 
 
-def _quoted(raw: str) -> str:
+def _limit_length(raw: str) -> str:
     text = raw.strip()
     return text if len(text) <= _LONGEST_PIECE else f"{text[:_LONGEST_PIECE]}…"
 
 
-def _cut(piece: Piece, budget: int, counter: TokenCounter) -> str:
-    """As much of a piece as fits after its label."""
+def _cut_piece(piece: Piece, budget: int, counter: TokenCounter) -> str:
+    """Return as much of a piece as fits after its label."""
     stop = len(piece.text)
     while stop >= 0:
         text = f"{piece.label} {piece.text[:stop]}…"
@@ -162,22 +168,27 @@ def _cut(piece: Piece, budget: int, counter: TokenCounter) -> str:
     return ""
 
 
+# Ranking of indexed pieces (BM25, with shares from neighbours and from the message).
+
 _SATURATION = 1.2
 _LENGTH = 0.75
 _AVERAGE = 12
-"""Terms in a piece, as they are mostly split."""
+"""Terms in a typical piece."""
 _NEIGHBOUR = 0.5
-"""How much of a neighbour's score a piece gets: an answer often stands on the line after the words that were asked for."""
+"""Share of a neighbour's score that a piece gets: an answer is often on the line after the words of the
+query."""
 _MESSAGE = 0.6
-"""How much of its message's score a piece gets: a list is named in its first line, and the answer stands in any other."""
+"""Share of its message's score that a piece gets: a list is named in its first line, and the answer may be
+on any other line."""
 _LONG_MESSAGE = 20
-"""Pieces: the longer a message, the less it says about each of them that some match."""
+"""Pieces: the more pieces a message has, the less its score says about each of them."""
 _MESSAGES = 50
-"""How many of the messages that match best lend to their pieces."""
+"""Only this many of the best messages add to the scores of their pieces."""
 _CONSIDERED = 1_500
-"""How many of the best matches are looked at closely."""
+"""Limit of the best matches that are evaluated."""
 _MATCHES = 30_000
-"""How many places are looked up for a query, rare terms first: words that are everywhere tell nothing apart."""
+"""Limit of index entries that are looked up for a query, rare terms first: words that occur everywhere
+distinguish nothing."""
 
 
 def find(
@@ -190,9 +201,11 @@ def find(
     covered: AbstractSet[int] = frozenset(),
     before: int | None = None,
 ) -> str:
-    """The best answers to a query in at most `budget` tokens, each with its handle; empty where nothing matches.
+    """Return the best answers to a query in at most `budget` tokens, each with its handle; empty if nothing
+    matches.
 
-    Where nothing is spelled as in the query, another spelling will do. `covered` are terms that whoever asks can see already, and only what was said `before` a message is looked at.
+    If nothing matches in the spelling of the query, other spellings are tried. `covered` are terms that the
+    reader can see already. Only messages `before` the given number are searched.
     """
     log, pieces = facts.log, facts.known.pieces
     scores = _scores(log, term_ids(log, query))
@@ -213,7 +226,7 @@ def find(
 
 
 def _scores(log: FactLog, query: set[int]) -> dict[int, float]:
-    """How well pieces match: they themselves, their neighbours, and the message they stand in."""
+    """Return the score of each matching piece: its own matches, its neighbours' and its message's."""
     own, messages = _matches(log, query)
     scores = {number: score / _damping(len(log.pieces[number].terms)) for number, score in own.items()}
     spread = dict(scores)
@@ -230,7 +243,7 @@ def _scores(log: FactLog, query: set[int]) -> dict[int, float]:
 
 
 def _matches(log: FactLog, query: set[int]) -> tuple[dict[int, float], dict[int, float]]:
-    """The pieces and the messages that hold terms of the query, with what these terms weigh together."""
+    """Return the summed weights of the query's terms for each piece and for each message that hold any."""
     own, messages, left = dict[int, float](), dict[int, float](), _MATCHES
     holders = log.holders
     for term in sorted(query & holders.keys(), key=lambda term: (len(holders[term]), term)):

@@ -1,8 +1,8 @@
-"""The parts of a summary around the digest: the task, the user's rules, the files, and what the ledger holds besides.
+"""The sections of a summary around the digest: the user's rules, the files, errors, decisions and open tasks.
 
-One idea: every section has one heading, at most once, and a share of the room. What does not fit is left out: the oldest errors,
-decisions and files, and of the rules those in the middle; nothing is said about how much was left out, since such a number would
-be the only one in the summary that nobody ever said.
+Every section has one heading, at most once, and a share of the room. If it does not fit, the oldest errors,
+decisions and files are left out, and the rules in the middle. The number of omitted entries is not stated: it
+would be the only number in the summary that is not in the conversation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from refold.core.digest.ledger import Ledger, from_both_ends
 from refold.core.digest.line_markers import visible
-from refold.core.digest.word_match import says
+from refold.core.digest.word_match import contains_word
 from refold.model.message import Message, Role
 
 RULES = "## Rules the user gave"
@@ -27,15 +27,18 @@ _COMPACTED = "Compacted messages: "
 
 
 RULES_SHARE = 0.20
-"""Of the room for messages: rules are the last thing to lose."""
+"""Share of the room for messages: rules are the last entries to lose."""
 FILES_SHARE = 0.04
 """Paths are long; the newest few dozen are the ones still worked on."""
 NOTES_SHARE = 0.03
-"""Errors, decisions and tasks, each a third: the digest quotes them too where they matter."""
+"""Errors, decisions and tasks, each a third: the digest also quotes the important ones."""
 
 
 def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
-    """The ledger as text for a room of so many characters. What `shown` holds already is not said again."""
+    """Return the ledger as text for a room of this many characters.
+
+    Entries that `shown` contains are not repeated.
+    """
     files, notes = int(room * FILES_SHARE), int(room * NOTES_SHARE) // 3
     parts = (
         _section(RULES, ledger.rules, int(room * RULES_SHARE), shown),
@@ -49,17 +52,18 @@ def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
 
 
 def rules_section(rules: Sequence[str], room: int, *, shown: str = "") -> str:
-    """The user's rules alone, in at most `room` characters."""
+    """Return the user's rules alone, in at most `room` characters."""
     return _section(RULES, rules, room, shown)
 
 
 def mechanical(
     messages: Iterable[Message], ledger: Ledger, *, previous: str = "", room: int | None = None
 ) -> str:
-    """A summary that needs no model and no index: who said how much, which files, and all of the previous summary.
+    """Build a summary without a model or an index: the number of messages per role, the files, and the whole
+    previous summary.
 
-    `ledger` covers all cycles so far; what an earlier mechanical summary said of it is not repeated. Its lists take no more
-    than `room` characters, half of them for rules, and as many as they need where there is no limit.
+    `ledger` covers all cycles so far; its lists in an earlier mechanical summary are not repeated. The lists
+    take at most `room` characters, half of them for rules, and as many as they need if there is no limit.
     """
     counts = Counter(message.role for message in messages)
     said = ", ".join(f"{counts[role]} {role}" for role in _ROLES if counts[role])
@@ -75,29 +79,33 @@ def mechanical(
 
 
 def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
-    """The newest entries that fit, and of rules the oldest too, in their order."""
+    """Return the newest entries that fit, and of rules the oldest too, in order."""
     kept: dict[int, str] = {}
     room -= len(title) + 1
     for at in from_both_ends(len(entries)) if title == RULES else reversed(range(len(entries))):
         entry = entries[at]
-        if len(entry) + 3 <= room and not says(shown, entry):
+        if len(entry) + 3 <= room and not contains_word(shown, entry):
             room -= len(entry) + 3
             kept[at] = f"- {one_line(entry)}"
     return "\n".join((title, *(kept[at] for at in sorted(kept)))) if kept else ""
 
 
 def one_line(entry: str) -> str:
-    """An entry on a line of its own: a path may hold line ends, and the next line would be nobody's."""
+    """Return an entry as one line: a path may hold line ends, and its second line would have no heading or
+    bullet.
+    """
     return visible(" ".join(entry.splitlines()).strip())
 
 
 def without_lists(text: str) -> str:
-    """A text without lists under the ledger's headings: those are written anew from the ledger itself."""
+    """Return a text without the lists under the ledger's headings: the caller writes them again from the
+    ledger.
+    """
     return "\n".join(_kept_lines(text.splitlines())).strip()
 
 
 def _kept_lines(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a summary that are not the ledger's: its lists are written anew."""
+    """Yield the lines of a summary that do not belong to the ledger's lists."""
     in_list = False
     for line in lines:
         if line in (MODIFIED, READ, RULES):

@@ -1,11 +1,12 @@
-"""Shorten one message, keeping whole lines of it: its beginning, its end, and the lines in between that say something new.
+"""Shorten one message to whole lines: its beginning, its end, and the lines in between that hold new terms.
 
-What stays is copied from the original character for character, indentation and line ends included, since clients look for
-such lines in their files. A mark stands wherever something is missing; the first and the last of them name the handle of the
-original. Only a line that is very long itself is cut inside, also where it has no blanks. A shortened message is still valid: results keep their call, and
-arguments stay JSON.
+The lines that stay are copied from the original character for character, indentation and line ends included,
+since clients look for such lines in their files. A mark replaces each omitted passage; the first and the last
+mark name the handle of the original. Only a very long line is cut inside, also if it has no blanks. A
+shortened message is still valid: results keep their call, and arguments stay JSON.
 
-The time is linear in the text: pieces and rules are looked for in its first and last `SEARCHED` characters only.
+The time is linear in the text: pieces and rules are searched in its first and last `SEARCHED` characters
+only.
 """
 
 from __future__ import annotations
@@ -42,29 +43,31 @@ from refold.model.message import (
 )
 from refold.model.tokens import TokenCounter
 
-# The beginning and the end of a text, also where it is one run of characters without a place to
-# cut. `pieces` cuts at lines, at white space and between marks of punctuation. A list of numbers
-# without blanks, base64, hexadecimal, encoded URLs, paths of pictures and scripts without blanks
-# have no such place. A run that is longer than any name is cut all the same, at the best place near
-# the end of the room: after the end of an item, else where a word or a number ends, else between
-# two characters that are seen as such. Nothing that looks like a secret is cut in two: it is left
-# out whole, unless it is so long that it is data. The time is linear in the room, and of the text
-# around a cut at most twice `MAX_SECRET` characters are searched for secrets.
+# Cut positions. `pieces` cuts at lines, at white space and between punctuation marks. A list of
+# numbers without blanks, base64, hexadecimal, encoded URLs, paths of pictures and scripts without
+# blanks have no such position. A run that is longer than any name is cut all the same, at the best
+# position near the limit: after the end of an item, otherwise after a word or a number, otherwise
+# between two visible characters. A string that looks like a secret is never cut in two: it is left
+# out completely, unless it is so long that it is data. The time is linear in the limit, and at most
+# twice `MAX_SECRET` characters around a cut are searched for secrets.
 
 LONGEST_NAME = 240
-"""Characters without a place to cut that are still kept whole: what is longer is no name and no number. A cut moves no further."""
+"""Runs of up to this many characters without a cut position are kept whole: a longer run is no name and no
+number. A cut moves no further than this."""
 MAX_SECRET = 4_096
-"""Characters: what is longer is no secret, but data."""
+"""Characters: a longer string is data, not a secret."""
 _ITEM_ENDS = frozenset(",;|&\0\x1c\x1d\x1e\x1f，、；")
 _ESCAPES = frozenset("%\\")
 _LEADING_VOWELS = frozenset("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4")
-"""Of Thai and Lao: they are written before the consonant that they belong to."""
+"""Vowels of Thai and Lao that are written before the consonant that they belong to."""
 _VIRAMA = 9
 """The combining class of signs that join a consonant to the next one."""
 
 
 def beginning(text: str, limit: int) -> str:
-    """The longest beginning of at most `limit` characters that ends at a good place, or within a run that has none."""
+    """Return the longest beginning of at most `limit` characters that ends at a good position, or inside a
+    run that has none.
+    """
     found = head(text, limit)
     is_line = text[len(found) : len(found) + 1] == "\n" and len(found) > limit // 2
     if is_line or limit - len(found) <= LONGEST_NAME:
@@ -74,7 +77,9 @@ def beginning(text: str, limit: int) -> str:
 
 
 def ending(text: str, limit: int) -> str:
-    """The longest ending of at most `limit` characters that starts at a good place, or within a run that has none."""
+    """Return the longest ending of at most `limit` characters that starts at a good position, or inside a run
+    that has none.
+    """
     found = tail(text, limit)
     is_line = text[-len(found) - 1 : -len(found)] == "\n" and len(found) > limit // 2
     if is_line or limit - len(found) <= LONGEST_NAME:
@@ -85,7 +90,10 @@ def ending(text: str, limit: int) -> str:
 
 
 def _best_place(text: str, places: range) -> int:
-    """The first of the places, which are not the ends of the text, at which the best cut can be made."""
+    """Return the first of the positions with the best kind of cut.
+
+    The positions do not include the ends of the text.
+    """
     ways: Iterable[Callable[[str, int], bool]] = (_ends_item, _ends_word, _ends_character)
     return next((at for is_good in ways for at in places if is_good(text, at)), places[0])
 
@@ -95,7 +103,7 @@ def _ends_item(text: str, at: int) -> bool:
 
 
 def _ends_word(text: str, at: int) -> bool:
-    """Does a cut before `at` leave words, numbers and escapes whole?"""
+    """Return True if a cut before `at` leaves words, numbers and escapes whole."""
     left, right = text[at - 1], text[at]
     if is_safe(text, at):
         return True
@@ -106,7 +114,7 @@ def _ends_word(text: str, at: int) -> bool:
 
 
 def _ends_character(text: str, at: int) -> bool:
-    """Is what stands before `at` not a part of the character after it, as people see them?"""
+    """Return True if a cut before `at` does not split a character as people see it."""
     left, right = text[at - 1], text[at]
     if unicodedata.category(right) in ("Mn", "Mc", "Me", "Cs", "Cf") or unicodedata.category(left) == "Cf":
         return False
@@ -115,7 +123,9 @@ def _ends_character(text: str, at: int) -> bool:
 
 
 def _secret_around(text: str, at: int) -> tuple[int, int]:
-    """Where the secret begins and ends that a cut before `at` would go through; twice `at` where it goes through none."""
+    """Return the start and end of the secret that a cut before `at` would split; twice `at` if there
+    is none.
+    """
     first = max(0, at - MAX_SECRET)
     for secret in find_secrets(text[first : at + MAX_SECRET]):
         start, stop = first + secret.start, first + secret.stop
@@ -124,50 +134,55 @@ def _secret_around(text: str, at: int) -> tuple[int, int]:
     return at, at
 
 
+# Shortening of one message.
+
 BEGINNING = 0.25
-"""The share of the room for the beginning of a text."""
+"""Share of the room for the beginning of a text."""
 ENDING = 0.15
-"""The share for its end, where outputs say how it went."""
+"""Share for its end, where outputs report their result."""
 RULES = 0.3
-"""The share for sentences that have to stay, before anything else is chosen from the middle."""
+"""Share for sentences that have to stay, filled before other lines are chosen from the middle."""
 LONG_LINE = 240
-"""Characters: a line up to this length is kept whole or not at all; of a longer one only the piece that says something new."""
+"""Characters: a line up to this length is kept whole or not at all; of a longer line only the piece with
+new terms is kept."""
 GAP = "[…]"
-"""The mark between the first and the last one, which name the handle."""
+"""The mark for gaps between the first and the last, which name the handle."""
 _GAP_COST = len(GAP) + 2
-"""With the line ends around it. A gap that is no longer than this is not worth a mark: what stands there is kept."""
+"""Characters of a mark with its line ends. A shorter gap is not worth a mark: its text is kept."""
 SEARCHED = 96 * 1024
-"""Characters at each end of a text that are looked through for pieces and rules: no more of it is indexed, or read for rules."""
-_MISSES = 200
-"""How many of them may be missing there: a text that holds none of them is another one than they were taken from."""
+"""Characters at each end of a text that are searched for pieces and rules: the index and the rules cover
+no more of it."""
+_MAX_MISSES = 200
+"""After this many pieces that are not found, the search ends: the text is not the one they were taken
+from."""
 _WORD = re.compile(r"\S+")
 _ATTEMPTS = 8
-_TIGHTER = 0.9
+_SAFETY_FACTOR = 0.9
 _SMALLEST = 24
-"""Strings in arguments are not cut below this: they are flags and names."""
+"""Strings in arguments are not cut below this length: they are flags and names."""
 
 Span: TypeAlias = tuple[int, int]
 """The characters of a text from the first number up to, not including, the second."""
 
 
 class ShortenSource(Struct, frozen=True):
-    """The part of a message that is shortened, and what is known around it."""
+    """The part of a message that is shortened, with its context."""
 
     facts: Facts
     seq: int
     part: int
     window: int
-    """In tokens: ages are measured by it."""
+    """In tokens: the unit of age."""
     covered: AbstractSet[int] = frozenset()
-    """Terms that are in sight elsewhere."""
+    """Terms that are visible elsewhere in the window."""
     several: bool = False
-    """Has the message more parts than one?"""
+    """True if the message has more than one part."""
     must: tuple[str, ...] = ()
-    """Sentences that stay whole if they can: the rules in what a user says."""
+    """Sentences that stay whole if possible: the user's rules."""
     stated: tuple[Span, ...] = ()
-    """The lines of the part that hold those sentences, in their order."""
+    """The lines of the part that hold those sentences, in order."""
     places: tuple[tuple[Piece, Span], ...] = ()
-    """The indexed pieces of the part in their order, each with where it stands in the text."""
+    """The indexed pieces of the part in order, each with its span in the text."""
 
     @property
     def mark(self) -> str:
@@ -185,9 +200,10 @@ def shorten(
     covered: AbstractSet[int] = frozenset(),
     must: Iterable[str] = (),
 ) -> Message:
-    """The message in about `limit` tokens; the same object where it fits or nothing in it can be shortened.
+    """Return the message in about `limit` tokens; the same object if it fits or cannot be shortened.
 
-    Small parts stay whole: only what is longer than a fair share is cut. The sentences in `must` stay if they can.
+    Small parts stay whole: only parts longer than a fair share are cut. The sentences in `must` stay if
+    possible.
     """
     tokens = counter.message(message)
     if tokens <= limit:
@@ -197,16 +213,19 @@ def shorten(
     short = message
     for _ in range(_ATTEMPTS):
         cap = fair_share([_length(part) for part, _ in sources], int(room))
-        short = message.with_parts(tuple(_cut(part, source, cap) for part, source in sources))
+        short = message.with_parts(tuple(_shorten_part(part, source, cap) for part, source in sources))
         size = counter.message(short)
         if size <= limit:
             break
-        room *= _TIGHTER * limit / size
+        room *= _SAFETY_FACTOR * limit / size
     return short
 
 
 def _sources(message: Message, source: ShortenSource) -> list[tuple[Part, ShortenSource]]:
-    """Every part with its place. Reasoning, which leaves as it came or not at all, has none of its own."""
+    """Return every part with its source.
+
+    Reasoning, which is sent unchanged or not at all, has no place of its own.
+    """
     found, place, pieces = list[tuple[Part, ShortenSource]](), 0, defaultdict[int, list[Piece]](list)
     several = sum(type(part) is not Reasoning for part in message.parts) > 1
     for piece in source.facts.pieces(source.seq, source.seq + 1):
@@ -214,14 +233,14 @@ def _sources(message: Message, source: ShortenSource) -> list[tuple[Part, Shorte
     for part in message.parts:
         own = structs.replace(source, part=place, several=several)
         found.append(
-            (part, _placed(part.text, own, pieces[place]) if isinstance(part, Text | ToolResult) else own)
+            (part, _with_spans(part.text, own, pieces[place]) if isinstance(part, Text | ToolResult) else own)
         )
         place += type(part) is not Reasoning
     return found
 
 
-def _placed(text: str, source: ShortenSource, pieces: Sequence[Piece]) -> ShortenSource:
-    """The source of a part with this text, with where its pieces and the sentences that have to stay stand in it."""
+def _with_spans(text: str, source: ShortenSource, pieces: Sequence[Piece]) -> ShortenSource:
+    """Return the source with the spans of its pieces and of the sentences that have to stay."""
     words = [found.span() for start, stop in _searched(text) for found in _WORD.finditer(text, start, stop)]
     stated = _spans(text, words, source.must)
     places = _spans(text, words, [piece.text for piece in pieces])
@@ -238,9 +257,10 @@ def _searched(text: str) -> tuple[Span, ...]:
 
 
 def _spans(text: str, words: Sequence[Span], wanted: Sequence[str]) -> list[Span | None]:
-    """Where sentences or pieces stand in a text that they were taken from in this order; None for one that is not found.
+    """Return the spans of sentences or pieces that were taken from a text in this order; None for one that is
+    not found.
 
-    They hold the same words with single spaces between them. What comes after too many that are not found is left out.
+    They hold the same words with single spaces between them. After too many misses the rest is not searched.
     """
     squeezed, starts, length = " ".join([text[start:stop] for start, stop in words]), list[int](), 0
     for start, stop in words:
@@ -258,7 +278,7 @@ def _spans(text: str, words: Sequence[Span], wanted: Sequence[str]) -> list[Span
         if at >= 0:
             after = at + len(said)
             found.append((original(at), original(after - 1) + 1))
-        elif misses < _MISSES:
+        elif misses < _MAX_MISSES:
             misses += 1
             found.append(None)
         else:
@@ -267,7 +287,7 @@ def _spans(text: str, words: Sequence[Span], wanted: Sequence[str]) -> list[Span
 
 
 def fair_share(lengths: Sequence[int], room: int) -> int:
-    """The cap under which all lengths together fit into the room; those below it stay whole."""
+    """Return the cap under which all lengths together fit into the room; shorter ones stay whole."""
     left = room
     for count, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
         if length * count > left:
@@ -277,9 +297,10 @@ def fair_share(lengths: Sequence[int], room: int) -> int:
 
 
 def source_excerpt(text: str, source: ShortenSource, limit: int) -> str:
-    """A text in at most `limit` characters: its beginning, the lines of its middle that say something new, and its end.
+    """Return a text in at most `limit` characters: its beginning, the lines of its middle with new terms, and
+    its end.
 
-    What the middle does not need goes to the beginning.
+    Room that the middle does not need goes to the beginning.
     """
     if len(text) <= limit:
         return text
@@ -289,16 +310,16 @@ def source_excerpt(text: str, source: ShortenSource, limit: int) -> str:
         return mark
     begin, end = beginning(text, int(room * BEGINNING)), ending(text, int(room * ENDING))
     middle, left = (len(begin), len(text) - len(end)), room - len(begin) - len(end)
-    stated = _fitting(source.stated, middle, min(left, int(room * RULES)))
+    stated = _select_fitting(source.stated, middle, min(left, int(room * RULES)))
     left -= _cost(stated)
     shown = "\n".join((begin, *(text[start:stop] for start, stop in stated), end))
-    news = _fitting(_news(text, source, shown, left), middle, left)
+    news = _select_fitting(_informative_lines(text, source, shown, left), middle, left)
     begin = beginning(text, len(begin) + left - _cost(news))
-    return _joined(text, [(0, len(begin)), *sorted({*stated, *news}), (middle[1], len(text))], mark)
+    return _join_spans(text, [(0, len(begin)), *sorted({*stated, *news}), (middle[1], len(text))], mark)
 
 
-def _news(text: str, source: ShortenSource, shown: str, room: int) -> Iterator[Span]:
-    """The lines that are worth most next to what is shown of the text, best first."""
+def _informative_lines(text: str, source: ShortenSource, shown: str, room: int) -> Iterator[Span]:
+    """Yield the lines that add most to the visible part of the text, best first."""
     facts, places = source.facts, {piece.number: span for piece, span in source.places}
     seen = source.covered | term_ids(facts.log, shown)
     worth = Worth(facts, source.window * CHARACTERS_PER_TOKEN)
@@ -307,15 +328,15 @@ def _news(text: str, source: ShortenSource, shown: str, room: int) -> Iterator[S
 
 
 def _line_around(text: str, span: Span) -> Span:
-    """The whole lines that a span stands on; the span itself where these are very long."""
+    """Return the whole lines that contain a span; the span itself if they are very long."""
     low, high = max(0, span[0] - LONG_LINE), min(len(text), span[1] + LONG_LINE)
     start, stop = text.rfind("\n", low, span[0]) + 1 or low, text.find("\n", span[1], high)
     stop = high if stop < 0 else stop
     return (start, stop) if stop - start <= LONG_LINE else span
 
 
-def _fitting(wanted: Iterable[Span], middle: Span, room: int) -> list[Span]:
-    """As many of the wanted spans as fit, the first ones first, without what lies outside of the middle."""
+def _select_fitting(wanted: Iterable[Span], middle: Span, room: int) -> list[Span]:
+    """Return as many of the spans as fit, in the given order of preference, clipped to the middle."""
     kept = dict[Span, None]()
     for start, stop in wanted:
         span = max(start, middle[0]), min(stop, middle[1])
@@ -329,8 +350,10 @@ def _cost(spans: Iterable[Span]) -> int:
     return sum(stop - start + _GAP_COST for start, stop in spans)
 
 
-def _joined(text: str, spans: Sequence[Span], mark: str) -> str:
-    """Spans of a text in their order, which may overlap, with a mark in each gap: between two lines, on a line of its own."""
+def _join_spans(text: str, spans: Sequence[Span], mark: str) -> str:
+    """Join the spans of a text, which may overlap, with a mark in each gap; between two lines the mark has a
+    line of its own.
+    """
     merged = [spans[0]]
     for start, stop in spans[1:]:
         if start - merged[-1][1] <= _GAP_COST:
@@ -346,7 +369,7 @@ def _joined(text: str, spans: Sequence[Span], mark: str) -> str:
     return "".join(said)
 
 
-def _cut(part: Part, source: ShortenSource, cap: int) -> Part:
+def _shorten_part(part: Part, source: ShortenSource, cap: int) -> Part:
     if _length(part) <= cap:
         return part
     match part:
@@ -373,7 +396,7 @@ def _length(part: Part) -> int:
 
 
 def _short_arguments(call: ToolCall, source: ShortenSource, cap: int) -> str:
-    """Arguments of about `cap` characters; JSON stays JSON, with the same keys as far as they fit."""
+    """Return arguments of about `cap` characters; JSON stays JSON, with the same keys as far as they fit."""
     if call.kind != "function":
         return source_excerpt(call.arguments, source, cap)
     try:
@@ -409,35 +432,41 @@ def _dump(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# What is read of a text that is longer than a bound. Looking for rules and secrets, and checking a
-# summary against what it was made from, take a quarter of a second to a second and a half for a
-# megabyte. So each of these reads a counted number of characters and no more: of a longer text its
-# beginning and its end. The bound is a number and never a time, so the same text gives the same
-# result on every machine. A text that is too long for a summariser is represented by its plain
-# digest: a line that says how long it is, its first and its last lines, and the handle that opens
-# all of it.
+# Bounds on long texts. Searching for rules and secrets, and checking a summary against its sources,
+# take a quarter of a second to a second and a half per megabyte. So each of these reads a fixed
+# number of characters: the beginning and the end of a longer text. The bound is a number of
+# characters and never a time, so the same text gives the same result on every machine. A text that
+# is too long for a summariser is replaced by its plain digest: a line that states its length, its
+# first and last lines, and the handle that opens all of it.
 
 MAX_LEDGER = 128 * 1024
-"""Characters of one text in which rules, decisions and tasks are looked for, about 30 ms: twenty times what anybody types at once."""
+"""Characters of one text that are searched for rules, decisions and tasks, about 30 ms: twenty times a
+long typed message."""
 MAX_SEARCHED = 1024 * 1024
-"""Characters of one text in which secrets are looked for, about a quarter of a second: all that is given to a summariser."""
+"""Characters of one text that are searched for secrets, about a quarter of a second: all that is given to
+a summariser."""
 MAX_TEXT = 1024 * 1024
-"""Characters of one text that a summariser is given, about 250,000 tokens: more than most models read at once."""
+"""Characters of one text that is given to a summariser, about 250,000 tokens: more than most models read
+at once."""
 MAX_SOURCE = 4 * 1024 * 1024
-"""Characters of all that one summary is made from, about a million tokens: as much as the largest windows hold. Beyond it the longest
-texts are given as plain digests, as long as the room allows."""
+"""Characters of all sources of one summary, about a million tokens: as much as the largest windows hold.
+Beyond it the longest texts are given as plain digests, as long as the room allows."""
 DIGEST = 16_000
-"""Characters of the plain digest of a text that is too long by itself: what a log or a file is, how it begins and how it ended."""
+"""Characters of the plain digest of a text that is too long by itself: enough to show the kind, the
+beginning and the end of a log or a file."""
 _MARGIN = 64 * 1024
-"""Characters around the ends of a text that are looked at for secrets before the digest is cut out of them: longer than the longest
-key, so that no half of one is left."""
+"""Characters around the ends of a text that are searched for secrets before the digest is cut out of them:
+longer than the longest key, so that no half of a key is left."""
 
 Clean = Callable[[str], str]
-"""Takes secrets out of a text."""
+"""Removes secrets from a text."""
 
 
 def with_ends(message: Message, most: int) -> Message:
-    """The message with so many characters of what it says, and of its long texts their ends. Calls, results and media stay."""
+    """Return the message with at most `most` characters of its own text, long texts reduced to their ends.
+
+    Calls, results and media stay unchanged.
+    """
     said = [len(part.text) for part in message.parts if isinstance(part, Text)]
     if sum(said) <= most:
         return message
@@ -447,7 +476,9 @@ def with_ends(message: Message, most: int) -> Message:
 
 
 def searchable(message: Message) -> Message:
-    """The message as it is searched for secrets: of long texts their ends, and no data that is longer than any of them."""
+    """Return the message as it is searched for secrets: long texts reduced to their ends, other long data
+    removed.
+    """
 
     def cut(part: Part) -> Part:
         match part:
@@ -462,28 +493,31 @@ def searchable(message: Message) -> Message:
             case _:
                 return Text("")
 
-    return _changed(message, MAX_SEARCHED, cut)
+    return _replace_long_parts(message, MAX_SEARCHED, cut)
 
 
 def source_bound(messages: Iterable[Message]) -> int:
-    """How long a text may be to be given to a summariser together with all the others of these messages."""
-    lengths = (characters(part) for message in messages for part in _told(message))
+    """Return the length up to which each text of these messages can be given to a summariser in full."""
+    lengths = (characters(part) for message in messages for part in _transcript_parts(message))
     given = [length if length <= MAX_TEXT else DIGEST for length in lengths]
     return MAX_TEXT if sum(given) <= MAX_SOURCE else fair_share(given, MAX_SOURCE)
 
 
 def count_long(message: Message, most: int) -> int:
-    """How many texts of a message are longer."""
-    return sum(characters(part) > most for part in _told(message))
+    """Return the number of texts of a message that are longer than `most`."""
+    return sum(characters(part) > most for part in _transcript_parts(message))
 
 
 def is_short(message: Message) -> bool:
-    """Is a message, with the JSON that it came from, no longer than one text may be?"""
+    """Return True if a message, and the JSON that it came from, is no longer than one text may be."""
     return max(message.characters, len(message.origin.raw) if message.origin else 0) <= MAX_TEXT
 
 
 def digested(message: Message, most: int, handle: str, clean: Clean) -> Message:
-    """The message with a plain digest for each text that is longer. What is longer and no text, such as media, is only named."""
+    """Return the message with a plain digest for each longer text.
+
+    Longer parts that are no text, such as media, are only named.
+    """
 
     def digest(text: str) -> str:
         return plain_digest(text, min(most, DIGEST) if len(text) > MAX_TEXT else most, handle, clean)
@@ -503,25 +537,27 @@ def digested(message: Message, most: int, handle: str, clean: Clean) -> Message:
                     File(name=part.name, text=digest(part.text)) if part.text else Text(f"(file {part.name})")
                 )
             case Reasoning():
-                return Text("")  # nobody is shown what a model thought
+                return Text("")  # reasoning is never shown
             case Opaque():
                 return Text(f"({part.kind})")
             case _:
                 return Text("(image)")
 
-    return _changed(message, most, cut)
+    return _replace_long_parts(message, most, cut)
 
 
 def plain_digest(text: str, most: int, handle: str, clean: Clean) -> str:
-    """The first and the last lines of a text, in about `most` characters, marked as such and without secrets."""
+    """Return the first and last lines of a text, in about `most` characters, marked as such and without
+    secrets.
+    """
     last, mark = most // 4, HANDLE_MARK.spell(handle=handle)
     head, tail = clean(text[: most - last + _MARGIN]), clean(text[-last - _MARGIN :])
     shown = excerpt(f"{head}{mark}{tail}", most - last, last, mark, whole_words=True)
     return f"[plain digest of {len(text):,} characters: the first and the last lines]\n{shown}"
 
 
-def _told(message: Message) -> Iterator[Part]:
-    """The parts that a transcript shows the text of."""
+def _transcript_parts(message: Message) -> Iterator[Part]:
+    """Yield the parts whose text a transcript shows."""
     for part in message.parts:
         if isinstance(part, ToolResult):
             yield from (inner for inner in part.parts if isinstance(inner, Text))
@@ -529,17 +565,19 @@ def _told(message: Message) -> Iterator[Part]:
             yield part
 
 
-def _changed(message: Message, most: int, change: Callable[[Part], Part]) -> Message:
-    """The message with other parts in place of the long ones, without the JSON it came from; itself where all of it is short."""
+def _replace_long_parts(message: Message, most: int, change: Callable[[Part], Part]) -> Message:
+    """Return the message with its long parts replaced and without the JSON it came from; itself if all parts
+    are short.
+    """
     if message.characters <= most:
         return message
-    parts = [_part_changed(part, most, change) for part in message.parts]
+    parts = [_replace_long_part(part, most, change) for part in message.parts]
     if all(map(is_, parts, message.parts)):
         return message
     return Message(message.role, tuple(parts))
 
 
-def _part_changed(part: Part, most: int, change: Callable[[Part], Part]) -> Part:
+def _replace_long_part(part: Part, most: int, change: Callable[[Part], Part]) -> Part:
     if characters(part) <= most:
         return part
     if not isinstance(part, ToolResult):

@@ -1,9 +1,8 @@
-"""The terms of a text: what a later turn could ask for by name.
+"""The terms of a text: names, numbers, words and phrases that a later turn could refer to.
 
-One idea: a name, a path or a number is worth keeping for its own sake, a word only for the company it keeps. So every token
-has a kind, and two neighbours count as a phrase of their own: text in which phrases survive is text that people can read.
-
-Tokens are found by one regular expression whose parts cannot overlap, so the time is linear in the text.
+Every token has a kind. A name, a path or a number has a value of its own; a single word has little, so two
+neighbouring words also count as a phrase: text in which phrases survive stays readable. Tokens are found by
+one regular expression whose parts cannot overlap, so the time is linear in the text.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ _TOKEN = re.compile(rf"([~./]{{0,12}}{_WORD}+(?:[-./@+%]{{1,4}}{_WORD}+)*|[{_CJK
 _ATOM = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 _FAR_EAST = re.compile(f"[{_CJK}]")
 _LONGEST = 160
-"""A longer token is a blob, not a name: nobody writes it again by hand."""
+"""A longer token is a blob, not a name that a person would type again."""
 _SHORTEST = 3
 _REMEMBERED = 50_000
-"""Characters of a text whose terms are remembered."""
+"""The terms of texts up to this many characters are cached."""
 _PHRASE_GAP = 6
-"""Tokens further apart than this are no phrase: there is an indentation or a rule between them."""
+"""Characters: tokens further apart than this are no phrase, because an indentation or a ruler is between
+them."""
 _STOP_WORDS = """
     the and for that this with from have has are was were you your not but can will would could should into its then than
     there here what which who when where how all any more most some such only own same too very just also about after
@@ -36,10 +36,10 @@ _STOP = frozenset(_STOP_WORDS.split())
 
 
 class TermKind(IntEnum):
-    """What a term is, which decides what it is worth."""
+    """The kind of a term, which decides its value."""
 
     LITERAL = 0
-    """A path, a dotted, snake or camel name, an id: something that works only letter by letter."""
+    """A path, a dotted, snake or camel name, an id: a string that has to be exact in every letter."""
     NUMBER = 1
     NAME = 2
     """An abbreviation or a hyphenated word: often a name, often not."""
@@ -52,16 +52,16 @@ class TermKind(IntEnum):
 
 
 VALUES = (1.0, 0.4, 0.3, 0.3, 0.05, 0.05, 0.03)
-"""What a term of each kind is worth, found by replaying transcripts. Numbers that nobody used yet come back a third as
-often as names. Words and phrases weigh little each, but a line of prose holds a dozen of them."""
+"""The value of a term of each kind, found by replaying transcripts. Unused numbers come back a third as
+often as names. Words and phrases have a small value each, but a line of prose holds a dozen of them."""
 
 
 _LITERAL, _NUMBER, _NAME, _PART, _WORD_KIND, _SMALL, _PHRASE = TermKind
 
 
 def terms(text: str) -> list[tuple[str, TermKind]]:
-    """Every term of a text, in order, with repeats."""
-    # Every other one is a token: split so, a text takes half the time that looking at one match after the other does.
+    """Return every term of a text, in order, with repeats."""
+    # Every second element is a token: splitting takes half the time of iterating over the matches.
     parts, found = _TOKEN.split(text), list[tuple[str, TermKind]]()
     previous, gap = "", 0
     for raw, before in zip(parts[1::2], parts[::2], strict=False):
@@ -79,9 +79,11 @@ def terms(text: str) -> list[tuple[str, TermKind]]:
 
 @lru_cache(maxsize=20_000)
 def _read(token: str) -> tuple[str, bool, tuple[tuple[str, TermKind], ...]]:
-    """A token as it is told, whether it is a term, and that term with those inside it. One without a text ends a phrase.
+    """Return a token in its normal form, whether it is a term, and the terms in it.
 
-    Conversations repeat themselves, so what was read once is remembered, for as many tokens as a window may hold.
+    An empty token ends a phrase.
+
+    Conversations repeat themselves, so the results are cached for as many tokens as a window may hold.
     """
     token = token if "/" in token[:12] else token.lstrip(".~")
     if len(token) > _LONGEST:
@@ -98,7 +100,9 @@ def _read(token: str) -> tuple[str, bool, tuple[tuple[str, TermKind], ...]]:
 
 
 def distinct(text: str) -> frozenset[str]:
-    """Every term of a text once, for texts that are asked for again and again: a system prompt, a task."""
+    """Return every term of a text once, cached for texts that are read repeatedly, such as a system prompt or
+    a task.
+    """
     return _distinct(text) if len(text) <= _REMEMBERED else frozenset(term for term, _ in terms(text))
 
 
@@ -137,37 +141,42 @@ def _inside(token: str) -> Iterator[tuple[str, TermKind]]:
 
 
 def _far_eastern(run: str) -> Iterator[tuple[str, TermKind]]:
-    """Where no spaces part the words, every two characters stand for one."""
+    """Yield every pair of characters of a run without spaces as a word."""
     if len(run) == 1:
         yield run, TermKind.WORD
     for at in range(min(len(run) - 1, _LONGEST)):
         yield run[at : at + 2], TermKind.WORD
 
 
-# What makes a term likely to be needed again.
+# Weights: factors that make a term more or less likely to be needed again.
 
 
 class Weights(Struct, frozen=True):
     age: float = 0.55
     """The odds of being used again fall with the age, in windows, to this power."""
     youngest: float = 0.25
-    """Below this age, in windows, nothing is more likely for being younger: all of it is part of the work at hand."""
+    """Below this age, in windows, the odds do not rise further: all such terms belong to the current work."""
     used: float = 4.0
-    """A term that the assistant has used once is (1 + this) to the power below as likely to be used again."""
+    """A term that the assistant has used n times is (1 + this × n) to the power of `habit` as likely to be
+    used again."""
     habit: float = 0.65
     asked: float = 1.5
-    """The user has said it."""
+    """Factor of a term that the user has said."""
     repeated: float = 1.4
-    """The assistant has not used it, but more than one message holds it."""
+    """Factor of a term that the assistant has not used, but more than one message holds."""
     overhead: float = 10.0
-    """Characters added to the length of every piece, so that the shortest ones do not win by being short alone."""
+    """Characters added to the length of every piece, so that the shortest ones do not win only by being
+    short."""
     crowd: float = 0.2
-    """When a message has taken this share of the room, its pieces are worth half: a list of a hundred ids would fill it."""
+    """When a message has taken this share of the room, its pieces are worth half: a list of a hundred ids
+    would fill it."""
     cut_off: float = 0.5
-    """Pieces of a message that is shown in part: some of it is in sight already."""
+    """Factor for pieces of a message that is shown in part: some of its content is visible already."""
 
     def standing(self, used: int, *, is_repeated: bool, is_asked: bool) -> float:
-        """How likely a term is to come back, its age aside, when the assistant has used it in so many messages."""
+        """Return the odds that a term comes back, without its age, if the assistant has used it in `used`
+        messages.
+        """
         odds = float((1 + self.used * used) ** self.habit)
         if is_asked:
             odds *= self.asked

@@ -1,23 +1,26 @@
-"""What a user typed, apart from what they pasted, attached or were handed by a program.
+"""Separate the text that a user typed from text that was pasted, attached or added by a program.
 
-Rules of the user's are carried through a whole conversation, so only typed text may state one. Nothing in a message says which of its
-text was typed. Left out is everything that shows a sign of coming from elsewhere:
+Rules of the user are carried through a whole conversation, so only typed text may state one. A message does
+not record which of its text was typed, so every passage with a sign of another origin is left out:
 
 - parts other than text;
-- marked blocks: code between fences, text between tags, quotation marks or delimiter lines, quoted lines, settings. A block ends at the
-  last mark of its kind, since what was pasted may hold the mark itself;
-- whatever stands above a last line that speaks of it ("Summarise the above");
-- whatever follows a line that announces it ("Summarise this page:"), to the end of the message, unless a marked block follows at once;
-- from the first sign of a document to the end: the head of a mail, lines of data, changes, terminals, logs and chats, a heading that does not
-  open a short message;
-- all but a short first paragraph of what is longer than people type.
+- marked blocks: code between fences, text between tags, quotation marks or delimiter lines, quoted lines,
+  settings. A block ends at the last mark of its kind, because pasted text may contain the mark itself;
+- all text above a last line that refers to it ("Summarise the above");
+- all text after a line that announces it ("Summarise this page:"), to the end of the message, unless a marked
+  block follows at once;
+- the text from the first sign of a document to the end: a mail header, lines of data, a diff, a terminal, a
+  log or a chat, a heading that is not the first line of a short message;
+- everything except a short first paragraph, if the message is longer than people type.
 
-What is quoted within a line is left to `rules`. A pasted text without any such sign, and no longer than a typed one, is taken for typed.
+Quotations within a line are handled by `rules`. Pasted text that has none of these signs and is no longer
+than a typed message counts as typed.
 
-What is said before the assistant first replies is the task. People prepare tasks, so there headings, sections and more length are
-allowed, and a message of nothing but blocks between tags, as programs write them, is read from those that are named as instructions.
+The user messages before the first reply of the assistant are the task. People prepare tasks, so headings,
+sections and more length are allowed there. If a task consists only of blocks between tags, as programs write
+them, the blocks that are named as instructions are read.
 
-The time is linear in the text.
+The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -32,13 +35,13 @@ from msgspec import Struct
 from refold.core.digest.line_markers import visible
 from refold.model.message import Message, Text
 
-# Names of the blocks between tags that clients are known to add to what a user types. Nothing in a
-# request says who wrote a block, and people write tags too: `<context>`, `<output_format>`, a
-# component of their own. A name is listed only if a client in use writes such blocks itself, and if
-# people hardly give it to a text of their own: a block that is left out of the task by mistake is
-# lost to the model, one that is kept by mistake only takes room. So the wrappers around what the
-# user typed (`<user_query>`, `<userRequest>`, `<command-args>`) are not listed, nor common words
-# (`<context>`, `<env>`, `<user_info>`, `<file_content>`).
+# Names of the tags around blocks that clients are known to add to a user's message. A request does
+# not say which program or person wrote a block, and people write tags too: `<context>`,
+# `<output_format>`, a component of their own. A name is listed only if a client in use writes such
+# blocks itself, and if people hardly use the name for their own text: a block that is removed from
+# the task by mistake is lost to the model, a block that is kept by mistake only costs tokens. So
+# the wrappers around the user's own text (`<user_query>`, `<userRequest>`, `<command-args>`) are
+# not listed, nor common words (`<context>`, `<env>`, `<user_info>`, `<file_content>`).
 
 _BY_CLIENT: dict[str, tuple[str, ...]] = {
     "Claude Code: reminders, output of commands that run on the user's machine, hooks, the editor, other agents": (
@@ -101,19 +104,21 @@ PROGRAM_TAGS = frozenset(chain.from_iterable(_BY_CLIENT.values()))
 
 
 MAX_TYPED = 1_500
-"""Characters of a later message without marked blocks: nearly all that people type is shorter, and most of what they paste is longer."""
+"""Characters of a later message without marked blocks: nearly all typed messages are shorter, and most
+pasted texts are longer."""
 MAX_TYPED_LINES = 25
 MAX_FIRST = 240
-"""Characters of a first paragraph above something longer: one or two sentences."""
+"""Characters of a first paragraph above a longer text: one or two sentences."""
 MAX_AFTER_QUESTION = 400
-"""Characters below a question that are still a second thought; what a question is about is longer."""
+"""Characters below a question that may still be an afterthought of the user; the subject of a question is
+longer."""
 MAX_LINES_AFTER_QUESTION = 6
 MAX_TASK = 16_000
 """Characters of a task: prompts that people or programs prepare have up to ten thousand."""
 
 _CLOSING = frozenset("”“»」』")
-_MARKED = "\0"
-"""A line that stands for a marked block."""
+_PLACEHOLDER = "\0"
+"""Placeholder line for a marked block that was removed."""
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _TAG = re.compile(
     r"[ \t]{0,200}+<(?!(?:b|i|u|em|strong)>)(!--|!doctype|!\[cdata|\?xml|[a-z][\w.:-]{0,40}+)(?![@\w])[^<>]{0,400}+>?",
@@ -133,9 +138,10 @@ _POINT = re.compile(r"\s*+(?:[-*•]|[0-9]{1,3}[.)])\s")
 _HEADING = re.compile(
     r" {0,3}(?:#{1,6}\s|={1,6} \S|h[1-6]\. |bq\. |\.\. \w{1,30}::|\\(?:(?:sub){0,2}section|chapter|begin|documentclass|title|paragraph)\b)"
 )
-"""Of Markdown, wikis, Textile, reStructuredText and LaTeX."""
+"""A heading of Markdown, wikis, Textile, reStructuredText or LaTeX."""
 _WRAPPED = 60
-"""Characters of a quoted line from which on the next one may be the rest of it."""
+"""A quoted line of at least this many characters may have been wrapped, so the next line may be its
+continuation."""
 _OPENING = {"“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
 _INSTRUCTIONS = frozenset(
     (
@@ -173,7 +179,7 @@ _DATA = re.compile(
 _TERMINAL = re.compile(
     r"\s*+(?:\$ [a-z./~]|PS(?: [A-Z]:[^>\n]{0,200}+)?> ?\S|[\w.-]{1,40}+@[\w.-]{1,40}+[: ][^\s#$%]{0,200}+[#$%](?:\s|$)|[A-Z]:\\[^>\n]{0,200}+>)"
 )
-"""The prompt of a shell, and a command behind it."""
+"""A shell prompt followed by a command."""
 _JSON = re.compile(r"\s*+(?:\{.*\}|\[[\"{\[].*\])\s*+")
 _SECTION = re.compile(r"\s*+\[[\w. -]{1,40}+\]\s*+")
 _CHANGE = re.compile(r"([+-])(?:[^\s+-]| ?(?:#|//|/\*))")
@@ -182,7 +188,7 @@ _STAMPED = re.compile(
     r"|[^\n—–]{1,40}[—–] (?:today|yesterday|[0-9./-]{6,10}) (?:at )?[0-9]{1,2}:[0-9]{2}",
     re.IGNORECASE,
 )
-"""A line of a chat behind its time, or the name and time above one."""
+"""A line of a chat that starts with its time, or a line with the name and time above a chat message."""
 _NAME_AND_TIME = re.compile(r"\S[^.!?:\n]{0,40}\s[0-9]{1,2}:[0-9]{2}(?: ?[AaPp][Mm])?\s*+")
 _GREETING = re.compile(
     r"\s*+(?:dear|hi|hello|hey|hallo|liebe[rs]?|sehr geehrte|bonjour|hola|estimad|ciao|olá)\b(?:[^.!?]{0,40},\s*+$| [A-Z]\w{1,20}(?: [A-Z]\w{1,20})?$)",
@@ -228,7 +234,7 @@ _ORDER = re.compile(
     r"|规则|規則|要求|注意|请|記住|记住|ルール)$",
     re.IGNORECASE,
 )
-"""How a line ends, before its colon, that is about to say what the user wants."""
+"""End of a line, before its colon, that announces wishes of the user."""
 _TEXTS = (
     r"(?:web ?)?(?:page|site|article|document|documentation|docs|text|e-?mail|mail|letter|post|thread|chat|conversation|transcript|paper|report"
     r"|story|readme|excerpt|passage|paragraph|quotation|wiki|terms|contract|agreement|licen[cs]e|policy|review|manual|handbook|brochure|advert"
@@ -252,15 +258,16 @@ _STRONG = re.compile(
     r"|以下|下面|下列|这篇|這篇|这段|這段|这个页面|翻译|翻譯|总结|總結|次の|要約|翻訳|この(?:ページ|文章|記事|メール)|هذا النص|هذه الصفحة|التالي|لخص|ترجم",
     re.IGNORECASE,
 )
-"""Words about a text that is at hand: nobody says them and then goes on with rules of their own in the next paragraph."""
+"""Words about a text that follows: people do not write them and then continue with their own rules in the
+next paragraph."""
 _ABOVE = re.compile(
     rf"\W*+(?:(?:please|can you|could you|now|and) ){{0,2}}(?:summari[sz]e|translate|proofread|paraphrase|rephrase|shorten)\b[^.!?]{{0,40}}\babove\b"
     rf"|\^{{2,}}|\W*+tl;?dr\b|[^.!?]{{0,60}}\b(?:the )?above (?:{_TEXTS})\b|[^.!?]{{0,60}}\b(?:{_TEXTS}) above\b",
     re.IGNORECASE,
 )
-"""A last line that speaks of a text above it."""
+"""A last line that refers to a text above it."""
 _WEAK = re.compile(rf"\b{_THIS}(?: [\w'’-]{{1,30}}){{0,2}} {_OBJECTS}\b|https?://", re.IGNORECASE)
-"""Words that may be about something that follows, where much does."""
+"""Words that may refer to a text that follows, if the text that follows is long."""
 _STUDIED = re.compile(
     rf"\b(?:explain|review|read|look at|check|analy[sz]e|go through|compare|rate|comment on)\b[^.!?]{{0,40}} {_TEXTS}\b",
     re.IGNORECASE,
@@ -275,23 +282,25 @@ _NAMED = re.compile(rf"\b(?:{_TEXTS}|{_OBJECTS})\b", re.IGNORECASE)
 _GIVEN = re.compile(
     rf"\b(?:{_TEXTS}|(?:context|source|content|result|input|data|log|output)s?)\b", re.IGNORECASE
 )
-"""What a list can be taken from. One of files or errors to look at is the user's own."""
+"""Texts that a list can be taken from. A list of files or errors to look at is the user's own."""
 _ASKS_ABOUT = re.compile(
     r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|does|do|did|has|have|any|thoughts|opinions?|ideas?)\b",
     re.IGNORECASE,
 )
-"""How a question begins that wants to know something. One that begins with `can you` wants something done."""
+"""Beginning of a question that asks for information. A question that begins with `can you` asks for an
+action."""
 _SENTENCE = re.compile(r"[.!?]\s++|[。！？]\s*+")
 _COLON = re.compile(r": |-> |→ ")
 _LABEL_WORDS = 3
 _MAX_COLONS = 8
-"""How many colons of a line are looked at: behind any of them a text may begin."""
+"""Only this many colons of a line are examined: a pasted text may begin after any of them."""
 
 
 def said_by_user(message: Message) -> Message | None:
-    """What a user says in a message: a user message itself, or the text beside tool results as a message of its own; else None.
+    """Return the part of a message that comes from the user, or None.
 
-    An Anthropic client sends what the user types during a turn in one message with the results of the calls. Text inside of a
+    A user message is returned itself. An Anthropic client sends text that the user types during a turn in one
+    message with the tool results: that text is returned as a user message of its own. Text inside a tool
     result is never the user's.
     """
     if message.role != "tool":
@@ -300,8 +309,8 @@ def said_by_user(message: Message) -> Message | None:
     return Message("user", said) if said else None
 
 
-def typed(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
-    """The stretches of a message that its user typed, in their order."""
+def typed_passages(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
+    """Return the passages of a message that its user typed, in order."""
     texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
     if is_task and (found := _instructions(texts)):
         return found
@@ -309,20 +318,21 @@ def typed(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
     is_announced = False
     for at, text in enumerate(texts, 1):
         reader = _Reader(text, is_task=is_task, is_announced=is_announced, is_last=at == len(texts))
-        stretches += reader.typed()
+        stretches += reader.typed_passages()
         is_announced = reader.is_announced
     return tuple(stretches)
 
 
 def is_typed(message: Message) -> bool:
-    """Does a message say anything outside of the blocks that programs are known to add?"""
+    """Return True if a message has text outside the blocks that programs are known to add."""
     return bool(request_text(message))
 
 
 def request_text(message: Message, mark: str = "") -> str:
-    """What a message asks for, word for word: its text without the blocks that programs are known to add to what a user types.
+    """Return the text of a message without the blocks that programs are known to add to a user's message.
 
-    More than `typed` is kept: what a user pastes or writes between tags belongs to what they ask for. `mark` stands where a block was between other text.
+    More is kept than by `typed_passages`: text that a user pastes or writes between tags belongs to the request.
+    `mark` replaces a removed block that had other text before and after it.
     """
     texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
     spans = [list(_program_blocks(text)) for text in texts]
@@ -344,7 +354,10 @@ def request_text(message: Message, mark: str = "") -> str:
 
 
 def _program_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Where blocks of known programs begin and end: each at the first closing tag of its name."""
+    """Yield the start and end of each block of a known program.
+
+    A block ends at the first closing tag of its name.
+    """
     if "</" not in text:
         return
     closed: dict[str, list[int]] = {}
@@ -361,9 +374,10 @@ def _program_blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _instructions(texts: Sequence[str]) -> tuple[str, ...]:
-    """What stands between tags that call it instructions, in a message that has nothing outside of tags.
+    """Return the text between tags that are named as instructions, if the message has no text outside of
+    tags.
 
-    Whoever wrote such a message wrote the tags, so code in it has its own fences, each closed by the next.
+    The author of such a message wrote the tags, so code in it has its own fences, each closed by the next.
     """
     inner: list[str] = []
     for text in texts:
@@ -379,43 +393,46 @@ def _instructions(texts: Sequence[str]) -> tuple[str, ...]:
     lines = [
         _without_quotes(_without_tags(_without_fences(text.split("\n"), pairwise=True))) for text in inner
     ]
-    return tuple(stretch for own in lines for stretch in _parted(own))
+    return tuple(stretch for own in lines for stretch in _split_passages(own))
 
 
 class _Reader:
-    """Reads one text from its beginning until something is there that nobody typed."""
+    """Reads one text from its beginning up to the first sign of text that was not typed."""
 
     def __init__(self, text: str, *, is_task: bool, is_announced: bool, is_last: bool) -> None:
         self.is_task, self.is_announced, self.is_last = is_task, is_announced, is_last
         lines = _without_tags(_without_fences([line.removesuffix("\r") for line in text.split("\n")]))
         lines = _without_quotes(_without_delimited(_without_quotations(lines), is_task=is_task))
-        lines = _below_text(_without_data(lines))
+        lines = _reference_to_above(_without_data(lines))
         lines, self.is_whole = _beginning(
             lines, *((MAX_TASK, MAX_TASK) if is_task else (MAX_TYPED, MAX_TYPED_LINES))
         )
-        stop = _document_at(lines, is_task=is_task)
+        stop = _document_start(lines, is_task=is_task)
         self.lines, self.is_whole = lines[:stop], self.is_whole or stop < len(lines)
         self.heading = max((at for at, line in enumerate(self.lines) if _HEADING.match(line)), default=-1)
 
-    def typed(self) -> list[str]:
-        """The stretches that were typed: of more than people type, only a short first paragraph."""
+    def typed_passages(self) -> list[str]:
+        """Return the typed passages.
+
+        If the text is longer than people type, only a short first paragraph is returned.
+        """
         kept: list[str] = []
         for at, line in enumerate(self.lines):
-            if line == _MARKED:
+            if line == _PLACEHOLDER:
                 self.is_announced = False
             elif line:
                 if self.is_announced:
                     self.is_whole = True
                     break
-                colon = _announced_after(line)
-                line, self.is_announced = line[:colon], colon < len(line) or self._announces(at)
+                colon = _announcement_end(line)
+                line, self.is_announced = line[:colon], colon < len(line) or self._is_announcement(at)
             kept.append(line)
         if not self.is_whole:
             kept = _first_paragraph(kept)
-        return list(_parted(kept))
+        return list(_split_passages(kept))
 
-    def _announces(self, at: int) -> bool:
-        """Is what follows a line a text that it speaks of?"""
+    def _is_announcement(self, at: int) -> bool:
+        """Return True if line `at` announces the text that follows it."""
         if self.is_last and at == len(self.lines) - 1:
             return False
         line = self.lines[at].strip(" \t*_")
@@ -423,16 +440,16 @@ class _Reader:
         after = self.lines[at + 1 : at + 2 + 2 * MAX_LINES_AFTER_QUESTION]
         if line.endswith((":", "：")):
             return self._is_about_text(said, next(filter(None, after), ""))
-        if after and after[0] and after[0] != _MARKED:  # it ends no paragraph
+        if after and after[0] and after[0] != _PLACEHOLDER:  # it does not end a paragraph
             return False
         if _STRONG.search(bare := line.rstrip(".!?。！？ ")) or _HERE.search(bare):
             return True
         if _STUDIED.search(line) and at < self.heading:
             return True
-        return self._may_introduce(line, said) and (_is_much(after) or not self.is_whole)
+        return self._may_introduce(line, said) and (_is_long(after) or not self.is_whole)
 
     def _is_about_text(self, said: str, following: str) -> bool:
-        """Is it a text that follows these words and a colon, and not what the user wants?"""
+        """Return True if the words before a colon announce a pasted text and not the user's wishes."""
         if _STRONG.search(said):
             return True
         if _ORDER.search(said):
@@ -445,7 +462,9 @@ class _Reader:
         return not (self.is_task and is_label) or _NAMED.search(said) is not None
 
     def _may_introduce(self, line: str, said: str) -> bool:
-        """Is it a line that stands above a text, if much follows it: a question about it, a word for it, or its title?"""
+        """Return True if the line may introduce a long text: a question about it, a word for it, or its
+        title.
+        """
         if _STUDIED.search(line) or (line.endswith(("?", "？")) and _ASKS_ABOUT.match(said)):
             return True
         is_title = line[-1:].isalnum() and not _POINT.match(line)
@@ -453,13 +472,16 @@ class _Reader:
 
 
 def _beginning(lines: Sequence[str], most: int, most_lines: int) -> tuple[list[str], bool]:
-    """The lines that have at most so many characters and are at most so many, blank ones once and not counted; and whether these are all."""
+    """Return the first lines within both limits, and whether these are all lines.
+
+    Consecutive blank lines become one, and blank lines are not counted.
+    """
     found: list[str] = []
     for line in lines:
         if not line.strip():
             found += [""] if found and found[-1] else []
             continue
-        if line != _MARKED:
+        if line != _PLACEHOLDER:
             most, most_lines = most - len(line), most_lines - 1
         if most < 0 or most_lines < 0:
             return found, False
@@ -468,13 +490,18 @@ def _beginning(lines: Sequence[str], most: int, most_lines: int) -> tuple[list[s
 
 
 def _first_paragraph(lines: Sequence[str]) -> list[str]:
-    """The lines up to the first blank one, if there is one, and if they are as few as people type above something else."""
-    first = list(takewhile(lambda line: line and line != _MARKED, lines))
+    """Return the lines up to the first blank line, if there is one and they are as short as a typed
+    introduction.
+    """
+    first = list(takewhile(lambda line: line and line != _PLACEHOLDER, lines))
     return first if len(first) < len(lines) and sum(map(len, first)) <= MAX_FIRST else []
 
 
-def _announced_after(line: str) -> int:
-    """Where in a line a text begins that was announced before a colon or an arrow in it; its length where none does."""
+def _announcement_end(line: str) -> int:
+    """Return the position in a line after which a text begins that is announced before a colon or an arrow.
+
+    The result is the length of the line if it announces none.
+    """
     start = 0
     for colon in islice(_COLON.finditer(line), _MAX_COLONS):
         at = colon.start()
@@ -490,16 +517,16 @@ def _announced_after(line: str) -> int:
     return len(line)
 
 
-def _is_much(lines: Sequence[str]) -> bool:
-    said = [line for line in lines if line and line != _MARKED]
+def _is_long(lines: Sequence[str]) -> bool:
+    said = [line for line in lines if line and line != _PLACEHOLDER]
     return sum(map(len, said)) > MAX_AFTER_QUESTION or len(said) > MAX_LINES_AFTER_QUESTION
 
 
-def _parted(lines: Sequence[str]) -> Iterator[str]:
-    """Lines as texts, parted where a marked block was."""
+def _split_passages(lines: Sequence[str]) -> Iterator[str]:
+    """Join lines to passages, split at the placeholders of marked blocks."""
     held: list[str] = []
-    for line in (*lines, _MARKED):
-        if line != _MARKED:
+    for line in (*lines, _PLACEHOLDER):
+        if line != _PLACEHOLDER:
             held.append(line)
             continue
         if any(map(str.strip, held)):
@@ -511,8 +538,10 @@ def _parted(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _without_fences(lines: Sequence[str], *, pairwise: bool = False) -> list[str]:
-    """The lines with a mark in place of code between fences: from the first fence to the last of its kind, or from each to the next. An
-    odd one opens code that goes on to the end.
+    """Replace code between fences by a placeholder.
+
+    A block reaches from the first fence to the last of its kind, or, with `pairwise`, from each fence to the
+    next. An unpaired fence opens code that continues to the end.
     """
     found = list(lines)
     for kind in ("```", "~~~"):
@@ -522,39 +551,44 @@ def _without_fences(lines: Sequence[str], *, pairwise: bool = False) -> list[str
             spans = list(zip(fences[::2], fences[1::2], strict=True))
         else:
             spans = [(fences[0], fences[-1] if len(fences) > 1 else len(found) - 1)] if fences else []
-        found = _marked(found, spans)
+        found = _replace_spans(found, spans)
     return found
 
 
 def _without_delimited(lines: list[str], *, is_task: bool) -> list[str]:
-    """Likewise for text between lines of dashes or quotation marks. In a task, dashes part its sections."""
+    """Replace text between lines of dashes or quotation marks. In a task, dashes part sections and stay."""
     for pattern in (_BRACKET,) if is_task else (_BRACKET, _RULER):
         places = [at for at, line in enumerate(lines) if pattern.fullmatch(line)]
         if places:
-            lines = _marked(lines, [(places[0], places[-1])]) if len(places) > 1 else lines[: places[0]]
+            lines = (
+                _replace_spans(lines, [(places[0], places[-1])]) if len(places) > 1 else lines[: places[0]]
+            )
     return lines
 
 
 def _without_quotes(lines: Sequence[str]) -> list[str]:
-    """Likewise for quoted lines, and for those right after them: programs wrap what they quote."""
+    """Replace quoted lines and the lines right after them, because programs wrap quoted text."""
     found: list[str] = []
     is_wrapped = False
     for line in lines:
-        is_quoted = line != _MARKED and bool(_QUOTED.match(line) or (is_wrapped and line.strip()))
+        is_quoted = line != _PLACEHOLDER and bool(_QUOTED.match(line) or (is_wrapped and line.strip()))
         is_wrapped = is_quoted and (is_wrapped or len(line) >= _WRAPPED)
-        found.append(_MARKED if is_quoted else line)
+        found.append(_PLACEHOLDER if is_quoted else line)
     return found
 
 
 def _without_quotations(lines: Sequence[str]) -> list[str]:
-    """Likewise for lines from one with an opening quotation mark to the last that closes it. What is quoted within a line stays in it."""
+    """Replace lines from an unclosed opening quotation mark to the last line that closes it.
+
+    Quotations within one line stay.
+    """
     last = {mark: at for at, line in enumerate(lines) for mark in set(line) & _CLOSING}
     found, end = list[str](), -1
     for at, line in enumerate(lines):
         if at > end:
             opened = [mark for mark in _OPENING if mark in line and not _is_closed(line, mark)]
             end = max((last.get(close, -1) for mark in opened for close in _OPENING[mark]), default=-1)
-        found.append(_MARKED if at <= end else line)
+        found.append(_PLACEHOLDER if at <= end else line)
     return found
 
 
@@ -563,23 +597,23 @@ def _is_closed(line: str, mark: str) -> bool:
 
 
 def _without_data(lines: Sequence[str]) -> list[str]:
-    """Likewise for settings and for values of JSON that have lines of their own: the next line may be typed again."""
+    """Replace settings and JSON values that stand on lines of their own: the next line may be typed again."""
     is_set = [bool(_SETTING.match(line) or _SECTION.fullmatch(line)) for line in lines]
     found: list[str] = []
     for at, line in enumerate(lines):
         is_run = is_set[at] and (is_set[at - 1 : at] == [True] or is_set[at + 1 : at + 2] == [True])
-        found.append(_MARKED if is_run or _JSON.fullmatch(line) else line)
+        found.append(_PLACEHOLDER if is_run or _JSON.fullmatch(line) else line)
     return found
 
 
-def _below_text(lines: list[str]) -> list[str]:
-    """What stands below a text that the last line speaks of: that line."""
+def _reference_to_above(lines: list[str]) -> list[str]:
+    """Return only the last line if it refers to the text above it, else all lines."""
     last = next((at for at in range(len(lines) - 1, -1, -1) if lines[at].strip()), -1)
-    return [_MARKED, lines[last]] if last > 0 and _ABOVE.match(lines[last]) else lines
+    return [_PLACEHOLDER, lines[last]] if last > 0 and _ABOVE.match(lines[last]) else lines
 
 
 class _Tag(Struct, frozen=True):
-    """A block between tags: where it begins, where its opening tag ends, and where it ends itself."""
+    """A block between tags: its start, the end of its opening tag, and its end."""
 
     name: str
     start: int
@@ -588,17 +622,19 @@ class _Tag(Struct, frozen=True):
 
 
 def _without_tags(lines: Sequence[str]) -> list[str]:
-    """Likewise for blocks between tags that begin a line."""
+    """Replace blocks between tags that begin a line."""
     text, parts, at = "\n".join(lines), list[str](), 0
     for tag in _tags(text):
-        parts += [text[at : tag.start], f"\n{_MARKED}\n"]
+        parts += [text[at : tag.start], f"\n{_PLACEHOLDER}\n"]
         at = tag.stop
     return "".join((*parts, text[at:])).split("\n")
 
 
 def _tags(text: str) -> Iterator[_Tag]:
-    """Blocks from a tag at the beginning of a line to the last closing tag of its name. One that is not closed goes on to the end where its
-    tag stands alone, and else to the end of its line.
+    """Yield the blocks from a tag at the beginning of a line to the last closing tag of its name.
+
+    An unclosed block continues to the end of the text if its tag is alone on its line, otherwise to the end
+    of the line.
     """
     closed = {found[1].lower(): found.end() for found in _CLOSING_TAG.finditer(text)}
     comment, at = text.rfind("-->") + 3, 0
@@ -617,11 +653,11 @@ def _tags(text: str) -> Iterator[_Tag]:
             at = end + 1
 
 
-def _marked(lines: list[str], spans: Sequence[tuple[int, int]]) -> list[str]:
-    """The lines with one mark for each span, which includes its last line."""
+def _replace_spans(lines: list[str], spans: Sequence[tuple[int, int]]) -> list[str]:
+    """Replace each span of lines, its last line included, by one placeholder."""
     found, at = list[str](), 0
     for start, stop in spans:
-        found += [*lines[at:start], _MARKED]
+        found += [*lines[at:start], _PLACEHOLDER]
         at = stop + 1
     return [*found, *lines[at:]]
 
@@ -629,8 +665,10 @@ def _marked(lines: list[str], spans: Sequence[tuple[int, int]]) -> list[str]:
 # --- Documents ---
 
 
-def _document_at(lines: Sequence[str], *, is_task: bool) -> int:
-    """The number of the first line that shows a document, which goes on to the end; as many as there are where none does."""
+def _document_start(lines: Sequence[str], *, is_task: bool) -> int:
+    """Return the number of the first line that shows a document, which continues to the end; the number of
+    lines if there is none.
+    """
     signs = [
         *(
             at
@@ -642,7 +680,7 @@ def _document_at(lines: Sequence[str], *, is_task: bool) -> int:
             or _ROW.fullmatch(line)
             or _is_attribution(line)
         ),
-        *_change_at(lines),
+        *_diff_start(lines),
         *[at for at, line in enumerate(lines) if _NAME_AND_TIME.fullmatch(line)][:-1],
         *_first_run(lines, _is_header, 2),
         *_first_run(lines, _TABLE.match, 2),
@@ -651,16 +689,16 @@ def _document_at(lines: Sequence[str], *, is_task: bool) -> int:
         *_first_run(lines, _KEY.match, 3),
         *_first_run(lines, _NUMBERED.match, 3),
         *(at for at, line in enumerate(lines) if at and _GREETING.match(line)),
-        *_chat_at(lines),
+        *_chat_start(lines),
     ]
     if not is_task:
-        is_short = sum(map(len, lines)) <= MAX_AFTER_QUESTION  # then a heading that opens it is the user's
+        is_short = sum(map(len, lines)) <= MAX_AFTER_QUESTION  # then its first heading is the user's
         signs += [at for at, line in enumerate(lines) if (at or not is_short) and _HEADING.match(line)][:1]
     return min(signs, default=len(lines))
 
 
 def _is_attribution(line: str) -> bool:
-    """`On Monday Bob wrote:`, in some languages."""
+    """Return True for a line such as `On Monday Bob wrote:`, in some languages."""
     return line.rstrip().endswith((":", "：")) and len(line) < 400 and any(word in line for word in _WROTE)
 
 
@@ -669,12 +707,12 @@ def _is_header(line: str) -> bool:
 
 
 def _is_row(line: str) -> bool:
-    """A line of a table in text: values that are parted by commas without blanks."""
+    """Return True for a row of values that are separated by commas without blanks."""
     return len(_COMMA.findall(line[:400])) > 1
 
 
 def _first_run(lines: Sequence[str], is_one: Callable[[str], object], least: int) -> Iterator[int]:
-    """Where so many lines of a kind follow one another for the first time."""
+    """Yield the first position at which `least` consecutive lines match, if there is one."""
     count = 0
     for at, line in enumerate(lines):
         count = count + 1 if is_one(line) else 0
@@ -683,8 +721,8 @@ def _first_run(lines: Sequence[str], is_one: Callable[[str], object], least: int
             return
 
 
-def _change_at(lines: Sequence[str]) -> Iterator[int]:
-    """Where a line that was taken out follows one that was put in, or the other way round."""
+def _diff_start(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the first position at which a removed line of a diff is next to an added one, if there is one."""
     marks = [found[1] if (found := _CHANGE.match(line)) else "" for line in lines]
     for at in range(1, len(marks)):
         if marks[at] and marks[at - 1] and marks[at] != marks[at - 1]:
@@ -692,8 +730,12 @@ def _change_at(lines: Sequence[str]) -> Iterator[int]:
             return
 
 
-def _chat_at(lines: Sequence[str]) -> Iterator[int]:
-    """Where the record of a conversation begins: two lines of the same name, or of those who talk to models."""
+def _chat_start(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the position at which the record of a chat begins, if there is one: at the first of two lines
+    with the same speaker.
+
+    The usual names of the sides of a chat with a model count as one speaker.
+    """
     first: dict[str, int] = {}
     for at, line in enumerate(lines):
         found = _LABEL.match(line)

@@ -1,7 +1,7 @@
-"""What a provider's answer means for the window.
+"""Classification of a provider's answers as overflow of the window or another error.
 
-`classify` reads an answer and `classify_finish` a finish reason with its usage. `body` finds what an answer says,
-`phrases` recognises sentences, `refusals` and `sentences` are the table of what providers say.
+`classify` reads an answer, `classify_finish` a finish reason with its usage. `body` reads the fields of an
+answer, `phrases` recognises sentences, and `refusals` and `sentences` are the tables of known sentences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a provider's answer says: its codes, its words and its numbers, wherever they are.
+"""Read the codes, sentences and numbers of a provider's error body.
 
-One idea: look only where errors are written, and never further than a fixed number of steps. Gateways wrap errors in
-errors, as JSON in strings in JSON; a reply's own content must not be mistaken for one, so nothing else is read.
+Only the fields that errors are written in are read, up to a fixed number of steps. Gateways wrap errors in
+errors, as JSON in strings in JSON; the content of a reply must not be mistaken for an error, so no other
+field is read.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from msgspec import MsgspecError, Struct, json
 from refold.core.overflow.phrases import LARGEST_NUMBER, Numbers
 
 MOST_TEXT = 4_096
-"""Characters of text that are considered: every known error says what it has to say long before."""
+"""Limit of characters of text that are read: every known error states its reason long before."""
 MOST_JSON = 1 << 20
-"""A larger body is read as text: an error echoes at most a request, a reply is no error. Of a stream its last part is read."""
+"""A larger body is read as text: an error echoes at most a request, and a larger body is no error. Only
+the last part of a stream is read."""
 MOST_DEPTH = 8
 MOST_NODES = 256
-"""Objects, lists and strings visited, and last lines of a stream; a wrapped error has about ten."""
+"""Limit of visited objects, lists and strings, and of the last lines of a stream; a wrapped error has
+about ten."""
 MOST_ITEMS = 16
-"""Items looked at in one list (half at either end) and in a stream (its last: an error ends it)."""
+"""Limit of items read from one list (half at either end) and from a stream (the last ones: an error ends
+it)."""
 
 _INSIDE = (
     "error", "Error", "errors", "message", "Message", "cause", "response", "responseBody", "body", "data", "value",
@@ -30,7 +34,7 @@ _INSIDE = (
     "msg", "error_message", "errorMessage", "error_msg", "status_msg", "description", "title",
     "validationException", "modelStreamErrorException", "throttlingException", "external_model_error",
 )  # fmt: skip
-"""Where objects, lists and sentences of an error are found, outermost meaning first."""
+"""Fields that contain objects, lists and sentences of an error, in the order in which they are read."""
 _CODED = (
     "code", "Code", "type", "__type", "error_type", "errorType", "error_code", "name", "reason", "status",
     "stop_reason", "finish_reason", "status_code", "statusCode", "http_code", "httpStatusCode",
@@ -46,17 +50,17 @@ Node: TypeAlias = tuple[object, int]
 
 
 class ErrorDetails(Struct, frozen=True):
-    """What was found."""
+    """The contents of an error body."""
 
     codes: frozenset[str]
     text: str
     numbers: Numbers
     status: int | None
-    """The HTTP status the body itself states."""
+    """The HTTP status that the body itself states."""
 
 
 def read_answer(body: object) -> ErrorDetails:
-    """Read a body: bytes, text, or JSON already decoded. Anything else says nothing."""
+    """Read a body: bytes, text, or JSON already decoded. Values of other types are treated as empty."""
     codes: list[str] = []
     texts: list[str] = []
     numbers: Numbers = {}
@@ -65,19 +69,21 @@ def read_answer(body: object) -> ErrorDetails:
         if not queue:
             break
         value, depth = queue.popleft()
-        node = _opened(value)
+        node = _decode_string(value)
         children = _children(node)
         if isinstance(value, str) and not children:
             texts.append(value[:MOST_TEXT])
         if isinstance(node, dict):
-            _note_fields(node, codes, numbers)
+            _collect_fields(node, codes, numbers)
         if depth < MOST_DEPTH:
             queue.extend((child, depth + 1) for child in children)
     return ErrorDetails(frozenset(codes), normalise("\n".join(texts)), numbers, _stated_status(codes))
 
 
 def normalise(text: str) -> str:
-    """The first 4 KB in lower case on one line, without backticks and URLs (they lead to pages about rate limits)."""
+    """Return the first 4 KB in lower case on one line, without backticks and URLs (these lead to pages about
+    rate limits).
+    """
     text = text[:MOST_TEXT].lower().replace("`", "").replace("’", "'")
     return " ".join(_without_urls(text).split())
 
@@ -92,7 +98,10 @@ def _without_urls(text: str) -> str:
 
 
 def _url_end(text: str) -> int:
-    """URLs end before what cannot be part of one; Chinese text follows without a space."""
+    """Return the end of a URL: the first character that cannot be part of one.
+
+    Chinese text follows without a space.
+    """
     return next((at for at, char in enumerate(text) if char in _ENDS_URL or char > "~"), len(text))
 
 
@@ -106,30 +115,30 @@ def _children(node: object) -> list[object]:
 
 
 def _is_content(node: dict[object, object], key: str) -> bool:
-    """Is this a reply's text, or the metadata a client gave it, rather than an error's?"""
+    """Return True if the field is the text of a reply, or metadata of a client, and not of an error."""
     if key == "metadata":
         return "message" not in node
     return key == "response" and isinstance(node[key], str)
 
 
-def _opened(value: object) -> object:
-    """The JSON inside a string of an error, if it holds JSON."""
+def _decode_string(value: object) -> object:
+    """Return the JSON inside a string of an error, if it contains JSON."""
     return _decoded(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
 
 
 def _parsed(source: bytes | str) -> object:
-    """The JSON of a body, else the events of a stream, else the text itself."""
+    """Return the JSON of a body, or the events of a stream, or the text itself."""
     if (value := _decoded(source)) is not source:
         return value
     start = _as_text(source[: 4 * MOST_TEXT]).lstrip(_BLANK)
     if start.startswith(_STARTS_STREAM):
         return _stream_events(source)
-    # Lines of JSON are a stream as well: what the model says in them is no error either.
+    # Lines of JSON are a stream as well: the model's text in them is no error either.
     return (start.startswith("{") and _stream_events(source)) or start
 
 
 def _decoded(source: bytes | str) -> object:
-    """The JSON, or the source itself where it is none."""
+    """Return the decoded JSON, or the source itself if it is no JSON."""
     if len(source) > MOST_JSON:
         return source
     try:
@@ -139,7 +148,7 @@ def _decoded(source: bytes | str) -> object:
 
 
 def _stream_events(source: bytes | str) -> list[object]:
-    """The last events of a raw stream in which an error may be."""
+    """Return the last events of a raw stream that may contain an error."""
     text = _as_text(source[-MOST_JSON:]).replace("\r\n", "\n")
     lines = ["", *text.rsplit("\n", MOST_NODES)]
     events = [event for before, line in pairwise(lines) if (event := _event(before, line)) is not None]
@@ -147,7 +156,10 @@ def _stream_events(source: bytes | str) -> list[object]:
 
 
 def _event(before: str, line: str) -> object:
-    """The object on a line of a stream, or the text of an error event. Any other text the model may have said."""
+    """Return the object on a line of a stream, or the text of an error event.
+
+    Other text may come from the model.
+    """
     payload = line.removeprefix("data:").removeprefix("error:").strip()
     value = _decoded(payload) if payload.startswith("{") else payload
     return value if isinstance(value, dict) or before in _NAMES_ERROR else None
@@ -157,7 +169,7 @@ def _as_text(source: bytes | str) -> str:
     return source.decode("utf-8", errors="replace") if isinstance(source, bytes) else source
 
 
-def _note_fields(node: dict[object, object], codes: list[str], numbers: Numbers) -> None:
+def _collect_fields(node: dict[object, object], codes: list[str], numbers: Numbers) -> None:
     for key in _CODED:
         value = node.get(key)
         if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""Classify a provider's answer: is a smaller window the remedy, and how much smaller?
+"""Classify a provider's error: whether a smaller window is the remedy, and how much smaller.
 
-One idea: the first rule that fits decides, so the order of the table is the argument; and where an answer states numbers,
-the arithmetic corrects the words.
+The first matching rule decides, so the order of `RULES` is significant; if an answer states numbers,
+arithmetic on them corrects the kind that the words suggest.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from refold.model.overflow import Overflow, OverflowKind
 from refold.model.tokens import Usage
 
 RULES: tuple[Rule, ...] = (
-    *LIMIT_CODES,  # keys, money and speed, where a code or numbers say so
-    *OUTPUT,  # output caps borrow even overflow's codes, and a smaller history would not help
-    *CODES,  # a provider's own code is surer than any word
-    *LIMITS,  # keys, money and speed in words: they borrow those of overflow ("too many tokens")
-    *HISTORY,  # broken pairs and altered thinking: to be repaired, not summarised
-    *NAMED,  # overflow's codes, mentioned in a text
+    *LIMIT_CODES,  # authentication, billing and rate limits, by code or numbers
+    *OUTPUT,  # output caps even use overflow's codes, and a smaller history would not help
+    *CODES,  # a provider's own code is more reliable than words
+    *LIMITS,  # the same in words: they use those of overflow ("too many tokens")
+    *HISTORY,  # broken pairs and altered thinking: a repair helps, a summary does not
+    *NAMED,  # overflow's codes inside a sentence
     *BYTES,  # "exceeds the limit", but not of tokens
-    *NUMBERED,  # what states its numbers, before
-    *UNNUMBERED,  # what does not
-    *PARAMETERS,  # complaints about parameters that are named in the words below
-    *FLOOR,  # words that usually mean overflow, for what nothing above has claimed
+    *NUMBERED,  # overflow sentences with numbers
+    *UNNUMBERED,  # overflow sentences without numbers
+    *PARAMETERS,  # complaints about parameters whose names occur in FLOOR
+    *FLOOR,  # words that usually mean overflow, if no other rule matched
 )
 
 SMALLEST_WINDOW = 512
-"""No model's window is smaller: a vague sentence with a lower limit is about a name or a list."""
+"""No model has a smaller window: a vague sentence with a lower limit is about a name or a list."""
 
 _OPEN = (None, 200, 400, 413, 422)
-"""Statuses under which any rule may decide. None and 200 are errors found in a stream or in a reply's place."""
+"""Statuses under which any rule may decide. None and 200 are errors found in a stream or instead of a
+reply."""
 _BARE = {
     "bad request": 400,
     "400 bad request": 400,
@@ -39,7 +40,7 @@ _BARE = {
     "413 status code (no body)": 413,
     "google request failed with status code 400": 400,
 }
-"""What clients make of an answer that gives no reason."""
+"""Texts that clients produce for an answer without a reason."""
 _FINISHED_FULL = ("length", "max_tokens", "max_output_tokens")
 _REPORTED: tuple[OverflowKind, ...] = (
     "input_too_long",
@@ -53,7 +54,7 @@ _REPORTED: tuple[OverflowKind, ...] = (
 def classify(
     status: int | None, body: object, *, estimated: int | None = None, budget: int | None = None
 ) -> Overflow:
-    """Say what an answer that is not a reply means. Never raises, whatever the body.
+    """Classify an answer that is not a reply. Never raises, for any body.
 
     Args:
         status: the HTTP status; None for an error found in a stream.
@@ -67,18 +68,18 @@ def classify(
     if status not in _OPEN and status != 429 and not _is_server_error(status):
         return Overflow("other", evidence=f"status {status}")
     for rule in RULES:
-        if _may_decide(rule, status) and (numbers := _find(rule, answer)) is not None:
-            return _conclude(rule, {**answer.numbers, **numbers})
+        if _may_decide(rule, status) and (numbers := _rule_numbers(rule, answer)) is not None:
+            return _overflow_of(rule, {**answer.numbers, **numbers})
     return _without_reason(status, answer, is_near=_is_near(estimated, budget))
 
 
 def classify_finish(
     reason: str | None, usage: Usage | None, window: int | None, *, estimated: int | None = None
 ) -> Overflow | None:
-    """The overflow that a finished reply betrays, or None.
+    """Return the overflow that a finished reply shows, or None.
 
-    A report above the window is an overflow the provider kept silent about. Where we have an estimate of our own it must
-    agree: reports are sometimes doubled.
+    Reported usage above the window is an overflow that the provider did not report as an error. If we have
+    our own estimate, it must agree: reports are sometimes doubled.
     """
     prompt = usage.context if usage else None
     if reason == "model_context_window_exceeded":
@@ -102,8 +103,8 @@ def _may_decide(rule: Rule, status: int | None) -> bool:
     return not (rule.is_vague and (status == 413 or _is_server_error(status)))
 
 
-def _find(rule: Rule, answer: ErrorDetails) -> Numbers | None:
-    """The numbers stated with this rule; None if it does not fit."""
+def _rule_numbers(rule: Rule, answer: ErrorDetails) -> Numbers | None:
+    """Return the numbers stated with this rule; None if it does not match."""
     numbers = _first_match(rule.says, answer.text)
     if numbers is None and answer.codes.isdisjoint(rule.codes):
         return None
@@ -113,7 +114,9 @@ def _find(rule: Rule, answer: ErrorDetails) -> Numbers | None:
 
 
 def _stated_anywhere(text: str) -> Numbers:
-    """The numbers of the first sentence that states some: a code decides, the sentence beside it tells how much."""
+    """Return the numbers of the first sentence that states some: the code decides the kind, the sentence
+    beside it the amount.
+    """
     found = (_first_match(numbered.says, text) for numbered in (*NAMED, *NUMBERED))
     return next((numbers for numbers in found if numbers), {})
 
@@ -123,9 +126,9 @@ def _first_match(phrases: tuple[Phrase, ...], text: str) -> Numbers | None:
     return next((numbers for numbers in found if numbers is not None), None)
 
 
-def _conclude(rule: Rule, stated: Numbers) -> Overflow:
-    numbers = _complete(stated)
-    kind = _correct(rule, numbers)
+def _overflow_of(rule: Rule, stated: Numbers) -> Overflow:
+    numbers = _complete_numbers(stated)
+    kind = _corrected_kind(rule, numbers)
     if rule.is_vague or kind not in _REPORTED:
         return Overflow(kind, evidence=rule.name)
     limit = numbers.get("limit") or None
@@ -142,8 +145,8 @@ def _conclude(rule: Rule, stated: Numbers) -> Overflow:
     )
 
 
-def _complete(stated: Numbers) -> Numbers:
-    """Work out what follows from the numbers that were stated."""
+def _complete_numbers(stated: Numbers) -> Numbers:
+    """Add the numbers that follow from the stated ones."""
     numbers = dict(stated)
     if "megabytes" in numbers:
         numbers.setdefault("limit", numbers["megabytes"] << 20)
@@ -159,8 +162,8 @@ def _complete(stated: Numbers) -> Numbers:
     return numbers
 
 
-def _correct(rule: Rule, numbers: Numbers) -> OverflowKind:
-    """The kind that the numbers tell, where they tell one."""
+def _corrected_kind(rule: Rule, numbers: Numbers) -> OverflowKind:
+    """Return the kind, corrected by the numbers if they contradict it."""
     limit = numbers.get("limit") or numbers.get("window")
     if not limit:
         return rule.kind
@@ -179,7 +182,7 @@ def _correct(rule: Rule, numbers: Numbers) -> OverflowKind:
 
 
 def _without_reason(status: int | None, answer: ErrorDetails, *, is_near: bool) -> Overflow:
-    """What no rule claims: the status alone, and for an answer without a word our own count."""
+    """Classify an answer that no rule matches: by its status, and, if it gives no reason, by our own estimate."""
     bare = _bare_status(status, answer)
     if bare is not None and is_near:
         return Overflow("input_too_long", evidence=f"{bare} without a reason, estimate near the budget")
@@ -191,7 +194,7 @@ def _without_reason(status: int | None, answer: ErrorDetails, *, is_near: bool) 
 
 
 def _bare_status(status: int | None, answer: ErrorDetails) -> int | None:
-    """400 or 413 if the answer is nothing but that."""
+    """Return 400 or 413 if the answer contains nothing but that."""
     if status not in (None, 400, 413):
         return None
     if answer.text:
@@ -200,5 +203,5 @@ def _bare_status(status: int | None, answer: ErrorDetails) -> int | None:
 
 
 def _is_near(estimated: int | None, budget: int | None) -> bool:
-    """At least 80 % of the budget: estimates fall short by less than a fifth."""
+    """Return True from 80 % of the budget on: estimates fall short by less than a fifth."""
     return estimated is not None and bool(budget) and estimated * 5 >= (budget or 0) * 4

@@ -1,10 +1,9 @@
-"""Phrases and rules: how a provider's sentence is recognised and its numbers are read.
+"""Phrases and rules: recognise a provider's sentence and read its numbers.
 
-One idea: a phrase is written as the provider says it, with the numbers named: `prompt is too long: {prompt} tokens >
-{limit} maximum`. It is matched by looking for each stretch after the one before and reading the numbers in it, never
-going back before one that was found, so that a hostile text costs no more than a friendly one. Regular expressions
-backtrack; these cannot.
-A phrase is written in lower case and without backticks, as the text it is compared with has been made.
+A phrase is written as the provider says it, with named numbers: `prompt is too long: {prompt} tokens >
+{limit} maximum`. It is matched by searching for each stretch after the previous one and reading its numbers,
+without ever going back, so a hostile text costs no more than an ordinary one; a regular expression could
+backtrack. Phrases are in lower case and without backticks, like the normalised text they are compared with.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from msgspec import Struct
 from refold.model.overflow import LimitOf, OverflowKind
 
 Piece: TypeAlias = tuple[str, str]
-"""Words, and the name of the number that must follow them ("" where none does)."""
+"""Words, and the name of the number that must follow them ("" for none)."""
 Stretch: TypeAlias = tuple[Piece, ...]
 """Pieces that follow each other directly."""
 Phrase: TypeAlias = tuple[Stretch, ...]
@@ -24,9 +23,9 @@ Named: TypeAlias = tuple[str, int]
 Numbers: TypeAlias = dict[str, int]
 
 GAP = "…"
-"""Stands in a phrase for any words at all."""
+"""Placeholder in a phrase for any number of words."""
 UNREAD = "_"
-"""The name of a number that must be there and is of no use."""
+"""The name of a number that must be present but is not used."""
 LARGEST_NUMBER = 10**9
 """No window and no body is larger; a greater number is an id, a timestamp or an attack."""
 
@@ -34,20 +33,20 @@ _OPENERS = " ([:=~'\""
 _MOST_OPENERS = 4
 _DIGITS = "0123456789"
 _SEPARATORS = ",_"
-_CUTS_SHORT = "km%"
+_UNITS = "km%"
 
 
 class Rule(Struct, frozen=True):
-    """One way of saying it: any of the codes, or any of the phrases."""
+    """One kind of error, recognised by any of its codes or any of its phrases."""
 
     name: str
     kind: OverflowKind
     says: tuple[Phrase, ...] = ()
     codes: tuple[str, ...] = ()
-    """Compared whole with structured codes only: in a sentence they are words like others."""
+    """Compared only with structured codes, and as a whole: in a sentence they may be ordinary words."""
     limit_of: LimitOf = "window"
     is_vague: bool = False
-    """Not sure enough for a 413 or a 5xx; its numbers may count anything, so they are not reported."""
+    """Too uncertain for a 413 or a 5xx. Its numbers may count anything, so they are not reported."""
 
 
 def rule(
@@ -62,7 +61,7 @@ def rule(
 
 
 def phrase(words: str) -> Phrase:
-    """Take a phrase apart once, so that matching it is only searching."""
+    """Split a phrase in advance, so that matching only has to search."""
     return tuple(_pieces(stretch) for stretch in words.split(GAP))
 
 
@@ -73,7 +72,10 @@ def _pieces(stretch: str) -> Stretch:
 
 
 def read_phrase(wanted: Phrase, text: str) -> Numbers | None:
-    """The numbers of the phrase, if the text holds all of it in order. Equal names add up."""
+    """Return the numbers of the phrase if the text contains all of it in order.
+
+    Numbers with equal names are added up.
+    """
     at = 0
     numbers: Numbers = {}
     for stretch in wanted:
@@ -86,7 +88,7 @@ def read_phrase(wanted: Phrase, text: str) -> Numbers | None:
 
 
 def _find_stretch(stretch: Stretch, text: str, at: int) -> tuple[int, list[Named]]:
-    """Where the stretch ends at its first good place, and its numbers; (-1, []) if there is no such place."""
+    """Return the end of the stretch at its first match, and its numbers; (-1, []) if it does not match."""
     opening = stretch[0][0]
     while (found := text.find(opening, at)) >= 0:
         end, numbers = _read_stretch(stretch, text, found)
@@ -113,35 +115,36 @@ def _read_stretch(stretch: Stretch, text: str, at: int) -> tuple[int, list[Named
 
 
 def read_number(text: str, at: int) -> tuple[int, int | None]:
-    """Read `200000`, `200,000` or `200_000` at a place: where it ends, and its value if that is believable.
+    """Read `200000`, `200,000` or `200_000` at a position: return its end, and its value if that is
+    plausible.
 
-    The end is the place itself where no number stands. `128k`, `5.5` and `80%` are not counts of anything.
+    The end is the position itself if there is no number. `128k`, `5.5` and `80%` are not counts of anything.
     """
     start = at
     while at < len(text) and at - start < _MOST_OPENERS and text[at] in _OPENERS:
         at += 1
     digits: list[str] = []
-    while at < len(text) and (text[at] in _DIGITS or _separates(text, at, digits)):
+    while at < len(text) and (text[at] in _DIGITS or _is_separator(text, at, digits)):
         if text[at] in _DIGITS:
             digits.append(text[at])
         at += 1
     if not digits:
         return start, None
-    if len(digits) > len(str(LARGEST_NUMBER)) or _is_cut_short(text, at):
+    if len(digits) > len(str(LARGEST_NUMBER)) or _has_fraction_or_unit(text, at):
         return at, None
     number = int("".join(digits))
     return at, number if number <= LARGEST_NUMBER else None
 
 
-def _separates(text: str, at: int, digits: list[str]) -> bool:
+def _is_separator(text: str, at: int, digits: list[str]) -> bool:
     return bool(digits) and text[at] in _SEPARATORS and _is_digit(text, at + 1)
 
 
-def _is_cut_short(text: str, at: int) -> bool:
-    """Does the number go on as a fraction or a unit?"""
+def _has_fraction_or_unit(text: str, at: int) -> bool:
+    """Return True if the number continues as a fraction or a unit."""
     if text[at : at + 1] == ".":
         return _is_digit(text, at + 1)
-    return at < len(text) and text[at] in _CUTS_SHORT
+    return at < len(text) and text[at] in _UNITS
 
 
 def _is_digit(text: str, at: int) -> bool:

@@ -1,7 +1,7 @@
-"""What providers say that is not overflow, although it often sounds like it.
+"""Sentences and codes of providers that are not overflow, although they often sound like it.
 
-One idea: rate limits, output caps and file sizes borrow the words of overflow ("too many tokens", "exceeds the limit"),
-and answering them with a smaller history loses context for nothing. So they are recognised first.
+Rate limits, output caps and file sizes share words with overflow ("too many tokens", "exceeds the limit"),
+and a smaller history as the response would lose context for nothing. So they are recognised first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from refold.core.overflow.phrases import rule
 _ACCOUNT = ("invalid_api_key", "authentication_error", "permission_error", "insufficient_quota")
 
 LIMIT_CODES = (
-    # More than a whole minute's tokens in one request never gets through by waiting: the numbers decide.
+    # A request with more tokens than a minute allows never succeeds by waiting: the numbers decide.
     rule(
         "tokens per minute",
         "rate_limit",
@@ -163,7 +163,8 @@ HISTORY = (
         "not the same number of function calls and responses",
         codes=("invalid_request_message_order",),
     ),
-    # MiniMax gives code 2013 to every bad parameter, overflow included: only its sentences tell them apart.
+    # MiniMax gives code 2013 to every bad parameter, overflow included: only its sentences
+    # distinguish them.
     rule(
         "minimax history",
         "malformed_history",
@@ -214,7 +215,8 @@ BYTES = (
 )
 
 PARAMETERS = (
-    # Its name, its absence, its range, its relation to another. Caps on it that state a limit are in OUTPUT.
+    # Complaints about the name, absence or range of `max_tokens`, or its relation to another
+    # parameter. Caps that state a limit are in OUTPUT.
     rule(
         "output parameter",
         "other",

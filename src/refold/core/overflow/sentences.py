@@ -1,7 +1,7 @@
-"""How each provider says that the input is too long.
+"""The sentences and codes with which each provider reports that the input is too long.
 
-One idea: the more a sentence says, the earlier it stands. A sentence with all its numbers comes before its own shorter
-forms, so that the first match is also the best reading.
+The more a sentence states, the earlier it is in the table: a sentence with all its numbers comes before its
+own shorter forms, so that the first match is also the best reading.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ CODES = (_too_long("code", codes=(*_WORDS, "model_context_window_exceeded", "126
 
 NAMED = (
     _too_long("code in words", *_WORDS),
-    # Also what gateways answer when an account has used up its tokens; their words for that come earlier.
+    # Gateways also answer this when an account has used up its tokens; rules for their words come
+    # earlier.
     _too_long("token limit code", "token_limit_exceeded", codes=("token_limit_exceeded",)),
-    # Says "body" and means tokens, so it stands here, before the sentences about bytes.
+    # Says "body" and means tokens, so it has to come before the sentences about bytes.
     _too_long("github models", "request body too large…max size: {limit} tokens"),
 )
 

@@ -1,7 +1,7 @@
-"""Presets: six systems of compaction as settings of one engine.
+"""Presets: six compaction systems as settings of one engine.
 
-No other module names a preset. `PRESETS` finds one by its name; what a preset does differently from the system it is named
-after is listed in `docs/presets.md`.
+No other module names a preset. `PRESETS` maps names to policies. The differences between a preset and the
+system it is named after are listed in `docs/presets.md`.
 """
 
 from __future__ import annotations

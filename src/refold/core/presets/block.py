@@ -1,7 +1,7 @@
-"""The configuration block of the system that `librechat` is named after, as a policy.
+"""Reads the configuration block of the system that `librechat` is named after, as a policy.
 
-One idea: who moves over brings a block of settings along, and it means the same here. Every key of it is known, every value is
-checked, and what is wrong is named by its key; a typing error never turns into defaults without a word.
+A user who migrates brings a block of settings along, and it means the same here. Every key is known, every
+value is checked, and an error names the key; a typing error never falls back to a default silently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Words: TypeAlias = Annotated[str, Meta(min_length=1)]
 Length: TypeAlias = Annotated[int, Meta(ge=1)]
 PLACE = "summarization"
-"""What the block is called in the file it comes from."""
+"""Name of the block in its configuration file."""
 T = TypeVar("T")
 
 
@@ -60,7 +60,7 @@ class HardClear(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
 
 
 class ContextPruning(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Pruning by position, where nothing is summarised."""
+    """Pruning by position, for a policy without summaries."""
 
     enabled: bool = False
     keep_last_assistants: Annotated[int, Meta(ge=0, le=10)] = 3
@@ -87,7 +87,7 @@ class ContextPruning(Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 class Parameters(Struct, frozen=True, rename="camel"):
-    """Those of the parameters that are not the model's own."""
+    """The parameters that are not fields of the model request."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = LIBRECHAT.recipe.temperature
     max_summary_tokens: Length = LIBRECHAT.recipe.max_tokens
@@ -95,12 +95,12 @@ class Parameters(Struct, frozen=True, rename="camel"):
 
 class PresetBlock(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     enabled: bool = True
-    """Off: nothing is summarised, and old tool output is degraded instead."""
+    """False: nothing is summarised, and old tool output is reduced instead."""
     provider: str | None = None
     model: str | None = None
-    """Who writes the summaries; unset, the conversation's own."""
+    """The model that writes the summaries; if unset, the conversation's own."""
     parameters: dict[str, object] = {}
-    """Fields of the request to that model; see `Parameters` for those that are not."""
+    """Fields of the request to that model, except those of `Parameters`."""
     prompt: Words | None = None
     update_prompt: Words | None = None
     trigger: When | None = None
@@ -110,7 +110,7 @@ class PresetBlock(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
     @property
     def fields(self) -> dict[str, object]:
-        """What goes into the request as it is."""
+        """The parameters that go into the request unchanged."""
         ours = structs.fields(Parameters)
         names = {field.encode_name for field in ours}
         return {key: value for key, value in self.parameters.items() if key not in names}
@@ -121,12 +121,13 @@ class PresetBlock(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
 
 def read_block(values: Mapping[str, object]) -> PresetBlock:
-    """
+    """Read and check a block.
+
     Raises:
-        ConfigError: a key is unknown, or its value cannot be used; the message names it.
+        ConfigError: a key is unknown or has an invalid value; the message names it.
     """
     block = _converted(values, PresetBlock, PLACE)
-    _ = block.ours  # they are checked as well
+    _ = block.ours  # check the parameters as well
     return block
 
 
@@ -141,7 +142,7 @@ def policy_of(block: PresetBlock) -> Policy:
 
 
 def _recipe(block: PresetBlock) -> Recipe:
-    """The block's own length wins over the one among the parameters."""
+    """The recipe of a block. The block's own length takes precedence over the one among the parameters."""
     prompts, ours = LIBRECHAT.recipe.prompts, block.ours
     if block.prompt is not None:
         prompts = structs.replace(prompts, fresh=block.prompt, update="")
@@ -152,7 +153,7 @@ def _recipe(block: PresetBlock) -> Recipe:
 
 
 def _trigger(when: When | None) -> Trigger:
-    """Whatever is said, something has to be left over: a summary of nothing is of no use."""
+    """The trigger of a block. Each one requires messages that leave, because a summary of nothing is useless."""
     left = MessagesToRefine(1)
     match when:
         case None:

@@ -1,7 +1,7 @@
-"""What presets share where their systems say nothing.
+"""Settings that presets share for cases that their systems leave open.
 
-When nothing else makes the window fit, the systems themselves either give up or loop; the rules of this engine ask for a
-window that fits, or a clear error.
+If nothing makes the window fit, the original systems give up or loop. This engine requires a window that
+fits, or a clear error.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ EMERGENCY: tuple[AnyStage, ...] = (
     Select(),
     Squeeze(),
 )
-"""From the mildest to the hardest: what nobody reads again, one huge thing that was read, the oldest replies, then a little of
-everything, and of what was not read yet last of all."""
+"""From the mildest to the hardest: content that is not read again, one huge part that was read, the oldest
+replies, then a little of everything, with unread messages last."""
 
 AHEAD = Share(0.7)
-"""How full the window is when a model is asked for a summary: all systems compact from about 80 % on, and writing one takes
-about as long as a few replies."""
+"""Fill level at which a model is asked for a summary: all systems compact from about 80 % on, and writing a
+summary takes about as long as a few replies."""
 
 SUMMARY_SHARE = Share(0.15, "effective")
-"""No system bounds its summaries by the window. With the same room for all, a replay compares how they fold; it is more than
-models write unasked."""
+"""No system limits its summaries by the window. With the same room for all, a replay compares their
+compaction; it is more than models write unasked."""

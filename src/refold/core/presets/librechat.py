@@ -1,7 +1,8 @@
-"""Mask what was answered and fit what is huge under pressure; where that is not enough, summarise all but the last turns.
+"""The preset `librechat`: mask and limit tool results under pressure, then summarise all but the last turns.
 
-The variants are the same system under its other settings: a summary that an earlier run has left, no turns kept, and no
-summaries at all.
+The policy masks results that were answered and limits huge ones. If that is not enough, it summarises. The
+variants are the same system with other settings: a summary taken over from an earlier run, no turns kept,
+and no summaries at all.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ PROMPTS = Prompts(
         "never make one up. Give me the checkpoint and nothing else, in at most {words} words. Call no tools."
     ),
 )
-"""Spoken as the user, who tells the assistant what to do: a model that is asked so stops working and writes."""
+"""Written in the user's voice, as an instruction to the assistant: a model that is asked this way stops
+working and writes."""
 
 LIBRECHAT = Policy(
     name="librechat",
@@ -69,7 +71,7 @@ LIBRECHAT = Policy(
 ACROSS_RUNS = structs.replace(
     LIBRECHAT, placement="system", texts=Texts(opening="## Conversation Summary\n\n", fence="summary")
 )
-"""Where a summary of an earlier run is taken up: it stands in the system prompt, and counts as a summary all the same."""
+"""For a summary taken over from an earlier run: it stands in the system prompt, and still counts as a summary."""
 
 CLEAN_SLATE = structs.replace(LIBRECHAT, cut=LastTurns(0))
 """No turn is kept besides the active one."""
@@ -82,7 +84,6 @@ WITHOUT_SUMMARIES = structs.replace(
     soft=None,
     emergency=EMERGENCY,
 )
-"""Nothing is summarised: results fade as the window fills, and what still does not fit is dropped, with a note.
+"""Nothing is summarised: results fade as the window fills, and messages that still do not fit are dropped, with a note.
 
-`Trim()` as one more stage prunes by position as well.
-"""
+`Trim()` as an additional stage prunes by position as well."""

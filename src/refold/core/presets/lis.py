@@ -1,7 +1,9 @@
-"""Rolling compaction into sessions: prune old tool output first, keep 4,000 recent tokens, never merge two summaries.
+"""The preset `lis`: rolling compaction into sessions.
 
-`structs.replace(LIS, stages=(Prune(policy="keep_all"),))` and its like set the policy for tool output: `auto`, `keep_all` or
-`keep_none`, and `rules` the tools whose output stays until a summary is made of it (`summarize`).
+The policy prunes old tool output first, keeps 4,000 recent tokens and never merges two summaries.
+`structs.replace(LIS, stages=(Prune(policy="keep_all"),))` and its like set the policy for tool output:
+`auto`, `keep_all` or `keep_none`; `rules` names the tools with output that stays until it is summarised
+(`summarise`).
 """
 
 from __future__ import annotations

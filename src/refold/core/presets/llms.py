@@ -1,4 +1,6 @@
-"""A filter around requests: flag the conversation at 80 %, then send a summary and the last two messages."""
+"""The preset `llms`: a filter around requests. Flags the conversation at 80 %, then sends a summary and the
+last two messages.
+"""
 
 from __future__ import annotations
 

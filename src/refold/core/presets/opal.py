@@ -1,7 +1,8 @@
-"""Cut at the user boundary after the point, split turns that are too large, and carry one summary along.
+"""The preset `opal`: cut at a user message, split turns that are too large, and keep one cumulative summary.
 
-A window is looked at when a turn starts. `structs.replace(OPAL, cut=UserBoundaryAfter(Tokens(20_000)))` keeps a number of
-tokens instead of a quarter of the window; a compaction that was asked for does so anyway, or keeps what it is told.
+The window is checked when a turn starts. The cut is the first user message after the point at which a
+quarter of the window is kept. `structs.replace(OPAL, cut=UserBoundaryAfter(Tokens(20_000)))` keeps a
+number of tokens instead; a compaction on request does so anyway, or keeps the number that it is given.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Whole turns, by message count or share of the window, and half of the turns dropped where a call cannot wait.
+"""The preset `picoclaw`: whole turns, by message count or share of the window.
 
-Sizes are an estimate by characters, with the output in them. The check before a call is everybody's: a window that does not
-fit with its output does not leave.
+Half of the turns are dropped if a call cannot wait for a summary. Sizes are an estimate by characters,
+including the output. The check before a call holds for every preset: a window that does not fit with its
+output is not sent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Our own: append only, and when the window is full fold it deep, once.
+"""The preset `refold`: append only, and one deep compaction when the window is full.
 
-The shares were found by replaying 79 recorded sessions; `docs/evaluation.md` shows what they do. A small tail and a large
-digest know most: the last exchange is what a reply answers, everything before it is needed in pieces. What is left after a
-fold sinks with the size of the window: a small one needs all it can keep, a large one is cheaper to fill again than to carry
-along.
+The shares were found by replaying 79 recorded sessions; `docs/evaluation.md` shows their effect. A small
+tail and a large digest know most: a reply answers the last exchange, and needs only pieces of everything
+before it. The size after a compaction shrinks with the size of the window: a small window needs all it can
+keep, and a large one is cheaper to fill again than to carry along.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Finds secrets in text and replaces them."""
+"""Finds secrets in text and replaces them by placeholders."""

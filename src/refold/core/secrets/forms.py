@@ -1,10 +1,10 @@
-"""Secrets that are known by their own form, whatever stands before them.
+"""Find secrets by their own form, without a name before them.
 
-One idea: whoever issues keys gives them a form by which they can be found again: a prefix, armour, a place in an address or a
-header. Such a form needs no name before it, and hardly anything else has it.
+Issuers of keys give them a recognisable form: a prefix, armour, a place in a URL or a header. Hardly any
+other text has such a form.
 
-Patterns are linear in the text: every repetition is bounded or over one class of characters, and none of them starts twice
-within the same run of characters.
+Patterns are linear in the text: every repetition is bounded or over one class of characters, and none of them
+starts twice within the same run of characters.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _PREFIXES = (
     "NRAK-", "glsa_", "glc_", "sntrys_", "sntryu_", "dp.pt.", "dp.st.", "sbp_", "pscale_tkn_", "pscale_pw_", "pul-", "rubygems_",
     "HRKU-", "sq0atp-", "sq0csp-", "whsec_", "EAACEdEose0cBA",
 )  # fmt: skip
-"""Of vendors who put nothing but a prefix before a long word."""
+"""Prefixes of vendors whose keys are only a prefix and a long word."""
 _FORMS = (
     *((kind, hints, re.compile(form)) for kind, hints, form in _VENDORS),
     *(("api key", (prefix,), re.compile(rf"{re.escape(prefix)}{_WORD}{{20,400}}")) for prefix in _PREFIXES),
@@ -70,8 +70,8 @@ _FORMS = (
 KINDS = frozenset(
     (*(kind for kind, _, _ in _FORMS), "signature", "token", "cookie", "password", "private key", "secret")
 )
-"""Every word by which a secret may be called in its place."""
-_NAMED_SO = re.compile(r"[a-z0-9]{2,12}[\-_](?:[a-z]+[\-_])*[a-z]+")
+"""Every kind of secret that a placeholder may name."""
+_NAME_OF_WORDS = re.compile(r"[a-z0-9]{2,12}[\-_](?:[a-z]+[\-_])*[a-z]+")
 _ESCAPED = re.compile(r"(?:\\[nrtbf]|%[0-9A-Fa-f]{2})$")
 _EDGE = re.compile(
     r"-----?[ ]?(?:BEGIN|(?P<end>END)) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[ ]?-----?"
@@ -81,12 +81,12 @@ _ARMOUR = re.compile(
     r"[\s\"'`+,|>#]++|\\{1,15}[nrt]|(?:Proc-Type|DEK-Info|Version|Comment)[^\n\\]{0,100}+|[A-Za-z0-9+/]{16,}+={0,2}"
     r"|[A-Za-z0-9+/=]{1,15}+(?=\s{0,9}$)"
 )
-"""One piece of what stands between the edges of a private key; it is never empty."""
+"""One piece of the text between the edges of a private key; it is never empty."""
 _BLOB = re.compile(r"[A-Za-z0-9+/]{16}")
 _LONGEST_KEY = 20_000
 """Characters between the first and the last line of a private key: the largest in use have 13,000."""
 START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
-"""Where a word begins; also after the escaped line break of a text within JSON."""
+"""The beginning of a word; also after the escaped line break of a text within JSON."""
 _QUOTE = r"\\{0,15}[\"'`]"
 _HEADER = re.compile(
     rf"(?:{START}(?:proxy-)?authorization(?:{_QUOTE})?[ \t]{{0,3}}[:=,][ \t]{{0,3}}(?:{_QUOTE})?"
@@ -123,29 +123,32 @@ _PIPED = re.compile(
 
 
 class Secret(Struct, frozen=True):
-    """Something that must not be copied: what it is, and where in the text it was."""
+    """A string that must not be copied: its kind and its position in the text."""
 
     kind: str
     start: int
     stop: int
 
 
-def formed(text: str, low: str) -> Iterator[Secret]:
-    """Every secret of a text that has a form of its own; `low` is the text in lower case."""
+def find_by_form(text: str, low: str) -> Iterator[Secret]:
+    """Yield every secret of a text that has a form of its own; `low` is the text in lower case."""
     if "PRIVATE KEY" in text or "Private-Lines" in text:
-        yield from _armoured(text)
+        yield from _private_keys(text)
     for number in dict.fromkeys([number for hint, number in _FORM_HINTS if hint in text]):
         kind, _, form = _FORMS[number]
-        yield from (Secret(kind, *match.span()) for match in form.finditer(text) if _begins(match))
+        yield from (Secret(kind, *match.span()) for match in form.finditer(text) if _is_word_start(match))
     for number in dict.fromkeys([number for hint, number in _PLACE_HINTS if hint in low]):
         kind, _, pattern, holds = _PLACES[number]
         found = (match for match in pattern.finditer(text) if holds(match))
         yield from (Secret(kind, *match.span("secret")) for match in found)
 
 
-def _begins(match: re.Match[str]) -> bool:
-    """Does a word begin here that is no name made of words? Also after the escaped line break of a text within JSON."""
-    if _NAMED_SO.fullmatch(match[0]):
+def _is_word_start(match: re.Match[str]) -> bool:
+    """Return True if a word begins at the match and it is no name made of words.
+
+    A word may also begin after the escaped line break of a text within JSON.
+    """
+    if _NAME_OF_WORDS.fullmatch(match[0]):
         return False
     before = match.string[max(0, match.start() - 3) : match.start()]
     return (
@@ -153,8 +156,8 @@ def _begins(match: re.Match[str]) -> bool:
     )
 
 
-def _authorises(match: re.Match[str]) -> bool:
-    """Is it what a header grants access with, and not a word about that?"""
+def _is_credential(match: re.Match[str]) -> bool:
+    """Return True if the match is the credential of a header, and not a word about it."""
     secret, scheme = match["secret"].rstrip(".:,"), match["scheme"]
     if is_blank(secret):
         return False
@@ -164,8 +167,10 @@ def _authorises(match: re.Match[str]) -> bool:
     return len(secret) >= 8 and (_is_mixed(secret) or secret.endswith("=")) if scheme else is_random(secret)
 
 
-def _opens(match: re.Match[str]) -> bool:
-    """Is it a password in an address? Without a name before it, only what looks like a token is."""
+def _is_url_password(match: re.Match[str]) -> bool:
+    """Return True if the match is a password in a URL. Without a user name before it, it must look like a
+    token.
+    """
     secret = match["secret"]
     if match["user"] is None:
         return is_random(secret) and ":" not in secret
@@ -183,8 +188,10 @@ def _is_mixed(value: str) -> bool:
     return is_password(value) or (value.lower() != value != value.upper())
 
 
-def _armoured(text: str) -> Iterator[Secret]:
-    """Private keys from their first line to their last; of one that is cut off, as far as it looks like one."""
+def _private_keys(text: str) -> Iterator[Secret]:
+    """Yield private keys from their first line to their last; of a key that is cut off, as far as the text
+    looks like one.
+    """
     begun: re.Match[str] | None = None
     ends, blob = dict[int, int](), _BLOB.search(text)
     for edge in (*_EDGE.finditer(text), None):
@@ -199,9 +206,12 @@ def _armoured(text: str) -> Iterator[Secret]:
 
 
 def _armour_end(text: str, start: int, ends: dict[int, int]) -> int:
-    """Where the armour stops that goes on at a place. `ends` knows it for all places that were passed before.
+    """Return the end of the armour that continues at `start`.
 
-    First lines may follow each other in what looks like one armour; each place is looked at once for all of them.
+    `ends` caches it for all positions that were passed before.
+
+    Several first lines may stand in text that looks like one armour; with the cache each position is read
+    only once.
     """
     passed, at = list[int](), start
     while at not in ends:
@@ -221,10 +231,10 @@ def _is_filled(match: re.Match[str]) -> bool:
 
 
 _PLACES: tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
-    ("token", ("authorization", "bearer", "basic"), _HEADER, _authorises),
+    ("token", ("authorization", "bearer", "basic"), _HEADER, _is_credential),
     ("signature", ("signature", "x-amz-"), _SIGNED, _is_filled),
     ("cookie", ("cookie",), _COOKIE, _is_filled),
-    ("password", ("://",), _IN_URL, _opens),
+    ("password", ("://",), _IN_URL, _is_url_password),
     (
         "password",
         ("curl", "wget", "http ", "https ", "mysql", "mariadb", "login", "sshpass", "-pass"),
@@ -233,7 +243,7 @@ _PLACES: tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[re.Match[s
     ),
     ("password", ("-stdin", "--with-token", "sudo -s", "chpasswd"), _PIPED, _is_filled),
 )
-"""Where secrets stand: what they are called, words without which there are none, the pattern, and whether it holds."""
+"""Places of secrets: kind, words without which there is none, pattern, and a check of the match."""
 _FORM_HINTS = tuple((hint, number) for number, (_, hints, *_) in enumerate(_FORMS) for hint in hints)
 _PLACE_HINTS = tuple((hint, number) for number, (_, hints, *_) in enumerate(_PLACES) for hint in hints)
-"""All of those words in a row: a text that has none of them, as most have, is looked through in one go."""
+"""All of those words in a row: a text without any of them, as most are, is searched in one pass."""

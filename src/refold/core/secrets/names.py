@@ -1,9 +1,9 @@
-"""Secrets that are known by the word before them, as people and programs write it.
+"""Find secrets by the name before them, as people and programs write it.
 
-One idea: `DB_PASSWORD=`, `"apiKey": `, `--token `, `<password>`, `my password for prod is ` all name what comes next. First the
-name is found, then the value after it is read to its end, as its quotes or the line say, and then it is asked whether that
-value is a secret (`secret_values`). A text may be JSON within JSON: quotes and line breaks count with any number of
-backslashes before them.
+`DB_PASSWORD=`, `"apiKey": `, `--token `, `<password>`, `my password for prod is ` all name the next value.
+First the name is found, then the value after it is read to the end that its quotes or the line set, then
+`values` decides whether it is a secret. A text may be JSON within JSON: quotes and line breaks count with any
+number of backslashes before them.
 
 Reading a value looks at no more than `LONGEST` characters.
 """
@@ -33,7 +33,7 @@ from refold.core.secrets.values import (
     names_itself,
 )
 
-# The words that announce a secret, in code and in many languages.
+# Names of secrets, in code and in many languages.
 
 _STRONG = (
     r"passwords?|passwd|passphrase|passcode|(?:seed|recovery|secret)[ ]phrase|mnemonic|identified[ ]by"
@@ -45,9 +45,9 @@ _STRONG = (
     r"|api-schlüssel|clé[ ](?:api|secrète)|(?:clave|chave|chiave)[ ](?:de[ ])?(?:api|acceso|secreta)|ключ[ ]api"
 )
 _SHORT = r"pass|pwd|psw|pw|pin(?:[ ]code)?|mdp|creds?"
-"""Names that are also the end of other words: they count where a word begins."""
+"""Names that are also the end of other words: they count only at the beginning of a word."""
 _WEAK = r"tokens?|auth|(?<=_)key|(?<=[a-z])key|clave|токен|令牌|トークン|jwt"
-"""Names of much that is no secret: what follows has to look like one."""
+"""Names that often mean something other than a secret: the value has to look like one."""
 _LINKS = r"(?:is|was|are|to|be|(?:will|shall|should|must)[ ]be|ist|lautet|es|est|è|é|era|är|jest)(?:[ ](?:now|still|set to))?(?::|(?=[ ]))|['’]s(?=[ ])|[–—→是为為はが는은이]|-[>\-]?(?=[ ])"
 _QUOTE = r"\\{0,15}[\"'`]"
 _GAP = r"[ \t]{0,8}"
@@ -73,7 +73,7 @@ _FOREIGN_ANCHORS = (
     "hasło", "lösenord", "jelszó", "şifre", "mật khẩu", "парол", "密码", "密碼", "口令", "密钥", "パスワード", "暗証番号", "비밀번호", "암호",
     "كلمة", "סיסמה", "पासवर्ड", "รหัสผ่าน", "schlüssel", "clé ", "ключ", "токен", "令牌", "トークン",
 )  # fmt: skip
-"""What every name holds, to find names quickly: most texts have none."""
+"""A substring of every name, to find names quickly: most texts have none."""
 _COMPOUND = re.compile(
     r"(?:api|access|account|auth|client|private|encryption|signing|master|license|subscription|shared|storage|webhook|secret"
     r"|refresh|bearer|session|security|seed|recovery|(?<![A-Za-z])(?:id|bot))[_\-. ]?$",
@@ -84,25 +84,25 @@ _SUFFIX = re.compile(
     r"|test(?:ing)?|stag(?:e|ing)|live|root|admin|user|db|old|new|current|default|confirm(?:ation)?|again|repeat|s|[0-9]))*",
     re.IGNORECASE,
 )
-"""What may follow a name without changing what it names: `password_prod`, unlike `password_length`."""
+"""Suffixes that do not change the meaning of a name: `password_prod`, unlike `password_length`."""
 _COUNTED = re.compile(
     r"(?:next|page|prev(?:ious)?|continuation|sync|cursor|pad|eos|bos|sep|cls|mask|unk|special|stop|start|end|first|last|max|min|num"
     r"|total|prompt|completion|input|output|cached|cache|sort|primary|foreign|partition|public|idempotency|csrf|xsrf)"
     r"(?:[_\-. ]?page)?[_\-. ]?$",
     re.IGNORECASE,
 )
-"""Before `token` and `key`: pages, special words of a model, columns."""
+"""Prefixes of `token` and `key` that mean no secret: pages, special tokens of a model, columns."""
 _SPOKEN = re.compile(
     r"pass|pin|pw|ps|kenn|mdp|identified|contra|mot|senha|parola|wacht|has|l.sen|adgang|kode|salas|jelsz|heslo|şifre|loz|ges"
     r"|m.t |kata|пароль|密[码碼]|口|パ|暗|비|암|كلمة|סיסמה|पा|รหัส",
     re.IGNORECASE,
 )
-"""What people type, and not what a machine made: it may be short, or a number."""
+"""Names of secrets that people type: the value may be short, or a number."""
 _WALLET = re.compile(r"seed|recovery|secret[ ]phrase|mnemonic", re.IGNORECASE)
 
 
-def starts(text: str, low: str) -> list[int]:
-    """Where names may begin, in order."""
+def name_positions(text: str, low: str) -> list[int]:
+    """Return the positions at which names may begin, in order."""
     found = set[int]()
     anchors = _ANCHORS if text.isascii() else (*_ANCHORS, *_FOREIGN_ANCHORS)
     for anchor in [one for one in anchors if one in low]:
@@ -117,24 +117,26 @@ def starts(text: str, low: str) -> list[int]:
 
 
 def is_spoken(match: re.Match[str]) -> bool:
-    """Is it something people type, which may be four digits?"""
+    """Return True for secrets that people type, which may be four digits."""
     return _SPOKEN.match(match["strong"] or match["short"] or "") is not None
 
 
 def is_wallet(match: re.Match[str]) -> bool:
-    """Is it the list of words that opens a wallet?"""
+    """Return True for the list of words that opens a wallet."""
     return _WALLET.match(match["strong"] or "") is not None
 
 
 def is_weak(match: re.Match[str]) -> bool:
-    """Does the name mean other things as well?"""
+    """Return True if the name also has other meanings."""
     return match["weak"] is not None or _SUFFIX.fullmatch(match["suffix"]) is None
 
 
 def is_counted(match: re.Match[str], prefix: str) -> bool:
-    """Is it a page, a column or a special word of a model, and no secret?"""
+    """Return True for a page, a column or a special token of a model, which is no secret."""
     return match["weak"] is not None and _COUNTED.search(prefix) is not None
 
+
+# Values before and after names.
 
 _Q = r"\\{0,15}[\"'`]"
 _PREFIX = re.compile(r"[A-Za-z0-9_\-.]{0,40}\Z")
@@ -142,7 +144,7 @@ _OPENING = re.compile(r"[bBrRuUfFL@]{0,2}(?P<quote>\"{3}|'{3}|\\{0,15}[\"'`]|[�
 _CLOSING = {"“": "”", "‘": "’", "«": "»", "„": "“", "「": "」"}
 _BARE = re.compile(rf"(?:[^\s\"'`,;<>(){{}}\[\]\\]|\\(?![nrt\"'`\\])){{1,{LONGEST}}}+")
 _PRINTED = re.compile(r"[!-~]{1,64}+")
-"""Where words are not parted by spaces, a value ends where the letters change."""
+"""A value in a text without spaces between words: it ends at the first character of another script."""
 _MORE = re.compile(rf"[^\s\"'`<>\\]{{0,{LONGEST}}}")
 _LINE = re.compile(rf"[^\r\n\\\"'`]{{1,{LONGEST}}}+")
 _TAG = re.compile(rf"[^<\r\n]{{1,{LONGEST}}}+(?=<)")
@@ -153,11 +155,11 @@ _LEADING = re.compile(
 _BLANKS = re.compile(r"[ \t]*+")
 _LINE_OVER = re.compile(r"$|[\r\n]|\\[nr]|[\"'`]")
 _CELL_OVER = re.compile(r"\)|[!?]{0,3}[ \t]{0,40}\|")
-"""After a value in parentheses, or in a table's next cell."""
+"""The end of a value in parentheses, or in the next cell of a table."""
 _CHANGED = re.compile(
     rf"[ ](?:[^\s:=]{{1,40}}[ ]){{0,4}}?from[ ](?:{_Q})?(?P<secret>[^\s\"'`]{{{LEAST},64}}?)(?:{_Q})?[ ](?:in)?to[ ]"
 )
-"""What stood there before: the password was changed from this to that."""
+"""The previous value in a sentence such as "the password was changed from this to that"."""
 _LOGIN = re.compile(
     rf"{START}(?:log[ ]?in|sign[ ]?in|credentials?|creds)(?:[ ](?:as|with|is|are|using|user))?[ :]{{1,3}}(?:{_Q})?"
     rf"[\w.@\-]{{1,60}}(?:{_Q})?[ ]?[/:|,][ ]?(?:{_Q})?(?P<secret>[^\s\"'`,;/]{{6,64}})",
@@ -178,24 +180,24 @@ class _Value(Struct, frozen=True):
     text: str
     is_quoted: bool
     is_query: bool = False
-    """Does it stand in an address, among others?"""
+    """True if it is one of several parameters in a URL."""
 
     @property
     def secret(self) -> Secret:
         return Secret("secret", self.start, self.start + len(self.text))
 
 
-def named(text: str, low: str) -> Iterator[Secret]:
-    """Every secret of a text that is announced by its name; `low` is the text in lower case."""
+def find_by_name(text: str, low: str) -> Iterator[Secret]:
+    """Yield every secret of a text that follows its name; `low` is the text in lower case."""
     done = 0
-    for start in starts(text, low):
+    for start in name_positions(text, low):
         match = NAME.match(text, start) if start >= done else None
-        yield from _replaced(match) if match else ()
-        found = _announced(match) if match else None
+        yield from _replaced_values(match) if match else ()
+        found = _secret_after_name(match) if match else None
         if found is not None:
             done = found.stop
             yield found
-        elif (before := _called_so(text, start)) is not None:
+        elif (before := _secret_before_name(text, start)) is not None:
             yield before
     if "log" in low or "sign" in low or "cred" in low:
         for login in _LOGIN.finditer(text):
@@ -203,15 +205,15 @@ def named(text: str, low: str) -> Iterator[Secret]:
                 yield Secret("secret", *login.span("secret"))
 
 
-def _replaced(match: re.Match[str]) -> Iterator[Secret]:
-    """The value that another one takes the place of: `change the password from hunter22 to hunter33`."""
+def _replaced_values(match: re.Match[str]) -> Iterator[Secret]:
+    """Yield the value that is replaced by another: `change the password from hunter22 to hunter33`."""
     found = _CHANGED.match(match.string, match.end("suffix")) if not is_weak(match) else None
     if found is not None and is_password(found["secret"]) and not is_blank(found["secret"]):
         yield Secret("secret", *found.span("secret"))
 
 
-def _called_so(text: str, start: int) -> Secret | None:
-    """What stands before the name: `hunter22 is my password`."""
+def _secret_before_name(text: str, start: int) -> Secret | None:
+    """Return the secret before a name: `hunter22 is my password`."""
     link = _REVERSED.search(text[max(0, start - 60) : start])
     if link is None:
         return None
@@ -221,27 +223,27 @@ def _called_so(text: str, start: int) -> Secret | None:
     return Secret("secret", stop - len(word[0]), stop) if word and is_found else None
 
 
-def _announced(match: re.Match[str]) -> Secret | None:
-    """The secret after a name, if it is one."""
+def _secret_after_name(match: re.Match[str]) -> Secret | None:
+    """Return the value after a name, if it is a secret."""
     prefix = _prefix(match.string, match.start())
-    value = _read(match, prefix) if _is_name(match, prefix) else None
+    value = _read_value(match, prefix) if _is_name(match, prefix) else None
     if value is None or len(value.text) < LEAST_QUOTED or is_blank(value.text):
-        return _phrase(match, value) if value and match["strong"] else None
-    if not value.is_quoted and _is_fetched(match, prefix, value):
+        return _phrase_secret(match, value) if value and match["strong"] else None
+    if not value.is_quoted and _is_function_result(match, prefix, value):
         return None
     if is_weak(match):
         return value.secret if is_random(value.text) and not is_counted(match, prefix) else None
-    if match["short"] and not _suits(match, prefix, value):
+    if match["short"] and not _fits_short_name(match, prefix, value):
         return None
     if value.is_quoted:
         return value.secret if _is_quoted_secret(match, value.text) else None
     if _is_bare_secret(match, prefix, value):
-        return _whole(match, value).secret
-    return _phrase(match, value)
+        return _extend_value(match, value).secret
+    return _phrase_secret(match, value)
 
 
 def _prefix(text: str, start: int) -> str:
-    """The beginning of the name, before the word that was found."""
+    """Return the beginning of the name, before the word that was found."""
     found = _PREFIX.search(text[max(0, start - 40) : start])
     prefix = found[0] if found else ""
     is_escape = (
@@ -251,7 +253,7 @@ def _prefix(text: str, start: int) -> str:
 
 
 def _is_name(match: re.Match[str], prefix: str) -> bool:
-    """Does a name end here, or only a word that ends alike, such as `bypass`?"""
+    """Return True if the match is a name, and not the end of another word, such as `bypass`."""
     start, own = match.start() - len(prefix), match["strong"] or match["short"] or match["weak"]
     if match["tag"] == ">" and match.string[max(0, start - 1) : start] != "<":
         return False
@@ -262,8 +264,10 @@ def _is_name(match: re.Match[str], prefix: str) -> bool:
     return own[0].isupper() and (prefix[-1].islower() or prefix.isupper())
 
 
-def _suits(match: re.Match[str], prefix: str, value: _Value) -> bool:
-    """A pin is a number; a lone `pass` is mostly a test's verdict, unless a word in quotes follows."""
+def _fits_short_name(match: re.Match[str], prefix: str, value: _Value) -> bool:
+    """Return True if the value fits a short name: a pin is a number; a lone `pass` is mostly a test result,
+    unless quoted.
+    """
     own = match["short"].casefold()
     if own.startswith("pin"):
         return value.text.isdigit() and len(value.text) <= 12
@@ -272,15 +276,15 @@ def _suits(match: re.Match[str], prefix: str, value: _Value) -> bool:
 
 
 def _is_argument(match: re.Match[str], start: int) -> bool:
-    """Is the name the first of two arguments in quotes, or a function that is given a password?"""
+    """Return True if the name is the first of two quoted arguments, or a function that takes a password."""
     if "," not in match["call"]:
         return is_spoken(match)
     before = match.string[max(0, start - 30) : start]
     return _FIRST_ARGUMENT.search(before) is not None
 
 
-def _read(match: re.Match[str], prefix: str) -> _Value | None:
-    """The value after a name, to where its quotes, its tag or its own characters end."""
+def _read_value(match: re.Match[str], prefix: str) -> _Value | None:
+    """Return the value after a name, up to the end of its quotes, its tag or its characters."""
     text, at, start = match.string, match.end(), match.start() - len(prefix)
     if match["tag"]:
         tagged = _TAG.match(text, at)
@@ -293,7 +297,7 @@ def _read(match: re.Match[str], prefix: str) -> _Value | None:
             return _Value(start, text[start:stop], is_quoted=True)
         at = start
     is_ascii = match["link"] is not None and not match["link"].isascii()
-    bare = (_MORE if _is_set(match, prefix) else _PRINTED if is_ascii else _BARE).match(text, at)
+    bare = (_MORE if _is_shell_setting(match, prefix) else _PRINTED if is_ascii else _BARE).match(text, at)
     if bare is None:
         return None
     if text[max(0, start - 1) : start] in ("?", "&"):
@@ -302,7 +306,7 @@ def _read(match: re.Match[str], prefix: str) -> _Value | None:
 
 
 def _closing(text: str, start: int, quote: str) -> int:
-    """Where a quoted value ends; -1 where the quote does not close on its line."""
+    """Return the end of a quoted value; -1 if the quote does not close on its line."""
     end, stop = _CLOSING.get(quote, quote), min(len(text), start + LONGEST)
     at = text.find(end, start, stop)
     while at > start and text[at - 1] == "\\":
@@ -312,22 +316,27 @@ def _closing(text: str, start: int, quote: str) -> int:
 
 
 def _is_quoted_secret(match: re.Match[str], value: str) -> bool:
-    """After a name that means a secret, whatever stands in quotes is one, unless it talks about it."""
+    """Return True if a quoted value is a secret: after a clear name it is, unless it is a text about it."""
     if (match["space"] or match["link"]) and not is_spoken(match):
         return match["link"] is not None and is_password(value)
     is_told = is_sentence(value) and not is_wallet(match)
     return not (names_itself(value) or is_told or is_place(value) or is_code(value))
 
 
-def _is_fetched(match: re.Match[str], prefix: str, value: _Value) -> bool:
-    """Does a function give the value? In a shell's setting parentheses are part of it, after anything but a plain name."""
+def _is_function_result(match: re.Match[str], prefix: str, value: _Value) -> bool:
+    """Return True if a function returns the value.
+
+    In a shell setting, parentheses are part of the value, unless only a plain name precedes them.
+    """
     stop = value.start + len(value.text)
-    is_plain = not _is_set(match, prefix) or not any(map(str.isdigit, value.text.partition("(")[0]))
+    is_plain = not _is_shell_setting(match, prefix) or not any(map(str.isdigit, value.text.partition("(")[0]))
     return is_plain and is_call(match.string[value.start : stop + 1])
 
 
 def _is_bare_secret(match: re.Match[str], prefix: str, value: _Value) -> bool:
-    """Without quotes a word may be code or prose; a password shows by its characters, or by having a line to itself."""
+    """Return True if an unquoted value is a secret and not code or prose: by its characters, or because it is
+    alone on its line.
+    """
     said, stop = value.text, value.start + len(value.text)
     if is_code(said) or is_place(said):
         return False
@@ -343,33 +352,33 @@ def _is_bare_secret(match: re.Match[str], prefix: str, value: _Value) -> bool:
         has_digit = any(map(str.isdigit, said))
         return is_password(said) and (has_digit or match["space"] is None or prefix.startswith("--"))
     if is_word(said):
-        return len(said) >= LEAST and not names_itself(said) and _stands_alone(match, prefix, stop)
+        return len(said) >= LEAST and not names_itself(said) and _is_alone_on_line(match, prefix, stop)
     return len(said) >= LEAST and not is_technical(said)
 
 
-def _stands_alone(match: re.Match[str], prefix: str, stop: int) -> bool:
-    """Is it `NAME=value` as a shell has it, or a line that says nothing else?"""
+def _is_alone_on_line(match: re.Match[str], prefix: str, stop: int) -> bool:
+    """Return True for `NAME=value` as in a shell, or a line with nothing but the name and the value."""
     text = match.string
-    if _is_set(match, prefix):
+    if _is_shell_setting(match, prefix):
         return True
     is_first = _LEADING.search(text[max(0, match.start() - 60) : match.start()]) is not None
     return is_first and _is_line_over(text, stop) and "_" not in text[match.end() : stop]
 
 
 def _is_line_over(text: str, at: int) -> bool:
-    """Does nothing but blanks follow on the line, or in the quotes around it?"""
+    """Return True if only blanks follow on the line, or in the quotes around it."""
     blanks = _BLANKS.match(text, at)
     return _LINE_OVER.match(text, blanks.end() if blanks else at) is not None
 
 
-def _is_set(match: re.Match[str], prefix: str) -> bool:
-    """Is it `NAME=value` as a shell has it?"""
+def _is_shell_setting(match: re.Match[str], prefix: str) -> bool:
+    """Return True for `NAME=value` as in a shell."""
     name = prefix + match.string[match.start() : match.end("suffix")]
     return name.isupper() and match["sign"] == "=" and match.end() == match.end("sign")
 
 
-def _phrase(match: re.Match[str], value: _Value) -> Secret | None:
-    """Several words without quotes, such as those of a wallet."""
+def _phrase_secret(match: re.Match[str], value: _Value) -> Secret | None:
+    """Return a secret of several words without quotes, such as those of a wallet."""
     is_asked = (match["sign"] or match["link"]) and (is_wallet(match) or is_spoken(match))
     line = _LINE.match(match.string, value.start) if is_asked else None
     said = line[0].rstrip(f"{_TRAILING} ") if line else ""
@@ -377,8 +386,11 @@ def _phrase(match: re.Match[str], value: _Value) -> Secret | None:
     return Secret("secret", value.start, value.start + len(said)) if is_found else None
 
 
-def _whole(match: re.Match[str], value: _Value) -> _Value:
-    """A value without quotes to its real end: on a line of its own it may hold any punctuation, elsewhere it ends before it."""
+def _extend_value(match: re.Match[str], value: _Value) -> _Value:
+    """Extend an unquoted value to its real end.
+
+    On a line of its own it may contain any punctuation; inside a sentence it ends before punctuation.
+    """
     text, stop = match.string, value.start + len(value.text)
     if value.is_query:
         return value

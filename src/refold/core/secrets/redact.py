@@ -1,8 +1,8 @@
-"""Keep secrets out of summaries, embeddings and logs.
+"""Replace secrets by placeholders, to keep them out of summaries, embeddings and logs.
 
-One idea: what must not be copied is replaced by a placeholder that says what it was and where the original is, so that whoever
-may see the conversation can open it there, and nobody else learns it from a copy. A secret is known by its own form
-(`secret_forms`), by its name before it (`secret_names`), or because it was found elsewhere already.
+A placeholder names the kind of the secret and the handle of the original, so that a reader with access to the
+conversation can open it there, and a copy reveals nothing. A secret is recognised by its own form (`forms`),
+by the name before it (`names`), or because it was found elsewhere already.
 """
 
 from __future__ import annotations
@@ -15,41 +15,46 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from refold.core.phrase_index import PhraseIndex
-from refold.core.secrets.forms import KINDS, Secret, formed
-from refold.core.secrets.names import named
+from refold.core.secrets.forms import KINDS, Secret, find_by_form
+from refold.core.secrets.names import find_by_name
 from refold.core.secrets.values import is_password, is_random
 from refold.core.shown import handle_of
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 Inner: TypeAlias = Text | Image | File | Opaque
 LEAST_KNOWN = 8
-"""Characters: what is shorter stands in too many places by chance to be taken out wherever it stands."""
+"""Characters: a shorter value occurs in too many places by chance to be removed everywhere."""
 _MAX_PASSES = 16
-"""How often a text is looked through for what came to light by the last time. Texts that nobody made up for it need three at
-most; where this many are not enough, nothing of the text is told."""
+"""Limit of passes over a text, each of which may expose further secrets. Ordinary texts need three at
+most; if this many are not enough, the whole text is replaced."""
 _FEW = 16
-"""Known values that are looked for one by one, which is quicker than all at once as long as there are not many."""
+"""Up to this many known values are searched one by one, which is faster than all at once for a small
+number."""
 _PLACEHOLDER = re.compile(rf"\[(?:(?:{'|'.join(sorted(KINDS))})(?: in #m\d{{1,9}})?|withheld: #m\d{{1,9}})\]")
 _ESCAPE = re.compile(r"\\{1,15}+u(?!00[01]|0022|005[cC]|[dD][89a-fA-F])([0-9a-fA-F]{4})")
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/]{32,}")
 
 
 def find_secrets(text: str, known: Collection[str] = ()) -> tuple[Secret, ...]:
-    """Every secret in a text, in order, none touching another; `known` are values that were found elsewhere."""
+    """Return every secret in a text, in order and without overlap; `known` are values that were found
+    elsewhere.
+    """
     low = _lowered(text)
-    found = (*formed(text, low), *named(text, low), *_seen(text, known))
-    return tuple(_joined(found, text)) if found else ()
+    found = (*find_by_form(text, low), *find_by_name(text, low), *_find_known(text, known))
+    return tuple(_merge_overlaps(found, text)) if found else ()
 
 
 def _lowered(text: str) -> str:
-    """The text in lower case, letter under letter: a few letters have two in their place, and stay."""
+    """Return the text in lower case with unchanged positions: a few letters become two in lower case, and
+    stay.
+    """
     low = text.lower()
     is_under = len(low) == len(text)
     return low if is_under else "".join(one if len(one.lower()) > 1 else one.lower() for one in text)
 
 
 def _unescaped(text: str) -> str:
-    r"""JSON within a text with its characters as they are read: `\u043f` hides a name, and `\u003d` a sign.
+    r"""Decode `\uXXXX` escapes of JSON within a text: `\u043f` hides a name, and `\u003d` a sign.
 
     It is the same JSON as before, at any depth: quotes, backslashes and control characters stay escaped.
     """
@@ -57,9 +62,11 @@ def _unescaped(text: str) -> str:
 
 
 def redact(text: str, place: str = "", known: Collection[str] = ()) -> str:
-    """The text with a placeholder for every secret; `place` is the handle of the original, where there is one.
+    """Return the text with a placeholder for every secret; `place` is the handle of the original, if there is
+    one.
 
-    What is left may look like a secret only now, so it is looked at again until nothing is found: redacting twice changes nothing more.
+    A replacement may expose further text that looks like a secret, so the search repeats until it finds
+    nothing: redacting twice changes nothing more.
     """
     where = f" in {place}" if place else ""
     for _ in range(_MAX_PASSES):
@@ -82,12 +89,14 @@ def holds_secret(text: str, known: Collection[str] = ()) -> bool:
 
 
 def texts_of(message: Message) -> Iterator[str]:
-    """All the texts in a message that could hold a secret."""
+    """Yield all texts in a message that could hold a secret."""
     return (text for part in message.parts for text in _texts(part))
 
 
 def values_of(message: Message) -> frozenset[str]:
-    """The secrets of a message as they can be known again wherever else they stand, a private key line by line."""
+    """Return the secrets of a message in a form that can be recognised in other texts, a private key line by
+    line.
+    """
     texts = map(_unescaped, texts_of(message))
     found = (text[one.start : one.stop] for text in texts for one in find_secrets(text))
     lines = (line for value in found for line in (_KEY_LINE.findall(value) if "KEY" in value else (value,)))
@@ -97,16 +106,16 @@ def values_of(message: Message) -> frozenset[str]:
 def redact_message(
     message: Message, number: int, hidden: Collection[int] = (), known: Collection[str] = ()
 ) -> Message:
-    """A message without its secrets; one that is `hidden` says nothing but where it is."""
+    """Return a message without its secrets; of a `hidden` message only its handle is left."""
     handle = handle_of(number)
     if number in hidden:
-        return Message(message.role, tuple(_hidden(part, handle) for part in message.parts))
-    parts = tuple(_clean(part, handle, known) for part in message.parts)
+        return Message(message.role, tuple(_hide_part(part, handle) for part in message.parts))
+    parts = tuple(_redact_part(part, handle, known) for part in message.parts)
     return message if parts == message.parts else Message(message.role, parts)
 
 
 def is_clean(message: Message, known: Collection[str] = ()) -> bool:
-    """Does nothing in it look like a secret, not even in fields of the provider's own?"""
+    """Return True if no text of the message, provider-specific fields included, looks like a secret."""
     raw = bytes(message.origin.raw).decode("utf-8", "replace") if message.origin else ""
     for part in message.parts:
         if isinstance(part, Reasoning):
@@ -114,29 +123,32 @@ def is_clean(message: Message, known: Collection[str] = ()) -> bool:
     return redact_message(message, 0, known=known) is message and not holds_secret(raw, known)
 
 
-def _clean(part: Part, handle: str, known: Collection[str]) -> Part:
+def _redact_part(part: Part, handle: str, known: Collection[str]) -> Part:
     match part:
         case ToolCall():
             name, arguments = redact(part.name, handle, known), redact(part.arguments, handle, known)
             is_same = (name, arguments) == (part.name, part.arguments)
             return part if is_same else ToolCall(part.id, name, arguments, part.kind)
         case ToolResult():
-            inner = tuple(_inner(one, handle, known) for one in part.parts)
+            inner = tuple(_redact_inner(one, handle, known) for one in part.parts)
             return part if inner == part.parts else ToolResult(part.call_id, inner, part.is_error, part.kind)
         case Reasoning():
-            return Text(_note(handle)) if holds_secret(part.text, known) else part
+            return Text(_withheld_note(handle)) if holds_secret(part.text, known) else part
         case _:
-            return _inner(part, handle, known)
+            return _redact_inner(part, handle, known)
 
 
-def _inner(part: Inner, handle: str, known: Collection[str]) -> Inner:
-    """A text without its secrets. What cannot be rewritten, such as an address or a provider's block, goes whole."""
+def _redact_inner(part: Inner, handle: str, known: Collection[str]) -> Inner:
+    """Return a part without its secrets.
+
+    A part that cannot be rewritten, such as a URL or a provider's block, is replaced.
+    """
     if isinstance(part, Text):
         text = redact(part.text, handle, known)
         return part if text == part.text else Text(text)
     is_clean_inside = not any(holds_secret(text, known) for text in _texts(part))
     if is_clean_inside or not isinstance(part, File) or not part.text:
-        return part if is_clean_inside else Text(_note(handle))
+        return part if is_clean_inside else Text(_withheld_note(handle))
     return File(name=redact(part.name, handle, known), text=redact(part.text, handle, known))
 
 
@@ -158,30 +170,30 @@ def _texts(part: Part) -> Iterator[str]:
 
 
 def _decoded(data: str) -> str:
-    """The text of a file that came as base64; empty where it is none."""
+    """Return the text of a file that came as base64; empty if it is no text."""
     try:
         return b64decode(data).decode("utf-8")
     except ValueError:
         return ""
 
 
-def _hidden(part: Part, handle: str) -> Part:
-    """What is left of a part that somebody marked as sensitive: its place in the conversation."""
+def _hide_part(part: Part, handle: str) -> Part:
+    """Return the remainder of a part that was marked as sensitive: its place in the conversation."""
     match part:
         case ToolCall():
             return ToolCall(part.id, redact(part.name, handle), "{}", part.kind)
         case ToolResult():
-            return ToolResult(part.call_id, (Text(_note(handle)),), part.is_error, part.kind)
+            return ToolResult(part.call_id, (Text(_withheld_note(handle)),), part.is_error, part.kind)
         case _:
-            return Text(_note(handle))
+            return Text(_withheld_note(handle))
 
 
-def _note(handle: str) -> str:
+def _withheld_note(handle: str) -> str:
     return f"[withheld: {handle}]"
 
 
-def _seen(text: str, known: Collection[str]) -> Iterator[Secret]:
-    """Where values stand that were found elsewhere."""
+def _find_known(text: str, known: Collection[str]) -> Iterator[Secret]:
+    """Yield the positions of values that were found elsewhere."""
     if len(known) > _FEW:
         spans = _index(frozenset(known)).spans(text)
         yield from (Secret("secret", start, stop) for start, stop in spans)
@@ -195,12 +207,15 @@ def _seen(text: str, known: Collection[str]) -> Iterator[Secret]:
 
 @lru_cache(maxsize=8)
 def _index(known: frozenset[str]) -> PhraseIndex:
-    """The same values are looked for in every message of a conversation."""
+    """Return a cached index: the same values are searched in every message of a conversation."""
     return PhraseIndex(known)
 
 
-def _joined(found: Iterable[Secret], text: str) -> Iterator[Secret]:
-    """Secrets that overlap as one, under the name of the first. A placeholder is covered whole or not at all."""
+def _merge_overlaps(found: Iterable[Secret], text: str) -> Iterator[Secret]:
+    """Merge overlapping secrets under the kind of the first.
+
+    A placeholder is covered completely or not at all.
+    """
     last: Secret | None = None
     for secret in sorted(_around_placeholders(found, text), key=lambda one: (one.start, -one.stop)):
         if last is not None and secret.start < last.stop:

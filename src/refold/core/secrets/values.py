@@ -1,8 +1,8 @@
-"""Tell a secret's value from what else may stand in its place.
+"""Distinguish the value of a secret from other text in its place.
 
-One idea: after `password:` comes a password, or a word about it, a type, a variable, a blank to fill in. Which it is shows in
-the value itself. The more the name promises, the less the value has to prove: anything in quotes will do after `password =`,
-only what looks like chance after `token`.
+`password:` may be followed by a password, or by a word about it, a type, a variable, a placeholder to fill
+in. The value itself shows which it is. The clearer the name, the weaker the test: after `password =` any
+quoted text is accepted, after `token` only text that looks random.
 
 Every pattern here is matched once, against one value of bounded length.
 """
@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 
 LONGEST = 512
-"""Characters of a value: what is longer has a form of its own, such as a key file."""
+"""Characters of a value: a longer secret has a form of its own, such as a key file."""
 LEAST = 6
-"""Characters: a shorter word without quotes around it is more often a name or a number than a password."""
+"""Characters: a shorter word without quotes is more often a name or a number than a password."""
 LEAST_QUOTED = 4
 LEAST_RANDOM = 16
-"""Characters: what a machine made is at least this long; shorter letters and digits are names, versions and ids."""
+"""Characters: generated values are at least this long; shorter letters and digits are names, versions and
+ids."""
 
 _WORDS = frozenset(
     """
@@ -35,7 +36,7 @@ _ABOUT = re.compile(
     r"pass|pwd|secret|token|key|cred|auth|login|session|cookie|placeholder|user|name|value|config|param|string",
     re.IGNORECASE,
 )
-"""A plain word with one of these in it names something; `new_password` is a variable, and a poor password."""
+"""A plain word that contains one of these is a name; `new_password` is a variable, and a poor password."""
 _BLANK = re.compile(
     r"[*.•xX…_\-#?]{3,}|[<\[{].*|\$[({].*|#\{.*|%[A-Z_]+%|\\.*|!(?:Ref|Sub|GetAtt)\b.*"
     r"|(?:your|my|the|some|any|an?)[_\- ]?(?:[a-z]+[_\- ])*(?:pass|pwd|secret|token|key|api|cred|client|auth|value).*"
@@ -44,11 +45,12 @@ _BLANK = re.compile(
     r"|(?:arn|vault|op|ref\+[a-z]+|env|secretref|keyvault|ssm|gcp-?sm|aws-?sm):.*",
     re.IGNORECASE | re.DOTALL,
 )
-"""A blank to fill in, a mask, or a reference to where the value is kept."""
+"""A placeholder to fill in, a mask, or a reference to the location of the value."""
 _VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|[a-z_]+(?:[A-Z][a-z]*)*)(?:(?:\[|->|\.|::).*)?")
-"""`$DB_PASSWORD`, `$dbPassword`. What mixes small letters and digits is a password that begins with a dollar."""
+"""`$DB_PASSWORD`, `$dbPassword`. A mixture of small letters and digits is a password that begins with a
+dollar sign."""
 _CHAIN = re.compile(r"&{0,2}\*{0,2}[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)+!?")
-"""`config.password`, `request.headers`: code that fetches it."""
+"""`config.password`, `request.headers`: code that reads the value."""
 _ROOTS = re.compile(
     r"(?:os|env|environ|process|self|this|cls|config|conf|cfg|settings|args|opts|options|params|props|req|request|res|response"
     r"|ctx|context|body|data|user|secrets?|vault|var|local|module|github|steps|inputs|event|app|db|session|state|form|values)"
@@ -65,7 +67,7 @@ _TECHNICAL = re.compile(
     r"|\d+[\-_](?:bit|byte|char|character|digit|day|hour|minute|second|word|letter|factor)s?.*|\d[\d.,:/\-+%]*",
     re.IGNORECASE,
 )
-"""Letters and digits that say how or how much: SHA-256, base64, 32-byte, 12.5."""
+"""Letters and digits that state an algorithm or a size: SHA-256, base64, 32-byte, 12.5."""
 _PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?[/\\](?:[\w.@\-]++[/\\])++[\w.@*\-]*+|~?/[\w.\-]{0,40}")
 _FILE = re.compile(r"[\w\-./]++")
 _ENDINGS = (
@@ -78,7 +80,7 @@ _SENTENCE = re.compile(
     r"|was|cannot|can't|not|do not|don't|minimum|at least|too|will be|has been|have|incorrect|wrong|missing|used|the|for|with|from|to|it|and|an?|of|that|this|be|or|in|on)\b",
     re.IGNORECASE,
 )
-"""Words of a sentence about a secret; a passphrase of several words has none of them."""
+"""Words of a sentence about a secret; a passphrase of several words contains none of them."""
 _DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"[^\W\d_]")
 _SYMBOL = re.compile(r"[!@#$%^&*+=?~|]")
 _MADE = re.compile(r"[A-Za-z0-9_\-.~+/=:%|!@]+")
@@ -87,58 +89,60 @@ _UPPER, _LOWER = re.compile(r"[A-Z]"), re.compile(r"[a-z]")
 
 
 def is_blank(value: str) -> bool:
-    """Is it no value at all: empty, masked, a blank to fill in, a variable, a reference, or a word about it?"""
+    """Return True if there is no value: empty, masked, a placeholder, a variable, a reference, or a word
+    about it.
+    """
     is_variable = _VARIABLE.fullmatch(value) is not None
     return is_variable or value.casefold() in _WORDS or _BLANK.fullmatch(value) is not None
 
 
 def is_code(value: str) -> bool:
-    """Does it fetch the value from elsewhere: an attribute, an item, the environment?"""
+    """Return True for code that reads the value: an attribute, an item, the environment."""
     return _ROOTS.match(value) is not None or (
         _CHAIN.fullmatch(value) is not None and not _DIGIT.search(value)
     )
 
 
 def is_call(value: str) -> bool:
-    """Does it begin with a function's name and its parenthesis?"""
+    """Return True if the value begins with the name of a function and its parenthesis."""
     return _CALL.match(value) is not None
 
 
 def is_word(value: str) -> bool:
-    """Letters only: a word, or a name made of words."""
+    """Return True for letters only: a word, or a name made of words."""
     return _PLAIN.fullmatch(value) is not None
 
 
 def names_itself(value: str) -> bool:
-    """Is it a word such as `new_password`, which says what it would hold?"""
+    """Return True for a word such as `new_password`, which names its content."""
     return is_word(value) and _ABOUT.search(value) is not None
 
 
 def is_place(value: str) -> bool:
-    """Is it a path, an address, a file's name?"""
+    """Return True for a path, a URL, a mail address or a file name."""
     is_file = value.endswith(_ENDINGS) and _FILE.fullmatch(value) is not None
     return is_file or _PATH.fullmatch(value) is not None or _ADDRESS.fullmatch(value) is not None
 
 
 def is_sentence(value: str) -> bool:
-    """Do its words talk about something, as a label or an error does?"""
+    """Return True for several words that form a sentence, as in a label or an error."""
     return " " in value and _SENTENCE.search(value) is not None
 
 
 def is_technical(value: str) -> bool:
-    """Is it an algorithm, a size, a version, a number?"""
+    """Return True for an algorithm, a size, a version or a number."""
     return _TECHNICAL.fullmatch(value) is not None
 
 
 def is_phrase(value: str) -> bool:
-    """At least four plain words in lower case."""
+    """Return True for four to 24 plain words in lower case."""
     words = value.split(" ")
     is_plain = all(word.isascii() and word.isalpha() and word.islower() for word in words)
     return 4 <= len(words) <= 24 and is_plain
 
 
 def is_password(value: str) -> bool:
-    """Would a person call it a password: letters with digits or symbols among them?"""
+    """Return True if a person would call it a password: letters with digits or symbols among them."""
     if len(value) < LEAST or is_technical(value) or is_place(value) or is_code(value):
         return False
     has_letter = _LETTER.search(value) is not None
@@ -146,7 +150,9 @@ def is_password(value: str) -> bool:
 
 
 def is_random(value: str) -> bool:
-    """Did a machine make it: long, of one piece, with letters and digits that take turns as no name has them?"""
+    """Return True for a generated value: long, without blanks, with letters and digits alternating unlike in
+    any name.
+    """
     if len(value) < LEAST_RANDOM or not _MADE.fullmatch(value) or is_place(value):
         return False
     turns = sum(1 for _ in _CHANGE.finditer(value))

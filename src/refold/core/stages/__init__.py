@@ -1,16 +1,17 @@
-"""Stages: pure reductions of what is shown, each one idea, composed as a visible list by a policy.
+"""Stages: pure reductions of the messages shown, composed as a list by a policy.
 
-A stage takes what would be sent (`Shown`) and the room there is (`Room`), and gives back a `StageResult`: what is shown
-now, an Edit for each thing it changed, and where it changed nothing the reason. The original of everything that a stage
-replaces stays in the branch, and the Stub that stands for it names it by its Handle, so nothing is ever lost.
+A stage takes the messages that would be sent (`Shown`) and the room for them (`Room`), and returns a
+`StageResult`: the messages shown now, an Edit for each change, and the reason if it changed nothing. The
+original of everything that a stage replaces stays in the branch, and its stub names it by its handle, so
+nothing is lost.
 
-Stages never touch what is protected: the active turn, and what is pinned. Each is idempotent.
+Stages never change the active turn or pinned messages. Each is idempotent.
 
-    cause      supersede                  something later made it worthless
+    cause      supersede                  a later event made it worthless
     age        prune, trim, reasoning, media
     pressure   mask, fade                 the fuller the window, the less is left
-    size       fit                        no single thing takes more than its share
-    selection  select, drop               what does not fit goes to be summarised
+    size       fit                        no single part takes more than its share
+    selection  select, drop               messages that do not fit are removed, to be summarised
     emergency  squeeze                    a little of everything; the one stage that cuts inside the active turn unasked
 """
 
@@ -48,4 +49,4 @@ __all__ = [
 AnyStage: TypeAlias = (
     DescribeMedia | DropHalf | DropReasoning | Fade | Fit | Mask | Prune | Select | Squeeze | Supersede | Trim
 )
-"""Every stage, as a policy can name it: the tag tells them apart in data."""
+"""Every stage that a policy can name; in data, the tag selects the type."""

@@ -1,7 +1,7 @@
-"""Drop the oldest half of the turns: the emergency that always helps and asks nobody.
+"""Drops the older half of the turns: an emergency that always frees room and needs no model.
 
-One idea: half of the turns is much at once, so it is needed rarely. It is done again until the rest fits, which makes the
-stage one step like every other. A single turn that is too large keeps what the user asked for last.
+Half of the turns is a large cut, so it is needed rarely. It is repeated inside one application until the
+rest fits. A single turn that is too large keeps the user's last message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Fading: the fuller the window, the less is left of every tool result and input.
+"""Shrinks tool results and call arguments in steps, as the window fills.
 
-One idea: reduce in steps, gently at first. Each band of pressure allows results a share of a smaller window, the oldest a
-fifth of what the newest may have. Used where nothing is summarised, and where nothing else fits.
+Each band of pressure allows results a share of a smaller room, and the oldest result a fifth of the
+newest. Used by policies without summaries, and as an emergency.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Fade(Struct, frozen=True, tag="fade"):
     bands: tuple[Band, ...] = (Band(0.8, 1.0), Band(0.85, 0.5), Band(0.9, 0.2), Band(0.99, 0.05))
     """From light cuts of the oldest results to little more than a line of each."""
     base: int = 1_024
-    """Tokens that a band never goes below: with less, results would say nothing in a small window."""
+    """Least tokens of a band: with fewer, results would be useless in a small window."""
     fit: Fit = Fit()
-    """What a single result or input may take of a band's tokens."""
+    """The share of a band's tokens that a single result or input may take."""
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
         pressure = room.pressure(shown)

@@ -1,7 +1,7 @@
-"""Fit to budget: no single tool result and no single call takes more than its share of the window.
+"""Limits every tool result and every call to its share of the window.
 
-One idea: one huge thing must not push out everything else. A share is of what the instructions leave, and newer things may
-be larger than older ones.
+One huge part must not displace everything else. Shares refer to the room that the instructions leave, and
+newer parts may be larger than older ones.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from refold.model.tokens import TokenCounter
 
 class Fit(Struct, frozen=True, tag="fit"):
     result_share: float = 0.30
-    """Of the room, for the newest tool result: with more, three results would leave nothing for the conversation."""
+    """Share of the room for the newest tool result: with more, three results would leave nothing for the conversation."""
     input_share: float = 0.15
-    """Of the room, for the arguments of the newest call: it has been carried out, its result says what came of it."""
+    """Share of the room for the arguments of the newest call: it has run, and its result shows the outcome."""
     user_share: float = 0.0
-    """Of the room, for the text of the newest user message; 0 leaves what users say alone."""
+    """Share of the room for the text of the newest user message; 0 leaves user messages unchanged."""
     floor: int = 200
-    """Characters that everything keeps."""
+    """Characters that every part keeps."""
     max_result: int = 400_000
     max_input: int = 200_000
-    """Characters beyond which no model reads a single result or input well, however large the window."""
+    """Characters beyond which no model reads a single result or input well, in a window of any size."""
     measured: bool = False
-    """Count the tokens of each text instead of taking four characters for one: code and Chinese are denser."""
+    """Count the tokens of each text instead of assuming four characters per token: code and Chinese are denser."""
     active: bool = False
-    """Cut what the active turn holds as well: where one result alone does not fit, nothing else helps."""
+    """Cut inside the active turn as well: if one result alone does not fit, nothing helps otherwise."""
     unread: bool = True
-    """Cut what came after the newest reply as well, which the model has not read yet."""
+    """Cut messages after the newest reply as well, which the model has not read yet."""
     mark: Mark = HANDLE_MARK
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
         return self.within(shown, room, room.tokens, "fit", "larger than its share")
 
     def within(self, shown: Shown, room: Room, tokens: int, stage: str, reason: str) -> StageResult:
-        """Cut everything to its share of `tokens`."""
+        """Cut every part to its share of `tokens`."""
         last = len(shown.items) if self.unread else unread_from(shown)
         pieces = [piece for piece in find_pieces(shown) if piece.index < last]
         parts = {
@@ -57,7 +57,7 @@ class Fit(Struct, frozen=True, tag="fit"):
     def _cuts(
         self, pieces: list[ShownPart], share: float, most: int, tokens: int, shown: Shown, room: Room
     ) -> dict[tuple[int, int], Part]:
-        """What becomes of the pieces of one kind that are larger than their share."""
+        """The shortened parts among the pieces of one kind."""
         cap = int(exact(share) * max(0, tokens))
         cuts: dict[tuple[int, int], Part] = {}
         for position, piece in enumerate(pieces):
@@ -73,7 +73,7 @@ class Fit(Struct, frozen=True, tag="fit"):
         return cuts
 
     def _cut_measured(self, piece: ShownPart, cap: int, most: int, counter: TokenCounter) -> Part:
-        """Cut by characters until the tokens fit: how many characters make one is known only afterwards."""
+        """Cut by characters until the tokens fit: the ratio of characters to tokens is known only after a cut."""
         cut, text = piece.part, text_of(piece.part)
         limit, size = min(len(text), most), counter.text(text)
         while limit > self.floor and (size > cap or len(text) > most):

@@ -1,7 +1,7 @@
-"""Observation masking: what the model has answered to is shown as an excerpt.
+"""Shortens tool results that the model has already answered to an excerpt.
 
-One idea: once the assistant has said what it made of a tool result, the result rarely needs all of its bytes again. Results
-that nobody has spoken about yet, and everything the assistant said, stay as they are.
+Once the assistant has replied to a tool result, the full text is rarely needed again. Unanswered results
+and all text of the assistant stay unchanged.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from refold.core.stages.truncate import HANDLE_MARK, Mark, share
 
 class Mask(Struct, frozen=True, tag="mask"):
     at: float = 0.8
-    """How full the window must be, instructions included: below, the whole output is worth its room."""
+    """Least fill level, instructions included: below it the full output is worth its room."""
     floor: int = 300
-    """Characters that every result keeps: a few lines still say what the output was."""
+    """Characters that every result keeps: a few lines still show the kind of output."""
     headroom: float = 0.0
-    """Added to what is shared out, as a fraction of it, where a summary will make room anyway."""
+    """Added to the shared room, as a fraction of it, for policies in which a summary frees room anyway."""
     active: bool = False
-    """Mask what the active turn holds as well: in a long run most of what was answered is there."""
+    """Mask results in the active turn as well: in a long agent run most answered results are there."""
     mark: Mark = HANDLE_MARK
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
@@ -46,5 +46,5 @@ class Mask(Struct, frozen=True, tag="mask"):
         return not room.is_pinned(found.item) if self.active else room.may_touch(shown, found.index)
 
     def _characters(self, room: Room) -> int:
-        """What all answered results share: the whole room, at four characters to a token."""
+        """Characters that all answered results share: the whole room, at four characters per token."""
         return 4 * int(max(0, room.tokens) * (1 + exact(self.headroom)))

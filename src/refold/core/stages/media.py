@@ -1,7 +1,7 @@
-"""Media of earlier turns become a line that describes them.
+"""Replaces media of earlier turns by a line that describes them.
 
-One idea: an image is looked at when it is new. Later it costs as much as pages of text, and its type, name and handle say
-enough to ask for it again. The active turn keeps its media, so they survive every retry.
+An image matters while it is new. Later it costs as much as pages of text, and its type, name and handle
+are enough to ask for it again. The active turn keeps its media, so that they survive every retry.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from refold.core.stages.parts import rebuilt
 from refold.model.message import File, Image, Part, Text, ToolResult
 
 _LONGEST_URL = 200
-"""Longer addresses carry a signature or the data itself, and nobody types them again."""
+"""Longer addresses carry a signature or the data itself, and are of no use as text."""
 
 
 class DescribeMedia(Struct, frozen=True, tag="describe_media"):
@@ -41,7 +41,7 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
         return Text(describe(part, handle_of(item.seq, number))) if self._is_media(part) else part
 
     def _described_result(self, result: ToolResult, item: Item, number: int | None) -> ToolResult:
-        """A screenshot of a computer call stays: providers take nothing but an image there."""
+        """A screenshot of a computer call stays: providers accept only an image there."""
         if result.kind == "computer" or not any(map(self._is_media, result.parts)):
             return result
         handle = handle_of(item.seq, number)
@@ -53,7 +53,7 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
 
 
 def describe(part: Part, handle: str) -> str:
-    """One line that says what stood here, in words of the source: kind, name, type, address, and the handle."""
+    """One line that describes the removed part, in words of the source: kind, name, type, address, and the handle."""
     kind = "image" if isinstance(part, Image) else "file"
     known = [getattr(part, field, "") for field in ("name", "media_type", "url")]
     words = [word for word in known if word and len(word) <= _LONGEST_URL]

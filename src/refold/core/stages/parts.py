@@ -1,7 +1,7 @@
-"""The parts that stages shorten: tool results, the arguments of calls, and text.
+"""Finds and shortens the parts that stages work on: tool results, the arguments of calls, and text.
 
-One idea: a shortened part is still a part of its kind. A result keeps its call id, kind and error flag, arguments stay a
-JSON object, and everything the wire knows about the part stays with it, so whatever was valid stays valid.
+A shortened part stays a part of its kind. A result keeps its call id, kind and error flag, arguments stay
+a JSON object, and all wire data of the part is kept, so a valid message stays valid.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from refold.model.tokens import TokenCounter
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _STRING = msgspec.json.Decoder(str)
 _SHORTEST_VALUE = 60
-"""Argument values are not cut below this: paths, ids and flags are shorter and say what the call was about."""
+"""Argument values are not cut below this: paths, ids and flags are shorter and identify the call."""
 
 
 class ShownPart(Struct, frozen=True):
-    """A part in what is shown that can be shortened, by the index of its message and its place in it."""
+    """A shown part that can be shortened, by the index of its message and its place in it."""
 
     index: int
     place: int
@@ -38,7 +38,7 @@ class ShownPart(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """A tool result in what is shown, with the call it answers."""
+    """A shown tool result, with the call that it answers."""
 
     index: int
     place: int
@@ -68,9 +68,10 @@ class Result(Struct, frozen=True):
 
 
 def find_results(shown: Shown) -> list[Result]:
-    """Every tool result that text can stand for, oldest first. Ids repeat, so a result answers the latest call before it.
+    """Every tool result that can be replaced by text, oldest first. Ids repeat, so a result answers the
+    latest call before it.
 
-    A screenshot of a computer call is left out: providers take nothing but an image there.
+    Screenshots of a computer call are excluded: providers accept only an image there.
     """
     calls: dict[str, ShownPart] = {}
     found: list[Result] = []
@@ -86,7 +87,8 @@ def find_results(shown: Shown) -> list[Result]:
 def find_pieces(shown: Shown) -> list[ShownPart]:
     """Every part that can be shortened, oldest first: text, results, and the arguments of calls.
 
-    The provider's own tools are strict about their arguments and screenshots; thinking leaves as it came or not at all.
+    Excluded are calls of the provider's own tools and screenshots, because providers check them strictly,
+    and thinking, which is sent unchanged or not at all.
     """
     return [
         ShownPart(index, place, item, part, number)
@@ -99,14 +101,14 @@ def find_pieces(shown: Shown) -> list[ShownPart]:
 
 
 def last_answer(shown: Shown) -> int:
-    """The index of the newest assistant message that says something; results before it have been read. -1: none."""
+    """Index of the newest assistant message with text: the model has read the results before it. -1 if there is none."""
     items = shown.items
     said = (i for i in range(len(items) - 1, -1, -1) if items[i].message.role == "assistant")
     return next((index for index in said if items[index].message.text.strip()), -1)
 
 
 def unread_from(shown: Shown) -> int:
-    """The index after the newest assistant message: what stands from there on, the model has not read yet."""
+    """Index after the newest assistant message: the model has not read the messages from there on."""
     index = len(shown.items)
     while index > 0 and shown.items[index - 1].message.role != "assistant":
         index -= 1
@@ -114,7 +116,7 @@ def unread_from(shown: Shown) -> int:
 
 
 def rebuilt(shown: Shown, parts: Mapping[tuple[int, int], Part]) -> dict[int, Message]:
-    """Messages with some parts replaced; parts are named by the index of their message and their place in it."""
+    """Messages with some parts replaced, by the index of the message and the place of the part."""
     replaced: dict[int, list[Part]] = {}
     for (index, place), part in parts.items():
         replaced.setdefault(index, list(shown.items[index].message.parts))[place] = part
@@ -122,13 +124,13 @@ def rebuilt(shown: Shown, parts: Mapping[tuple[int, int], Part]) -> dict[int, Me
 
 
 def stub_result(result: ToolResult, text: str) -> ToolResult:
-    """The result saying nothing but `text`, media included in what it no longer says."""
+    """The result with `text` as its only content; its media are removed too."""
     first = next((part for part in result.parts if type(part) is Text), Text(text))
     return structs.replace(result, parts=(structs.replace(first, text=text),))
 
 
 def cut_result(result: ToolResult, limit: int, mark: Mark, handle: str) -> ToolResult:
-    """The result with all of its text in at most `limit` characters; media stay. The same object where it fits."""
+    """The result with its text cut to `limit` characters; media stay. The same object if it fits."""
     text = result.text
     cut = truncate(text, limit, mark, handle)
     if cut == text:
@@ -138,7 +140,7 @@ def cut_result(result: ToolResult, limit: int, mark: Mark, handle: str) -> ToolR
 
 
 def cut_piece(piece: ShownPart, limit: int, mark: Mark) -> ToolResult | ToolCall | Text:
-    """The part in at most `limit` characters. The same object where it fits."""
+    """The part cut to `limit` characters. The same object if it fits."""
     whole, handle = piece.part, piece.handle
     if isinstance(whole, ToolResult):
         return cut_result(whole, limit, mark, handle)
@@ -153,7 +155,7 @@ def text_of(part: ToolResult | ToolCall | Text) -> str:
 
 
 def cut_call(call: ToolCall, limit: int, mark: Mark, handle: str) -> ToolCall:
-    """The call with its arguments in at most `limit` characters, still a JSON object; a custom tool's are plain text."""
+    """The call with its arguments cut to `limit` characters, still a JSON object; a custom tool's are plain text."""
     if len(call.arguments) <= limit:
         return call
     if call.kind != "function":
@@ -167,7 +169,7 @@ def cut_call(call: ToolCall, limit: int, mark: Mark, handle: str) -> ToolCall:
 
 
 def _cut_values(arguments: str, limit: int, mark: Mark, handle: str) -> str:
-    """The object with its longest values cut just enough; empty where that does not do, or it is no object."""
+    """The object with its longest values cut as little as possible; empty if that is not enough or it is no object."""
     fields = _fields(arguments)
     for cap in _caps(limit):
         cut = _dump({key: _cut_value(value, cap, mark, handle) for key, value in fields.items()})
@@ -183,7 +185,7 @@ def _cut_value(value: Raw, cap: int, mark: Mark, handle: str) -> Raw | str:
 
 
 def _cut_whole(arguments: str, limit: int, mark: Mark, handle: str, *, counted: bool) -> str:
-    """One excerpt of all arguments in an object of its own; one that was cut before is cut further."""
+    """One excerpt of all arguments in a new object. An excerpt from an earlier cut is cut further."""
     fields = _fields(arguments)
     known = fields.get("_truncated")
     source = _text(known) if known is not None else arguments
@@ -198,7 +200,7 @@ def _cut_whole(arguments: str, limit: int, mark: Mark, handle: str, *, counted: 
 
 
 def _caps(limit: int) -> Iterator[int]:
-    """Ever smaller sizes to try, from all of the room down to what still says something."""
+    """Decreasing sizes to try, from the whole room down to the shortest useful value."""
     cap = limit
     while cap > _SHORTEST_VALUE:
         yield cap
@@ -207,7 +209,7 @@ def _caps(limit: int) -> Iterator[int]:
 
 
 def _fields(arguments: str) -> dict[str, Raw]:
-    """The arguments as an object; empty where they are none."""
+    """The arguments as an object; empty if they are none."""
     try:
         return _OBJECT.decode(arguments)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -215,7 +217,7 @@ def _fields(arguments: str) -> dict[str, Raw]:
 
 
 def _text(value: Raw) -> str:
-    """A JSON string as the text it holds, anything else as its JSON."""
+    """The content of a JSON string; for other values, their JSON."""
     raw = bytes(value)
     return _STRING.decode(raw) if raw.startswith(b'"') else raw.decode()
 

@@ -1,8 +1,8 @@
-"""Tool pruning: old tool results become the name of their tool.
+"""Replaces old tool results by the name of their tool.
 
-One idea: prune rarely, a lot at once, and never look back. Results are replaced only when those since the last pruning
-exceed a threshold, and nothing up to the last replaced result is ever changed again, so a provider's cache of that prefix
-stays good. What is replaced already is the boundary: no other record is needed, and later output arms the stage anew.
+Pruning is rare and large, and never goes back. Results are replaced only when those since the last pruning
+exceed a threshold, and nothing up to the last replaced result is changed again, so a provider's cache of
+that prefix stays valid. The last replaced result is the boundary; no other record is needed.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from refold.core.stages.parts import Result, find_results, rebuilt, stub_result
 from refold.model.message import Text
 
 PrunePolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
-ToolRule: TypeAlias = Literal["prune", "summarize"]
+ToolRule: TypeAlias = Literal["prune", "summarise", "summarize"]
+"""`summarize` is another spelling of `summarise`."""
 
 
 class Prune(Struct, frozen=True, tag="prune"):
     threshold: int = 8_000
-    """Tokens of tool results since the last pruning that are still fine: a few files and a test run."""
+    """Tokens of tool results since the last pruning that may stay: a few files and a test run."""
     keep: int = 2_000
-    """Newest output left alone: enough for the usual read-edit-check loop."""
+    """Tokens of the newest output that stay: enough for the usual read-edit-check loop."""
     policy: PrunePolicy = "auto"
-    """`keep_all` prunes only when forced, and then like `auto`; `keep_none` keeps no result and asks no tool."""
+    """`keep_all` prunes only when forced, and then like `auto`. `keep_none` keeps no result and ignores `rules`."""
     rules: dict[str, ToolRule] = {}
-    """Tools whose results stay until a summary is made: `summarize`. Others are pruned."""
+    """Rules by tool name. Results of tools with `summarise` stay until they are summarised; all other results are pruned."""
     force: bool = False
-    """Prune now, whatever the threshold and `keep_all` say; so it is done before a summary in any case."""
+    """Prune now, regardless of the threshold and `keep_all`. A summary that is due forces pruning as well."""
     text: str = "{name}"
-    """What stands for a result; `{name}` is its tool's, `{handle}` its own."""
+    """The stub for a result; `{name}` is its tool's name, `{handle}` its handle."""
     unknown: str = "pruned"
-    """Stands for the name of a tool that is not known."""
+    """The name in the stub if the tool is unknown."""
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
         is_forced = self.force or room.is_due
@@ -54,7 +55,7 @@ class Prune(Struct, frozen=True, tag="prune"):
         return changed("prune", shown, rebuilt(shown, parts), room, lambda _: "old tool output")
 
     def boundary(self, shown: Shown) -> int:
-        """One past the index of the last pruned result: everything before it stays as it is. 0 where none is pruned."""
+        """One past the index of the last pruned result: messages before it are not changed any more. 0 if none is pruned."""
         pruned = (found.index for found in reversed(find_results(shown)) if self._is_pruned(found))
         return next(pruned, -1) + 1
 
@@ -64,7 +65,7 @@ class Prune(Struct, frozen=True, tag="prune"):
         return results[pruned[-1] + 1 :] if pruned else results
 
     def _oldest_kept(self, sizes: list[int]) -> int:
-        """The position from which all newer results fit into what is kept."""
+        """The position from which all newer results fit into `keep`."""
         left = 0 if self.policy == "keep_none" else self.keep
         at = len(sizes)
         while at and sizes[at - 1] <= left:
@@ -75,7 +76,7 @@ class Prune(Struct, frozen=True, tag="prune"):
     def _may_prune(self, found: Result, shown: Shown, room: Room) -> bool:
         if not room.may_touch(shown, found.index):
             return False
-        if self.policy != "keep_none" and self.rules.get(found.name) == "summarize":
+        if self.policy != "keep_none" and self.rules.get(found.name) in ("summarise", "summarize"):
             return False
         return "{handle}" not in self.text or len(self._stub(found)) < len(found.result.text)
 

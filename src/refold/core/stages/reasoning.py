@@ -1,7 +1,8 @@
-"""Stale reasoning goes: what the model thought in earlier turns.
+"""Removes the reasoning of earlier turns.
 
-One idea: thinking serves the reply it belongs to. Once that turn is over nobody reads it again, and providers leave it out
-on their own; but it goes whole or not at all, and never from the latest reply, which some check against what they signed.
+Reasoning serves the reply that it belongs to. Once that turn is over it is not used again, and providers
+leave it out themselves. It is removed whole or not at all, and never from the latest reply, which some
+providers check against their signature.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
 
 
 def _latest_turn(shown: Shown) -> int:
-    """Where the turn of the latest reply begins: usually the active turn, or the one before a new question."""
+    """Start of the latest reply's turn: usually the active turn, or the one before a new question."""
     items = shown.items
     replies = (i for i in range(len(items) - 1, -1, -1) if items[i].message.role == "assistant")
     latest = next(replies, len(items))
@@ -53,9 +54,10 @@ def _may_drop(shown: Shown, index: int, room: Room) -> bool:
 
 
 def _is_bound(shown: Shown, index: int) -> bool:
-    """Would the rest of the reply be refused alone?
+    """True if the provider would refuse the rest of the reply without its reasoning.
 
-    Where a reply is spread over items, an item with the provider's own id is looked up there, with its reasoning.
+    In dialects that spread a reply over items, the provider looks up an item with its own id together with
+    its reasoning.
     """
     rest = index + 1
     while rest < len(shown.items) and shown.items[rest].message.role == "assistant":

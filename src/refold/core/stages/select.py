@@ -1,8 +1,9 @@
-"""Newest-first selection: what fits stays, the rest goes to be summarised.
+"""Keeps the newest messages that fit, and removes the others to be summarised.
 
-One idea: walk from the newest unit to the oldest and stop at the first that does not fit. Nothing is skipped over, so what
-stays is one unbroken end of the conversation. A result whose call is gone, or a call that nothing answers, goes as well,
-and to the same place: a summary that does not know the result would call finished work unfinished.
+Units are taken from the newest to the oldest until the first that does not fit. None is skipped, so the
+kept messages are one unbroken end of the conversation. A result without its call and a call without a
+result are removed too, and summarised with the rest: a summary without the result would call finished work
+unfinished.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _TOO_MUCH = "what must stay takes more than there is room for"
 
 class Select(Struct, frozen=True, tag="select"):
     start: int = 3
-    """Tokens that are counted before the first message: every reply is primed with as many."""
+    """Tokens counted before the first message: every reply is primed with so many."""
     by: Literal["reply", "turn"] = "reply"
-    """What stays or goes as a whole: a reply with its results, or everything from one user message to the next."""
+    """The unit of selection: a reply with its results, or everything from one user message to the next."""
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
         if self.start + shown.tokens <= room.tokens:
@@ -41,7 +42,7 @@ class Select(Struct, frozen=True, tag="select"):
         return result if fits else structs.replace(result, reason=_TOO_MUCH)
 
     def _kept(self, every: list[range], shown: Shown, room: Room) -> set[range]:
-        """The units that must stay, and the newest others that fit beside them."""
+        """The units that must stay, and the newest other units that fit beside them."""
         kept = {unit for unit in every if not may_drop(unit, shown, room)}
         count = self.start + sum(_tokens(unit, shown) for unit in kept)
         for unit in reversed(every):
@@ -59,7 +60,7 @@ def _tokens(unit: range, shown: Shown) -> int:
 
 
 def _without_orphans(shown: Shown, gone: set[int], room: Room) -> StageResult:
-    """Take items away, and with them what makes no sense alone."""
+    """Remove items, and with them the calls and results that lost their counterpart."""
     left = [index for index in range(len(shown.items)) if index not in gone]
     lost: dict[int, list[Removed]] = {}
     for broken in repair([shown.items[index].message for index in left], room.dialect).removed:
@@ -75,7 +76,7 @@ def _without_orphans(shown: Shown, gone: set[int], room: Room) -> StageResult:
 
 
 def _split(item: Item, broken: Sequence[Removed], room: Room) -> tuple[Item | None, Item]:
-    """What stays of an item and what goes; nothing stays where only pieces of a reply would."""
+    """The part of an item that stays and the part that leaves. Nothing stays if only pieces of a reply would."""
     parts, orphans = list(item.message.parts), [gone.what for gone in broken]
     lost: list[Part] = [part for part in parts if any(part is orphan for orphan in orphans)]
     rest = [part for part in parts if not any(part is other for other in lost)]

@@ -1,9 +1,11 @@
-"""Emergency squeeze: the room is divided over all messages, and everything is cut to fit.
+"""Emergency: divides the room over all messages and cuts each of them to fit.
 
-This is the emergency, when nothing else fits: it cuts inside the active turn as well. What is pinned and the assistant's
-thinking stay whole. Older messages shrink first; then the newest instruction and the user's newest message, which may take half of
-the room each; and last what the model has not read yet. Sizes shrink until all fits or nothing may get smaller; then media are
-described instead of shown, and if that does not help the result says that it cannot fit, and trying again changes nothing.
+Used when nothing fits otherwise, so it also cuts inside the active turn. Pinned messages and the
+assistant's reasoning stay whole. Older messages shrink first, then the newest instruction and the user's
+newest message, which may take half of the room each, and messages that the model has not read yet shrink
+last. Sizes shrink until everything fits or nothing may get smaller. Then media are replaced by
+descriptions. If that is not enough, the result says that it cannot fit, and a second application changes
+nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from refold.model.message import Part
 
 class Squeeze(Struct, frozen=True, tag="squeeze"):
     floor: int = 200
-    """Characters that every part keeps: with fewer, an excerpt says nothing."""
+    """Characters that every part keeps: with fewer, an excerpt is useless."""
     mark: Mark = HANDLE_MARK
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
@@ -49,7 +51,9 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
 
 
 def _ranks(shown: Shown, room: Room, pieces: list[ShownPart]) -> list[tuple[ShownPart, int]]:
-    """Each piece with when it shrinks: 0 before the newest instruction (1), the user's newest message (2) and what is unread (3)."""
+    """Each piece with its rank, which orders shrinking: 0 for all others, then 1 the newest instruction, 2
+    the user's newest message, 3 unread messages.
+    """
     asked, unread = _newest_user(shown), unread_from(shown)
 
     def rank(piece: ShownPart) -> int:
@@ -63,7 +67,7 @@ def _ranks(shown: Shown, room: Room, pieces: list[ShownPart]) -> list[tuple[Show
 
 
 def _without_media(shown: Shown, cut: StageResult, room: Room) -> StageResult:
-    """The last resort: a line for each image and file, also for those in the active turn."""
+    """Last resort: replace each image and file by a line, even in the active turn."""
     items = cut.shown.items
     bare = DescribeMedia().apply(Shown(items, len(items)), room).shown.items
     changes = {
@@ -79,6 +83,6 @@ def _without_media(shown: Shown, cut: StageResult, room: Room) -> StageResult:
 
 
 def _newest_user(shown: Shown) -> int | None:
-    """The number of the user's newest message."""
+    """Number of the user's newest message."""
     said = (item.seq for item in reversed(shown.items) if item.message.role == "user")
     return next(said, None)

@@ -1,8 +1,8 @@
-"""Stale by cause: what something later has made worthless goes first.
+"""Replaces tool results that a later event has made worthless.
 
-One idea: age does not make a result useless, events do. A file that was read again or changed, the same output twice, an
-error that was then fixed: each is replaced by a line that says what took its place. The first such event counts, so the
-line stays the same however the conversation goes on.
+Events, not age, make a result worthless: a file that was read again or changed, the same output twice, an
+error that was fixed. Each such result becomes a line that names the later event. The first event counts,
+so the line does not change as the conversation continues.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from refold.core.tool_kinds import COMMON_TOOLS, FileAccess, ToolKinds, file_acc
 from refold.model.message import Part, ToolCall
 
 _Event: TypeAlias = tuple[str, ...]
-"""Something that happened to a file, an output or a failed call: what, and to which."""
+"""An event on a file, an output or a failed call: its kind and its object."""
 
 
 class SupersedeTexts(Struct, frozen=True):
-    """What stands for a stale result. `{by}` names what took its place, `{handle}` the result itself."""
+    """The stubs for stale results. `{by}` names the later result, `{handle}` the stale one."""
 
     read_again: str = "[outdated, the file was read again in {by}; this was {handle}]"
     edited: str = "[outdated, the file was changed in {by}; this was {handle}]"
@@ -35,12 +35,12 @@ class SupersedeTexts(Struct, frozen=True):
 
 class Supersede(Struct, frozen=True, tag="supersede"):
     kinds: ToolKinds = COMMON_TOOLS
-    """Which tools read and which change files."""
+    """The tools that read files and the tools that change them."""
     texts: SupersedeTexts = SupersedeTexts()
     min_chars: int = 200
-    """Shorter results stay: the line that would stand for them is hardly shorter."""
+    """Shorter results stay: their stub would hardly be shorter."""
     active: bool = False
-    """Look at the active turn too, up to the latest reply: an agent's whole run is often one turn."""
+    """Include the active turn, up to the latest reply: an agent's whole run is often one turn."""
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
@@ -58,7 +58,7 @@ class Supersede(Struct, frozen=True, tag="supersede"):
 
 
 def _latest_reply(shown: Shown) -> int:
-    """Where the newest reply begins; what came before it was read already."""
+    """Index at which the newest reply begins; the model has read the messages before it."""
     at = len(shown.items) - 1
     while at > 0 and shown.items[at].message.role != "assistant":
         at -= 1
@@ -66,7 +66,7 @@ def _latest_reply(shown: Shown) -> int:
 
 
 class _Cause(Struct, frozen=True):
-    """Why a result is stale: what happened, in which result, at which position."""
+    """The reason that a result is stale: the kind of event, the handle of its result, and its position."""
 
     name: str
     by: str
@@ -74,7 +74,7 @@ class _Cause(Struct, frozen=True):
 
 
 def _stale(results: list[Result], kinds: ToolKinds) -> list[tuple[Result, _Cause]]:
-    """The results that something later supersedes. One walk backwards knows for each kind of event the next one."""
+    """The results that a later event supersedes. One backward pass knows the next event of each kind."""
     later: dict[_Event, _Cause] = {}
     stale: list[tuple[Result, _Cause]] = []
     for at in range(len(results) - 1, -1, -1):
@@ -103,7 +103,7 @@ def _superseding(found: Result, call: ToolCall, accesses: tuple[FileAccess, ...]
 
 
 def _events(found: Result, call: ToolCall, accesses: tuple[FileAccess, ...], at: int) -> dict[_Event, _Cause]:
-    """What this result means for earlier ones."""
+    """The events by which this result supersedes earlier ones."""
     handle = found.handle
     events: dict[_Event, _Cause] = {
         ("repeated", call.name, found.result.text): _Cause("repeated", handle, at)
@@ -121,5 +121,5 @@ def _events(found: Result, call: ToolCall, accesses: tuple[FileAccess, ...], at:
 
 
 def _target(call: ToolCall, accesses: tuple[FileAccess, ...]) -> str:
-    """What a call was about: its file, or all of its arguments."""
+    """The object of a call: its file, or all of its arguments."""
     return accesses[0].path if accesses else call.arguments

@@ -1,7 +1,7 @@
-"""Position-based trim: old tool results lose their middle, older ones everything.
+"""Trims old tool results by position: older ones lose their middle, the oldest everything.
 
-One idea: age alone decides, as the distance from the end in parts of the whole. The last few replies are never touched, and
-small results are not worth it.
+Only age decides: the distance from the end as a share of the whole. The last replies are not changed, and
+small results are not worth a cut.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Trim(Struct, frozen=True, tag="trim"):
     """Replies at the end, each with all its tool rounds, that stay whole."""
     soft_trim_ratio: float = 0.3
     hard_clear_ratio: float = 0.5
-    """Ages, 0 for the newest message and 1 for the oldest, from which a result is trimmed and cleared."""
+    """Ages (0 for the newest message, 1 for the oldest) from which a result is trimmed and cleared."""
     min_chars: int = 50_000
-    """Smaller results stay: they are not what fills a window."""
+    """Smaller results stay: they do not fill a window."""
     soft_max: int = 4_000
     soft_head: int = 1_500
     soft_tail: int = 1_500
     hard_clear: bool = True
     text: str = "[Old tool result content cleared]"
-    """What stands for a cleared result; `{handle}` names it."""
+    """The stub for a cleared result; `{handle}` names it."""
     mark: Mark = HANDLE_MARK
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
@@ -65,7 +65,7 @@ class Trim(Struct, frozen=True, tag="trim"):
         return next((index for index, role in enumerate(roles) if role == "user"), len(shown.items))
 
     def _recent(self, shown: Shown) -> int:
-        """Where the last replies begin; a reply is an unbroken run of assistant and tool messages."""
+        """Index at which the last replies begin; a reply is an unbroken run of assistant and tool messages."""
         runs, inside = 0, False
         for index in range(len(shown.items) - 1, -1, -1):
             is_reply = shown.items[index].message.role in ("assistant", "tool")

@@ -1,8 +1,8 @@
-"""Cutting a text down to a number of characters.
+"""Cuts a text to a number of characters.
 
-One idea: the beginning of a text says what it is and the end how it came out, so the middle goes, and a mark stands where
-it was. Cuts fall at line ends where one is near, and never inside a word or number, since half of an identifier is a false
-one.
+The beginning of a text shows its kind and the end its outcome, so the middle is removed and a mark
+inserted. A cut moves to a line end if one is near, and never splits a word or number, because half of an
+identifier is a false one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ InputForm: TypeAlias = Literal["values", "whole"]
 
 
 class Mark(Struct, frozen=True):
-    """What stands where something was cut out, and how finely the cut is made.
+    """The text inserted at a cut, and the precision of the cut.
 
-    `{handle}`, `{length}`, `{limit}` and `{kept}` in the text are filled in: the name of the original, the characters it
-    had, the characters allowed, the characters left.
+    `{handle}`, `{length}`, `{limit}` and `{kept}` in the text are filled in: the handle of the original,
+    its characters, the characters allowed, the characters left.
     """
 
     text: str
     whole_words: bool = True
-    """Without a line end nearby, cut between words rather than through one."""
+    """Without a line end nearby, cut between words instead of inside one."""
     inputs: InputForm = "values"
-    """Arguments of a call keep their object and have their long values cut, or become one text in an object of its own."""
+    """`values`: arguments of a call stay an object, and its long values are cut. `whole`: they become one
+    text in a new object."""
 
     def spell(self, *, handle: str = "", length: int = 0, limit: int = 0, kept: int = 0) -> str:
         filled = self.text.replace("{handle}", handle).replace("{kept}", str(kept))
@@ -33,22 +34,23 @@ class Mark(Struct, frozen=True):
 
 
 HANDLE_MARK = Mark("\n[… the rest is in {handle}]\n")
-"""Names the original, and no number or identifier that was not in the source."""
+"""Names the original, and adds no number or identifier that was not in the source."""
 COUNT_MARK = Mark(
     "\n\n… [truncated: {length} chars exceeded {limit} limit] …\n\n", whole_words=False, inputs="whole"
 )
-"""Says how much is missing."""
+"""States the number of missing characters."""
 SNAP = 200
-"""How far a cut moves to find a line end or a word's end: two or three lines of code."""
+"""Characters that a cut may move to find a line end or a word's end: two or three lines of code."""
 MIN_BOTH_ENDS = 200
-"""With fewer characters than these, two ends would be two scraps: only the head stays."""
+"""With fewer characters, two ends would be too short to read: only the head stays."""
 _JOINS_WORDS = frozenset("_-./:@#%+=&?~$\\")
 
 
 def truncate(text: str, limit: int, mark: Mark, handle: str = "") -> str:
-    """At most `limit` characters: 70 % head, 30 % tail and the mark between; a text that was cut before is cut further.
+    """Cut to at most `limit` characters: 70 % head, 30 % tail and the mark between. A text from an earlier
+    cut is cut further.
 
-    Where not even the mark fits, a mark with a handle stands alone, since what is hidden must have a name.
+    If not even the mark fits, a mark with a handle stands alone, because hidden text must have a handle.
     """
     if len(text) <= limit:
         return text
@@ -63,7 +65,7 @@ def truncate(text: str, limit: int, mark: Mark, handle: str = "") -> str:
 
 
 def excerpt(text: str, head: int, tail: int, inserted: str, *, whole_words: bool) -> str:
-    """The first `head` and the last `tail` characters, or somewhat fewer, around what is inserted."""
+    """The first `head` and the last `tail` characters, or slightly fewer, around `inserted`."""
     before, known, after = text.partition(inserted)
     if not known:
         before = after = text
@@ -73,7 +75,7 @@ def excerpt(text: str, head: int, tail: int, inserted: str, *, whole_words: bool
 
 
 def _back(text: str, at: int, *, whole_words: bool) -> int:
-    """Where a head of at most `at` characters ends."""
+    """End of a head of at most `at` characters."""
     if at >= len(text):
         return len(text)
     floor = max(0, at - SNAP)
@@ -87,7 +89,7 @@ def _back(text: str, at: int, *, whole_words: bool) -> int:
 
 
 def _forward(text: str, at: int, *, whole_words: bool) -> int:
-    """Where a tail that begins at `at` or later begins."""
+    """Start of a tail that begins at `at` or later."""
     if at <= 0:
         return 0
     ceiling = min(len(text), at + SNAP)
@@ -101,7 +103,7 @@ def _forward(text: str, at: int, *, whole_words: bool) -> int:
 
 
 def _is_inside_word(text: str, place: int) -> bool:
-    """Would a cut before `place` go through a word? What is longer than SNAP is no word, and may be cut."""
+    """True if a cut before `place` would split a word. Runs longer than SNAP are no words, and may be cut."""
     return _joins(text[place - 1]) and _joins(text[place]) if 0 < place < len(text) else False
 
 
@@ -109,20 +111,20 @@ def _joins(character: str) -> bool:
     return character.isalnum() or character in _JOINS_WORDS
 
 
-# How much of a budget an older thing gets.
+# Shares of a budget by age
 
 
 def weighted(cap: int, position: int, count: int) -> int:
-    """A cap for the thing at `position` of `count`, oldest first: 20 % of `cap` for the oldest, all for the newest."""
+    """Cap of the part at `position` of `count`, oldest first: 20 % of `cap` for the oldest, all for the newest."""
     if count < 2:
         return cap
     return cap * (count - 1 + 4 * position) // (5 * (count - 1))
 
 
 def share(total: int, position: int, count: int) -> int:
-    """The part of `total` that falls to the thing at `position`; all parts together are `total`, rounded down.
+    """Share of `total` for the part at `position`; all shares together are `total`, rounded down.
 
-    The weights of `count` things add up to 60 % of their number.
+    The weights of `count` parts add up to 60 % of their number.
     """
     if count < 2:
         return total

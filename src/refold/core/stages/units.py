@@ -1,7 +1,7 @@
-"""What can only be taken away together.
+"""Groups messages into units that can only be removed together.
 
-One idea: a reply and the results of its calls are one unit, so a list of whole units is always valid. Everything that drops
-messages drops units.
+A reply and the results of its calls are one unit, so a list of whole units is always valid. Stages that
+drop messages drop units.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from refold.model.message import Message
 
 
 def units(messages: Sequence[Message], dialect: Dialect) -> list[range]:
-    """The messages as runs of indices: each user message alone, each reply with its results."""
+    """The messages as ranges of indices: each user message alone, each reply with its results."""
     last_result = _last_results(messages)
     starts: list[int] = []
     reach = -1
@@ -28,7 +28,7 @@ def units(messages: Sequence[Message], dialect: Dialect) -> list[range]:
 
 
 def turn_units(messages: Sequence[Message], dialect: Dialect) -> list[range]:
-    """The messages as whole turns; what stands before the first user message is one unit too."""
+    """The messages as whole turns; the messages before the first user message are one unit."""
     joined: list[range] = []
     for unit in units(messages, dialect):
         if joined and not starts_turn(messages[unit.start]):
@@ -39,12 +39,12 @@ def turn_units(messages: Sequence[Message], dialect: Dialect) -> list[range]:
 
 
 def may_drop(unit: range, shown: Shown, room: Room) -> bool:
-    """May the whole unit go? It must end before the active turn, and nothing in it may be pinned."""
+    """True if the whole unit may be removed: it ends before the active turn, and none of its messages is pinned."""
     return unit.stop <= shown.protected and not any(room.is_pinned(shown.items[index]) for index in unit)
 
 
 def _continues(messages: Sequence[Message], index: int, dialect: Dialect) -> bool:
-    """Does the message belong to the one before it?"""
+    """True if the message belongs to the one before it."""
     role = messages[index].role
     if index == 0 or role == "tool":
         return index > 0
@@ -52,7 +52,7 @@ def _continues(messages: Sequence[Message], index: int, dialect: Dialect) -> boo
 
 
 def _last_results(messages: Sequence[Message]) -> dict[int, int]:
-    """For each message with answered calls, the index of the last result: a result may come after other messages."""
+    """For each message with answered calls, the index of the last result: a result may follow other messages."""
     caller: dict[str, int] = {}
     last: dict[int, int] = {}
     for index, message in enumerate(messages):

@@ -1,1 +1,1 @@
-"""Checks of the text that a model wrote as a summary, and repairs of it."""
+"""Checks and repairs of the text that a model wrote as a summary."""

@@ -1,8 +1,8 @@
-"""May what a model wrote stand for a conversation?
+"""Accept, repair or reject the text that a model wrote as a summary.
 
-One idea: a model writes good prose and gets facts wrong, so nothing it writes is trusted. Each way in which summaries are
-known to fail has a check of its own. Some faults can be mended by machine: reasoning around the answer and sentences with a
-name that nobody ever said are taken out, facts that had to stay are added. The others send the text back.
+Models write good prose and get facts wrong, so no draft is trusted. Each known way in which summaries fail
+has its own check. Some faults are repaired by machine: reasoning around the answer and sentences with
+invented names are removed, missing facts are added. All other faults reject the draft.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from refold.core.digest.ledger import EMPTY, Ledger
 from refold.core.digest.line_markers import quoted_lines, visible
-from refold.core.digest.word_match import says
+from refold.core.digest.word_match import contains_word
 from refold.core.prompts import defused
 from refold.core.summary_checks import headings
 from refold.core.summary_checks.echoes import continues, ends_open, is_call, is_echo, without_thoughts
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
-from refold.core.summary_checks.languages import speaks_otherwise
+from refold.core.summary_checks.languages import is_other_language
 from refold.core.summary_checks.must_keep import fact_lines, with_facts
 from refold.core.summary_checks.refusal import is_refusal, letters
 from refold.core.transcript_chunks import Count
@@ -38,23 +38,23 @@ Fault: TypeAlias = Literal[
     "echo",
     "continuation",
 ]
-_CUT = frozenset(
+_CUT_OFF_REASONS = frozenset(
     {"length", "max_tokens", "max_output_tokens", "incomplete", "model_context_window_exceeded", "error"}
 )
 MAX_DRAFT = 64 * 1024
-"""Characters of a draft that is held against its source, half a second of work: eight times the usual summary. Where a policy asks for
-longer ones it may have"""
+"""Limit of characters of a draft that is compared with its source, half a second of work: eight times the
+usual summary. If a policy asks for longer summaries, the limit grows with `_LONGEST_TOKEN`."""
 _LONGEST_TOKEN = 16
-"""characters for each token that was asked for."""
-_LEAST_SAID = 12
-"""Letters: fewer are a word or two, such as "Understood."; the shortest summaries of use have a few more."""
-_MUCH_TOLD = 500
-"""Tokens: a word or two may stand for less, and for more they stand for nothing."""
-_DECLINED = frozenset({"refusal", "content_filter", "safety"})
+"""Characters of a draft that are allowed for each requested token."""
+_MIN_LETTERS = 12
+"""Letters: fewer are a word or two, such as "Understood."; the shortest useful summaries have a few more."""
+_LONG_SOURCE = 500
+"""Tokens of a source: a word or two may be enough for a shorter one, never for a longer one."""
+_REFUSAL_REASONS = frozenset({"refusal", "content_filter", "safety"})
 
 
 class SummaryDraft(Struct, frozen=True):
-    """What came back from a model."""
+    """The answer of a model."""
 
     text: str
     finish: str = ""
@@ -64,43 +64,45 @@ class SummaryDraft(Struct, frozen=True):
 
 
 class DraftSource(Struct, frozen=True):
-    """What the draft is held against."""
+    """The texts that the draft is compared with."""
 
     told: str
-    """The transcript, which is to be summarised and not repeated."""
+    """The transcript, which has to be summarised and not repeated."""
     tokens: int
-    """What it takes, with the previous summary."""
+    """Tokens of the transcript and the previous summary."""
     previous: str = ""
     beside: str = ""
-    """What else the model was shown: the rest of the window, the system prompt, the parts of a merge. It may be named."""
+    """Other text that the model was shown: the rest of the window, the system prompt, the parts of a
+    merge. Its names may be used."""
     asked: str = ""
-    """Its instructions and the focus: they may be named too, but a handle in them is an example."""
+    """The instructions and the focus: their names may be used too, but a handle in them is an example."""
     spoken: str = ""
-    """What the user said."""
+    """All text of the user."""
     typed: str = ""
-    """What of it the user typed: only there can a rule come from."""
+    """The part of it that the user typed: the only source of rules."""
     answered: str = ""
-    """What the assistant said. A summary is in a language of one of the two."""
+    """All text of the assistant. A summary has to be in a language of the user or the assistant."""
     ledger: Ledger | None = None
-    """What has to be carried; None where facts are added later, to more than this text."""
+    """Facts that must be carried; None if facts are added later, to a longer text than this draft."""
 
 
 class Accepted(Struct, frozen=True):
-    """A text that may be used if it has no fault; `mended` says what was done to it by machine."""
+    """A text that may be used if it has no fault; `mended` lists the repairs made by machine."""
 
     text: str
     fault: Fault | None = None
     reason: str = ""
-    """Why it may not be used, in words that a model understands and that quote nothing."""
+    """Why it may not be used, in words that a model understands and without quoting the draft."""
     mended: tuple[str, ...] = ()
 
 
 def accept(
     draft: SummaryDraft, source: DraftSource, *, most: int, count: Count, is_last_try: bool = False
 ) -> Accepted:
-    """Check a draft, and mend what can be mended, within `most` tokens.
+    """Check a draft, and repair it if possible, within `most` tokens.
 
-    On the last try, sentences with invented names are taken out; before, the model gets a chance to do better.
+    On the last try, sentences with invented names are removed; before that, the draft is rejected so that the
+    model can try again.
     """
     said = without_thoughts(draft.text)
     if len(said) > max(MAX_DRAFT, most * _LONGEST_TOKEN):
@@ -111,45 +113,45 @@ def accept(
     notes = ("reasoning taken out",) if said != draft.text.strip() else ()
     plain = quoted_lines(defused(text), "summary", begins_line=True)
     found = _without_inventions(Accepted(plain, mended=notes), source, is_last_try=is_last_try)
-    return found if found.fault else _completed(found, source, most, count)
+    return found if found.fault else _add_facts(found, source, most, count)
 
 
 def _faults(draft: SummaryDraft, text: str, source: DraftSource, count: Count) -> Iterator[tuple[Fault, str]]:
-    """What cannot be mended, the plainest first."""
+    """Yield the faults that cannot be repaired, the most obvious first."""
     if draft.has_calls or is_call(text):
         yield "tool_call", "it calls a tool instead of writing a checkpoint"
     if not text and (draft.has_reasoning or draft.text.strip()):
         yield "reasoning_only", "it is nothing but reasoning"
     if not says_something(text):
         yield "empty", "it is empty or has only headings"
-    if draft.finish.lower() in _CUT or ends_open(text, tuple(_carried(source))):
+    if draft.finish.lower() in _CUT_OFF_REASONS or ends_open(text, tuple(_ledger_lines(source))):
         yield "cut_off", "it was cut off before its end; be briefer"
-    if draft.finish.lower() in _DECLINED or is_refusal(text):
+    if draft.finish.lower() in _REFUSAL_REASONS or is_refusal(text):
         yield "refusal", "it declines to write a checkpoint"
-    if letters(text) < _LEAST_SAID and source.tokens > _MUCH_TOLD:
+    if letters(text) < _MIN_LETTERS and source.tokens > _LONG_SOURCE:
         yield "empty", "it is a word or two"
     if count(text) >= source.tokens:
         yield "not_smaller", "it is no shorter than the transcript"
-    yield from _strays(text, source)
+    yield from _report_faults(text, source)
 
 
-def _strays(text: str, source: DraftSource) -> Iterator[tuple[Fault, str]]:
-    """What is no report of the conversation, or not in its language."""
+def _report_faults(text: str, source: DraftSource) -> Iterator[tuple[Fault, str]]:
+    """Yield the faults of a text that is no report of the conversation, or not in its language."""
     if is_echo(text, source.told) or is_echo(text, source.asked):
         yield "echo", "it repeats what it was given instead of summarising it"
     if continues(text):
         yield "continuation", "it goes on with the conversation instead of summarising it"
-    if speaks_otherwise(text, (source.spoken, source.answered)):
+    if is_other_language(text, (source.spoken, source.answered)):
         yield "other_language", "it is not in the language of the conversation"
 
 
-def _carried(source: DraftSource) -> Iterator[str]:
+def _ledger_lines(source: DraftSource) -> Iterator[str]:
     for lines in fact_lines(source.ledger or EMPTY).values():
         yield from lines
 
 
 def _without_inventions(found: Accepted, source: DraftSource, *, is_last_try: bool) -> Accepted:
-    known = known_of(source.told, source.previous, source.beside, *_carried(source), asked=source.asked)
+    known = known_of(source.told, source.previous, source.beside, *_ledger_lines(source), asked=source.asked)
     made_up = invented(found.text, known)
     if not made_up:
         return found
@@ -162,7 +164,7 @@ def _without_inventions(found: Accepted, source: DraftSource, *, is_last_try: bo
     return Accepted(text, mended=(*found.mended, "lines with invented names taken out"))
 
 
-def _completed(found: Accepted, source: DraftSource, most: int, count: Count) -> Accepted:
+def _add_facts(found: Accepted, source: DraftSource, most: int, count: Count) -> Accepted:
     once, notes = headings_once(found.text), found.mended
     if once != found.text:
         notes = (*notes, "headings that stood twice joined")
@@ -172,7 +174,7 @@ def _completed(found: Accepted, source: DraftSource, most: int, count: Count) ->
     return Accepted(full, mended=(*notes, "facts from the ledger added") if full != once else notes)
 
 
-# Is a summary good enough to stand for what it covers?
+# Checks of a finished summary: whether it is good enough to replace the messages it covers.
 
 CheckName: TypeAlias = Literal["says_something", "is_smaller", "headings_once", "keeps_facts"]
 
@@ -187,7 +189,7 @@ class Verdict(Struct, frozen=True):
 def check_summary(
     text: str, *, tokens: int, source_tokens: int, must_keep: Iterable[str] = ()
 ) -> tuple[Verdict, ...]:
-    """Every check of a summary that takes `tokens` and stands for messages that took `source_tokens`."""
+    """Run every check of a summary that takes `tokens` and replaces messages that took `source_tokens`."""
     return (
         check_says_something(text),
         is_smaller(tokens, source_tokens),
@@ -201,27 +203,33 @@ def passes(verdicts: Iterable[Verdict]) -> bool:
 
 
 def check_says_something(text: str) -> Verdict:
-    """More than white space and headings."""
+    """Check that the text is more than white space and headings."""
     said = headings.says_something(text)
     return Verdict("says_something", said, "" if said else "it is empty or has only headings")
 
 
 def is_smaller(tokens: int, source_tokens: int) -> Verdict:
-    """A summary as large as its source gains nothing and loses its words."""
+    """Check that the summary is smaller than its source: one of the same size saves nothing and loses the
+    exact words.
+    """
     smaller = tokens < source_tokens
     reason = "" if smaller else f"it takes {tokens:,} tokens, its source {source_tokens:,}"
     return Verdict("is_smaller", smaller, reason)
 
 
 def check_headings_once(text: str) -> Verdict:
-    """No heading twice: a sign that an earlier summary was copied into a later one."""
-    repeated = headings.repeated(text)
+    """Check that no heading occurs twice: a repeated one is a sign that an earlier summary was copied into a
+    later one.
+    """
+    repeated = headings.count_repeated(text)
     return Verdict(
         "headings_once", not repeated, f"{repeated} headings stand there twice" if repeated else ""
     )
 
 
 def keeps_facts(text: str, must_keep: Iterable[str]) -> Verdict:
-    """Everything that had to be carried is there word for word, and not as a part of a longer name."""
-    lost = sum(not says(text, fact) for fact in must_keep)
+    """Check that every fact that must be carried is present word for word, and not as a part of a longer
+    name.
+    """
+    lost = sum(not contains_word(text, fact) for fact in must_keep)
     return Verdict("keeps_facts", not lost, f"{lost} facts that had to stay are missing" if lost else "")

@@ -1,7 +1,7 @@
-"""Does a text tell the conversation, or is it a piece of it?
+"""Detect drafts that are a piece of a conversation instead of a report about it.
 
-One idea: models that lose their task do what they do all day: they copy, go on with the dialogue, think aloud or call tools.
-All of that has a form that a report does not have.
+Models that lose their task copy the transcript, continue the dialogue, think aloud or call tools. Each of
+these has a form that a report does not have.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from refold.core.summary_checks.headings import is_heading, is_open, lines_of
 _LONG = 80
 """Characters: shorter lines are names, rules and errors, which a summary has to copy."""
 _MUCH = 300
-"""Characters: so much may be copied in any case."""
+"""Characters that may be copied in any case."""
 _LINES = 400
-"""How many long lines are looked up: a summary has fewer."""
+"""Limit of long lines that are looked up: a summary has fewer."""
 _LABEL = re.compile(r"(?:User|Assistant|Human|AI|System|Tool)(?: #m\d{1,9})?:\s")
 _ENTRY = re.compile(
     r"\[(?:User|Assistant|Tool|System|Developer|Result|Failed result)(?: calls [^\]\s]{1,80})? #m\d{1,9}(?:\.\d{1,9})?\]"
 )
-"""How a message begins in the transcript that a model is shown."""
+"""The beginning of a message in the transcript that a model is shown."""
 _TEMPLATE = re.compile(r"<\|[a-z_]{2,30}\|>|\[/?INST\]|<(?:start|end)_of_turn>")
 _SPEAKER = re.compile(
     r"(?:\*\*)?(?:User|Human|Assistant|AI|Nutzer|Benutzer|Assistent|Utilisateur|Usuario|Usuário|Asistente|Assistente|Utente"
@@ -58,11 +58,11 @@ _THOUGHT = re.compile(
 )
 _OPEN_END = ("，", "、", ",", "(", "（", "[", "「", "“", "—", "–", ";")
 _MOST_ASIDE = 200
-"""Characters beside a call that do not make a summary of it."""
+"""A tool call with at most this many characters before it is no summary."""
 
 
 def without_thoughts(text: str) -> str:
-    """What is left of an answer when its reasoning is taken out; nothing where it never ended."""
+    """Return the answer of a model without its reasoning; empty if the reasoning never ended."""
     text = text.strip()
     opening = _THINKING.match(text)
     if opening:
@@ -77,7 +77,10 @@ def without_thoughts(text: str) -> str:
 
 
 def is_echo(text: str, transcript: str) -> bool:
-    """Is most of it copied in long stretches? A checkpoint quotes names, not paragraphs."""
+    """Return True if most of the text is copied in long passages.
+
+    A checkpoint quotes names, not paragraphs.
+    """
     lines = (
         line.strip()
         for line, is_code in lines_of(text)
@@ -89,25 +92,25 @@ def is_echo(text: str, transcript: str) -> bool:
 
 
 def continues(text: str) -> bool:
-    """Does it go on with the conversation instead of telling it?"""
+    """Return True if the text continues the conversation instead of reporting it."""
     lines = [line.strip() for line, is_code in lines_of(text) if not is_code and line.strip()]
     entries = sum(_ENTRY.match(line) is not None for line in lines)
     if entries > 1 or any(map(_ENTRY.match, lines[:1])) or any(map(_TEMPLATE.match, lines)):
         return True
     spoken = [line for line in lines if _SPEAKER.match(line)]
     said = sum(_FIRST_PERSON.search(line[:400]) is not None for line in spoken)
-    return (len(spoken) > 1 and 2 * said > len(spoken)) or _answers(lines)
+    return (len(spoken) > 1 and 2 * said > len(spoken)) or _is_next_reply(lines)
 
 
-def _answers(lines: list[str]) -> bool:
-    """Is it what the assistant would have said next?"""
+def _is_next_reply(lines: list[str]) -> bool:
+    """Return True if the text reads as the next reply of the assistant."""
     opening = lines[0][:200] if lines else ""
     is_answer = _ANSWER.match(opening) is not None and not _ABOUT_ITSELF.search(opening)
     return is_answer and not any(map(is_heading, lines))
 
 
 def is_call(text: str) -> bool:
-    """Is it a tool call written out as text?"""
+    """Return True if the text is a tool call written out as text."""
     bare = text.strip().removeprefix("```json").strip("`\n ")
     if bare.startswith(("{", "[{")) and _CALL.match(bare.lstrip("[")) and _CALL_KEYS.search(bare, 0, 4_000):
         return True
@@ -120,9 +123,10 @@ def is_call(text: str) -> bool:
 
 
 def ends_open(text: str, copied: Collection[str] = ()) -> bool:
-    """Does it stop in the middle: after a comma, an open bracket, or in a block of code that is not closed?
+    """Return True if the text stops in the middle: after a comma, an open bracket, or in an unclosed block of
+    code.
 
-    Lines that were `copied` end as they do.
+    Lines that were `copied` may end in any way.
     """
     last = text.rstrip().rpartition("\n")[2]
     return is_open(text) or (last.endswith(_OPEN_END) and last not in copied)

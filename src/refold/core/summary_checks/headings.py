@@ -1,7 +1,7 @@
-"""The headings of a summary, and what stands under each.
+"""The headings of a summary and the lines under each.
 
-One idea: a heading names a part of the whole, so it stands there once; a smaller one once under its parent. A line of code
-that begins with the same mark is no heading.
+A heading names a section, so it may occur once; a smaller one once under its parent. A line of code that
+begins with the same mark is no heading.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 _HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
-_VOID = re.compile(
+_NO_CONTENT = re.compile(
     r"(?:there (?:is|was) )?(?:no|n/?a|none|nil|null|nothing|empty|ok(?:ay)?|done|todo|tbd|unavailable|unknown|not (?:available|applicable))"
     r"(?: (?:yet|so far|here|available|to report))?"
     r"|(?:(?:there is )?no |the )?(?:summary|checkpoint)(?: (?:is |was )?(?:not |un)?available| (?:is )?empty| complete| provided| follows)?"
@@ -21,14 +21,14 @@ _VOID = re.compile(
     "|なし|ありません|없음|없습니다",
     re.IGNORECASE,
 )
-"""Lines that say of themselves that they say nothing, and those that only announce something."""
+"""Lines that state that there is nothing to say, and lines that only announce a text."""
 _AROUND = " \t*_-•>#.,:;!?()[]{}<>\"'`…。：！"
 _TOP = 2
-"""Headings down to this level are parts of the whole; deeper ones belong to the part they stand in."""
+"""Headings down to this level are top sections; deeper ones belong to the section that contains them."""
 
 
 def lines_of(text: str) -> Iterator[tuple[str, bool]]:
-    """Every line, and whether it is code between fences."""
+    """Yield every line, and whether it is code between fences."""
     fence = ""
     for line in text.splitlines():
         after = _fence(line, fence)
@@ -37,7 +37,7 @@ def lines_of(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def is_open(text: str) -> bool:
-    """Does it end in code whose fence is not closed?"""
+    """Return True if the text ends in code with an unclosed fence."""
     fence = ""
     for line in text.splitlines():
         fence = _fence(line, fence)
@@ -45,7 +45,7 @@ def is_open(text: str) -> bool:
 
 
 def _fence(line: str, fence: str) -> str:
-    """The fence that code stands behind after a line; empty where there is none."""
+    """Return the fence that is open after a line; empty if there is none."""
     mark = _FENCE.match(line)
     if mark is None:
         return fence
@@ -59,63 +59,67 @@ def is_heading(line: str) -> bool:
 
 
 def says_something(text: str) -> bool:
-    """More than white space, rules, headings, and words such as "none" in the place of any."""
+    """Return True if a text has more than white space, rulers, headings, and words such as "none"."""
     return any(
-        any(map(str.isalnum, line)) and (is_code or not (is_heading(line) or _is_void(line)))
+        any(map(str.isalnum, line)) and (is_code or not (is_heading(line) or _has_no_content(line)))
         for line, is_code in lines_of(text)
     )
 
 
-def _is_void(line: str) -> bool:
-    return _VOID.fullmatch(line.strip(_AROUND)) is not None
+def _has_no_content(line: str) -> bool:
+    return _NO_CONTENT.fullmatch(line.strip(_AROUND)) is not None
 
 
-def repeated(text: str) -> int:
-    """How many headings stand there more than once."""
-    return sum(count > 1 for count in Counter(path for path, _ in _placed(text) if path).values())
+def count_repeated(text: str) -> int:
+    """Return the number of headings that occur more than once."""
+    return sum(count > 1 for count in Counter(path for path, _ in _sections(text) if path).values())
 
 
 def headings_once(text: str) -> str:
-    """The text with what stands under the second of two equal headings moved under the first."""
-    if not repeated(text):
+    """Return the text with the lines under a repeated heading moved under its first occurrence."""
+    if not count_repeated(text):
         return text
     parts: dict[tuple[str, ...], list[str]] = {(): []}
-    for path, lines in _placed(text):
+    for path, lines in _sections(text):
         parts.setdefault(path, lines[:1] if path else []).extend(lines[1:] if path else lines)
     order = {path: number for number, path in enumerate(parts)}
     by_parent = sorted(parts, key=lambda path: [order[path[: size + 1]] for size in range(len(path))])
     return "\n".join(line for path in by_parent for line in parts[path]).strip()
 
 
-def under(text: str, title: str) -> tuple[int, int] | None:
-    """Where in the lines of a text the part under a heading begins and ends, the heading and empty last lines left out."""
+def section_span(text: str, title: str) -> tuple[int, int] | None:
+    """Return the first line and the end of the section under a heading, without the heading and empty last
+    lines.
+    """
     lines, wanted, start = text.splitlines(), _identity(title), None
     for number, (line, is_code) in enumerate(lines_of(text)):
         if is_code or not is_heading(line):
             continue
         if start is not None:
-            return start, _last(lines, start, number)
+            return start, _trim_blank_end(lines, start, number)
         start = number + 1 if _identity(line) == wanted else None
-    return None if start is None else (start, _last(lines, start, len(lines)))
+    return None if start is None else (start, _trim_blank_end(lines, start, len(lines)))
 
 
-def apart(text: str, title: str) -> tuple[str, str]:
-    """The text without what stands under a heading and its smaller ones, and that, with the heading."""
+def split_section(text: str, title: str) -> tuple[str, str]:
+    """Split a text into the rest and the section under a heading, with the heading and its smaller ones."""
     wanted = _identity(title)
     rest, own = list[str](), list[str]()
-    for path, lines in _placed(text):
+    for path, lines in _sections(text):
         (own if path[:1] == (wanted,) else rest).extend(lines)
     return "\n".join(rest).strip(), "\n".join(own).strip()
 
 
-def _last(lines: Sequence[str], start: int, stop: int) -> int:
+def _trim_blank_end(lines: Sequence[str], start: int, stop: int) -> int:
     while stop > start and not lines[stop - 1].strip():
         stop -= 1
     return stop
 
 
-def _placed(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """Each heading, with those it stands under, and its lines; first what stands before all of them."""
+def _sections(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Yield the path of each heading, its parents included, with its lines; first the lines before all
+    headings.
+    """
     path: tuple[str, ...] = ()
     levels: list[int] = []
     held: list[str] = []
@@ -132,7 +136,7 @@ def _placed(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
 
 
 def _identity(line: str) -> str:
-    """What makes two headings the same: not their case, nor what is put around their words."""
+    """Return the key by which two headings are equal: level and words, without case and markup."""
     marks = len(line) - len(line.lstrip("#"))
     words = " ".join(line.strip("#*_: \t").split()).casefold()
     return f"{max(_TOP, marks)} {words}"

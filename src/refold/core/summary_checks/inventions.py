@@ -1,8 +1,8 @@
-"""Names, numbers and handles that nobody ever said.
+"""Find names, numbers and handles in a summary that its sources do not contain.
 
-One idea: a name that works letter by letter must stand letter by letter in what the model was shown, as a whole or as a whole
-part of a longer one: `login.py` is said by `src/login.py`, `ORD-9912` is not said by `ORD-99123`. Case may differ, numbers and
-dates may be written otherwise.
+An exact name must occur letter by letter in the text that the model was shown, as a whole or as a whole part
+of a longer name: `src/login.py` contains `login.py`, `ORD-99123` does not contain `ORD-9912`. Case may
+differ, and numbers and dates may be written in another form.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MARKER = re.compile(r"\s*(?:(?:[-*•>]|\d+[.)])\s+)*")
 _SENTENCE_END = re.compile(
     r"(?<![.\s(]\w\.)(?<=[.!?])(\s+)(?=[^\W\d_a-zß-ÿа-я]|[\"'“«(`*])|(?<=[。！？])()(?=\S)"
 )
-_ABOUT = re.compile(
+_APPROXIMATELY = re.compile(
     r"(?:[~≈<>≤≥]|\b(?:about|around|roughly|approximately|over|under|nearly|almost|some|ca\.|circa|etwa|rund|ungefähr|fast|environ"
     r"|près de|unos|unas|casi|cerca de|quase|quasi|около|примерно|почти)|约|大约|近|約|およそ|약)\s?$",
     re.IGNORECASE,
@@ -53,17 +53,18 @@ _SUFFIXES = frozenset(_ENDINGS.split())
 _ALIASES = {"postgresql": "postgres", "mongodb": "mongo"}
 _JOINTS = ("-", "/", ".", "@", "+")
 _COUNT = re.compile(r"/\d{1,2}$|(?<=\d)-\d{1,2}$")
-"""How many arguments a function has, or up to which number an id goes."""
+"""The number of arguments of a function, or the last number of a range of ids."""
 _VERSION = re.compile(r"v\d[\d.]{0,40}")
 _VERSIONED = re.compile(r"([a-z]{2,20})[-/]?(\d{1,4}(?:\.\d{1,4}){1,3})")
 _HASH = re.compile(r"[0-9a-f]{7,64}")
 _SHORTEST_HASH = 20
 _MOST_PARTS = 24
-"""Parts of a name up to which its own parts are told apart: no path that people write is deeper."""
+"""Only this many slashes of a path are tried as the end of a directory: no path that people write is
+deeper."""
 
 
 class KnownNames(Struct, frozen=True):
-    """All that was said, for looking names up."""
+    """The names, numbers and handles of the sources, for lookup."""
 
     handles: frozenset[str]
     names: frozenset[str]
@@ -72,7 +73,7 @@ class KnownNames(Struct, frozen=True):
 
 
 class _Unit(Struct, frozen=True):
-    """A sentence, or a line where lines are not sentences, and what it claims."""
+    """A sentence, or a whole line of code, of a table or of a heading, with the names it claims."""
 
     text: str
     line: int
@@ -82,7 +83,9 @@ class _Unit(Struct, frozen=True):
 
 
 def known_of(*shown: str, asked: str = "") -> KnownNames:
-    """What may be named: everything the model was shown. What it was asked may name things too, but no handles of its own."""
+    """Collect the names that a summary may use: all that the model was shown, and those of its instructions,
+    except handles.
+    """
     told = normalize("NFKC", "\n".join(shown))
     escaped = (line for line in told.splitlines() if "\\" in line)
     told = "\n".join((told, *(_ESCAPED.sub(_unescaped, line) for line in escaped)))
@@ -94,30 +97,30 @@ def known_of(*shown: str, asked: str = "") -> KnownNames:
 
 
 def invented(text: str, known: KnownNames) -> tuple[str, ...]:
-    """Names, numbers and handles of a text that nobody said, each once."""
-    found = (term for _, terms in _judged(text, known) for term in terms)
+    """Return the names, numbers and handles of a text that are not known, each once."""
+    found = (term for _, terms in _sentences_with_inventions(text, known) for term in terms)
     return tuple(dict.fromkeys(found))
 
 
 def without_inventions(text: str, known: KnownNames) -> str:
-    """The text without the sentences that hold an invention."""
+    """Return the text without the sentences that hold an invention."""
     kept: dict[int, list[str]] = {}
-    for unit, terms in _judged(text, known):
+    for unit, terms in _sentences_with_inventions(text, known):
         kept.setdefault(unit.line, []).extend([] if terms else [unit.text])
-    whole = (_rest(line, kept.get(number, [line])) for number, line in enumerate(text.splitlines()))
+    whole = (_rebuild_line(line, kept.get(number, [line])) for number, line in enumerate(text.splitlines()))
     return "\n".join(line for line in whole if line is not None).strip()
 
 
-def _judged(text: str, known: KnownNames) -> Iterator[tuple[_Unit, tuple[str, ...]]]:
-    """Each sentence with its inventions."""
+def _sentences_with_inventions(text: str, known: KnownNames) -> Iterator[tuple[_Unit, tuple[str, ...]]]:
+    """Yield each sentence with its inventions."""
     units = list(_units(text, known))
-    unknown = _unknown((claim for unit in units for claim in unit.claims), known)
+    unknown = _unknown_claims((claim for unit in units for claim in unit.claims), known)
     for unit in units:
         yield unit, (*unit.others, *(claim.name for claim in unit.claims if claim in unknown))
 
 
-def _rest(line: str, sentences: list[str]) -> str | None:
-    """A line with the sentences that are left of it, and its mark; none where nothing is left."""
+def _rebuild_line(line: str, sentences: list[str]) -> str | None:
+    """Return a line with its remaining sentences and its list mark; None if nothing is left."""
     rest = "".join(sentences)
     if rest == line:
         return line
@@ -137,7 +140,7 @@ def _units(text: str, known: KnownNames) -> Iterator[_Unit]:
 
 
 def _sentences(line: str) -> Iterator[str]:
-    """The sentences of a line; joined, they are the line."""
+    """Yield the sentences of a line; joined, they are the line."""
     cuts = [0, *(match.end() for match in _SENTENCE_END.finditer(line)), len(line)]
     yield from (line[begin:end] for begin, end in pairwise(cuts))
 
@@ -150,12 +153,15 @@ def _unit(sentence: str, line: int, known: KnownNames, *, is_start: bool) -> _Un
     said = _HANDLE.sub(" ", said)
     said, days = _without_days(said, known)
     others += days
-    others += [number.written for number in _claimed(said) if not _holds(number, known)]
+    others += [number.written for number in _checkable_numbers(said) if not _is_known_number(number, known)]
     return _Unit(sentence, line, tuple(claims(said)), tuple(others))
 
 
 def _without_days(said: str, known: KnownNames) -> tuple[str, list[str]]:
-    """A sentence with blanks for its dates, and those that nobody said. A date in digits may mean two days."""
+    """Return a sentence with blanks for its dates, and the dates that are not known.
+
+    A date in digits may mean two days.
+    """
     found: dict[tuple[int, int], bool] = {}
     for day, start, stop in find_days(said):
         is_checked = bool(day.year)
@@ -168,15 +174,15 @@ def _without_days(said: str, known: KnownNames) -> tuple[str, list[str]]:
     return "".join((*parts, said[at:])), [day for day in wrong if _folded(day) not in known.names]
 
 
-def _claimed(said: str) -> Iterator[Number]:
-    """The numbers of a sentence that stand for themselves and are long enough to be checked."""
+def _checkable_numbers(said: str) -> Iterator[Number]:
+    """Yield the numbers of a sentence that are no part of a name and long enough to be checked."""
     for number in find_numbers(said):
-        if not is_small(number) and not _is_in_name(said, number) and not _is_rough(said, number):
+        if not is_small(number) and not _is_in_name(said, number) and not _is_approximate(said, number):
             yield number
 
 
 def _is_in_name(said: str, number: Number) -> bool:
-    """Is it a part of a word, which is compared as a whole?"""
+    """Return True if the number is a part of a word, which is compared as a whole."""
     before, after = said[max(0, number.start - 2) : number.start], said[number.stop : number.stop + 2]
     is_end = _is_letter(before[-1:]) or (before[-1:] in _JOINTS and _is_letter(before[:1]))
     is_begin = _is_letter(after[:1]) and not number.unit
@@ -187,12 +193,14 @@ def _is_letter(character: str) -> bool:
     return character == "_" or (character.isalpha() and character < "\u2e80")
 
 
-def _is_rough(said: str, number: Number) -> bool:
+def _is_approximate(said: str, number: Number) -> bool:
     digits = "".join(filter(str.isdigit, number.written)).strip("0")
-    return len(digits) <= 2 and _ABOUT.search(said[max(0, number.start - 16) : number.start]) is not None
+    return (
+        len(digits) <= 2 and _APPROXIMATELY.search(said[max(0, number.start - 16) : number.start]) is not None
+    )
 
 
-def _holds(number: Number, known: KnownNames) -> bool:
+def _is_known_number(number: Number, known: KnownNames) -> bool:
     if known.numbers.holds(number):
         return True
     groups = number.written.split()
@@ -200,11 +208,11 @@ def _holds(number: Number, known: KnownNames) -> bool:
     return bool(apart) and all(is_small(one) or known.numbers.holds(one) for one in apart)
 
 
-def _unknown(found: Iterable[Claim], known: KnownNames) -> frozenset[Claim]:
-    """Those that are neither said nor a whole part of something that was."""
+def _unknown_claims(found: Iterable[Claim], known: KnownNames) -> frozenset[Claim]:
+    """Return the claims that are neither known nor a whole part of a known name."""
     forms = {claim: _forms(claim.name) for claim in found}
     left = {claim: own for claim, own in forms.items() if known.names.isdisjoint(own)}
-    parts = _said_parts({form for own in left.values() for form in own}, known)
+    parts = _known_parts({form for own in left.values() for form in own}, known)
     roots = {said.partition("/")[0] for said in known.names if "/" in said and "." in said} if left else set()
     hashes = sorted(said for said in known.names if len(said) >= _SHORTEST_HASH) if left else []
     return frozenset(
@@ -221,7 +229,7 @@ def _folded(token: str) -> str:
 
 
 def _forms(name: str) -> frozenset[str]:
-    """A name in lower case, and what is left of it without an ending that grammar puts there."""
+    """Return a name in lower case, and its forms without a grammatical ending."""
     name = _folded(name)
     head, _, tail = name.rpartition("-")
     found = {name, _ALIASES.get(name, name)}
@@ -231,8 +239,8 @@ def _forms(name: str) -> frozenset[str]:
     return frozenset(found | ({head} if head and tail in _SUFFIXES else set()))
 
 
-def _said_parts(wanted: set[str], known: KnownNames) -> set[str]:
-    """Those of the wanted names that are whole parts of something said."""
+def _known_parts(wanted: set[str], known: KnownNames) -> set[str]:
+    """Return the wanted names that are whole parts of a known name."""
     found = set[str]()
     sizes = {len(JOINTS.split(name)) for name in wanted}
     if not wanted:
@@ -249,7 +257,9 @@ def _said_parts(wanted: set[str], known: KnownNames) -> set[str]:
 
 
 def _is_made_of_known(name: str, known: KnownNames) -> bool:
-    """A file by its full path, where directory and relative path were said; a product and its version."""
+    """Return True for a full path if its directory and relative path are known, and for a product with a
+    known version.
+    """
     version = _VERSIONED.fullmatch(name)
     if version and version[1] in known.names:
         return known.numbers.holds(Number(version[2], 0, 0))
@@ -258,7 +268,7 @@ def _is_made_of_known(name: str, known: KnownNames) -> bool:
 
 
 def _begins_hash(name: str, known: list[str]) -> bool:
-    """The first digits of a long hash, as tools show it."""
+    """Return True for the first digits of a known long hash, as tools show it."""
     if not _HASH.fullmatch(name):
         return False
     at = bisect_left(known, name)

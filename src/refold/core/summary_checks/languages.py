@@ -1,7 +1,8 @@
-"""In which languages a text is written.
+"""Detect the languages of a text.
 
-One idea: letters tell a script, and small words tell the languages that share the Latin one. Code, paths, names and headings
-are the same in every language and tell nothing. A conversation may have several languages; a summary in any of them is fine.
+Letters identify a script, and common small words identify the languages that share the Latin script. Code,
+paths, names and headings are equal in every language and are ignored. A conversation may have several
+languages; a summary in any of them is valid.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ from collections.abc import Iterable
 
 from refold.core.summary_checks.headings import is_heading, lines_of
 
-_READ = 40_000
-"""Characters that are looked at, half from the beginning and half from the end: enough to tell."""
-_LETTERS = 20
-"""Fewer letters do not tell a script."""
-_SPOKEN = 0.25
-"""Of the letters, at least: a script of which there is less does not count as one of the conversation's."""
-_WRITTEN = 0.10
-"""Of the letters of a summary, in scripts of the conversation: foreign words may well be most of a technical text."""
-_WORDS = 10
-"""So many small words tell a language, if they are as many in a hundred as `_DENSITY` says."""
+_MAX_READ = 40_000
+"""Characters that are read, half from the beginning and half from the end: enough for detection."""
+_MIN_LETTERS = 20
+"""Fewer letters do not identify a script."""
+_MIN_SCRIPT_SHARE = 0.25
+"""Minimum share of the letters: a script with less does not count as one of the conversation's."""
+_MIN_EXPECTED_SHARE = 0.10
+"""Minimum share of a summary's letters in scripts of the conversation: foreign words may be most of a
+technical text."""
+_MIN_WORDS = 10
+"""At least this many small words identify a language, if they are also the share `_DENSITY` of all words."""
 _DENSITY = 0.12
 _MUCH_MORE = 4
-"""How many times as many small words of another language make a text one of that language."""
+"""A text is in another language if it has more than this many times as many small words of it."""
 _CJK_WEIGHT = 3
-"""A Chinese character says about as much as three letters do."""
+"""A Chinese character counts as much as three letters."""
 _SCRIPTS = {
     "han": re.compile("[\u3400-\u9fff]"),
     "kana": re.compile("[\u3040-\u30ff]"),
@@ -61,48 +63,57 @@ _LANGUAGE_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def speaks_otherwise(text: str, said: Iterable[str]) -> bool:
-    """Is it written in a language that nobody used? Each of `said` is what one side said."""
+def is_other_language(text: str, said: Iterable[str]) -> bool:
+    """Return True if the text is in a language that neither side used.
+
+    Each of `said` is the text of one side.
+    """
     plain, known = _plain(text), [_plain(part) for part in said]
     expected = {script for part in known for script in scripts_of(part)}
     found = _letters_of(plain)
-    if not expected or sum(found.values()) < _LETTERS:
+    if not expected or sum(found.values()) < _MIN_LETTERS:
         return False
-    if sum(found[script] for script in expected) < _WRITTEN * sum(found.values()):
+    if sum(found[script] for script in expected) < _MIN_EXPECTED_SHARE * sum(found.values()):
         return True
     return _is_other_latin(plain, known) if scripts_of(plain) == {"latin"} else _is_other_han(plain, known)
 
 
 def scripts_of(text: str) -> set[str]:
-    """The scripts in which a good part of a text is written; none where there are too few letters to tell."""
+    """Return the scripts of a substantial part of a text; empty if it has too few letters."""
     found = _letters_of(text)
     total = sum(found.values())
-    return {name for name, count in found.items() if count >= _SPOKEN * total} if total >= _LETTERS else set()
+    return (
+        {name for name, count in found.items() if count >= _MIN_SCRIPT_SHARE * total}
+        if total >= _MIN_LETTERS
+        else set()
+    )
 
 
 def latin_languages(text: str) -> Counter[str]:
-    """How many small words of each language there are, if they are enough to tell."""
+    """Return the number of small words of each language; empty if there are too few for detection."""
     words = [word.casefold() for word in _WORD.findall(text)]
     found = Counter(name for word in words for name in _LANGUAGE_OF.get(word, ()))
-    least = max(_WORDS, _DENSITY * len(words))
+    least = max(_MIN_WORDS, _DENSITY * len(words))
     return found if found and max(found.values()) >= least else Counter()
 
 
 def _is_other_latin(text: str, known: Iterable[str]) -> bool:
-    expected = {name for part in known for name in _likely(latin_languages(part))}
+    expected = {name for part in known for name in _likely_languages(latin_languages(part))}
     found = latin_languages(text)
     if not expected or not found:
         return False
     return _MUCH_MORE * max(found[name] for name in expected) < max(found.values())
 
 
-def _likely(found: Counter[str]) -> set[str]:
+def _likely_languages(found: Counter[str]) -> set[str]:
     most = max(found.values(), default=0)
     return {name for name, count in found.items() if _MUCH_MORE * count >= most}
 
 
 def _is_other_han(text: str, known: Iterable[str]) -> bool:
-    """Japanese has kana, Chinese has none: both share their other characters."""
+    """Return True if a text is Chinese and not Japanese as expected, or the reverse: only Japanese
+    has kana.
+    """
     shared = {"han", "kana"}
     expected = {_has_kana(part) for part in known if scripts_of(part) and scripts_of(part) <= shared}
     return bool(expected) and scripts_of(text) <= shared and _has_kana(text) not in expected
@@ -110,7 +121,7 @@ def _is_other_han(text: str, known: Iterable[str]) -> bool:
 
 def _has_kana(text: str) -> bool:
     found = _letters_of(text)
-    return found["kana"] >= _WRITTEN * (found["han"] + found["kana"])
+    return found["kana"] >= _MIN_EXPECTED_SHARE * (found["han"] + found["kana"])
 
 
 def _letters_of(text: str) -> Counter[str]:
@@ -121,11 +132,11 @@ def _letters_of(text: str) -> Counter[str]:
 
 
 def _plain(text: str) -> str:
-    """The words of a text, without headings, code, names and paths."""
-    text = text if len(text) <= _READ else f"{text[: _READ // 2]}\n{text[-_READ // 2 :]}"
+    """Return the words of a text, without headings, code, names and paths."""
+    text = text if len(text) <= _MAX_READ else f"{text[: _MAX_READ // 2]}\n{text[-_MAX_READ // 2 :]}"
     prose = "\n".join(line for line, is_code in lines_of(text) if not is_code and not is_heading(line))
-    return _NAME.sub(_word, _CODE.sub(" ", prose))
+    return _NAME.sub(_drop_names, _CODE.sub(" ", prose))
 
 
-def _word(match: re.Match[str]) -> str:
+def _drop_names(match: re.Match[str]) -> str:
     return " " if _NOT_A_WORD.search(match[0]) else match[0]

@@ -1,8 +1,8 @@
-"""See to it that a summary keeps what must not get lost.
+"""Add the ledger's facts to a summary.
 
-One idea: whatever a model writes, the ledger's facts stand in the result word for word, each once, under one heading, as far
-as the summary has tokens for them. Facts that the model kept itself stay where it put them. Rules and changed files come
-first; each kind has a share of the room before any takes what the others leave.
+The facts stand in the result word for word, each once, under one heading, as far as the summary has tokens
+for them, regardless of the text that the model wrote. Facts that the model kept itself stay in their place.
+Rules and changed files come first; each kind has a share of the room before any kind takes the rest.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ from refold.core.digest.ledger import Ledger, from_both_ends
 from refold.core.digest.line_markers import QUOTE, is_rules_title
 from refold.core.digest.rules import sentences, stated
 from refold.core.digest.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
-from refold.core.digest.typed_text import said_by_user, typed
-from refold.core.digest.word_match import says
+from refold.core.digest.typed_text import said_by_user, typed_passages
+from refold.core.digest.word_match import contains_word
 from refold.core.prompts import Passage, defused
-from refold.core.summary_checks.headings import headings_once, is_heading, lines_of, under
+from refold.core.summary_checks.headings import headings_once, is_heading, lines_of, section_span
 from refold.core.transcript_chunks import Count
 
 _ORDER = (RULES, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
-"""How they stand in a text."""
+"""The order of the headings in a text."""
 _SHARES = {RULES: 0.45, MODIFIED: 0.25, TASKS: 0.1, ERRORS: 0.1, DECISIONS: 0.1, READ: 0.0}
-"""Which comes first, and what share of the room it is sure of: what was only read can be read again."""
+"""The order of priority, and the guaranteed share of the room for each kind: files that were only read can
+be read again."""
 _SLACK = 2
 """Tokens by which a line may cost more in its place than by itself."""
 _POINT = re.compile(r"\s*(?:[-*•]|\d{1,3}[.)])\s+(?=\S)")
 _MARKS = re.compile(r"(?:[\s>*_+•◦|`–—-]|\[[ xX]?\]|(?:[0-9]{1,3}|[a-zA-Z])[.)](?=\s))*+")
-"""What may stand before a point, whatever it is written with."""
+"""The marks that may precede a list item."""
 _SMALLER = re.compile(
     r"\s{0,3}(?:\*\*|__|<h[1-6]>)?([A-Z][\w &'’/-]{1,40}+)(?::?\*\*:?|__:?|:|</h[1-6]>)\s*+"
 )
-"""What some models write in place of a heading."""
+"""The forms that some models write instead of a heading."""
 _SHORTEST_RULE = 12
-"""Characters: something shorter may stand in any text by chance."""
+"""Characters: a shorter string may occur in any text by chance."""
 
 
-class _Page:
-    """A text that is being filled with facts, up to so many tokens."""
+class _FactInserter:
+    """A text that is being filled with facts, up to a number of tokens."""
 
     def __init__(self, text: str, most: int, count: Count) -> None:
         self.text, self.most, self.count = text, most, count
@@ -48,27 +49,29 @@ class _Page:
         self.shown = text
 
     def whole(self, title: str = "", line: str = "") -> str:
-        """The text with all that was added, and one line more."""
+        """Return the text with all added lines, and one line more."""
         text, joint = self.text, "\n\n" if self.text else ""
         for name in _ORDER:
             added = self.added.get(name, {})
             lines = [*(added[at] for at in sorted(added)), *([line] if name == title else [])]
-            if lines and (place := under(text, name)):
-                text = _inserted(text, place[1], lines)
+            if lines and (place := section_span(text, name)):
+                text = _insert_lines(text, place[1], lines)
             elif lines:
                 text, joint = "\n".join((f"{text}{joint}{name}", *lines)), "\n"
         return text
 
     def fill(self, title: str, lines: Sequence[str], limit: int) -> None:
-        """Add the newest lines that the text does not say yet, and of rules the oldest too, while there is room."""
+        """Add the newest lines that the text does not contain, and of rules the oldest too, while there is
+        room.
+        """
         for at in from_both_ends(len(lines)) if title == RULES else reversed(range(len(lines))):
             line = lines[at]
-            if not says(self.shown, line[2:]) and self._fits(title, line, min(limit, self.most)):
+            if not contains_word(self.shown, line[2:]) and self._fits(title, line, min(limit, self.most)):
                 self.added.setdefault(title, {})[at] = line
                 self.shown = f"{self.shown}\n{line}"
 
     def _fits(self, title: str, line: str, limit: int) -> bool:
-        is_new = title not in self.added and under(self.text, title) is None
+        is_new = title not in self.added and section_span(self.text, title) is None
         cost = self.count(f"\n{line}") + (self.count(f"\n{title}") if is_new else 0)
         if self.used + cost + _SLACK <= limit:
             self.used, self.is_exact = self.used + cost + _SLACK, False
@@ -82,7 +85,7 @@ class _Page:
         return tokens <= limit
 
     def trimmed(self) -> str:
-        """The whole, within its tokens also where lines cost more together than one by one."""
+        """Return the whole text within its tokens, also if lines cost more together than one by one."""
         text = self.whole()
         for name in reversed(tuple(_SHARES)):
             while (added := self.added.get(name)) and self.count(text) > self.most:
@@ -93,12 +96,12 @@ class _Page:
 
 
 def with_facts(text: str, ledger: Ledger, *, most: int, count: Count, said: str = "") -> str:
-    """The text with those facts of the ledger that it does not hold, within `most` tokens.
+    """Return the text with the facts of the ledger that it lacks, within `most` tokens.
 
-    `said` is what the user typed (`typed_by_user`): a rule that stands there may stand in the text.
+    `said` is the text that the user typed (`typed_by_user`): a rule that occurs there may stay in the text.
     """
     facts = fact_lines(ledger)
-    page = _Page(_with_own_lists(text, facts, said), most, count)
+    page = _FactInserter(_without_wrong_items(text, facts, said), most, count)
     room = most - page.used
     for title, share in _SHARES.items():
         page.fill(title, facts[title], page.used + int(room * share))
@@ -108,14 +111,16 @@ def with_facts(text: str, ledger: Ledger, *, most: int, count: Count, said: str 
 
 
 def typed_by_user(passages: Sequence[Passage]) -> str:
-    """What the user typed in some passages. What was typed before them is in the ledger, as far as it is a rule: what an earlier summary
-    lists as rules may have been written there by a model.
+    """Return the text that the user typed in some passages.
+
+    Rules that were typed before these passages are in the ledger. The rules that an earlier summary lists are
+    not used: a model may have written them.
     """
     first = passages[0].number if passages else 0
     replies = (passage.number for passage in passages if passage.message.role == "assistant")
     reply = next(replies, 0 if first else len(passages))
     said = (
-        "\n".join(typed(said, is_task=not first and passage.number < reply))
+        "\n".join(typed_passages(said, is_task=not first and passage.number < reply))
         for passage in passages
         if (said := said_by_user(passage.message))
     )
@@ -123,7 +128,7 @@ def typed_by_user(passages: Sequence[Passage]) -> str:
 
 
 def fact_lines(ledger: Ledger) -> dict[str, list[str]]:
-    """The ledger's facts as points of a list, under the heading of each kind."""
+    """Return the ledger's facts as list items, under the heading of each kind."""
     found = {
         RULES: ledger.rules,
         MODIFIED: ledger.modified,
@@ -132,42 +137,44 @@ def fact_lines(ledger: Ledger) -> dict[str, list[str]]:
         DECISIONS: ledger.decisions,
         TASKS: ledger.tasks,
     }
-    return {title: _lines(entries) for title, entries in found.items()}
+    return {title: _list_items(entries) for title, entries in found.items()}
 
 
-def _lines(entries: Iterable[str]) -> list[str]:
-    """Each on a line of its own, with nothing in it that could be taken for a mark of ours."""
+def _list_items(entries: Iterable[str]) -> list[str]:
+    """Return each entry as a line of its own, without anything that could be taken for a mark of Refold."""
     return [f"- {defused(said)}" for entry in entries if (said := one_line(entry))]
 
 
-def _inserted(text: str, at: int, lines: Sequence[str]) -> str:
+def _insert_lines(text: str, at: int, lines: Sequence[str]) -> str:
     whole = text.splitlines()
     return "\n".join((*whole[:at], *lines, *whole[at:]))
 
 
-def _with_own_lists(text: str, facts: dict[str, list[str]], said: str) -> str:
-    """The text, in which nothing stands under the heading of the rules that nobody gave, and no changed file among those only read."""
+def _without_wrong_items(text: str, facts: dict[str, list[str]], said: str) -> str:
+    """Return the text without list items that contradict the ledger: rules that the user did not give,
+    modified files as only read.
+    """
     rules, modified, read = ([line[2:] for line in facts[title]] for title in (RULES, MODIFIED, READ))
     return _without_points(
         _with_given_rules(text, rules, said),
         READ,
-        lambda point: point not in read and any(says(point, path) for path in modified),
+        lambda point: point not in read and any(contains_word(point, path) for path in modified),
     )
 
 
 def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
-    """The text with its lists of rules made anew: of each, those points stay that are as a whole what the user said."""
+    """Return the text with its lists of rules rebuilt: an item stays if all of it was said by the user."""
     if not any(map(is_rules_title, text.splitlines())):
         return text
-    known = frozenset((*map(_plain, rules), *_heard(said)))
+    known = frozenset((*map(_normalise, rules), *_typed_units(said)))
     kept: list[str] = []
     point: list[str] = []
     in_list = is_below = False  # below: under a smaller heading that the list had
     for line, is_code in (*lines_of(text), (RULES, False)):  # a last heading ends the last list
         is_title = is_rules_title(line)
         smaller = _SMALLER.fullmatch(line) if in_list and not is_title and not is_code else None
-        if point and (is_title or smaller or is_heading(line) or not _goes_on(line)):
-            kept += _given(point, known)
+        if point and (is_title or smaller or is_heading(line) or not _continues_item(line)):
+            kept += _given_item(point, known)
             point = []
         if is_title and is_code:
             kept += () if in_list else (f"{QUOTE}{line}",)
@@ -188,22 +195,22 @@ def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
     return headings_once("\n".join(_without_empty(kept[:-1])).strip())
 
 
-def _goes_on(line: str) -> bool:
-    """Is it the rest of a point that was broken, and no point of its own?"""
+def _continues_item(line: str) -> bool:
+    """Return True if a line continues a wrapped list item and is no item of its own."""
     return line[:1].isspace() and bool(line.strip()) and _POINT.match(line) is None
 
 
-def _given(point: Sequence[str], known: frozenset[str]) -> list[str]:
-    """A point of a list of rules, if it or each sentence of it was given; else nothing."""
+def _given_item(point: Sequence[str], known: frozenset[str]) -> list[str]:
+    """Return an item of a list of rules, if it or each of its sentences was given; an empty list if not."""
     whole = " ".join(map(str.strip, point))
     bare = whole[_after_marks(whole) :]
-    said = [plain for one in sentences(bare) if (plain := _plain(one))]
-    is_given = _plain(bare) in known or known.issuperset(said)
+    said = [plain for one in sentences(bare) if (plain := _normalise(one))]
+    is_given = _normalise(bare) in known or known.issuperset(said)
     return [f"- {bare}"] if said and is_given else []
 
 
 def _without_empty(lines: Sequence[str]) -> list[str]:
-    """The lines without headings of rules that nothing is left under."""
+    """Return the lines without headings of rules that have nothing under them."""
     found: list[str] = []
     for line in (*lines, "#"):
         if line == "#" or is_heading(line):
@@ -215,8 +222,10 @@ def _without_empty(lines: Sequence[str]) -> list[str]:
 
 
 def _without_points(text: str, title: str, is_wrong: Callable[[str], bool]) -> str:
-    """The text without some points of the list under a heading, and without the heading if nothing is left."""
-    place = under(text, title)
+    """Return the text without the wrong items of the list under a heading, and without the heading if nothing
+    is left.
+    """
+    place = section_span(text, title)
     if place is None:
         return text
     start, stop = place
@@ -230,10 +239,10 @@ def _without_points(text: str, title: str, is_wrong: Callable[[str], bool]) -> s
     return headings_once("\n".join((*rest, *lines[stop:])).strip())
 
 
-def _heard(said: str) -> Iterator[str]:
-    """What was typed, as lines and as sentences: less of it may say the contrary of the whole."""
+def _typed_units(said: str) -> Iterator[str]:
+    """Yield the typed text as lines and as sentences: a smaller part may say the contrary of the whole."""
     for unit in stated(said):
-        plain = _plain(unit[_after_marks(unit) :])
+        plain = _normalise(unit[_after_marks(unit) :])
         if len(plain) >= _SHORTEST_RULE:
             yield plain
 
@@ -243,6 +252,6 @@ def _after_marks(line: str) -> int:
     return found.end() if found else 0
 
 
-def _plain(text: str) -> str:
-    """A text without what is put around its words."""
+def _normalise(text: str) -> str:
+    """Return a text in lower case, without markup and surrounding punctuation."""
     return " ".join(text.casefold().replace("*", "").replace("`", "").split()).strip("\"'“”«».!。！ ")

@@ -1,9 +1,9 @@
-"""Which words of a text are names that work only letter by letter.
+"""Find the words of a text that claim to be exact names.
 
-One idea: a word claims to be such a name by its form: an underscore, inner capitals, digits between letters, the slashes of a
-path, the dots of a file or a host. Ordinary language has such forms too (`e.g.`, `and/or`, `E-Mail`, `10-minute`), and those
-claim nothing. A plain compound such as `billing-gateway` is a name only where it is used as one: in code, or after the word
-for what it names.
+The form of a word makes the claim: an underscore, inner capitals, digits between letters, the slashes of a
+path, the dots of a file or a host. Ordinary language has such forms too (`e.g.`, `and/or`, `E-Mail`,
+`10-minute`), which claim nothing. A plain compound such as `billing-gateway` is a name only if it is used as
+one: in code, or after the word for its kind. Numbers and dates are compared by value, in all their spellings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from refold.core.digest.word_match import CJK
 
-# Numbers and dates, however they are written.
+# Numbers and dates, in all their spellings.
 
 _SPACES = "\u0020\u00a0\u2009\u202f"
 _WRITTEN = re.compile(rf"(?<![\d])\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?![\d])(?:[.,]\d+)?|\d+(?:[.,'’_]\d+)*")
@@ -29,12 +29,13 @@ _UNIT = (
 _HAS_UNIT = re.compile(_UNIT)
 ORDINAL = re.compile(r"(?:st|nd|rd|th|er|ère|re|e|ème|eme|º|ª|°|o|a|te[rns]?|de)(?![^\W\d_])")
 _LONGEST = 40
-"""Characters: whatever has more digits is an id, and is compared as it stands."""
+"""Characters: a longer number is an id, and is compared unchanged."""
 _FINEST = 8
-"""Digits after the point up to which roundings are told apart."""
+"""Digits after the point up to which roundings are distinguished."""
 _UNITS = (1_000, 1_000**2, 1_000**3, 1_024, 1_024**2, 60, 60**2)
 _SCALES = (*(Fraction(n) for n in (*_UNITS, 10**4, 10**8)), *(Fraction(1, n) for n in _UNITS))
-"""Between units of one kind: bytes, seconds, and the tens of thousands in which the East counts."""
+"""Factors between units of one kind: bytes, seconds, and the units of ten thousand and a hundred million
+of East Asian languages."""
 _PERCENT = (Fraction(1, 100), Fraction(100))
 _MONTHS = (
     "january jan januar jänner janvier enero ene janeiro gennaio января январь", "february feb februar février fév febrero fevereiro febbraio февраля февраль",
@@ -60,11 +61,11 @@ class Day(Struct, frozen=True):
     month: int
     day: int
     year: int = 0
-    """Zero where none is said."""
+    """Zero if no year is given."""
 
 
 class Number(Struct, frozen=True):
-    """A number of a text: how it is written, where, and the unit that follows, if one does."""
+    """A number of a text: its spelling, its position, and the unit that follows, if there is one."""
 
     written: str
     start: int
@@ -73,11 +74,11 @@ class Number(Struct, frozen=True):
 
 
 class Numbers(Struct, frozen=True):
-    """All that a text says in digits."""
+    """All numbers and dates of a text."""
 
     values: frozenset[str]
     quantities: frozenset[str]
-    """Those before a unit: they may be said in another one."""
+    """Values before a unit: they may be given in another unit."""
     days: frozenset[Day]
 
     def holds(self, number: Number) -> bool:
@@ -92,7 +93,9 @@ class Numbers(Struct, frozen=True):
         )
 
     def has_day(self, day: Day) -> bool:
-        """Was this day said, with its year, or its year elsewhere?"""
+        """Return True if the text has this day with its year, or the day alone and the year elsewhere
+        in it.
+        """
         return day in self.days or (Day(day.month, day.day) in self.days and str(day.year) in self.values)
 
 
@@ -108,20 +111,22 @@ def numbers_of(text: str) -> Numbers:
 
 
 def _kind(text: str, number: Number) -> tuple[str, bool, bool]:
-    """What decides how a number may be read: how it is written, whether a unit follows, whether it may be several."""
+    """Return the properties that decide how a number may be read: its spelling, a following unit, and whether
+    it may be a list.
+    """
     is_list = text[number.start - 1 : number.start] in ("[", "(") or any(map(str.isspace, number.written))
     return number.written, bool(number.unit), is_list
 
 
 def find_numbers(text: str) -> Iterator[Number]:
-    """Every run of digits that can be read as one number."""
+    """Yield every run of digits that can be read as one number."""
     for match in _WRITTEN.finditer(text):
         unit = _HAS_UNIT.match(text, match.end())
         yield Number(match[0], *match.span(), unit[0] if unit else "")
 
 
 def find_days(text: str) -> Iterator[tuple[Day, int, int]]:
-    """Every date, and where it stands. One in digits may mean two days."""
+    """Yield every date with its start and end. A date in digits may mean two days."""
     for match in _NUMERIC_DATE.finditer(text):
         year, _, month, day, first, _, second, last = match.groups()
         pairs = (
@@ -143,7 +148,10 @@ def find_days(text: str) -> Iterator[tuple[Day, int, int]]:
 
 
 def is_small(number: Number) -> bool:
-    """Too short to be checked: a count, a step, a mark in a list, a rounded size. A bare `3.9` may be a version."""
+    """Return True for a number too short to be checked: a count, a step, a list mark, a rounded size.
+
+    A bare `3.9` may be a version.
+    """
     is_version = "." in number.written and not number.unit
     return sum(map(str.isdigit, number.written)) <= 2 and not is_version
 
@@ -157,7 +165,9 @@ def _is_day(month: int, day: int) -> bool:
 
 
 def _readings(written: str) -> Iterator[str]:
-    """What a written number may mean: whole, with a point, or as it stands."""
+    """Yield the possible values of a written number: unchanged, as a whole number, and with a decimal
+    point.
+    """
     groups, marks = re.split(r"\D", written), re.findall(r"\D", written)
     yield ".".join(groups) if marks else groups[0].lstrip("0") or "0"
     if len(written) > _LONGEST or not marks:
@@ -170,12 +180,12 @@ def _readings(written: str) -> Iterator[str]:
 
 
 def _is_grouped(groups: list[str]) -> bool:
-    """Thousands and thousands of thousands, whatever mark stands between them."""
+    """Return True for groups of thousands, with any mark between them."""
     return len(groups[0]) <= 3 and all(len(group) == 3 for group in groups[1:])
 
 
 def _parts(written: str, *, is_list: bool) -> Iterator[str]:
-    """What else may be said by it: the members of a list without spaces, the beginning of a version."""
+    """Yield further numbers in it: the members of a list without spaces, the beginning of a version."""
     groups = re.split(r"\D", written)
     if is_list or any(len(group) > 3 for group in groups[1:]):
         yield from (group.lstrip("0") or "0" for group in groups)
@@ -203,13 +213,17 @@ def _scaled(reading: str, scales: tuple[Fraction, ...]) -> Iterator[str]:
 
 
 def _shown(value: Fraction) -> str:
-    """The value with up to nine digits after the point; what needs more was not said this way."""
+    """Return the value with up to nine digits after the point; a value that needs more is not written this
+    way.
+    """
     whole, rest = divmod(value, 1)
     if not rest:
         return str(whole)
     digits = str(int(rest * 10**9)).zfill(9).rstrip("0")
     return f"{whole}.{digits}"
 
+
+# Names.
 
 _WORD = rf"[^\W{CJK}]"
 TOKEN = re.compile(rf"{_WORD}+(?:[-./@+%\\]{{1,4}}{_WORD}+)*")
@@ -233,7 +247,7 @@ _PART_WORDS = (
     "write zero based built check close date fail follow help in-place level load log made"
 )
 _EVERYDAY_PARTS = frozenset(_PART_WORDS.split())
-"""Parts of compounds that are words of every day: read-only, follow-up, end-to-end, long-running."""
+"""Parts of compounds that are common words: read-only, follow-up, end-to-end, long-running."""
 _STANDARDS = (
     "github gitlab javascript typescript powershell websocket websockets macos ios ipados iphone ipad "
     "latex devops oauth node.js next.js vue.js react.js three.js d3.js asp.net vb.net utf-8 utf8 utf-16 "
@@ -243,10 +257,10 @@ _STANDARDS = (
     "mlops gmbh todos"
 )
 _EVERYDAY = frozenset(_STANDARDS.split())
-"""Names of standards and of kinds of files that everybody uses for them: they say nothing about this conversation."""
+"""Names of standards and file types in common use: they are no facts of this conversation."""
 _SHORT_ENDINGS = "py js ts go rs rb cs md sh cc hh pl kt mk so db ml vb tf ps1 css sql"
 _ENDINGS = frozenset(_SHORT_ENDINGS.split())
-"""Endings of files so short that the name looks like an abbreviation."""
+"""File extensions that are so short that the name looks like an abbreviation."""
 _BEFORE_YEARS = "mid pre post early late top ca anno since sub non re anti ex über vor nach"
 _PREFIXES = frozenset(_BEFORE_YEARS.split())
 _COUNTED = re.compile(r"\d+(?:\.\d+)*(?:-[^\W\d_]+)+")
@@ -254,7 +268,7 @@ _RANGE = re.compile(r"\d+(?:\.\d+)?(?:[-/+]\d+(?:\.\d+)?)+")
 _MEASURED = re.compile(r"\d+\.\d+([^\W\d_]+)")
 """A size with its unit: 3.5s, 2.5GB."""
 _SPAN = re.compile(r"([^\W\d_]{1,12})\d{1,9}-\1\d{1,9}")
-"""From one id to another: WP14-WP20."""
+"""A range of ids: WP14-WP20."""
 _STEP = re.compile(r"[^\W\d_]{3,12}-?\d{1,2}")
 _STEP_WORDS = (
     "step phase part option item task stage day week version chapter level tier schritt teil tag woche étape"
@@ -267,11 +281,12 @@ class Claim(Struct, frozen=True):
 
     name: str
     is_pair: bool = False
-    """It may as well be two words of which either is meant: a path only where its first part begins other paths."""
+    """True if it may also be two alternative words: then it is a path only if its first part begins other
+    paths."""
 
 
 def claims(text: str) -> Iterator[Claim]:
-    """Every word of a line that claims to be a name."""
+    """Yield every word of a line that claims to be a name."""
     alone = {match.start(1) for match in _CODE.finditer(text) if TOKEN.fullmatch(match[1])}
     for match in TOKEN.finditer(text):
         token, start = match[0].strip("_"), match.start()
@@ -294,7 +309,9 @@ def _claims(token: str, *, is_path: bool, is_named: bool) -> Iterator[Claim]:
 
 
 def _is_name(word: str, *, is_named: bool) -> bool:
-    """A word of letters: inner capitals make it a name, capitals alone only where it is used as one or cannot be spoken."""
+    """Return True if a word of letters is a name: with inner capitals, or all capitals if used as a name or
+    unpronounceable.
+    """
     if word.islower() or word[1:].islower() or word.lower() == word.upper():
         return False
     if not word.isupper():
@@ -304,7 +321,7 @@ def _is_name(word: str, *, is_named: bool) -> bool:
 
 
 def _is_coded(token: str) -> bool:
-    """A word with digits or underscores: a name, unless it is a number with an ending, or a step."""
+    """Return True if a word with digits or underscores is a name, not a number with an ending or a step."""
     if token.isdigit() or ("_" not in token and len(token) <= 3):
         return False
     ending = token.lstrip("0123456789")
@@ -319,7 +336,9 @@ def _is_step(token: str) -> bool:
 
 
 def _is_counted(token: str) -> bool:
-    """A range, a number before a word, a year after one, a step: only their numbers can be checked."""
+    """Return True for a range, a number before a word, a year after one, or a step: only their numbers can be
+    checked.
+    """
     before, _, after = token.partition("-")
     is_year = before.casefold() in _PREFIXES and after.isdigit()
     return (
@@ -360,6 +379,6 @@ def _is_small(parts: list[str]) -> bool:
 
 
 def _is_abbreviation(parts: list[str]) -> bool:
-    """e.g., i.e., z.B., a.k.a., Ph.D.: letters by ones and twos."""
+    """Return True for e.g., i.e., z.B., a.k.a., Ph.D.: parts of one or two letters."""
     is_short = all(len(part) <= 2 for part in parts)
     return is_short and (len(parts[-1]) == 1 or parts[-1].lower() not in _ENDINGS)

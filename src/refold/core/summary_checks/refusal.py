@@ -1,8 +1,8 @@
-"""Does a text decline to be written?
+"""Detect drafts that decline to write a summary.
 
-One idea: whoever declines says so first, of themselves, and about the task: an apology and "I can't", or "I can't" and what
-was asked for. What somebody is quoted with, and what the conversation's own people cannot do, is a report. A text that names
-paths or numbers of its own, or goes on under headings, has something to say, however it began.
+A refusal begins in the first person and is about the task: an apology and "I can't", or "I can't" and the
+request. Quotations, and reports that people of the conversation cannot do something, are no refusal. A text
+with its own paths or numbers, or with further text under headings, is a summary, however it began.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from refold.core.digest.word_match import CJK
 from refold.core.summary_checks.headings import is_heading, lines_of
 
 _OPENING = 240
-"""Characters in which a refusal says that it is one."""
+"""Characters at the beginning in which a refusal shows itself."""
 _SHORT = 30
-"""Letters: nothing but an apology."""
+"""Letters of a text that is only an apology."""
 _BRIEF = 260
-"""Letters: a refusal of this length may well repeat a name of what it declines."""
+"""Letters: a refusal up to this length may contain a name from the declined request."""
 _FEW = 60
-"""Letters: whoever cannot do "that", in no more than these, has said nothing else."""
+"""Letters: "I cannot do that" in no more than these contains nothing further."""
 _EMPTY = 12
-"""Letters under another heading that do not make a checkpoint of a refusal: "none", "n/a"."""
+"""Letters under another heading that do not turn a refusal into a checkpoint: "none", "n/a"."""
 _CJK_WEIGHT = 3
-"""A Chinese character says about as much as three letters do."""
+"""A Chinese character counts as much as three letters."""
 _FAR_EAST = re.compile(f"[{CJK}]")
 _QUOTED = re.compile(
     '"[^"\n]{0,300}"|“[^”\n]{0,300}”|«[^»\n]{0,300}»|„[^“”\n]{0,300}[“”]|「[^」\n]{0,300}」|`[^`\n]{0,300}`'
@@ -64,7 +64,7 @@ _TASKS = (
     r"(?:vous|t['’])\s?aider|résum\w+|cette (?:demande|conversation)|votre demande", r"ayudar(?:te|le|lo)?\b|resum\w+|esta (?:solicitud|petición|conversación)|su solicitud",
     r"ajudar|resum\w+|ess[ae] (?:pedido|conversa|solicitação)|est[ae] (?:pedido|conversa)|seu pedido", r"aiutar\w*|riassu\w+|quest[ao] (?:richiesta|conversazione)|sua richiesta",
 )  # fmt: skip
-_NOTHING = re.compile(
+_NO_SOURCE = re.compile(
     r"(?:(?:it (?:seems|looks like|appears)(?: that| as if)? )?(?:there(?: is|['’]s| was| are) )?no (?:\w{1,12} ){0,2}"
     r"(?:conversation|transcript|history|messages?|text)(?: history)?(?: (?:to|provided|given|available|found|yet|here|so far)\b|[.!,;]|$)"
     r"|(?:i (?:don['’]t|do not|cannot|can['’]t) see (?:any|a|the)|(?:it (?:seems|looks like|appears)(?: that)? )?you (?:haven['’]t|have not|didn['’]t)"
@@ -75,7 +75,7 @@ _NOTHING = re.compile(
 )
 """Claims that there is nothing to summarise."""
 
-_THAT = re.compile(
+_VAGUE_OBJECT = re.compile(
     r"[^.!?]{0,20}?\b(?:(?:do|perform|produce|provide|process|write|generate|create|give|answer|complete|fulfil\w*|handle|discuss|go|continue|proceed)"
     r"(?: (?:to|with|on))?(?: (?:this|that|it|so|such|any of this|anything)\b.{0,30})?"
     r"|(?:tun|machen|leisten|fortfahren|weitermachen)|(?:faire|continuer)(?: (?:cela|ça|ceci))?|hacer(?:lo)?(?: (?:eso|esto))?|continuar|fazer(?: (?:isso|isto))?"
@@ -83,13 +83,13 @@ _THAT = re.compile(
     "|(?:这样做|这么做|這樣做|做到?这[个件]?事?|继续|繼續|执行|完成|提供|回答)[。！]?\\s*|(?:습니다|어요|다)?[。！.]?\\s*",
     re.IGNORECASE,
 )
-"""The end of a sentence about nothing but "that", after it was said that it cannot be done."""
-_WHO = re.compile(
+"""The end of a sentence with no object but "that", after the statement that it cannot be done."""
+_SUBJECT = re.compile(
     r"(?:(?:unfortunately|regrettably|no(?=,)|leider|malheureusement|lamentablemente|purtroppo|infelizmente|к сожалению|很遗憾|残念ながら|안타깝게도)[,，、]?\s{0,2})?"
     r"(?:das |dies |esto |eso |isso |я |это |yo |eu |我|这我|それは|これは|その?ような?ことは|그건 |그것은 |그렇게 (?:는 )?할 )?",
     re.IGNORECASE,
 )
-_BARRED = re.compile(
+_FORBIDDEN = re.compile(
     r"(?:this|that|your|the|such an?) (?:request|content|conversation|prompt|message|input|query|task)\b[^.!?]{0,30}"
     r"\b(?:violates?|is against|goes against|conflicts? with|breach\w*)\b (?:[\w'’]{1,16} ){0,4}(?:polic|guideline|terms\b)"
     r"|(?:(?:this|your|the) )?(?:request|content|prompt|response) (?:is |was |has been )?(?:declined|denied|blocked|refused|rejected|filtered|flagged)\W*$"
@@ -98,27 +98,29 @@ _BARRED = re.compile(
     r"|en tant qu['’](?:ia|intelligence)[^.!?]{0,60}\bne\b",
     re.IGNORECASE,
 )
-"""Claims that it is forbidden, or not done by the likes of the writer."""
+"""Claims that the request is forbidden, or that an AI does not do it."""
 
 
-def _any(patterns: tuple[str, ...]) -> str:
+def _alternatives(patterns: tuple[str, ...]) -> str:
     return "(?:" + "|".join(patterns) + ")"
 
 
-_SORRY = re.compile(rf"{_any(_APOLOGIES)}", re.IGNORECASE)
+_SORRY = re.compile(rf"{_alternatives(_APOLOGIES)}", re.IGNORECASE)
 _CANNOT_AT_ALL = re.compile(
-    _any((*_CANNOT, r"\b(?:i|we) (?:(?:must|have to) )?(?:decline|refuse)(?: to)?")), re.IGNORECASE
+    _alternatives((*_CANNOT, r"\b(?:i|we) (?:(?:must|have to) )?(?:decline|refuse)(?: to)?")), re.IGNORECASE
 )
-_SORRY_CANNOT = re.compile(rf"{_any(_APOLOGIES)}.{{0,120}}?{_any(_CANNOT)}", re.IGNORECASE | re.DOTALL)
+_SORRY_CANNOT = re.compile(
+    rf"{_alternatives(_APOLOGIES)}.{{0,120}}?{_alternatives(_CANNOT)}", re.IGNORECASE | re.DOTALL
+)
 _CANNOT_DO = re.compile(
-    rf"(?:{_any(_HEDGES)}[,，、]?\s{{0,2}})?.{{0,12}}?{_any(_CANNOT)}.{{0,80}}?{_any(_TASKS)}"
-    rf"|.{{0,24}}?{_any(_TASKS)}.{{0,40}}?{_any(_CANNOT)}",
+    rf"(?:{_alternatives(_HEDGES)}[,，、]?\s{{0,2}})?.{{0,12}}?{_alternatives(_CANNOT)}.{{0,80}}?{_alternatives(_TASKS)}"
+    rf"|.{{0,24}}?{_alternatives(_TASKS)}.{{0,40}}?{_alternatives(_CANNOT)}",
     re.IGNORECASE,
 )
 
 
 def is_refusal(text: str) -> bool:
-    """Does all that it says decline to say it?"""
+    """Return True if every section of the text declines the task or is empty."""
     bodies = [body for body in _bodies(text) if letters(body)]
     refused = [_declines(body) for body in bodies]
     return any(refused[:1]) and all(
@@ -133,24 +135,24 @@ def _declines(body: str) -> bool:
     if _SORRY.match(said) and size <= _SHORT:
         return True
     is_brief = size <= _BRIEF
-    if is_brief and (_NOTHING.match(said) or _BARRED.match(said)):
+    if is_brief and (_NO_SOURCE.match(said) or _FORBIDDEN.match(said)):
         return True
     if size <= _FEW and _cannot_do_that(said):
         return True
-    return bool(_SORRY_CANNOT.match(said) or _speaks_of_itself(said)) and (is_brief or not _has_facts(body))
+    return bool(_SORRY_CANNOT.match(said) or _declines_task(said)) and (is_brief or not _has_facts(body))
 
 
-def _speaks_of_itself(said: str) -> bool:
-    """Is it the writer who cannot, in the first sentence?"""
+def _declines_task(said: str) -> bool:
+    """Return True if the writer states in the first sentence that it cannot do the task."""
     first = re.split(r"[.!?。！？\n]", said, maxsplit=1)[0]
     return _CANNOT_DO.match(first) is not None
 
 
 def _cannot_do_that(said: str) -> bool:
-    """Is it the writer who cannot, and no more is said of what?"""
-    start = _WHO.match(said)
+    """Return True if the writer states that it cannot do "that", without naming the task."""
+    start = _SUBJECT.match(said)
     found = _CANNOT_AT_ALL.match(said, start.end() if start else 0)
-    return found is not None and _THAT.fullmatch(said, found.end()) is not None
+    return found is not None and _VAGUE_OBJECT.fullmatch(said, found.end()) is not None
 
 
 def _has_facts(text: str) -> bool:
@@ -158,7 +160,7 @@ def _has_facts(text: str) -> bool:
 
 
 def letters(text: str) -> int:
-    """How much a text says, in letters of an alphabet."""
+    """Return the length of a text in letters, with a higher weight for Chinese characters."""
     return sum(map(str.isalnum, text)) + (_CJK_WEIGHT - 1) * len(_FAR_EAST.findall(text))
 
 

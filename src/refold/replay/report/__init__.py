@@ -1,13 +1,13 @@
-"""A replay as one page: made to be opened from a file, mailed and kept.
+"""A replay as one HTML page, to be opened from a file, mailed and kept.
 
-    cells ─▶ front, scale ─▶ page ◀─ data ◀─ cells
-             pictures         │      numbers for
-             drawn here       ▼      page.js
-                          elements
+    cells ─▶ chart ─▶ page ─▶ page.js
+             drawn     │       drawn in
+             here      ▼       the browser
+                     HTML
 
-One idea: the page needs nothing but itself. The comparison of all candidates is drawn here and can be read without any
-script; what depends on a choice of the reader (one recording over time, the order of a table) is drawn by the small script
-in it. The page may run that script and no other, and may load nothing.
+The page is self-contained. The comparison of all candidates is drawn here and needs no script; views that
+depend on the reader's choice (one recording over time, the order of a table) are drawn by the small script in
+the page. The page may run that script and no other, and may load nothing.
 """
 
 from __future__ import annotations

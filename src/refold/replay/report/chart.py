@@ -1,8 +1,8 @@
-"""What a candidate remembers against what it costs: a picture for each window.
+"""The chart of recall against cost, one for each window.
 
-One idea: a candidate is worth a look when none is at once cheaper and remembers more. Those are the front, joined by a line;
-all others lie below it. A candidate whose contexts were refused or did not fit cannot be on it: what cannot be sent can
-remember anything.
+A candidate is on the front if no other one is both cheaper and better at recall; a line joins the front. A
+candidate with refused or too large contexts cannot be on it, because contexts that cannot be sent can hold
+anything.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from msgspec import Struct
 
 from refold.replay.table import TableRow
 
-# From values to places on paper.
+# Scales: from values to positions
 
 _ROUND = (1.0, 2.0, 5.0, 10.0)
 _WIDE, _WIDEST = 6, 1_000
-"""A range whose end is so many times its beginning is told by factors: else one far point hides the others. Beyond that the
-beginning is next to nothing, and may as well be nothing."""
+"""A range whose end is this many times its start gets a logarithmic scale; otherwise one far point would hide
+the others. Above the second number the start is treated as zero.
+"""
 
 
 _LEAST = 1e-9
-"""A smaller range is drawn as if it were this large: nothing here is told as finely."""
+"""A smaller range is drawn as if it were this large."""
 
 
 class Scale(Struct, frozen=True):
-    """Values from the first tick to the last one, between two places."""
+    """Values from the first tick to the last one, between two positions."""
 
     ticks: tuple[float, ...]
     start: float
@@ -47,12 +48,12 @@ class Scale(Struct, frozen=True):
 
 
 def fit(values: Sequence[float], start: float, end: float, *, most: float = math.inf) -> Scale:
-    """A scale of steps that shows all the values, and nothing above the most that there can be."""
+    """A linear scale that shows all the values, and nothing above `most`."""
     return Scale(_by_steps(min(values), max(values), most), start, end)
 
 
 def fit_wide(values: Sequence[float], start: float, end: float) -> Scale:
-    """A scale that shows all the values, by factors where they are far apart."""
+    """A scale that shows all the values; logarithmic if they are far apart."""
     low, high = min(values), max(values)
     if low > 0 and _WIDE * low < high < _WIDEST * low:
         return Scale(_by_factors(low, high), start, end, is_logarithmic=True)
@@ -60,7 +61,7 @@ def fit_wide(values: Sequence[float], start: float, end: float) -> Scale:
 
 
 def _by_steps(low: float, high: float, most: float) -> tuple[float, ...]:
-    """From a bit below the lowest, but not below nothing, to a bit above the highest."""
+    """From slightly below the lowest value, but not below zero, to slightly above the highest."""
     margin = max(high - low or high or 1, _LEAST) * 0.08
     low, high = max(low - margin, 0.0), min(high + margin, most)
     step = _round_up((high - low) / 5)
@@ -82,14 +83,16 @@ def _round_up(step: float) -> float:
     return next(factor for factor in _ROUND if factor * power >= step - 1e-12) * power
 
 
-# HTML and SVG as trees of elements.
+# HTML and SVG as trees of elements
 
 Child: TypeAlias = "ET.Element | str | int | float"
 
 
 def node(tag: str, *children: Child, **attributes: str | float | None) -> ET.Element:
     """An element. `class_` is `class`, and `stroke_width` is `stroke-width`; an attribute of None is left out."""
-    given = {_spelled(name): _shown(value) for name, value in attributes.items() if value is not None}
+    given = {
+        _attribute_name(name): _as_text(value) for name, value in attributes.items() if value is not None
+    }
     element = ET.Element(tag, given)
     last: ET.Element | None = None
     for child in children:
@@ -97,29 +100,31 @@ def node(tag: str, *children: Child, **attributes: str | float | None) -> ET.Ele
             element.append(child)
             last = child
         elif last is None:
-            element.text = (element.text or "") + _shown(child)
+            element.text = (element.text or "") + _as_text(child)
         else:
-            last.tail = (last.tail or "") + _shown(child)
+            last.tail = (last.tail or "") + _as_text(child)
     return element
 
 
-def written(element: ET.Element) -> str:
+def to_html(element: ET.Element) -> str:
     return ET.tostring(element, encoding="unicode", method="html")
 
 
-def _spelled(name: str) -> str:
+def _attribute_name(name: str) -> str:
     return name.rstrip("_").replace("_", "-")
 
 
-def _shown(value: str | float) -> str:
-    """Coordinates need no more than a tenth of a pixel."""
+def _as_text(value: str | float) -> str:
+    """A value as text; coordinates are rounded to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
+
+# The chart
 
 WIDTH, HEIGHT = 440, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 22, 16, 44
 _CHARACTER, _LINE = 6.6, 13.0
-"""The room that a character of a name takes, and that a line does."""
+"""The width of a character of a name, and the height of a line."""
 
 
 class Point(Struct, frozen=True):
@@ -127,13 +132,13 @@ class Point(Struct, frozen=True):
     dollars: float
     recall: float
     is_sound: bool
-    """Were all contexts valid, and did all fit?"""
+    """True if all contexts were valid and fitted."""
     label: str = ""
-    """What stands beside its mark, where that is not the whole name."""
+    """The text beside the mark, if it is not the whole name."""
 
 
 class _Box(Struct, frozen=True):
-    """Where a name would be written."""
+    """A possible position of a name."""
 
     x: float
     y: float
@@ -154,7 +159,7 @@ class _Box(Struct, frozen=True):
 
 
 def points(rows: Sequence[TableRow], tariff: str, suffix: str = "") -> list[Point]:
-    """The rows of which both numbers are known; `suffix` is what many names end with, and labels do without."""
+    """The rows with both numbers; `suffix` is a common ending of names, and is left out of the labels."""
     return [
         Point(
             row.candidate,
@@ -169,7 +174,7 @@ def points(rows: Sequence[TableRow], tariff: str, suffix: str = "") -> list[Poin
 
 
 def front(found: Sequence[Point]) -> list[Point]:
-    """From the cheapest to the one that remembers most, each better than all that are cheaper."""
+    """From the cheapest to the one with the best recall, each better than all cheaper ones."""
     best: list[Point] = []
     for point in sorted(found, key=lambda point: (point.dollars, -point.recall)):
         if point.is_sound and (not best or point.recall > best[-1].recall):
@@ -178,7 +183,7 @@ def front(found: Sequence[Point]) -> list[Point]:
 
 
 def front_chart(found: Sequence[Point], label: str) -> Element:
-    """The picture; `label` says in words what it shows."""
+    """The chart as SVG; `label` describes it in words."""
     across = fit_wide([point.dollars for point in found], _LEFT, WIDTH - _RIGHT)
     up = fit([point.recall for point in found], HEIGHT - _BOTTOM, _TOP, most=100)
     best = front(found)
@@ -215,7 +220,7 @@ def _axes(across: Scale, up: Scale) -> Iterator[Element]:
 
 
 def _line(best: Sequence[Point], across: Scale, up: Scale) -> Iterator[Element]:
-    """Stairs: between two candidates there is nothing to be had, only the cheaper of them."""
+    """A staircase: between two candidates only the cheaper one is available."""
     if not best:
         return
     first, *rest = best
@@ -225,7 +230,7 @@ def _line(best: Sequence[Point], across: Scale, up: Scale) -> Iterator[Element]:
 
 
 def _marks(found: Sequence[Point], best: Sequence[Point], across: Scale, up: Scale) -> Iterator[Element]:
-    """The front first, so that its names get the best places; it is to be drawn last, over the others."""
+    """The front first, so that its names get the best positions; it is drawn last, above the others."""
     taken = [_around(across.at(point.dollars), up.at(point.recall)) for point in found]
     for point in sorted(found, key=lambda point: point not in best):
         x, y = across.at(point.dollars), up.at(point.recall)
@@ -235,14 +240,14 @@ def _marks(found: Sequence[Point], best: Sequence[Point], across: Scale, up: Sca
         taken.append(box)
         yield node(
             "g",
-            node("title", _told(point)),
+            node("title", _mark_title(point)),
             node("circle", cx=x, cy=y, r=5.0 if kind == "best" else 4.0),
             node("text", label, x=box.x, y=box.y + 4, text_anchor=box.anchor),
             class_=f"mark {kind}",
         )
 
 
-def _told(point: Point) -> str:
+def _mark_title(point: Point) -> str:
     kept = "" if point.is_sound else "; some contexts were invalid or did not fit"
     return f"{point.name}: {point.recall:.1f} % for ${point.dollars:,.2f}{kept}"
 
@@ -253,11 +258,11 @@ def _around(x: float, y: float) -> _Box:
 
 _BY_POINT = (0, -0.6, 0.6, -1, 1, -1.6, 1.6, -2.2, 2.2)
 _BY_LINE = (-0.8, 0, -1.2, 0.8, -1.6, 1.6, -2.2, 2.2)
-"""How many lines higher or lower to write a name, best first: the front runs on to the right of its points."""
+"""Lines to move a name up or down, best first: the front continues to the right of its points."""
 
 
 def _place(name: str, x: float, y: float, taken: Sequence[_Box], shifts: Sequence[float]) -> _Box:
-    """Beside the point where there is room, else a bit higher or lower."""
+    """Beside the point if there is room, otherwise slightly higher or lower."""
     width = len(name) * _CHARACTER
     tried = [
         _Box(x + side * 9, y + shift * _LINE, width, "start" if side > 0 else "end")

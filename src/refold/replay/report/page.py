@@ -1,7 +1,7 @@
-"""The page itself: its sections, its tables, and what it is allowed to do.
+"""The HTML page of a replay: its sections, its tables, and its content security policy.
 
-One idea: the policy in the head names the hashes of the one style sheet and the one script below it. Whatever else got into
-the page, through the name of a recording for example, would be text and nothing more.
+The policy in the head names the hashes of the one style sheet and the one script. Text from outside, such as
+the name of a recording, therefore cannot run as a script.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import msgspec
 from msgspec import Struct
 
 from refold.replay.candidate import Writing
-from refold.replay.report.chart import front, front_chart, node, points, written
+from refold.replay.report.chart import front, front_chart, node, points, to_html
 from refold.replay.score import Ratio, Score, SentContext
 from refold.replay.table import MIN_DEMANDS, Cell, Table, TableRow, milliseconds, percent, spending
 
-# The columns of the page's own table: a head, what it means, and what a row says there.
+# The columns of the table: a head, its meaning, and the value of a row
 
 Column: TypeAlias = tuple[str, str, Callable[[TableRow], str]]
 
@@ -45,7 +45,7 @@ _RECALL: tuple[Column, ...] = (
         lambda row: percent(row.with_recall),
     ),
     ("rules", "rules of the user, kept letter for letter, %", lambda row: percent(row.rules)),
-    ("made up", "literals that nobody ever said, %", lambda row: percent(row.made_up)),
+    ("made up", "literals that no message contains, %", lambda row: percent(row.made_up)),
 )
 _BY_MODEL: tuple[Column, ...] = (
     (
@@ -77,7 +77,7 @@ _CHANGES: tuple[Column, ...] = (
 
 
 def columns(tariff: str, *, by_model: bool) -> tuple[Column, ...]:
-    """All of them, with those about a model's summaries where one wrote any."""
+    """All columns; those about a model's summaries only if a model wrote any."""
     money: Column = (
         "$",
         "what all calls together would have cost",
@@ -101,13 +101,15 @@ def _paid(writing: Writing | None) -> str:
     return "?" if writing.dollars is None else f"{writing.dollars:,.4f}"
 
 
-# Every context of a recording in a few bytes.
+# The contexts of a recording as compact series
 
 _NUMBER = re.compile(r"\d[\d,]*")
 
 
 class ChangeKind(Struct, frozen=True, array_like=True):
-    """What was done, and the reason around the first number in it; there is no `tail` where it has no number."""
+    """The kind of a change: the decision, and its reason split at the first number; `tail` is None without a
+    number.
+    """
 
     decision: str
     head: str
@@ -116,17 +118,17 @@ class ChangeKind(Struct, frozen=True, array_like=True):
 
 class Series(Struct, frozen=True, array_like=True):
     sizes: list[int]
-    """Tokens of each context, less those expected."""
+    """Tokens of each context, minus the expected tokens."""
     rewritten: list[int]
-    """Which contexts do not extend the one before, each counted from the last of them."""
+    """The contexts that do not extend the previous one, each as the distance from the last such context."""
     cached: list[int]
-    """How many percent were read from the cache, less those expected."""
+    """Percent read from the cache, minus the expected percent."""
     changes: list[int]
-    """For each change: calls since the last one, its kind, and its number less the tokens expected."""
+    """For each change: calls since the last one, its kind, and its number minus the expected tokens."""
 
 
 class Kinds:
-    """Kinds of changes with their numbers, in the order in which they came up."""
+    """Kinds of changes with their numbers, in the order of their first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[ChangeKind, int] = {}
@@ -149,7 +151,7 @@ def series(sent: Sequence[SentContext], kinds: Kinds) -> Series:
 
 
 def frame_tokens(sent: Sequence[SentContext]) -> int:
-    """What stands before every message: the tool definitions."""
+    """Tokens before every message: the tool definitions."""
     return next((one.bill.prompt_tokens - one.tokens for one in sent if one.bill.prompt_tokens), 0)
 
 
@@ -170,7 +172,7 @@ def _cached(sent: Sequence[SentContext]) -> Iterator[int]:
 
 
 def _percent_of(part: int, whole: int) -> int:
-    """Rounded as the script does it."""
+    """Rounded in the same way as in the script."""
     return int(100 * part / whole + 0.5) if whole else 0
 
 
@@ -187,14 +189,14 @@ def _changes(sent: Sequence[SentContext], kinds: Kinds) -> Iterator[int]:
             last = call
 
 
-# The numbers behind the pictures, packed into the page.
+# The data of the script, packed into the page
 
 MAX_CALLS = 90_000
-"""Calls that are drawn over time, those of the longest recordings first: at two bytes each the page stays below 300 KB."""
+"""Calls that are drawn over time, longest recordings first: at two bytes each the page stays below 300 KB."""
 
 
 def packed(cells: Sequence[Cell], tariff: str) -> str:
-    """Everything that the script of the page draws, as text."""
+    """All data for the script of the page, as text."""
     plain = msgspec.json.encode(packed_columns(cells, tariff))
     return base64.b64encode(zlib.compress(plain, 9)).decode()
 
@@ -225,7 +227,7 @@ def packed_columns(cells: Sequence[Cell], tariff: str) -> dict[str, object]:
 
 
 def _names(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
-    """A name for each recording, and where it comes from; of two with one name the second is numbered."""
+    """The name and the source of each recording; a repeated name gets a number."""
     seen: Counter[tuple[str, str]] = Counter()
     for score in scores:
         name = score.recording, score.source
@@ -234,7 +236,7 @@ def _names(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(scores: Sequence[Score], tariff: str) -> dict[str, object]:
-    """One column for each thing that is known of a recording under a candidate."""
+    """One column for each value of a recording under a candidate."""
     bills = [score.bills.get(tariff) for score in scores]
     caches = [Ratio(bill.cached_tokens, bill.prompt_tokens) if bill else Ratio() for bill in bills]
     return {
@@ -252,7 +254,7 @@ def _numbers(scores: Sequence[Score], tariff: str) -> dict[str, object]:
 
 
 def _written(scores: Sequence[Score]) -> dict[str, object]:
-    """What a model's summaries cost, and how many it failed at; nothing where no model wrote any."""
+    """The cost of a model's summaries, and the number of failures; empty if no model wrote any."""
     found = [score.writing for score in scores]
     if not any(found):
         return {}
@@ -264,12 +266,12 @@ def _written(scores: Sequence[Score]) -> dict[str, object]:
 
 
 def _percent(share: Ratio, least: int = MIN_DEMANDS) -> float | None:
-    """A share of next to nothing says nothing."""
+    """The share in percent; None for fewer than `least` values, which would say nothing."""
     return round(100 * share.part / share.whole, 1) if share.whole >= least else None
 
 
 def _longest(scores: Sequence[Score]) -> frozenset[int]:
-    """The places of the scores that are drawn over time."""
+    """The indexes of the scores that are drawn over time."""
     left, shown = MAX_CALLS, []
     for at in sorted(range(len(scores)), key=lambda at: -scores[at].calls):
         if scores[at].calls <= left:
@@ -293,7 +295,7 @@ def page(table: Table, cells: Sequence[Cell]) -> str:
     )
     data = node("script", packed(cells, tariff), id="data", type="application/octet-stream")
     body = node("body", node("div", *_sections(table, tariff), class_="page"), data, _script(script))
-    return f"<!doctype html>\n{written(node('html', head, body, lang='en'))}\n"
+    return f"<!doctype html>\n{to_html(node('html', head, body, lang='en'))}\n"
 
 
 def _asset(name: str) -> str:
@@ -368,7 +370,7 @@ def _fronts(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> El
 
 
 def _figure(window: int, rows: Sequence[TableRow], tariff: str, model: str) -> Element:
-    """The picture of a window; where all summaries are by one model, it is named once and not beside every mark."""
+    """The figure of a window. If all summaries are by one model, it is named once and not beside every mark."""
     found = points(rows, tariff, f" {model}" if model else "")
     who = f"; + is with summaries by {model}" if model else ""
     title = node("figcaption", node("b", f"Window of {window:,} tokens"), f" recall of old facts, %{who}")
@@ -397,7 +399,7 @@ def _summary(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> E
 
 
 def _writers(table: Table) -> Iterator[Element]:
-    """Who wrote the summaries, and what this run has paid for it."""
+    """The authors of the summaries, and the cost of this run."""
     for one in table.summarisers:
         yield node("p", node("b", f"+ {one.model}"), f": {spending(one)}.", class_="writer")
     if table.stopped:
@@ -405,7 +407,7 @@ def _writers(table: Table) -> Iterator[Element]:
 
 
 def _meanings(shown: Sequence[Column]) -> Element:
-    """What the heads say when they are pointed at, for those who print, or have no pointer."""
+    """The titles of the column heads as a list, for print and for devices without a pointer."""
     listed = [part for head, meaning, _ in shown for part in (node("dt", head), node("dd", meaning))]
     return node("details", node("summary", "What the columns mean"), node("dl", *listed))
 
@@ -433,7 +435,7 @@ def _cell(head: str, value: str) -> Element:
 
 
 def _chosen() -> Iterator[Element]:
-    """Places that the script fills."""
+    """Containers that the script fills."""
     yield node(
         "section",
         node("h2", "One recording over time"),

@@ -1,15 +1,15 @@
-"""Session logs of coding agents, read as recordings.
+"""Reads the session logs of coding agents as recordings.
 
-One idea: an agent writes down more than was said (its own compactions, sub-agents, hooks, snapshots, turns that were taken
-back). What is left when that is gone is a conversation in one of the three formats, and everything that reads
-conversations can read it.
+An agent records more than the conversation (its own compactions, sub-agents, hooks, snapshots, reverted
+turns). Without these, the log is a conversation in one of the three formats, which every reader of
+conversations can read.
 
     Claude Code   ~/.claude/projects/*/*.jsonl               Anthropic Messages, linked records
     Codex         ~/.codex/sessions/*/*/*/rollout-*.jsonl    Responses items in records
     pi            ~/.pi/agent/sessions/*/*.jsonl             a tree of entries of its own, read as Chat
     opencode      opencode export ID > session.json          messages of parts of its own, read as Chat
 
-A module for each; `log` is what they have in common.
+There is one module for each agent; `log` holds the shared types.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _LINEWISE: tuple[tuple[Callable[[_Fields], bool], Callable[[bytes], AgentLog]], 
     (pi.recognises, pi.read_log),
 )
 _LOOKED_AT = 10
-"""Lines that may stand before the first that tells what kind of log it is."""
+"""Lines that may precede the first line by which the kind of log is recognised."""
 
 
 def read_lines(text: bytes) -> AgentLog | None:
-    """The log that these lines are; None where they are none.
+    """The log in these lines; None if they are no log.
 
     Raises:
-        WireError: a line of a log cannot be read; its `place` says which.
+        WireError: a line of a log cannot be read; `place` names it.
     """
     for _, line in islice(numbered_lines(text), _LOOKED_AT):
         try:
@@ -54,5 +54,5 @@ def read_lines(text: bytes) -> AgentLog | None:
 
 
 def read_export(fields: _Fields) -> AgentLog | None:
-    """The log that one object is; None where it is none."""
+    """The log in one object; None if it is no log."""
     return opencode.read_log(fields) if opencode.recognises(fields) else None

@@ -1,12 +1,12 @@
-"""Claude Code: one record a line, linked to the record before it.
+"""Claude Code logs: one record per line, linked to its parent record.
 
-One idea: the order of the file is the conversation; the links only say what was taken back. Links alone do not do: results
-of parallel calls are siblings of which one is followed, and some parents were never written down. So a record goes only for
-a reason: it belongs to a sub-agent, to the client itself (a compaction's summary, an error shown as a reply), or to a
-prompt in whose place the user wrote another one.
+The order of the file is the conversation; the links are used only to find reverted prompts. Links alone
+are not enough: results of parallel calls are siblings of which only one is continued, and some parents
+were never written. So a record is skipped only for a reason: it belongs to a sub-agent, to the client
+itself (a compaction's summary, an error shown as a reply), or to a prompt that the user replaced.
 
-A reply is spread over lines, a block on each, with one id; results may stand in between. It is one message again here, and
-the results of its calls are one.
+A reply is spread over lines, one block each, with one id; results may stand between them. Here it becomes
+one message again, and so do the results of its calls.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ AGENT = "claude-code"
 _UNLINKED = frozenset({b'"summary"', b'"file-history-snapshot"', b'"file-history-delta"'})
 """Kinds of records that do not name their session."""
 _OWN_AGENTS = ("acompact-", "aprompt_suggestion-")
-"""Sub-agents that the client runs on the whole conversation for purposes of its own."""
+"""Sub-agents that the client runs on the whole conversation for its own purposes."""
 _SYNTHETIC = "<synthetic>"
-"""The model of replies that the client wrote itself."""
+"""The model name of replies that the client wrote itself."""
 
 
 class _Message(Struct, gc=False):
@@ -63,7 +63,7 @@ class _Record(Struct, rename="camel"):
 
 
 class _Said(Struct, frozen=True):
-    """What a record says: a block of a reply, results, or the user's words."""
+    """The content of a record: a block of a reply, results, or the user's text."""
 
     record: _Record
     role: str
@@ -78,25 +78,25 @@ _ATTACHMENT: Decoder[_Attachment | None] = Decoder(_Attachment | None)
 
 
 def recognises(fields: Mapping[str, Raw]) -> bool:
-    """Is this a line of such a log?"""
+    """True for a line of such a log."""
     return "type" in fields and ("sessionId" in fields or bytes(fields["type"]) in _UNLINKED)
 
 
 def read_log(text: bytes) -> AgentLog:
     records = _without_copies(read_records(_RECORD, text))
     own = [record for record in records if not record.is_sidechain]
-    said = _said(own)
+    said = _records_with_content(own)
     if not said:
         own = _of_agent(records)
-        said = _said(own)
-    gone = _gone(own, said)
+        said = _records_with_content(own)
+    gone = _reverted_records(own, said)
     kept = [one for one in said.values() if one.record.uuid not in gone]
     models = [one.message.model for one in kept if one.message.model]
     return AgentLog(AGENT, ANTHROPIC, _entries(kept), _name(own), models[-1] if models else "")
 
 
 def _without_copies(records: Iterable[_Record]) -> list[_Record]:
-    """A session that was resumed may hold its own beginning twice."""
+    """The records without duplicates: a resumed session may hold its own beginning twice."""
     found: dict[str | int, _Record] = {}
     for at, record in enumerate(records):
         found.setdefault(record.uuid or at, record)
@@ -104,19 +104,21 @@ def _without_copies(records: Iterable[_Record]) -> list[_Record]:
 
 
 def _of_agent(records: Sequence[_Record]) -> list[_Record]:
-    """The records of a sub-agent's own log, which is nothing but a side."""
+    """The records of a sub-agent's own log, in which every record is a side chain."""
     return [record for record in records if not (record.agent_id or "").startswith(_OWN_AGENTS)]
 
 
 def _name(records: Sequence[_Record]) -> str:
-    """A resumed session holds what was said before it under the older name, so the last one counts."""
+    """The name of the session. A resumed session holds the messages before it under the older name, so the
+    last one counts.
+    """
     last = next((record for record in reversed(records) if record.session_id), None)
     if last is None:
         return ""
     return f"{last.session_id}/{last.agent_id}" if last.is_sidechain else last.session_id or ""
 
 
-def _said(records: Iterable[_Record]) -> dict[str | int, _Said]:
+def _records_with_content(records: Iterable[_Record]) -> dict[str | int, _Said]:
     """The records that the model wrote or was sent, by their names."""
     found = ((record.uuid or at, _reading(record)) for at, record in enumerate(records))
     return {name: said for name, said in found if said is not None}
@@ -137,7 +139,7 @@ def _reading(record: _Record) -> _Said | None:
 
 
 def _message_of(record: _Record) -> _Message | None:
-    """The message in a record. A prompt that waited while the model was at work is an attachment."""
+    """The message in a record. A prompt that was queued while the model worked is an attachment."""
     if record.is_compact_summary or record.is_api_error_message:
         return None
     if record.type in ("user", "assistant"):
@@ -149,9 +151,9 @@ def _message_of(record: _Record) -> _Message | None:
     return _Message(content=attached.prompt) if attached and is_prompt else None
 
 
-def _gone(records: Sequence[_Record], said: Mapping[str | int, _Said]) -> set[str]:
-    """The prompts that the user replaced, and all that followed from them."""
-    retracted = _retracted(records, said)
+def _reverted_records(records: Sequence[_Record], said: Mapping[str | int, _Said]) -> set[str]:
+    """The prompts that the user replaced, and all records that followed from them."""
+    retracted = _replaced_prompts(records, said)
     gone: set[str] = set()
     for record in records:
         if record.uuid and (record.uuid in retracted or record.parent in gone):
@@ -159,8 +161,8 @@ def _gone(records: Sequence[_Record], said: Mapping[str | int, _Said]) -> set[st
     return gone
 
 
-def _retracted(records: Sequence[_Record], said: Mapping[str | int, _Said]) -> set[str]:
-    """Prompts that follow the same message as a later one does."""
+def _replaced_prompts(records: Sequence[_Record], said: Mapping[str | int, _Said]) -> set[str]:
+    """Prompts that follow the same message as a later prompt."""
     known = {record.uuid: record for record in records if record.uuid}
     latest: dict[str, str] = {}
     found: set[str] = set()
@@ -180,7 +182,7 @@ def _is_prompt(said: _Said | None) -> bool:
 
 
 def _before(record: _Record, known: Mapping[str, _Record], said: Mapping[str | int, _Said]) -> str | None:
-    """The message that a record follows, past records that are none."""
+    """The message that a record follows; records without a message are skipped."""
     name, seen = record.parent, {record.uuid}
     while name and name in known and name not in said and name not in seen:
         seen.add(name)
@@ -189,7 +191,7 @@ def _before(record: _Record, known: Mapping[str, _Record], said: Mapping[str | i
 
 
 class _Whole:
-    """A message that is put together from what several records say."""
+    """A message assembled from several records."""
 
     def __init__(self, first: _Said) -> None:
         self.first = self.last = first

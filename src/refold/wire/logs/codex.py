@@ -1,8 +1,9 @@
-"""Codex: a rollout file, one record a line, each with a kind and a payload.
+"""Codex logs: a rollout file, one record per line, each with a kind and a payload.
 
-One idea: the items of the Responses format are in it as they were sent and received; everything else says something about
-them. Events repeat what the items hold, apart from two: what a call took, and that the user went back by some turns. After
-a compaction the file goes on and keeps what came before, so the record of it is only a mark.
+The items of the Responses format are in it as they were sent and received; all other records describe
+them. Events repeat the items' content, except for two: the tokens of a call, and the user's return to an
+earlier turn. After a compaction the file continues and keeps the earlier items, so the compaction's record
+is only a mark.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Tokens(Struct, gc=False):
     reasoning_output_tokens: int = 0
 
     def usage(self) -> Usage:
-        """The whole input is reported, what was read from the cache included."""
+        """The usage of a call. The reported input includes the tokens read from the cache."""
         read_again = min(self.cached_input_tokens, self.input_tokens)
         fresh = self.input_tokens - read_again
         return Usage(fresh, read_again, 0, self.output_tokens, self.reasoning_output_tokens)
@@ -80,7 +81,7 @@ class _Event(Struct, gc=False):
 
     @property
     def is_prompt(self) -> bool:
-        """Did the user write? Older and newer files say so in different ways."""
+        """True for an event of a user message. Older and newer files record it differently."""
         item = self.item.type if self.item else ""
         return self.type == "user_message" or (self.type == "item_completed" and item == "UserMessage")
 
@@ -93,7 +94,7 @@ _EVENT = Decoder(_Event)
 
 
 def recognises(fields: Mapping[str, Raw]) -> bool:
-    """Is this a line of such a log?"""
+    """True for a line of such a log."""
     return "payload" in fields and bytes(fields.get("type", NULL)) in _KINDS
 
 
@@ -106,15 +107,15 @@ def read_log(text: bytes) -> AgentLog:
 
 
 class _Rollout:
-    """What is known after some lines of the file."""
+    """State while the lines of the file are read."""
 
     def __init__(self) -> None:
         self.entries: list[LogEntry] = []
         self.id = self.model = self.instructions = ""
         self._turns: list[int] = []
-        """Where each turn begins."""
+        """Index at which each turn begins."""
         self._reply: int | None = None
-        """The last item that the model wrote: the next report of tokens is about its call."""
+        """The last item that the model wrote: the next report of tokens belongs to its call."""
 
     def take(self, record: _Record) -> None:
         if record.type == "response_item":
@@ -146,7 +147,7 @@ class _Rollout:
             self._report(event.info.last_token_usage.usage())
 
     def _begin_turn(self) -> None:
-        """An event tells of a prompt just before its item is written, or just after."""
+        """Start a turn. The event of a prompt comes just before its item is written, or just after."""
         end = len(self.entries)
         is_there = end > 0 and self.entries[-1].item.get("role") == Raw(b'"user"')
         start = end - 1 if is_there else end

@@ -1,7 +1,8 @@
-"""What all logs have in common: entries with a time, in one of the three formats.
+"""The shared types of agent logs: entries with a time, in one of the three formats.
 
-One idea: a log is turned into the recording that it describes, an object with `messages` and, beside them, who recorded
-it, when each message existed and what the provider reported. After that nobody needs to know that it was a log.
+A log is turned into the recording that it describes: an object with `messages` and, beside them, the
+agent, the time of each message and the provider's usage reports. Later steps do not distinguish it from
+any other recording.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def numbered_lines(text: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def read_records(decoder: Decoder[T], text: bytes) -> list[T]:
-    """Every line as a record. An agent that was killed while it wrote leaves half a line at the end: that is nothing."""
+    """Every line as a record. An agent that was killed while writing leaves half a line at the end, which is ignored."""
     records: list[T] = []
     failed: WireError | None = None
     for number, line in numbered_lines(text):
@@ -70,7 +71,7 @@ def read_records(decoder: Decoder[T], text: bytes) -> list[T]:
 
 
 def fields_of(log: AgentLog) -> dict[str, Raw]:
-    """The recording of a log: the fields of a request, and what was recorded beside it."""
+    """The recording of a log: the fields of a request, and the recorded fields beside them."""
     fields: Fields = {"id": log.id, "source": log.agent}
     if log.model:
         fields["model"] = log.model

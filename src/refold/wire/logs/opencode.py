@@ -1,8 +1,8 @@
-"""opencode: a session as `opencode export` writes it, one object with all messages and their parts.
+"""opencode logs: a session as `opencode export` writes it, one object with all messages and their parts.
 
-One idea: a call and its result are one part there, and one reply may be several steps. Taken apart again, each step is a
-message and each result another one. The question that starts a compaction, its answer and the order to go on after it are
-the client's own words; what the user took back is not part of the conversation either.
+In this format a call and its result are one part, and one reply may be several steps. Here each step
+becomes a message, and each result another one. The prompt that starts a compaction, its answer and the
+order to continue after it are the client's own and are skipped, and so are reverted messages.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from refold.wire.logs.log import AgentLog, LogEntry
 
 AGENT = "opencode"
 _BROKEN_OFF = "MessageAbortedError"
-"""The only error after which a reply is sent again with what there is of it."""
+"""The only error after which the partial reply is sent again."""
 _AS_TEXT = ("text/plain", "application/x-directory")
-"""Files that stand beside their own text."""
+"""Types of files that stand beside their own text."""
 
 
 class _Time(Struct, frozen=True, gc=False):
@@ -53,7 +53,7 @@ class _Tokens(Struct, gc=False):
 
 
 class _Left(Struct, gc=False):
-    """What a call that was interrupted had written by then."""
+    """The output of an interrupted call so far."""
 
     output: Raw = NULL
 
@@ -67,7 +67,7 @@ class _State(Struct):
     metadata: _Left | None = None
 
     @property
-    def told(self) -> str:
+    def result_text(self) -> str:
         if self.status == "completed":
             return self.output or ""
         left = self.metadata.output if self.metadata else NULL
@@ -128,7 +128,7 @@ _METADATA: Decoder[_Metadata | None] = Decoder(_Metadata | None)
 
 
 def recognises(fields: Mapping[str, Raw]) -> bool:
-    """Are these the fields of an exported session?"""
+    """True for the fields of an exported session."""
     return "info" in fields and "messages" in fields
 
 
@@ -143,7 +143,7 @@ def read_log(fields: Mapping[str, Raw]) -> AgentLog:
 
 
 def _without_reverted(messages: Sequence[_Message], revert: _Revert | None) -> Iterator[_Message]:
-    """The messages before the point to which the user went back."""
+    """The messages before the point to which the user returned."""
     for message in messages:
         if revert is None or message.info.id != revert.message_id:
             yield message
@@ -155,7 +155,7 @@ def _without_reverted(messages: Sequence[_Message], revert: _Revert | None) -> I
 
 
 def _is_own(message: _Message) -> bool:
-    """Did the client write this for a compaction, or did it come to nothing?"""
+    """True if the client wrote the message for a compaction, or if the reply failed."""
     info = message.info
     if info.role == "user":
         return any(part.type == "compaction" for part in message.parts)
@@ -174,8 +174,8 @@ def _entries(message: _Message) -> Iterator[LogEntry]:
 
 
 def _block(part: _Part) -> Json:
-    """What a part of the user's message says; None for a part that says nothing to a model."""
-    if part.type == "text" and part.text and not part.ignored and not _goes_on(part):
+    """The block for a part of a user message; None for a part that is not sent to a model."""
+    if part.type == "text" and part.text and not part.ignored and not _is_continue_order(part):
         return {"type": "text", "text": part.text}
     if part.type == "subtask" and part.prompt:
         return {"type": "text", "text": part.prompt}
@@ -186,8 +186,8 @@ def _block(part: _Part) -> Json:
     return {"type": "file", "file": {"filename": part.filename, "file_data": part.url}}
 
 
-def _goes_on(part: _Part) -> bool:
-    """Is this the order to go on after a compaction?"""
+def _is_continue_order(part: _Part) -> bool:
+    """True for the order to continue after a compaction."""
     if is_null(part.metadata):
         return False
     metadata = read(_METADATA, part.metadata, "metadata")
@@ -216,7 +216,7 @@ def _step_entries(step: Sequence[_Part], info: _Info) -> Iterator[LogEntry]:
     yield LogEntry(item, time / 1000, tokens.usage() if tokens else None)
     for part in calls:
         if part.state is not None:
-            result: Fields = {"role": "tool", "tool_call_id": part.call_id, "content": part.state.told}
+            result: Fields = {"role": "tool", "tool_call_id": part.call_id, "content": part.state.result_text}
             yield LogEntry(result, (part.state.time.end or time) / 1000)
 
 

@@ -1,8 +1,8 @@
-"""pi: a header, then one entry a line, each with the entry before it.
+"""pi logs: a header, then one entry per line, each with its parent entry.
 
-One idea: the entries are a tree, and the conversation is the way from its root to the entry written last. Entries that are
-no messages (changes of the model, labels, compactions) stand on that way and are passed over; what pi tells the model in
-the user's name (a command the user ran, a branch that was left) is the user's here too.
+The entries are a tree, and the conversation is the path from its root to the last entry. Entries on that
+path that are no messages (changes of the model, labels, compactions) are skipped. Texts that pi sends to
+the model in the user's name (a command the user ran, a branch that was left) are user messages here too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from refold.wire.logs.log import AgentLog, LogEntry, read_records
 
 AGENT = "pi"
 _UNSENT = ("aborted", "error")
-"""Why a reply ended that pi does not send again."""
+"""Stop reasons of replies that pi does not send again."""
 
 
 class _Tokens(Struct, gc=False, rename="camel"):
@@ -70,20 +70,20 @@ _BLOCK = Decoder(_Block)
 
 
 def recognises(fields: Mapping[str, Raw]) -> bool:
-    """Is this a line of such a log?"""
+    """True for a line of such a log."""
     return bytes(fields.get("type", NULL)) == b'"session"' and "cwd" in fields
 
 
 def read_log(text: bytes) -> AgentLog:
     header, *records = read_records(_RECORD, text)
-    way = _without_unsent(_way(records))
+    way = _without_unsent(_path_to_last(records))
     models = [record.message.model for record in way if record.message and record.message.model]
     entries = tuple(entry for record in way if (entry := _entry(record)) is not None)
     return AgentLog(AGENT, CHAT, entries, header.id or "", models[-1] if models else "")
 
 
-def _way(records: Sequence[_Record]) -> list[_Record]:
-    """From the root to the entry written last. The first version of the format had no tree."""
+def _path_to_last(records: Sequence[_Record]) -> list[_Record]:
+    """The path from the root to the last entry. The first version of the format had no tree."""
     known = {record.id: record for record in records if record.id}
     if not known:
         return list(records)
@@ -96,7 +96,7 @@ def _way(records: Sequence[_Record]) -> list[_Record]:
 
 
 def _without_unsent(way: Sequence[_Record]) -> list[_Record]:
-    """What pi sends again: neither replies that failed, nor the results of their calls."""
+    """The records that pi sends again: without failed replies and without the results of their calls."""
     unsent = [record.message for record in way if record.message and _is_unsent(record)]
     calls = {block.id for message in unsent for block in _blocks(message.content) if block.id}
     kept = (record for record in way if not _is_unsent(record))
@@ -124,7 +124,11 @@ def _item(message: _Message) -> Fields | None:
         case "assistant":
             return _assistant(_blocks(message.content))
         case "toolResult":
-            return {"role": "tool", "tool_call_id": message.tool_call_id, "content": _told(message.content)}
+            return {
+                "role": "tool",
+                "tool_call_id": message.tool_call_id,
+                "content": _result_text(message.content),
+            }
         case "bashExecution":
             return {"role": "user", "content": f"$ {message.command or ''}\n{message.output or ''}"}
         case "branchSummary" | "compactionSummary":
@@ -153,8 +157,8 @@ def _joined(texts: Iterable[str | None]) -> str:
     return "\n".join(filter(None, texts))
 
 
-def _told(content: Raw) -> str:
-    """A result in words; an image in it has no place in a result of this format."""
+def _result_text(content: Raw) -> str:
+    """A result as text. Images in it become a word, because results of this format cannot hold images."""
     return _joined(block.text or f"[{block.type}]" for block in _blocks(content))
 
 

@@ -1,0 +1,74 @@
+"""`refold rerun`: does the last compaction of the open session again, with another preset or another model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from refold.cli import output
+from refold.cli.options import (
+    BranchId,
+    Conv,
+    Json,
+    Preset,
+    ShowsDiff,
+    SizeOptions,
+    StoreOptions,
+    SummariserOptions,
+    expanded,
+)
+
+if TYPE_CHECKING:
+    from refold.engine.engine import Engine
+
+EXAMPLES = """\b
+Examples:
+  refold rerun support-42 --preset lis --diff
+  refold rerun support-42 --summariser openai:gpt-4o-mini"""
+
+
+def declare(app: typer.Typer) -> None:
+    app.command(epilog=EXAMPLES)(expanded(rerun))
+
+
+def rerun(
+    conv: Conv,
+    *,
+    preset: Preset = "refold",
+    summariser: SummariserOptions,
+    sizes: SizeOptions,
+    diff: ShowsDiff = False,
+    branch: BranchId = "",
+    place: StoreOptions,
+    as_json: Json = False,
+) -> int:
+    """Do the last compaction of the open session again, on the same messages: by another preset or another model.
+
+    The compaction before is undone for it. If the model fails or you stop it, that one is put back as it was; no message is
+    changed in any case. The exit code is 1 if there is no compaction to do again.
+    """
+    from refold.cli import store_access
+    from refold.cli.changes import ChangeReport, show_report
+    from refold.engine.settings import preset_named
+
+    preset_named(preset)
+
+    async def act(engine: Engine) -> int:
+        head = await store_access.head_of(engine, conv, branch)
+        async with store_access.opened(engine, head, sizes, summariser, preset=preset) as conversation:
+            found, made = await store_access.difference_made_by(
+                conversation.rerun, engine, head, conversation
+            )
+            limit = (await conversation.status()).limit
+        if made or as_json:
+            show_report(
+                ChangeReport(conv, found, limit, diff, tuple(one.id for one in made)), as_json=as_json
+            )
+        if not made:
+            output.note(
+                "no compaction of the open session can be done again\nhint: `refold compact` makes one; see `refold sessions`"
+            )
+        return 0 if made else 1
+
+    return store_access.change(place, act)

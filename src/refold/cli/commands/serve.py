@@ -1,0 +1,315 @@
+"""`refold serve`: starts the gateway with the settings of its flags, the environment and the files.
+
+A first run needs no settings. Where no upstream is named the gateway serves a model of its own beside the usual providers: the small
+one on this machine or, where that is not installed, a script that says so and how to get the model. The address alone is data, on
+stdout; the notice about upstreams, keys and the store goes to stderr.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+from msgspec import Struct, structs
+
+from refold.cli import output
+from refold.cli.extras import check_server_extra
+from refold.cli.flags import Grouped, with_settings
+from refold.cli.output import align, plain
+from refold.config.layers import Layer
+from refold.model.errors import ConfigError, MissingExtra, RefoldError
+from refold.model.mask import mask_model, mask_url, mask_variable
+from refold.model.message import DialectName
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from refold.config import Resolved
+    from refold.config.tree import UpstreamSettings
+    from refold.gateway.app import Gateway
+    from refold.gateway.upstreams import Target
+    from refold.testing import Received
+
+_log = logging.getLogger("refold.gateway")
+ALL: tuple[DialectName, ...] = ("chat", "responses", "anthropic")
+"""The formats that the local model speaks."""
+WORDS = (
+    "I am a script, not a model: the local model is not installed here. `refold local install` fetches it; then start "
+    "`refold serve` again. You said: "
+)
+FIRST_WORDS = '{"model": "local", "messages": [{"role": "user", "content": "Say hello."}]}'
+EXAMPLES = """\b
+Examples:
+  refold serve
+  refold serve --upstream http://localhost:8000/v1
+  refold serve --upstream openai --port 8080 --window 32000"""
+
+
+def declare(app: typer.Typer) -> None:
+    app.command(cls=Grouped, epilog=EXAMPLES)(with_settings(serve))
+
+
+def serve(flags: Layer) -> int:
+    """Serve OpenAI- and Anthropic-compatible calls whose conversations never outgrow the window.
+
+    Only the base URL of a client changes. The address is printed, and what is done with which upstream. Without an upstream the
+    calls go to the usual providers with the client's own key, and the model `local` runs on this machine. The extra `server` is
+    needed; docs/gateway.md tells the rest. Every setting of docs/configuration.md is an option.
+    """
+    check_server_extra("the gateway")
+    from refold.config import environment_layer, file_layers, resolve
+    from refold.config.layers import with_current_url
+    from refold.gateway.log import set_up
+    from refold.gateway.server import run
+    from refold.text_work import is_text_worked_on
+
+    rewritten: list[str] = []
+    files = [with_current_url(layer, rewritten.append) for layer in file_layers(os.environ, Path.cwd())]
+    resolved = resolve([flags, environment_layer(os.environ), *files])
+    set_up(resolved.settings.server.log, resolved.settings.server.log_level)
+    for text in rewritten:
+        _log.warning("%s", text)
+    with _own_model(resolved) as own:
+        run(resolved, _ReadyNote(resolved, own), local=own.target if own else None)
+    if is_text_worked_on():
+        # The store and every connection are closed; threads that still work on a text would hold the process.
+        logging.shutdown()
+        os._exit(0)
+    return 0
+
+
+class OwnModel(Struct, frozen=True):
+    """The model that the gateway brings along, where no upstream is named."""
+
+    target: Target
+    description: str
+
+
+@contextmanager
+def _own_model(resolved: Resolved) -> Iterator[OwnModel | None]:
+    """The model of our own, where no upstream is named."""
+    if resolved.settings.upstreams:
+        yield None
+        return
+    with ExitStack() as stack:
+        try:
+            found = _local_model(stack)
+        except (ConfigError, MissingExtra) as error:
+            _say(resolved, f"no local model: {error}\nA script answers for `local` until it is there.\n")
+            found = _scripted_model(stack)
+        yield found
+
+
+def _local_model(stack: ExitStack) -> OwnModel:
+    from refold.gateway.upstreams import local_target
+    from refold.local import serve_local
+    from refold.local.server import WINDOW
+
+    served = stack.enter_context(serve_local(window=WINDOW))
+    target = structs.replace(local_target(served.base_url, served.key), window=served.window, formats=ALL)
+    return OwnModel(target, f"{served.model} on this machine, to try things out")
+
+
+def _scripted_model(stack: ExitStack) -> OwnModel:
+    from refold.gateway.upstreams import local_target
+    from refold.local.server import WINDOW
+    from refold.testing import ScriptedUpstream
+
+    def answer(received: Received) -> str:
+        server.requests.clear()  # it records every request, for tests
+        server.answered.clear()
+        return WORDS + received.text
+
+    key = secrets.token_urlsafe(32)
+    server = ScriptedUpstream(otherwise=answer, window=WINDOW, key=key, validates=False, model="local")
+    stack.enter_context(server)
+    target = structs.replace(local_target(f"{server.url}/v1", key), window=WINDOW, formats=ALL)
+    return OwnModel(target, "a script, no model: it repeats what you say")
+
+
+class _ReadyNote:
+    """Writes the notice when the gateway answers."""
+
+    def __init__(self, resolved: Resolved, local: OwnModel | None) -> None:
+        self._resolved, self._local = resolved, local
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, address: str, gateway: Gateway) -> None:
+        import asyncio
+
+        output.write(f"{address}\n")
+        self._task = asyncio.get_running_loop().create_task(self._write(address, gateway))
+
+    async def _write(self, address: str, gateway: Gateway) -> None:
+        try:
+            needs_key = await gateway.store.has_keys()
+        except RefoldError:  # every request reports it too
+            needs_key = True
+        notice = self.notice(address, gateway, needs_key=needs_key)
+        if self._resolved.settings.server.log == "json":
+            from refold.gateway.log import facts
+
+            _log.info("ready", extra=facts(**msgspec.to_builtins(notice)))
+        else:
+            output.note(notice_text(notice))
+
+    def notice(self, address: str, gateway: Gateway, *, needs_key: bool) -> ServeNotice:
+        settings = self._resolved.settings
+        return ServeNotice(
+            address,
+            tuple(self._upstream(target) for target in gateway.targets),
+            settings.compaction.preset if settings.compaction.enabled else "",
+            _summaries(self._resolved, has_local=self._local is not None),
+            _store(settings.store.url),
+            needs_key,
+            self._local is not None,
+        )
+
+    def _upstream(self, target: Target) -> UpstreamNotice:
+        from refold.config import completed
+        from refold.config.tree import UpstreamSettings
+
+        if self._local is not None and target is self._local.target:
+            return UpstreamNotice(
+                target.name, target.formats, target.models, "none needed", self._local.description
+            )
+        given = self._resolved.settings.upstreams.get(target.name, UpstreamSettings())
+        whole = completed(target.name, given, os.environ)
+        others = self._resolved.settings.upstreams.values()
+        is_fallback = any(target.name in one.fallback for one in others)
+        key = _key(given, whole, is_fallback=is_fallback)
+        return UpstreamNotice(target.name, target.formats, target.models, key, mask_url(target.url))
+
+
+def _key(given: UpstreamSettings, whole: UpstreamSettings, *, is_fallback: bool) -> str:
+    """Whose key goes to an upstream, in the order in which keys are looked for."""
+    own = (
+        "printed by a command"
+        if whole.key_command
+        else f"${mask_variable(whole.key_env)}"
+        if whole.key_env
+        else ""
+    )
+    if not whole.pass_key:
+        return f"{own} (settings)" if given.key_env or given.key_command else own or "none"
+    first = f"the client's, else {own}" if own else "the client's"
+    return first if given.pass_key or not is_fallback else f"{first}; as a fallback {own or 'none'}"
+
+
+def _summaries(resolved: Resolved, *, has_local: bool) -> str:
+    summariser = resolved.settings.summariser
+    if not summariser.enabled:
+        return "digests; no model is asked"
+    if summariser.models:
+        return f"by {', '.join(map(mask_model, summariser.models))}"
+    return f"by the conversation's own model{'; for local, digests' if has_local else ''}"
+
+
+def _store(url: str) -> str:
+    from refold.stores.url import kind_of, sqlite_file
+
+    if kind_of(url) == "memory":
+        return "memory: forgotten when it ends"
+    path = sqlite_file(url)
+    return str(path) if path else "PostgreSQL"
+
+
+def _say(resolved: Resolved, text: str) -> None:
+    if resolved.settings.server.log == "json":
+        _log.warning(text.strip().replace("\n", "; "))
+    else:
+        output.note(text)
+
+
+class UpstreamNotice(Struct, frozen=True):
+    """One upstream in the notice."""
+
+    name: str
+    formats: Sequence[str]
+    models: Sequence[str]
+    key: str
+    """Whose key goes there: the first that exists."""
+    place: str
+    """Its address, or its place in words."""
+
+
+class ServeNotice(Struct, frozen=True):
+    """A gateway that is ready. The fields are those of the log line `ready`."""
+
+    address: str
+    upstreams: tuple[UpstreamNotice, ...]
+    preset: str
+    """Empty: nothing is compacted."""
+    summaries: str
+    store: str
+    needs_key: bool
+    has_local: bool
+
+    @property
+    def clients(self) -> str:
+        return "those that have a key of Refold's" if self.needs_key else "this machine only, without a key"
+
+
+def notice_text(notice: ServeNotice) -> str:
+    """The notice for people; it needs no colour."""
+    return "\n".join(
+        (
+            "Refold is ready. Change the base URL of your client, and nothing else:\n",
+            *(f"  export {line}" for line in base_urls(notice)),
+            "",
+            _upstreams(notice.upstreams),
+            *(f"{name:<11} {plain(value)}" for name, value in _facts(notice)),
+            f"\nTry it:\n\n{first_call(notice)}\n\nCtrl-C ends it.",
+        )
+    )
+
+
+def base_urls(notice: ServeNotice) -> Iterator[str]:
+    """The variables that the providers' own clients read, for the formats of the upstreams."""
+    spoken = {name for one in notice.upstreams for name in one.formats}
+    if spoken & {"chat", "responses"}:
+        yield f"OPENAI_BASE_URL={notice.address}/v1"
+    if "anthropic" in spoken:
+        yield f"ANTHROPIC_BASE_URL={notice.address}"
+
+
+def first_call(notice: ServeNotice) -> str:
+    """A command that gets an answer, whichever upstreams are served."""
+    key = ' -H "x-refold-key: $REFOLD_KEY"' if notice.needs_key else ""
+    if not notice.has_local:
+        return f"  curl {notice.address}/v1/models{key}"
+    address = f"{notice.address}/v1/chat/completions"
+    return f"  curl {address}{key} -H 'content-type: application/json' \\\n    -d '{FIRST_WORDS}'"
+
+
+def _facts(notice: ServeNotice) -> tuple[tuple[str, str], ...]:
+    compaction = f"preset {notice.preset}" if notice.preset else "off: everything passes as it came"
+    return (
+        ("compaction", compaction),
+        ("summaries", notice.summaries),
+        ("store", notice.store),
+        ("clients", notice.clients),
+    )
+
+
+def _upstreams(upstreams: Sequence[UpstreamNotice]) -> str:
+    head = ("upstream", "speaks", "models", "key", "where")
+    rest = "any other" if any(one.models for one in upstreams) else "any"
+    rows = [
+        (
+            plain(one.name),
+            ", ".join(one.formats),
+            plain(", ".join(one.models), 40) or rest,
+            plain(one.key),
+            plain(one.place),
+        )
+        for one in upstreams
+    ]
+    return align(head, rows)

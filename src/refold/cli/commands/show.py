@@ -1,0 +1,236 @@
+"""`refold show`: the messages of a stored conversation, its calls, or the request that left with one call.
+
+The messages are the originals, all of them. The request of a call is rebuilt from the compaction that was in effect at that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from msgspec import structs
+
+from refold.cli import output
+from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
+from refold.cli.output import INDENT, align, plain, plural, short, when
+from refold.model.dialect import DIALECTS, Dialect
+from refold.model.errors import ConfigError, NotFound
+
+if TYPE_CHECKING:
+    from refold.engine.engine import Engine
+    from refold.ports.records import Call, Head, StoredMessage
+
+_NUMBERS = frozenset({"call", "messages", "read", "cached", "written", "$"})
+EXAMPLES = """\b
+Examples:
+  refold show support-42
+  refold show support-42 --session 3f2a
+  refold show support-42 --calls
+  refold show support-42 --as-sent 7"""
+
+
+def declare(app: typer.Typer) -> None:
+    app.command(epilog=EXAMPLES)(expanded(show))
+
+
+def show(
+    conv: Conv,
+    *,
+    as_sent: Annotated[
+        str,
+        typer.Option(
+            "--as-sent",
+            metavar="CALL",
+            help="The request of this call: its number or its id.",
+            show_default=False,
+        ),
+    ] = "",
+    session: Annotated[
+        str,
+        typer.Option(
+            "--session", metavar="ID", help="Only the messages of this session.", show_default=False
+        ),
+    ] = "",
+    calls: Annotated[bool, typer.Option("--calls", help="List the calls instead.")] = False,
+    branch: BranchId = "",
+    place: StoreOptions,
+    as_json: Json = False,
+) -> int:
+    """Show every message as it came, also those that were compacted since.
+
+    With --as-sent, show the request of one call as the provider got it, with its summaries and everything that was shortened.
+    """
+    from refold.cli import store_access
+
+    if sum(map(bool, (as_sent, session, calls))) > 1:
+        raise ConfigError("--as-sent, --session and --calls exclude each other", hint="give one of them")
+
+    async def act(engine: Engine) -> int:
+        head = await store_access.head_of(engine, conv, branch)
+        if calls:
+            return _list_calls(conv, await _calls(engine, conv), as_json=as_json)
+        if as_sent:
+            return await _show_sent(engine, conv, as_sent, as_json=as_json)
+        return await _show_messages(engine, head, session, as_json=as_json)
+
+    return store_access.look(place, act)
+
+
+async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: bool) -> int:
+    """Show the messages of the session `which`, or of the whole branch where it is empty."""
+    from refold.cli.store_access import EVERYTHING, pages_of, row_by_prefix
+
+    first, last = 0, head.next_seq
+    if which:
+        known = await engine.sessions(head.conversation, limit=EVERYTHING)
+        session = row_by_prefix(known, which, "session")
+        head = await engine.store.head(engine.owner, head.conversation, session.branch) or head
+        first, last = session.first, head.next_seq if session.last is None else session.last
+    pages = pages_of(engine, head, first, last)
+    if as_json:
+        found = [_document(one, head) async for page in pages for one in page]
+        output.write_json({"conversation": head.conversation, "format": head.format, "messages": found})
+        return 0
+    async for page in pages:
+        output.write("".join(_entry(one, head) for one in page))
+    output.note(f"{plural(max(0, last - first), 'message')}; `refold recall` gives one of them by its handle")
+    return 0
+
+
+def _document(one: StoredMessage, head: Head) -> dict[str, object]:
+    from refold.core.shown import handle_of
+    from refold.ports.stored_messages import read_stored
+
+    message = read_stored(one, head)
+    return {
+        "seq": one.seq,
+        "handle": handle_of(one.seq),
+        "role": one.role,
+        "tokens": one.tokens,
+        "at": one.at,
+        "message": None if message is None else msgspec.json.decode(one.body),
+    }
+
+
+def _entry(one: StoredMessage, head: Head) -> str:
+    from refold.cli.message_text import indented_text
+    from refold.core.shown import handle_of
+    from refold.ports.stored_messages import read_stored
+
+    message = read_stored(one, head)
+    about = f"{handle_of(one.seq)}  {one.role}  {plural(one.tokens, 'token')}  {when(one.at)}"
+    if message is None:
+        return f"{about}\n{INDENT}[the content was not kept]\n\n"
+    return f"{about}\n{indented_text(message)}\n"
+
+
+async def _calls(engine: Engine, name: str) -> list[Call]:
+    from refold.cli.store_access import EVERYTHING
+
+    return await engine.store.calls(engine.owner, name, EVERYTHING)
+
+
+def _list_calls(name: str, calls: Sequence[Call], *, as_json: bool) -> int:
+    if as_json:
+        output.write_json(
+            {"conversation": name, "calls": [_call(number, one) for number, one in _numbered(calls)]}
+        )
+    elif calls:
+        head = ("call", "id", "kind", "messages", "read", "cached", "written", "$", "at", "model")
+        output.write(align(head, [_cells(number, one) for number, one in _numbered(calls)], _NUMBERS))
+    else:
+        output.note(
+            "no calls were recorded in this conversation\nhint: a program records them with `talk.record(usage)`"
+        )
+    return 0
+
+
+def _numbered(calls: Sequence[Call]) -> Iterator[tuple[int, Call]]:
+    return enumerate(calls, 1)
+
+
+def _call(number: int, one: Call) -> dict[str, object]:
+    fields = {key: value for key, value in structs.asdict(one).items() if key != "receipt"}
+    return {"number": number, **fields, "usage": structs.asdict(one.usage)}
+
+
+def _cells(number: int, one: Call) -> tuple[str, ...]:
+    usage = one.usage
+    return (
+        f"{number:,}",
+        short(one.id),
+        one.kind,
+        f"{one.size:,}",
+        f"{usage.prompt:,}",
+        f"{usage.cache_read:,}",
+        f"{usage.output:,}",
+        f"{one.dollars:.4f}",
+        when(one.at),
+        plain(one.model),
+    )
+
+
+def _pick_call(calls: Sequence[Call], which: str) -> Call:
+    """A call by its number in the list, counted from 1, or by its id."""
+    from refold.cli.store_access import row_by_prefix
+
+    if which.isdecimal() and 1 <= int(which) <= len(calls):
+        return calls[int(which) - 1]
+    if not calls:
+        raise NotFound(
+            "no calls were recorded in this conversation", hint="leave --as-sent out to see what was said"
+        )
+    return row_by_prefix(calls, which, "call")
+
+
+async def _show_sent(engine: Engine, name: str, which: str, *, as_json: bool) -> int:
+    from refold.cli.store_access import head_of
+    from refold.core.budget import STAGE as LOWERED
+    from refold.engine.history import edits_of
+
+    calls = await _calls(engine, name)
+    call = _pick_call(calls, which)
+    conversation = await engine.conversation(name, branch=call.branch)
+    fields = await conversation.window_of(call)
+    head = await head_of(engine, name, call.branch)
+    if as_json:
+        number = calls.index(call) + 1
+        edits = [structs.asdict(edit) for edit in edits_of(call)]
+        output.write_json(
+            {"conversation": name, "call": _call(number, call), "request": fields, "edits": edits}
+        )
+        return 0
+    dialect = DIALECTS[head.format]  # type: ignore[index]
+    output.write("".join(_sent(fields, dialect)))
+    output.note(_about(call, fields, dialect))
+    for edit in edits_of(call):
+        if edit.stage == LOWERED:
+            output.note(
+                f"it asked for {edit.after:,} tokens of output instead of {edit.before:,}: {edit.reason}"
+            )
+    return 0
+
+
+def _sent(fields: dict[str, object], dialect: Dialect) -> Iterator[str]:
+    from refold.cli.message_text import indented_text
+    from refold.wire.sdk import read_message
+
+    for key in ("system", "instructions"):
+        if text := fields.get(key):
+            shown = text if isinstance(text, str) else msgspec.json.encode(text).decode()
+            yield f"{key}\n{INDENT}{plain(shown, len(shown))}\n\n"
+    messages = fields[dialect.messages_key]
+    assert isinstance(messages, list)
+    for one in messages:
+        message = read_message(one, dialect)
+        yield f"{message.role}\n{indented_text(message)}\n"
+
+
+def _about(call: Call, fields: dict[str, object], dialect: Dialect) -> str:
+    messages, tools = fields[dialect.messages_key], fields.get("tools") or []
+    assert isinstance(messages, list)
+    assert isinstance(tools, list)
+    said = f"call {short(call.id)} of {when(call.at)}: {plural(len(messages), 'message')} for {call.size:,} that were there"
+    return f"{said}, {plural(len(tools), 'tool')}; the prompt was {call.usage.prompt:,} tokens, as the provider says"

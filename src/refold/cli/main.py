@@ -1,0 +1,119 @@
+"""The `refold` app: registers the commands and turns every error that is not a bug into `error:` and `hint:` with exit code 2.
+
+The order of `COMMANDS` is the order of `refold --help`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, cast
+
+import typer
+
+from refold.cli.commands import (
+    check,
+    compact,
+    config,
+    context,
+    conversations,
+    db,
+    delete,
+    demo,
+    diff,
+    doctor,
+    expire,
+    export,
+    import_,
+    keys,
+    local,
+    mcp,
+    models,
+    new,
+    pin,
+    recall,
+    replay,
+    rerun,
+    resume,
+    search,
+    serve,
+    sessions,
+    show,
+    undo,
+)
+from refold.model.errors import ConfigError, RefoldError
+
+COMMANDS = (
+    *(context, check, compact, models),
+    *(conversations, sessions, show, search, recall, diff, export, doctor),
+    *(import_, undo, pin, rerun, new, resume, delete, expire),
+    *(replay, serve, demo, mcp),
+    *(db, keys, config, local),
+)
+WrongUsage = cast("type[Exception]", typer.BadParameter.__base__)
+"""Every mistake on the command line. Typer has no public name for it: the class is its own or click's, by version."""
+FAILED = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the program and exit."""
+    sys.exit(run())
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run the program; the result is its exit code."""
+    from refold.cli.output import show_error
+
+    try:
+        return int(app(args=args, prog_name="refold", standalone_mode=False) or 0)
+    except RefoldError as error:
+        show_error(error)
+        return FAILED
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except WrongUsage as error:
+        show_error(_usage_error(error))
+        return FAILED
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> int:
+    """Refold keeps LLM conversations inside the context window without losing anything.
+
+    Some commands look at transcripts: requests or lists of messages in the format of OpenAI Chat Completions, OpenAI
+    Responses or Anthropic Messages. Others keep conversations in a store: `refold import` is where those begin. Nothing is
+    sent anywhere, unless you name a model.
+    """
+    if version:
+        from importlib.metadata import version as installed
+
+        from refold.cli.output import write
+
+        write(f"refold {installed('refold')}\n")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(FAILED)
+    return 0
+
+
+def _usage_error(error: Exception) -> ConfigError:
+    """A mistake on the command line, in the voice of the other errors: lower case, no full stop."""
+    command = getattr(getattr(error, "ctx", None), "command_path", "refold")
+    message = str(getattr(error, "format_message", error.__str__)())
+    return ConfigError(message[:1].lower() + message[1:].removesuffix("."), hint=f"see {command} --help")
+
+
+for command in COMMANDS:
+    command.declare(app)

@@ -1,0 +1,269 @@
+"""How commands reach stored conversations: they open the store of an owner and find a conversation, a branch or an id in it.
+
+A command that only reads changes nothing: a missing store is an error instead of being created, and unfinished work of a program
+that crashed is ended only by commands that write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol, TypeVar
+
+from refold.cli.options import SizeOptions, StoreOptions, SummariserOptions
+from refold.cli.output import note, plain, plural, short, when
+from refold.embeddings import installed
+from refold.engine.conversation import Conversation
+from refold.engine.engine import Engine
+from refold.engine.history import Difference
+from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days, checked_share
+from refold.model.errors import ConfigError, NotFound, StoreError
+from refold.ports.records import Compaction, Head, StoredMessage
+from refold.ports.store import Store
+from refold.stores.url import kind_of, open_store, sqlite_file
+
+EVERYTHING = 10**9
+PAGE = 500
+"""Messages that are read at once: a long conversation is shown without being held in memory."""
+KEEP_DAYS = "REFOLD_STORE_KEEP_DAYS"
+"""Days for which an idle conversation is kept; the variable of the gateway's setting."""
+MAX_EXPIRED = "REFOLD_STORE_MAX_EXPIRED_SHARE"
+"""The share of all conversations that is deleted at once without a question or a second run; likewise."""
+
+
+class WithId(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=WithId)
+EngineAction = Callable[[Engine], Awaitable[int]]
+
+
+def look(place: StoreOptions, act: EngineAction) -> int:
+    """Run an action that changes nothing, on a store that exists."""
+    check_there(place.url)
+    return asyncio.run(_with_engine(place, act, writes=False))
+
+
+def change(place: StoreOptions, act: EngineAction, *, begins: bool = False) -> int:
+    """Run an action that writes; with `begins`, a store that does not exist is created."""
+    if not begins:
+        check_there(place.url)
+    check_kept(place.url)
+    return asyncio.run(_with_engine(place, act, writes=True))
+
+
+async def _with_engine(place: StoreOptions, act: EngineAction, *, writes: bool) -> int:
+    store = await open_store(place.url)
+    async with Engine(store, owner=place.owner, embedder=installed()) as engine:
+        if not writes:
+            return await act(engine)
+        days = _keep_days(os.environ)
+        retention = Retention(
+            store, place.owner, days, time.time, max_expired_share(os.environ), warn=_warn_held
+        )
+        await retention.begin()  # before the action: its writes count as use of the store
+        await engine.sweep()
+        code = await act(engine)
+        if gone := await retention.apply(()):  # after the action: the conversation it used is not idle
+            what = plural(gone, "conversation")
+            note(f"deleted {what} that nothing happened in for {days:g} days ({KEEP_DAYS})")
+        return code
+
+
+def with_store(url: str, act: Callable[[Store], Awaitable[int]], *, begins: bool = False) -> int:
+    """Run an action on the store itself, without an engine; with `begins`, a store that does not exist is created."""
+    check_kept(url) if begins else check_there(url)
+
+    async def run() -> int:
+        store = await open_store(url)
+        try:
+            return await act(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def opened(
+    engine: Engine,
+    head: Head,
+    sizes: SizeOptions,
+    summariser: SummariserOptions,
+    *,
+    preset: str = "refold",
+) -> AsyncIterator[Conversation]:
+    """A stored conversation with the given sizes and preset, and with the summariser that was named, if any."""
+    model = sizes.model or head.model
+    async with AsyncExitStack() as stack:
+        writer = None
+        if summariser.spec:
+            from refold.engine.settings import ConversationSettings, open_summariser
+            from refold.upstreams.provider import provider_of
+
+            settings = ConversationSettings(model=model, window=sizes.window, preset=preset)
+            provider = provider_of(summariser.spec, key_env=summariser.key_env)
+            writer = await stack.enter_async_context(open_summariser(settings, provider))
+        conversation = await engine.conversation(
+            head.conversation,
+            model=model,
+            window=sizes.window,
+            max_output=sizes.max_output,
+            preset=preset,
+            branch=head.branch,
+            summariser=writer,
+        )
+        yield await stack.enter_async_context(conversation)
+
+
+async def pages_of(engine: Engine, head: Head, first: int, last: int) -> AsyncIterator[list[StoredMessage]]:
+    """The messages from `first` up to, not including, `last`, page by page."""
+    while page := await engine.store.messages(head, first, last, PAGE):
+        yield page
+        first = page[-1].seq + 1
+
+
+async def compactions_in_effect(engine: Engine, head: Head) -> list[Compaction]:
+    changes = await engine.store.compactions(engine.owner, head.branch, EVERYTHING)
+    return sorted((one for one in changes if one.state == "installed"), key=lambda one: one.number)
+
+
+async def difference_made_by(
+    act: Callable[[], Awaitable[object]], engine: Engine, head: Head, conversation: Conversation
+) -> tuple[Difference, list[Compaction]]:
+    """Run an action on a stored conversation; the result is the difference that it made, and the compactions that it added."""
+    known = {(one.id, one.number) for one in await compactions_in_effect(engine, head)}
+    unchanged = (await conversation.preview()).difference.before
+    await act()
+    made = [one for one in await compactions_in_effect(engine, head) if (one.id, one.number) not in known]
+    found = [await conversation.diff(one) for one in made if one.kind != "arrival"]
+    if not found:
+        return Difference(unchanged, unchanged), []
+    receipts = tuple(receipt for one in found for receipt in one.receipts)
+    return Difference(found[0].before, found[-1].after, receipts), made
+
+
+def _warn_held(text: str) -> None:
+    note(f"warning: {text} ({KEEP_DAYS})\nhint: `refold expire` deletes them now, and asks before it does")
+
+
+def held_back_note(held: HeldBack) -> str:
+    """The conversations that retention has not deleted yet, and why."""
+    why = {
+        "clock": "the clock was too far ahead of the last use of the store to be believed",
+        "share": "they are more than one run may delete",
+    }
+    return f"not deleted yet, past their time: {plural(held.conversations, 'conversation')}; {why[held.reason]} ({when(held.since)})"
+
+
+def _keep_days(environ: Mapping[str, str]) -> float | None:
+    """Days for which idle conversations are kept; None where none are set, and nothing is deleted."""
+    days = _number(environ, KEEP_DAYS, "a number of days", "such as 90")
+    return None if days is None else checked_days(days)
+
+
+def max_expired_share(environ: Mapping[str, str]) -> float:
+    """The share of all conversations that is deleted at once without a question or a second run."""
+    share = _number(environ, MAX_EXPIRED, "a fraction", "0 to 1, such as 0.1 for 10 %")
+    return MAX_SHARE if share is None else checked_share(share)
+
+
+def _number(environ: Mapping[str, str], variable: str, what: str, hint: str) -> float | None:
+    if not (text := environ.get(variable, "").strip()):
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{variable} is not {what}: {plain(text)!r}", hint=hint) from None
+
+
+def check_there(url: str) -> None:
+    """
+    Raises:
+        StoreError: there is no such file.
+        ConfigError: the URL names no store that outlives a command.
+    """
+    check_kept(url)
+    path = sqlite_file(url)
+    if path is not None and not path.exists():
+        raise StoreError(
+            "there is no store yet",
+            hint="`refold import` begins one; --store or REFOLD_STORE name another",
+            location=plain(str(path)),
+        )
+
+
+def check_kept(url: str) -> None:
+    if kind_of(url) == "memory":
+        raise ConfigError(
+            "a store in memory is forgotten when the command ends", hint="use sqlite:///path or postgresql://"
+        )
+
+
+async def head_of(engine: Engine, name: str, branch: str = "") -> Head:
+    """A branch of a conversation that is there.
+
+    Raises:
+        NotFound: there is none, or no such branch.
+    """
+    head = await engine.store.head(engine.owner, name) if name else None
+    if head is None:
+        raise NotFound(
+            f"there is no conversation {plain(name)!r}",
+            hint="`refold conversations` lists those that are there",
+        )
+    if not branch:
+        return head
+    known = dict.fromkeys(one.branch for one in await engine.sessions(name, limit=EVERYTHING))
+    which = by_prefix([*known], branch, "branch")
+    return await engine.store.head(engine.owner, name, which) or head
+
+
+def by_prefix(ids: Sequence[str], start: str, noun: str) -> str:
+    """The one id that begins with `start`.
+
+    Raises:
+        NotFound: none does, or several do.
+    """
+    found = [which for which in ids if which.startswith(start)]
+    if start in ids or len(found) == 1:
+        return start if start in ids else found[0]
+    if found:
+        raise NotFound(
+            f"{len(found)} ids of a {noun} begin with {plain(start)!r}", hint="give more letters of it"
+        )
+    raise NotFound(
+        f"there is no {noun} {plain(start)!r}", hint=f"give the id of a {noun}, or its first letters"
+    )
+
+
+def row_by_prefix(rows: Sequence[T], start: str, noun: str) -> T:
+    """The one row whose id begins with `start`.
+
+    Raises:
+        NotFound: none does, or several do.
+    """
+    which = by_prefix([one.id for one in rows], start, noun)
+    return next(one for one in rows if one.id == which)
+
+
+def fill_document(tokens: int, limit: int, reason: str) -> dict[str, object]:
+    """How full a context is, for programs."""
+    ratio = tokens / limit if limit else None
+    return {
+        "tokens": tokens,
+        "limit": limit,
+        "ratio": ratio,
+        "needs_compaction": bool(reason),
+        "reason": reason,
+    }
+
+
+def way_back(name: str, closed: str) -> str:
+    """The hint after a command that closed a session: how to go back to it."""
+    return f"hint: `refold resume {plain(name)} {short(closed)}` goes back to what was open before"

@@ -1,2 +1,0 @@
--- Note that a migration was applied.
-INSERT INTO migration (name) VALUES (:name)

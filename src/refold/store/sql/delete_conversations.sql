@@ -1,2 +1,0 @@
--- Delete all conversations of an owner.
-DELETE FROM conversation WHERE owner = :owner RETURNING id

@@ -1,2 +1,0 @@
--- Delete an owner with all that was learnt and cached.
-DELETE FROM owner WHERE owner = :owner

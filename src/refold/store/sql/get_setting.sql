@@ -1,2 +1,0 @@
--- What an owner has set.
-SELECT value FROM setting WHERE owner = :owner AND key = :key

@@ -1,6 +1,0 @@
--- A range of the messages that a branch holds itself.
-SELECT seq, role, format, body, shown, tokens, key, at
-FROM message
-WHERE owner = :owner AND branch = :branch AND seq >= :first AND seq < :last
-ORDER BY seq
-LIMIT :limit

@@ -1,2 +1,0 @@
--- Everybody who has something here.
-SELECT owner FROM owner ORDER BY owner

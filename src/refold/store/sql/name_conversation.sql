@@ -1,2 +1,0 @@
--- Give a conversation a title, where it has none.
-UPDATE conversation SET title = :title, folded = :folded WHERE owner = :owner AND id = :id AND title = ''

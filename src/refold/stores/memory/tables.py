@@ -1,0 +1,406 @@
+"""The tables of one owner in memory, and the commit of a batch to them.
+
+A batch is applied to a copy-on-write layer over the tables, which is written to them only when all of it succeeded. An error on the
+way leaves the tables unchanged, so this is the reference for a transaction of the databases.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from hashlib import sha256
+from operator import add
+
+from msgspec import Struct, structs
+
+from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.ports.records import (
+    Batch,
+    Call,
+    ClientKey,
+    Compaction,
+    Embedding,
+    Head,
+    HistoryPlace,
+    Inherited,
+    InstalledCompaction,
+    Listed,
+    Session,
+    StoredMessage,
+    StoredSummary,
+)
+from refold.stores.forks import copied_compaction, copied_raw_arrivals
+from refold.stores.memory.search import prepare
+from refold.stores.search_terms import said
+
+HAS_ENDED = ("installed", "failed", "superseded", "undone")
+EVERYTHING = 1 << 62
+"""A number after every message's."""
+
+
+class ConversationRow(Struct, frozen=True, kw_only=True):
+    """A conversation, apart from its branches."""
+
+    id: str
+    title: str
+    at: float
+    updated_at: float
+
+
+class OwnerTables:
+    """All that one owner has. What was put in first comes first in each dictionary."""
+
+    def __init__(self) -> None:
+        self.conversations: dict[str, ConversationRow] = {}
+        self.heads: dict[str, Head] = {}
+        self.messages: dict[str, list[StoredMessage]] = {}
+        self.texts: dict[str, list[str]] = {}
+        self.keys: dict[tuple[str, str], int] = {}
+        self.sessions: dict[str, Session] = {}
+        self.compactions: dict[str, Compaction] = {}
+        self.summaries: dict[str, StoredSummary] = {}
+        self.embeddings: dict[str, dict[str, Embedding]] = {}
+        self.calls: dict[str, Call] = {}
+        self.replies: dict[str, bytes] = {}
+        self.chains: dict[bytes, set[tuple[str, int]]] = {}
+        self.pins: set[tuple[str, int]] = set()
+        self.blobs: dict[tuple[str, bytes], bytes] = {}
+        self.cached: dict[str, Summary | None] = {}
+        self.learnt: dict[tuple[str, str], bytes] = {}
+        self.client_keys: dict[str, ClientKey] = {}
+        self.settings: dict[str, bytes] = {}
+
+    def head(self, conversation: str, branch: str) -> Head:
+        """A branch that is there.
+
+        Raises:
+            NotFound: it is not.
+        """
+        head = self.heads.get(branch)
+        if head is None or head.conversation != conversation:
+            raise NotFound("there is no such branch")
+        return head
+
+    def idle_since(self, before: float, keep: Sequence[str]) -> list[ConversationRow]:
+        """Conversations in which nothing happened since, the oldest first, apart from those to keep."""
+        old = [one for one in self.conversations.values() if one.updated_at < before and one.id not in keep]
+        return sorted(old, key=lambda one: one.updated_at)
+
+    def line(self, head: Head | None, last: int = EVERYTHING) -> Iterator[tuple[str, int, int]]:
+        """The branches that hold the messages of one before `last`, itself first, with the range of each."""
+        while head is not None:
+            yield head.branch, head.base_seq, last
+            last = min(last, head.base_seq)
+            head = self.heads.get(head.base)
+
+    def message_range(self, head: Head, first: int, last: int) -> list[StoredMessage]:
+        parts = [
+            self.messages.get(branch, [])[max(first - begins, 0) : max(ends - begins, 0)]
+            for branch, begins, ends in self.line(head, last)
+        ]
+        return [message for part in reversed(parts) for message in part]
+
+    def key_of(self, head: Head, key: str) -> int | None:
+        """The number of the message that came with a key."""
+        found = ((self.keys.get((branch, key)), ends) for branch, _, ends in self.line(head))
+        return next((seq for seq, ends in found if seq is not None and seq < ends), None)
+
+    def last_number(self, branch: str) -> int:
+        """The number of the newest change of a branch."""
+        return max((row.number for row in self.compactions.values() if row.branch == branch), default=0)
+
+    def known(self, head: Head, size: int) -> Iterator[list[Compaction]]:
+        """The changes of a branch up to a size, then those of its base before the fork, and so on."""
+        number = EVERYTHING
+        for branch, _, ends in self.line(head, size):
+            rows = [row for row in self.compactions.values() if row.branch == branch]
+            yield [row for row in rows if 0 < row.number <= number and row.size <= ends]
+            # What the base did after the fork at the very place of it came too late: numbers tell, sizes do not.
+            number = self.heads[branch].base_number if branch in self.heads else 0
+
+    def latest(self, head: Head, size: int) -> Compaction | None:
+        for rows in self.known(head, size):
+            shown = [row for row in rows if row.state == "installed" and row.kind != "arrival"]
+            if shown:
+                return max(shown, key=lambda row: row.number)
+        return None
+
+    def summary(self, head: Head, number: int) -> StoredSummary | None:
+        for rows in self.known(head, EVERYTHING):
+            named = [row for row in rows if row.id in self.summaries]
+            named = [row for row in named if self.summaries[row.id].summary.number == number]
+            if named:
+                best = max(named, key=lambda row: (row.state == "installed", row.number))
+                return self.summaries[best.id]
+        return None
+
+    def failed(self, branch: str) -> list[Compaction]:
+        return [row for row in self.compactions.values() if row.branch == branch and row.state == "failed"]
+
+    def raw(self, head: Head) -> list[int]:
+        """Messages whose shortening on arrival was taken back."""
+        rows = [row for row in self.compactions.values() if row.branch == head.branch]
+        return sorted(row.cut for row in rows if row.kind == "arrival" and row.state == "undone")
+
+    def shown_by(self, trunk: Head, head: Head) -> Inherited:
+        """How the base is shown at the place of a fork."""
+        latest = self.latest(trunk, head.base_seq)
+        shown = copied_compaction(latest, self.summaries.get(latest.id), head) if latest else None
+        return Inherited(shown, tuple(self.raw(trunk)))
+
+    def inherit(self, head: Head, inherited: Inherited) -> None:
+        """Give a fork what it takes over."""
+        self.compactions |= {row.id: row for row in copied_raw_arrivals(inherited.raw, head)}
+        if inherited.shown is None:
+            return
+        row = structs.replace(inherited.shown.compaction, number=1, state="installed")
+        self.compactions[row.id] = row
+        if (written := inherited.shown.written) is not None:
+            self.summaries[written.id] = written
+
+    def places(self, hashes: Sequence[bytes]) -> list[HistoryPlace]:
+        order = {branch: index for index, branch in enumerate(self.heads)}
+        found = [
+            HistoryPlace(one, head.conversation, branch, size, head.next_seq, head.format)
+            for one in hashes
+            for branch, size in self.chains.get(one, ())
+            for head in (self.heads[branch],)
+        ]
+        return sorted(found, key=lambda at: (at.size == at.length, order[at.branch], at.size), reverse=True)
+
+    def is_held_elsewhere(self, history: bytes, size: int, head: Head) -> bool:
+        """Does another branch of the same format hold this history of `size` messages?"""
+        holders = {branch for branch, held in self.chains.get(history, ()) if held == size}
+        return any(self.heads[branch].format == head.format for branch in holders - {head.branch})
+
+    def embed(self, embeddings: Sequence[Embedding]) -> int:
+        fitting = [one for one in embeddings if _is_of(one, self.sessions.get(one.session))]
+        for one in fitting:
+            self.embeddings.setdefault(one.session, {})[one.name] = one
+        return len(fitting)
+
+    def begin(self, head: Head, session: Session, past: int = 0) -> Head:
+        """A branch with nothing of its own yet; its base has had so many changes."""
+        head = structs.replace(
+            head, next_seq=head.base_seq, base_number=past, epoch=0, revision=0, session=session.id
+        )
+        self.heads[head.branch] = head
+        self.messages[head.branch], self.texts[head.branch] = [], []
+        self.sessions[session.id] = _fresh(head, session)
+        return head
+
+    def list_up(self, begun: ConversationRow) -> Listed:
+        """A conversation with what it holds."""
+        heads = {head.branch: head for head in self.heads.values() if head.conversation == begun.id}
+        last = list(heads.values())[-1]
+        calls = [call for call in self.calls.values() if call.branch in heads]
+        summarised = [
+            row
+            for row in self.compactions.values()
+            if row.branch in heads and (row.state, row.kind) == ("installed", "summarise")
+        ]
+        return Listed(
+            id=begun.id,
+            branch=last.branch,
+            title=begun.title,
+            model=last.model,
+            format=last.format,
+            messages=sum(len(self.messages[branch]) for branch in heads),
+            compactions=len(summarised),
+            sessions=sum(row.branch in heads and row.state == "live" for row in self.sessions.values()),
+            branches=len(heads),
+            usage=reduce(add, (call.usage for call in calls), Usage()),
+            dollars=sum(call.dollars for call in calls),
+            at=begun.at,
+            updated_at=begun.updated_at,
+        )
+
+    def delete(self, conversation: str) -> None:
+        """Take a conversation away. Cached summaries are not told apart by conversation, so all of them go."""
+        gone = {head.branch for head in self.heads.values() if head.conversation == conversation}
+        mine = {key for key, compaction in self.compactions.items() if compaction.branch in gone}
+        mine |= {session.summary for session in self.sessions.values() if session.branch in gone}
+        del self.conversations[conversation]
+        for branch in gone:
+            del self.heads[branch], self.messages[branch], self.texts[branch]
+        self.sessions = {key: row for key, row in self.sessions.items() if row.branch not in gone}
+        self.embeddings = {key: kept for key, kept in self.embeddings.items() if key in self.sessions}
+        self.compactions = {key: row for key, row in self.compactions.items() if row.branch not in gone}
+        self.calls = {key: row for key, row in self.calls.items() if row.branch not in gone}
+        self.replies = {key: body for key, body in self.replies.items() if key in self.calls}
+        for places in self.chains.values():
+            places -= {place for place in places if place[0] in gone}
+        self.keys = {key: seq for key, seq in self.keys.items() if key[0] not in gone}
+        self.summaries = {key: written for key, written in self.summaries.items() if key not in mine}
+        self.pins = {pin for pin in self.pins if pin[0] not in gone}
+        self.blobs = {key: body for key, body in self.blobs.items() if key[0] != conversation}
+        self.cached.clear()
+
+
+class PendingCommit:
+    """A branch while a batch is taken in."""
+
+    def __init__(self, tables: OwnerTables, seen: Head) -> None:
+        self.head = tables.head(seen.conversation, seen.branch)
+        # Sessions go with their conversation only: without the one that was open, this is another one of the same name.
+        if seen.session not in tables.sessions:
+            raise NotFound("the conversation was deleted, and begun anew")
+        if self.head.place != seen.place:
+            raise Conflict
+        self._tables = tables
+        self._messages: list[StoredMessage] = []
+        self._sessions = ChainMap[str, Session]({}, tables.sessions)
+        self._compactions = ChainMap[str, Compaction]({}, tables.compactions)
+        self._summaries = ChainMap[str, StoredSummary]({}, tables.summaries)
+        self._calls = ChainMap[str, Call]({}, tables.calls)
+        self._chains: tuple[bytes, ...] = ()
+        self._blobs: tuple[bytes, ...] = ()
+        self._embeddings: tuple[Embedding, ...] = ()
+        self._reopened = ""
+
+    def take(self, batch: Batch) -> None:
+        if batch.claims:
+            size = self.head.next_seq + batch.chains.index(batch.claims) + 1
+            if self._tables.is_held_elsewhere(batch.claims, size, self.head):
+                raise HeldElsewhere
+        for message in batch.messages:
+            self._append(message)
+        for change in batch.changes:
+            self._install(change, batch.at)
+        if batch.opens is not None:
+            self._begin(batch.opens, batch.opens.first, batch.at)
+        if batch.undoes:
+            self._undo(batch.undoes)
+        for call in batch.calls:
+            if call.branch in self._tables.heads:
+                self._calls.setdefault(call.id, call)
+        self._chains, self._embeddings, self._blobs = batch.chains, batch.embeddings, batch.blobs
+        notes = self.head.notes if batch.notes is None else batch.notes
+        model = self.head.model if batch.model is None else batch.model
+        revision = self.head.revision + batch.revises
+        self.head = structs.replace(self.head, notes=notes, model=model, revision=revision)
+
+    def apply(self, texts: Sequence[str], at: float, title: str = "") -> Head:
+        """Write it all to the tables; `texts` are the messages as they are searched."""
+        tables, head = self._tables, self.head
+        tables.messages[head.branch] += [
+            structs.replace(message, is_findable=True) for message in self._messages
+        ]
+        tables.texts[head.branch] += texts
+        tables.keys |= {(head.branch, message.key): message.seq for message in self._messages if message.key}
+        tables.sessions.update(self._sessions.maps[0])
+        tables.embeddings.pop(self._reopened, None)
+        tables.embed(self._embeddings)
+        tables.compactions.update(self._compactions.maps[0])
+        tables.summaries.update(self._summaries.maps[0])
+        tables.replies |= {call.id: call.reply for call in self._calls.maps[0].values() if call.reply}
+        tables.calls |= {key: structs.replace(call, reply=b"") for key, call in self._calls.maps[0].items()}
+        for size, one in enumerate(self._chains, head.next_seq - len(self._chains) + 1):
+            tables.chains.setdefault(one, set()).add((head.branch, size))
+        tables.blobs |= {(head.conversation, sha256(body).digest()): body for body in self._blobs}
+        tables.heads[head.branch] = head
+        conversation = tables.conversations[head.conversation]
+        tables.conversations[head.conversation] = structs.replace(
+            conversation,
+            updated_at=at if at >= conversation.updated_at + 1 else conversation.updated_at,
+            title=conversation.title or title,
+        )
+        return head
+
+    def _append(self, message: StoredMessage) -> None:
+        if message.seq != self.head.next_seq:
+            raise StoreError("messages of a batch must be numbered without a gap")
+        if message.key and self._has_key(message.key):
+            raise Conflict("a message with this key is there already")
+        self._messages.append(message)
+        self.head = structs.replace(self.head, next_seq=message.seq + 1)
+
+    def _has_key(self, key: str) -> bool:
+        known = self._tables.key_of(self.head, key)
+        return known is not None or any(message.key == key for message in self._messages)
+
+    def _install(self, change: InstalledCompaction, at: float) -> None:
+        compaction, opens = change.compaction, change.opens
+        known = self._compactions.get(compaction.id)
+        if known is not None and (known.number or known.branch != self.head.branch):
+            raise Conflict("this compaction was installed already")
+        if change.written is not None:
+            self._summaries[change.written.id] = change.written
+        if opens is not None:
+            closing = change.written.id if change.written and compaction.kind == "summarise" else ""
+            self._begin(opens, compaction.cut, at, closing)
+        self._compactions[compaction.id] = structs.replace(
+            compaction, number=self._next_number(), state="installed", session=opens.id if opens else ""
+        )
+        if opens is None and compaction.kind != "arrival":
+            self.head = structs.replace(self.head, epoch=self.head.epoch + 1)
+
+    def _next_number(self) -> int:
+        installed = [row.number for row in self._compactions.maps[0].values()]
+        return 1 + max([self._tables.last_number(self.head.branch), *installed])
+
+    def _begin(self, session: Session, first: int, at: float, summary: str = "") -> None:
+        """Close the open session before a message, and open the next one there."""
+        current = self._sessions[self.head.session]
+        if session.first != first or not current.first <= first <= self.head.next_seq:
+            raise StoreError("a session must begin where the one before it is closed")
+        if session.id in self._sessions or _has_live_child(self._sessions, session):
+            raise Conflict("another session has followed the same one")
+        self._sessions[current.id] = structs.replace(
+            current,
+            last=first,
+            closed_at=at,
+            summary=summary or current.summary,
+            tokens=sum(message.tokens for message in self._own(current.first, first)),
+        )
+        self._sessions[session.id] = _fresh(self.head, session)
+        self.head = structs.replace(self.head, session=session.id, epoch=self.head.epoch + 1)
+
+    def _own(self, first: int, last: int) -> list[StoredMessage]:
+        begins, branch = self.head.base_seq, self.head.branch
+        return [*self._tables.messages[branch], *self._messages][first - begins : last - begins]
+
+    def _undo(self, which: str) -> None:
+        compaction = self._compactions.get(which)
+        if compaction is None or compaction.branch != self.head.branch or compaction.state != "installed":
+            raise NotFound("there is no such compaction to take back")
+        if compaction.session:
+            self._reopen(self._sessions[compaction.session])
+        self._compactions[which] = structs.replace(compaction, state="undone")
+        self.head = structs.replace(self.head, epoch=self.head.epoch + 1)
+
+    def _reopen(self, child: Session) -> None:
+        if child.id != self.head.session:
+            raise Conflict("a later session has begun since")
+        parent = self._sessions.get(child.parent)
+        if parent is None or parent.branch != self.head.branch:
+            raise StoreError("the session before this one is not on the branch")
+        self._sessions[child.id] = structs.replace(child, state="undone", last=self.head.next_seq)
+        self._sessions[parent.id] = structs.replace(parent, last=None, closed_at=None, summary="", tokens=0)
+        self.head = structs.replace(self.head, session=parent.id)
+        self._reopened = parent.id
+
+
+def _is_of(embedding: Embedding, session: Session | None) -> bool:
+    """Is this the vector of the summary that a closed session has?"""
+    return session is not None and session.last is not None and session.summary == embedding.summary
+
+
+def _fresh(head: Head, session: Session) -> Session:
+    """A session as it is when it begins."""
+    return structs.replace(session, branch=head.branch, last=None, state="live", closed_at=None)
+
+
+def _has_live_child(sessions: Mapping[str, Session], session: Session) -> bool:
+    return session.kind == "compaction" and any(
+        other.kind == "compaction" and other.state == "live" and other.parent == session.parent
+        for other in sessions.values()
+    )
+
+
+def searched(messages: Sequence[StoredMessage]) -> list[str]:
+    """Messages as they are searched."""
+    return [prepare(said(one.format, one.body) if one.is_findable else "") for one in messages]

@@ -1,0 +1,1 @@
+"""The store in a PostgreSQL database: its driver with a connection pool, its own queries and migrations."""

@@ -1,0 +1,234 @@
+-- Queries for PostgreSQL alone, by name; those it shares with SQLite are in ../sql/shared.sql.
+
+-- name: add_branch
+-- Begin a branch: a root, or one that shares the first messages of another and the changes made to it so far.
+INSERT INTO branch (
+    owner, id, conversation, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
+) VALUES (
+    :owner, :id, :conversation, :base, :base_seq,
+    (SELECT coalesce(max(number), 0) FROM compaction WHERE owner = :owner AND branch = :base),
+    :base_seq, 0, 0, :session, :format, :model, :notes
+)
+RETURNING base_number
+
+-- name: add_message
+-- Append a message, and its words to the index.
+WITH added AS (
+    INSERT INTO message (owner, branch, seq, role, format, body, digest, shown, tokens, key, at)
+    VALUES (:owner, :branch, :seq, :role, :format, :body, :digest, :shown, :tokens, :key, :at)
+)
+INSERT INTO words (owner, branch, seq, words)
+SELECT :owner, :branch, :seq, part FROM spell_words(:words, :scope) AS part
+
+-- name: append_message
+-- Move a branch on and append a message with its words, provided that it is still where the writer saw it: a whole commit.
+-- The conversation's row is locked first, as it is for a purge, so that the two never wait for each other.
+WITH held AS (
+    SELECT id FROM conversation WHERE owner = :owner AND id = :conversation FOR NO KEY UPDATE
+), moved AS (
+    UPDATE branch
+    SET next_seq = :to_seq, revision = :to_revision, notes = coalesce(:notes, notes), model = coalesce(:model, model)
+    FROM held
+    WHERE branch.owner = :owner AND branch.conversation = :conversation AND branch.id = :branch
+        AND branch.next_seq = :seen_seq AND branch.epoch = :seen_epoch
+        AND branch.revision = :seen_revision AND branch.session = :seen_session
+    RETURNING
+        branch.owner, branch.conversation, branch.id, base, base_seq, base_number, next_seq, epoch, revision, session, format,
+        model, notes
+), touched AS (
+    UPDATE conversation SET updated_at = :committed_at
+    FROM moved
+    WHERE conversation.owner = :owner AND conversation.id = :conversation AND :committed_at >= updated_at + 1
+), appended AS (
+    INSERT INTO message (owner, branch, seq, role, format, body, digest, shown, tokens, key, at)
+    SELECT owner, id, :seq, :role, :format, :body, :digest, :shown, :tokens, :key, :at FROM moved
+), indexed AS (
+    INSERT INTO words (owner, branch, seq, words)
+    SELECT owner, id, :seq, CAST(:spelt AS tsvector) FROM moved WHERE :spelt <> ''
+)
+SELECT owner, conversation, id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
+FROM moved
+
+-- name: begin_migrating
+-- Make the list of migrations, where there is none, and keep others away until the transaction ends.
+SELECT pg_advisory_xact_lock(7235419);
+CREATE SCHEMA IF NOT EXISTS refold;
+CREATE TABLE IF NOT EXISTS migration (name text PRIMARY KEY)
+
+-- name: close_session
+-- Close the open session before a message, with its summary where there is one and what its messages took.
+UPDATE session
+SET last = :last, closed_at = :at, summary = CASE WHEN :summary <> '' THEN :summary ELSE summary END,
+    tokens = (
+        SELECT CAST(coalesce(sum(message.tokens), 0) AS bigint) FROM message
+        WHERE message.owner = :owner AND message.branch = session.branch
+            AND message.seq >= session.first AND message.seq < :last
+    )
+WHERE owner = :owner AND id = :id AND first <= :last
+RETURNING id
+
+-- name: count_idle
+-- How many conversations an owner has and when one was last used; how many of them nothing happened in since, and when in these.
+SELECT
+    (SELECT count(*) FROM conversation WHERE owner = :owner),
+    coalesce((SELECT max(updated_at) FROM conversation WHERE owner = :owner), 0.0),
+    count(*), coalesce(min(updated_at), 0.0), coalesce(max(updated_at), 0.0)
+FROM conversation
+WHERE owner = :owner AND updated_at < :before
+    AND id NOT IN (SELECT value FROM json_array_elements_text(CAST(:keep AS json)) AS kept (value))
+
+-- name: count_matches
+-- How many messages match, counted no further than it matters; no index knows `owner || ''`, so the one of the words is used.
+-- Without a line every branch will do.
+WITH line AS MATERIALIZED (
+    SELECT value ->> 0 AS branch, CAST(value ->> 1 AS bigint) AS stop FROM json_array_elements(CAST(:line AS json))
+)
+SELECT count(*)
+FROM (
+    SELECT 1
+    FROM words
+    WHERE words @@ CAST(:match AS tsquery) AND owner || '' = :owner AND (
+        CAST(:line AS text) = '[]'
+        OR EXISTS (SELECT 1 FROM line WHERE line.branch = words.branch AND words.seq < line.stop)
+    )
+    LIMIT :considered
+) AS found
+
+-- name: expire_conversations
+-- Delete conversations of an owner in which nothing happened since, the oldest first, apart from those to keep.
+-- Their time is compared again where they are deleted: somebody may have gone on with one meanwhile.
+DELETE FROM conversation
+WHERE owner = :owner AND updated_at < :before
+    AND ordinal IN (
+        SELECT ordinal FROM conversation
+        WHERE owner = :owner AND updated_at < :before
+            AND id NOT IN (SELECT value FROM json_array_elements_text(CAST(:keep AS json)) AS kept (value))
+        ORDER BY updated_at, ordinal
+        LIMIT :limit
+    )
+RETURNING id
+
+-- name: find_chains
+-- Places of an owner's branches with one of these hashes: where a branch ends first, then in the newest branch, then the last.
+SELECT chain.hash, branch.conversation, chain.branch, chain.size, branch.next_seq, branch.format
+FROM json_array_elements_text(CAST(:hashes AS json)) AS asked (value)
+JOIN chain ON chain.owner = :owner AND chain.hash = decode(asked.value, 'hex')
+JOIN branch ON branch.owner = chain.owner AND branch.id = chain.branch
+ORDER BY branch.next_seq = chain.size DESC, branch.ordinal DESC, chain.size DESC
+LIMIT :limit
+
+-- name: find_conversations
+-- Conversations whose id or title holds all of the words, the latest first.
+SELECT id
+FROM conversation
+WHERE owner = :owner
+    AND NOT EXISTS (
+        SELECT 1 FROM json_array_elements_text(CAST(:words AS json)) AS word (value)
+        WHERE strpos(conversation.folded, word.value) = 0
+    )
+ORDER BY updated_at DESC, ordinal DESC
+LIMIT :limit
+
+-- name: find_key
+-- The number of the message that came with a key, among those that a branch holds itself.
+SELECT seq FROM message WHERE owner = :owner AND branch = :branch AND key = :key AND key <> '' AND seq < :last
+
+-- name: get_message
+-- One message that a branch holds itself.
+SELECT seq, role, format, body, shown, tokens, key, at
+FROM message
+WHERE owner = :owner AND branch = :branch AND seq = :seq
+
+-- name: has_migrations
+-- Whether there is a list of migrations.
+SELECT to_regclass('refold.migration') IS NOT NULL
+
+-- name: list_digests
+-- Messages that a branch holds itself, with what their bytes were when they came.
+SELECT seq, body, digest
+FROM message
+WHERE owner = :owner AND branch = :branch AND seq >= :first
+ORDER BY seq
+LIMIT :limit
+
+-- name: list_messages
+-- A range of the messages that a branch holds itself.
+SELECT seq, role, format, body, shown, tokens, key, at
+FROM message
+WHERE owner = :owner AND branch = :branch AND seq >= :first AND seq < :last
+ORDER BY seq
+LIMIT :limit
+
+-- name: search_messages
+-- Messages that match, best first, of the newest that do; the mark in the query keeps it away from what is another's.
+-- The steps are kept apart, for what a planner knows of a table that grows all the time is never quite true.
+-- Without a line every branch will do.
+WITH line AS MATERIALIZED (
+    SELECT value ->> 0 AS branch, CAST(value ->> 1 AS bigint) AS stop FROM json_array_elements(CAST(:line AS json))
+), asked AS MATERIALIZED (
+    SELECT CAST(phrase.value AS tsquery) AS phrase, CAST(weight.value AS double precision) AS weight
+    FROM json_array_elements_text(CAST(:phrases AS json)) WITH ORDINALITY AS phrase (value, place)
+    JOIN json_array_elements_text(CAST(:weights AS json)) WITH ORDINALITY AS weight (value, place) USING (place)
+), newest AS MATERIALIZED (
+    SELECT ordinal
+    FROM words
+    WHERE words @@ CAST(:match AS tsquery) AND (
+        CAST(:line AS text) = '[]'
+        OR EXISTS (SELECT 1 FROM line WHERE line.branch = words.branch AND words.seq < line.stop)
+    )
+    ORDER BY ordinal DESC
+    LIMIT :considered
+), found AS MATERIALIZED (
+    SELECT held.owner, held.branch, held.seq, held.ordinal, held.score
+    FROM newest
+    CROSS JOIN LATERAL (
+        SELECT
+            owner, branch, seq, ordinal,
+            (SELECT sum(weight * ts_rank('{1, 1, 1, 0}', words, phrase, 1)) FROM asked WHERE words @@ phrase) AS score
+        FROM words
+        WHERE words.ordinal = newest.ordinal
+        OFFSET 0
+    ) AS held
+)
+SELECT branch.conversation, found.branch, found.seq, max(found.score) AS score
+FROM found
+JOIN branch ON branch.owner = found.owner AND branch.id = found.branch
+WHERE found.owner = :owner AND :conversation IN ('', branch.conversation)
+GROUP BY branch.conversation, found.branch, found.seq
+ORDER BY score DESC, max(found.ordinal) DESC
+LIMIT :limit
+
+-- name: settle_connection
+-- Make the settings of a new connection on which the promises rest.
+SELECT
+    set_config('search_path', 'refold, public', false),
+    set_config('default_transaction_isolation', 'read committed', false),
+    set_config(
+        'synchronous_commit',
+        CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
+        false
+    ),
+    set_config('statement_timeout', :statement_timeout, false),
+    set_config('lock_timeout', :lock_timeout, false),
+    set_config('idle_in_transaction_session_timeout', :idle_timeout, false)
+
+-- name: swap_branch
+-- Move a branch on, provided that it is still where the writer saw it: the compare-and-swap of every commit, and its row lock.
+-- The conversation's row comes first, as it does for a purge, so that the two never wait for each other.
+-- When it was last used is noted to the second, and never taken back: a clock that is wrong for a while makes nothing old.
+WITH held AS (
+    SELECT id FROM conversation WHERE owner = :owner AND id = :conversation FOR NO KEY UPDATE
+), touched AS (
+    UPDATE conversation SET updated_at = :at
+    FROM held
+    WHERE conversation.owner = :owner AND conversation.id = held.id AND :at >= updated_at + 1
+)
+UPDATE branch
+SET next_seq = :to_seq, epoch = :to_epoch, revision = :to_revision, notes = coalesce(:notes, notes), model = coalesce(:model, model)
+FROM held
+WHERE branch.owner = :owner AND branch.conversation = :conversation AND branch.id = :branch
+    AND branch.next_seq = :seen_seq AND branch.epoch = :seen_epoch
+    AND branch.revision = :seen_revision AND branch.session = :seen_session
+RETURNING
+    branch.owner, branch.conversation, branch.id, base, base_seq, base_number, next_seq, epoch, revision, session, format,
+    model, notes

@@ -1,0 +1,373 @@
+"""The PostgreSQL store and its driver.
+
+A transaction is begun again where it cannot have been stored, or where running it twice has no effect. A connection lost before the
+commit took the transaction with it, so another connection is used; one lost during the commit may have stored it, and the caller gets
+an error that says so. No connection is held while anything but the database is awaited. A batch that is one message is appended by
+one statement that moves the branch's row, appends and commits: one round trip instead of four.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import psycopg
+from msgspec import Struct
+from psycopg import AsyncConnection, errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from refold.model.errors import Conflict, StoreError
+from refold.model.mask import is_clear_url
+from refold.ports.records import Batch, Head, Session
+from refold.stores.postgres.errors import lost, store_error, unknown_outcome, unreachable, unreadable
+from refold.stores.sql import conversations, migrations, rows
+from refold.stores.sql.commit import check_numbers, committed, is_one_message, refuse, swapping, text_size
+from refold.stores.sql.queries import P, Parameters, Row, SqlDialect, Step, T, Transaction, load
+from refold.stores.sql.store import SqlStore
+from refold.text_work import run_text_work
+
+OLDEST = 13_00_00
+"""Servers before 13 get no more repairs from their makers."""
+ATTEMPTS = 5
+"""How often a transaction is begun: writers that lock each other out meet again by chance only."""
+
+_DATABASE = re.compile(r"[\w .-]+")
+_SERVER = re.compile(r"[\w./,:-]*")
+"""Names, addresses, and folders of sockets."""
+
+Connection: TypeAlias = AsyncConnection[Row]
+
+
+class Patience(Struct, frozen=True):
+    """How much is asked of a server, and how long it is waited for."""
+
+    connections: int = 8
+    """Transactions take a millisecond, so a few serve many conversations; a server has a hundred for all programs together."""
+    wait_s: float = 10.0
+    """For a connection: longer than a server takes to start again."""
+    statement_s: float = 30.0
+    """Far longer than any statement takes, but for a purge, which may take as long as it takes."""
+    lock_s: float = 10.0
+    """For another writer of the same conversation, whose transaction is as short as this one."""
+
+
+class _Lost(Exception):
+    """The connection is gone, and with it all that was not committed."""
+
+
+class PostgresDriver:
+    """Runs transactions on one database."""
+
+    dialect: SqlDialect = "postgres"
+
+    def __init__(self, url: str, patience: Patience) -> None:
+        self._conninfo, self.place = _address(url, patience)
+        self._password = str(conninfo_to_dict(self._conninfo).get("password") or "")
+        self._patience = patience
+        self._statements = {name: text.encode() for name, text in load("postgres").items()}
+        self._pool = AsyncConnectionPool[Connection](
+            self._conninfo,
+            kwargs={"autocommit": True},
+            min_size=0,
+            max_size=patience.connections,
+            timeout=patience.wait_s,
+            reconnect_timeout=patience.wait_s,
+            configure=self._settle,
+            open=False,
+        )
+
+    async def open(self) -> None:
+        """Reach the server, which the pool does only later and without a word about what went wrong.
+
+        Raises:
+            StoreError: it cannot be reached, or is not one that can be used.
+        """
+        connection = await self._connect()
+        async with connection:
+            _check_server(connection, self.place)
+        await self._pool.open()
+
+    async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._attempt(partial(self._look, partial(begin, *args, **kwargs)))
+
+    async def read_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._attempt(partial(self._look_at_once, partial(begin, *args, **kwargs)))
+
+    async def write(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._attempt(partial(self._commit, partial(begin, *args, **kwargs)))
+
+    async def write_at_length(
+        self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """A transaction that may take as long as it takes."""
+        return await self._attempt(partial(self._commit, partial(begin, *args, **kwargs), at_length=True))
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def write_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A transaction in which one statement writes, and commits itself.
+
+        Where its answer was lost, it may have been stored. It is begun again all the same, because it writes only where nobody
+        has written since; but if somebody has, that may have been itself.
+        """
+        work = partial(self._look, partial(begin, *args, **kwargs))
+        try:
+            return await self._insist(work)
+        except _Lost:
+            await self._pool.check()
+        try:
+            return await self._insist(work)
+        except (_Lost, Conflict):
+            raise unknown_outcome(self.place) from None
+
+    async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        try:
+            return await self._insist(work)
+        except _Lost:
+            # The server went away since: none of the connections that were kept is of any use.
+            await self._pool.check()
+        try:
+            return await self._insist(work)
+        except _Lost:
+            raise lost(self.place) from None
+
+    async def _insist(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                return await self._try(work)
+            except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+                if not left:
+                    raise store_error(error, self.place) from None
+            except (PoolTimeout, PoolClosed) as error:
+                raise await self._why(error) from None
+            except (psycopg.Error, UnicodeEncodeError) as error:
+                raise store_error(error, self.place) from None
+        raise AssertionError
+
+    async def _try(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._pool.connection() as connection:
+            try:
+                return await work(connection)
+            except psycopg.Error as error:
+                if connection.closed:
+                    raise _Lost from error
+                raise
+
+    async def _look(self, begin: Callable[[], Transaction[T]], connection: Connection) -> T:
+        await _set_autocommit(connection, on=True)
+        return await self._run(connection, begin())
+
+    async def _look_at_once(self, begin: Callable[[], Transaction[T]], connection: Connection) -> T:
+        await _set_autocommit(connection, on=False)
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        result = await self._run(connection, begin())
+        await connection.rollback()
+        return result
+
+    async def _commit(
+        self, begin: Callable[[], Transaction[T]], connection: Connection, *, at_length: bool = False
+    ) -> T:
+        await _set_autocommit(connection, on=False)
+        if at_length:
+            await connection.execute("SET LOCAL statement_timeout = 0")
+        result = await self._run(connection, begin())
+        try:
+            await connection.commit()
+        except psycopg.OperationalError as error:
+            if connection.closed:
+                raise unknown_outcome(self.place) from error
+            raise
+        return result
+
+    async def _run(self, connection: Connection, transaction: Transaction[T]) -> T:
+        try:
+            step = next(transaction)
+            while True:
+                step = transaction.send(await self._ask(connection, step))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    async def _ask(self, connection: Connection, step: Step) -> list[Row]:
+        name, parameters = step
+        statement = self._statements[name]
+        if not parameters:
+            # Without parameters it may be a script, of which the rows are of no interest.
+            cursor = await connection.execute(statement)
+            return await _rows(cursor)
+        async with connection.cursor(binary=True) as cursor:
+            if isinstance(parameters, Mapping):
+                await cursor.execute(statement, parameters)
+            elif len(parameters) == 1:
+                await cursor.execute(statement, parameters[0])
+            else:
+                await cursor.executemany(statement, parameters, returning=True)
+            return await _all_rows(cursor)
+
+    async def _connect(self) -> Connection:
+        try:
+            return await AsyncConnection.connect(self._conninfo, autocommit=True)
+        except (psycopg.Error, OSError) as error:
+            raise unreachable(error, self.place, self._password) from None
+
+    async def _settle(self, connection: Connection) -> None:
+        patience = self._patience
+        settings = {
+            "statement_timeout": f"{patience.statement_s:.3f}s",
+            "lock_timeout": f"{patience.lock_s:.3f}s",
+            "idle_timeout": f"{patience.statement_s:.3f}s",
+        }
+        await connection.execute(self._statements["settle_connection"], settings)
+
+    async def _why(self, error: PoolTimeout | PoolClosed) -> Exception:
+        """Why the pool gave no connection; it does not say so itself."""
+        if isinstance(error, PoolClosed):
+            return StoreError("the store is closed", hint="open it again")
+        try:
+            await (await self._connect()).close()
+        except StoreError as reason:
+            return reason
+        return StoreError(
+            f"all {self._patience.connections} connections were busy for {self._patience.wait_s:g} s",
+            hint="see what keeps the server busy, and try again",
+            location=self.place,
+        )
+
+
+class PostgresStore(SqlStore):
+    """Conversations in a database of a server, in a schema of their own."""
+
+    def __init__(self, driver: PostgresDriver) -> None:
+        super().__init__(driver)
+        self._database = driver
+
+    @classmethod
+    async def open(cls, url: str, patience: Patience | None = None) -> PostgresStore:
+        """Open a database, and make its tables where they are missing.
+
+        Raises:
+            ConfigError: the URL cannot be read.
+            StoreError: the server cannot be reached or used, or was upgraded by a newer program; nothing was changed.
+        """
+        driver = PostgresDriver(url, patience or Patience())
+        try:
+            await driver.open()
+            await driver.write_at_length(_bring_up_to_date)
+        except BaseException:
+            await driver.close()
+            raise
+        return cls(driver)
+
+    async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
+        try:
+            return await super().create(head, session, title=title, at=at)
+        except Conflict:
+            # Another began it at this moment; by now it is there to be found.
+            return await super().create(head, session, title=title, at=at)
+
+    async def commit(self, seen: Head, batch: Batch) -> Head:
+        if (asked := await run_text_work(text_size(batch), append_parameters, seen, batch)) is not None:
+            return committed(await self._database.write_at_once(append, seen, asked))
+        return await super().commit(seen, batch)
+
+    async def delete(self, owner: str, conversation: str = "") -> int:
+        return await self._database.write_at_length(conversations.delete, owner, conversation)
+
+    async def expire(
+        self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
+    ) -> int:
+        return await self._database.write_at_length(conversations.expire, owner, before, keep, limit)
+
+
+def _bring_up_to_date() -> Transaction[list[str]]:
+    """Upgrade only where something is missing: whoever uses a database may not be allowed to change its tables."""
+    is_there = yield "has_migrations", {}
+    if is_there[0][0] and not migrations.missing("postgres", (yield from migrations.applied())):
+        return []
+    return (yield from migrations.upgrade("postgres"))
+
+
+def _address(url: str, patience: Patience) -> tuple[str, str]:
+    """What to connect to, and how to call it in an error, which is without user and password."""
+    # A network that swallows packets is noticed as soon as a server that does not answer, and not after hours.
+    wait_s = max(2, int(patience.wait_s))
+    noticed = {"connect_timeout": wait_s, "keepalives_idle": 30, "tcp_user_timeout": 30_000}
+    try:
+        given: dict[str, Any] = conninfo_to_dict(url)
+        conninfo = make_conninfo(**{"fallback_application_name": "refold", **noticed, **given})
+    except (psycopg.Error, ValueError):
+        raise unreadable() from None
+    return conninfo, _place(url, given)
+
+
+def _place(url: str, given: Mapping[str, Any]) -> str:
+    """The database and its host; empty where a part of the password may have been taken for one of them."""
+    database, host = str(given.get("dbname", "the default database")), str(given.get("host", "localhost"))
+    is_clear = is_clear_url(url) and _DATABASE.fullmatch(database) and _SERVER.fullmatch(host)
+    return f"{database} on {host}" if is_clear else ""
+
+
+def _check_server(connection: Connection, place: str) -> None:
+    if connection.info.server_version < OLDEST:
+        raise StoreError(
+            f"the server is older than PostgreSQL {OLDEST // 10_000}",
+            hint="upgrade the server",
+            location=place,
+        )
+    if connection.info.parameter_status("server_encoding") != "UTF8":
+        raise StoreError(
+            "the database cannot hold every language",
+            hint="create one with ENCODING 'UTF8' TEMPLATE template0",
+            location=place,
+        )
+
+
+async def _set_autocommit(connection: Connection, *, on: bool) -> None:
+    """Statements that only look need no transaction around them, which would take two more trips to the server."""
+    if connection.autocommit != on:
+        await connection.set_autocommit(on)
+
+
+async def _all_rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
+    """The rows of all parameters that a statement was run with."""
+    rows = await _rows(cursor)
+    while cursor.nextset():
+        rows += await _rows(cursor)
+    return rows
+
+
+async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
+    # The cursor's own description says the same, and takes longer than all else that is done to a row here.
+    result = cursor.pgresult
+    return await cursor.fetchall() if result is not None and result.nfields else []
+
+
+PART = 2_000
+"""Words that the index takes in one piece; the database divides longer texts, see `spell_words`."""
+
+
+def append_parameters(seen: Head, batch: Batch) -> Parameters | None:
+    """The parameters of the statement that appends a message; None for a batch that is more than one message, or needs a lookup."""
+    if not is_one_message(seen, batch):
+        return None
+    check_numbers(seen, batch.messages)
+    said = rows.with_words(seen, batch.messages[0])
+    words = str(said["words"]).split()
+    if len(words) > PART:
+        return None
+    spelt = _spell_words(words, str(said["scope"]).split())
+    return {**swapping(seen, batch), **said, "spelt": spelt, "committed_at": batch.at}
+
+
+def append(seen: Head, asked: Parameters) -> Transaction[Head]:
+    moved = yield "append_message", asked
+    return rows.to_head(moved[0]) if moved else (yield from refuse(seen))
+
+
+def _spell_words(words: list[str], marks: list[str]) -> str:
+    """Words with their places, as `spell_words` does it: a function on the server takes three times as long."""
+    placed = [f"{word}:{place}" for place, word in enumerate(words, 1)]
+    return " ".join(placed + [f"{mark}:1A" for mark in marks]) if words else ""

@@ -1,0 +1,206 @@
+"""The transaction that commits a batch to a branch.
+
+Compare-and-swap: the branch's row is moved first, and only if it is still where the writer saw it. From then on no other
+transaction can write to the branch, so messages, session ranges, compactions and the rest follow without further checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn, TypeAlias
+
+from msgspec import structs
+
+from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
+from refold.ports.records import Batch, Head, InstalledCompaction, Session, StoredMessage
+from refold.stores.failpoints import reach
+from refold.stores.sql import rows
+from refold.stores.sql.conversations import find_key
+from refold.stores.sql.queries import Parameters, Transaction
+from refold.stores.sql.search import embed, forget
+
+Spell: TypeAlias = Callable[[Head, StoredMessage], Parameters]
+
+
+def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
+    """Commit a batch; `spell` makes the parameters of a message for a database."""
+    check_numbers(seen, batch.messages)
+    head = yield from _swap(seen, batch)
+    reach("commit.after_lock")
+    yield from _append(head, batch.messages, spell)
+    reach("commit.after_messages")
+    for change in batch.changes:
+        head = yield from _install(head, change, batch.at)
+    if batch.opens is not None:
+        head = yield from _open(head, batch.opens, batch.opens.first, batch.at)
+    if batch.undoes:
+        head = yield from _undo(head, batch.undoes)
+    if batch.title:
+        yield "name_conversation", _naming(head, batch.title)
+    if batch.embeddings:
+        yield from embed(head.owner, batch.embeddings)
+        reach("commit.after_embeddings")
+    if batch.blobs:
+        yield "add_blob", [rows.of_blob(head, body) for body in batch.blobs]
+    if batch.calls:
+        yield "add_call", [rows.of_call(head.owner, call) for call in batch.calls]
+    yield from keep_chains(head, batch)
+    reach("commit.before_commit")
+    return head
+
+
+def check_numbers(seen: Head, messages: tuple[StoredMessage, ...]) -> None:
+    if any(message.seq != seq for seq, message in enumerate(messages, seen.next_seq)):
+        raise out_of_order()
+
+
+def out_of_order() -> StoreError:
+    return StoreError("messages of a batch must be numbered without a gap")
+
+
+def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
+    moved = yield "swap_branch", swapping(seen, batch)
+    return rows.to_head(moved[0]) if moved else (yield from refuse(seen))
+
+
+def is_one_message(seen: Head, batch: Batch) -> bool:
+    """Whether a batch is one message, perhaps with notes, that needs no lookup in other tables."""
+    more = (
+        batch.changes or batch.undoes or batch.calls or batch.embeddings or batch.chains or batch.claims or batch.blobs or batch.title
+    )  # fmt: skip
+    if more or batch.opens is not None or len(batch.messages) != 1:
+        return False
+    return not (seen.base and batch.messages[0].key)
+
+
+def swapping(seen: Head, batch: Batch) -> Parameters:
+    """The parameters that move a branch from the head that was seen to the next."""
+    return {
+        "owner": seen.owner,
+        "conversation": seen.conversation,
+        "branch": seen.branch,
+        "seen_seq": seen.next_seq,
+        "seen_epoch": seen.epoch,
+        "seen_revision": seen.revision,
+        "seen_session": seen.session,
+        "to_seq": seen.next_seq + len(batch.messages),
+        "to_epoch": seen.epoch + _steps(batch),
+        "to_revision": seen.revision + batch.revises,
+        "notes": batch.notes,
+        "model": batch.model,
+        "at": batch.at,
+    }
+
+
+def refuse(seen: Head) -> Transaction[NoReturn]:
+    """Raise the reason why a branch is not where a writer saw it."""
+    there = yield "get_head", {"owner": seen.owner, "branch": seen.branch}
+    if not there or rows.to_head(there[0]).conversation != seen.conversation:
+        raise NotFound("there is no such branch")
+    # Sessions go with their conversation only: without the one that was open, this is another one of the same name.
+    if not (yield "get_session", {"owner": seen.owner, "id": seen.session}):
+        raise NotFound("the conversation was deleted, and begun anew")
+    raise Conflict
+
+
+def _steps(batch: Batch) -> int:
+    """How often a session begins or what is shown changes; what is short since it arrived was never shown otherwise."""
+    changes = [change for change in batch.changes if change.opens or change.compaction.kind != "arrival"]
+    return len(changes) + (batch.opens is not None) + bool(batch.undoes)
+
+
+def _naming(head: Head, title: str) -> Parameters:
+    name = {"owner": head.owner, "id": head.conversation, "title": title}
+    return {**name, "folded": rows.folded(head.conversation, title)}
+
+
+def _append(head: Head, messages: tuple[StoredMessage, ...], spell: Spell) -> Transaction[None]:
+    # An index keeps keys apart within a branch; those of messages that a fork shares are looked up.
+    for message in messages if head.base else ():
+        if message.key and (yield from find_key(head, message.key)) is not None:
+            raise Conflict("a message with this key is there already")
+    if messages:
+        yield "add_message", [spell(head, message) for message in messages]
+
+
+def _install(head: Head, change: InstalledCompaction, at: float) -> Transaction[Head]:
+    compaction, written, opens = change.compaction, change.written, change.opens
+    if written is not None:
+        yield "put_summary", rows.of_summary(head.owner, head.branch, written)
+    row = structs.replace(compaction, branch=head.branch, session=opens.id if opens else "")
+    if not (yield "install_compaction", rows.of_compaction(head.owner, row)):
+        raise Conflict("this compaction was installed already")
+    if opens is None:
+        return head
+    closing = written.id if written and compaction.kind == "summarise" else ""
+    return (yield from _open(head, opens, compaction.cut, at, closing))
+
+
+def _open(head: Head, session: Session, first: int, at: float, summary: str = "") -> Transaction[Head]:
+    """Close the open session before a message, and open the next one there."""
+    closing = {"owner": head.owner, "id": head.session, "last": first, "at": at, "summary": summary}
+    is_place = session.first == first <= head.next_seq
+    if not is_place or not (yield "close_session", closing):
+        raise StoreError("a session must begin where the one before it is closed")
+    reach("commit.after_closing")
+    yield "add_session", rows.of_session(head, session)
+    return (yield from _point(head, session.id))
+
+
+def _undo(head: Head, which: str) -> Transaction[Head]:
+    found = yield "undo_compaction", {"owner": head.owner, "id": which, "branch": head.branch}
+    if not found:
+        raise NotFound("there is no such compaction to take back")
+    child = found[0][0]
+    if not child:
+        return head
+    if child != head.session:
+        raise Conflict("a later session has begun since")
+    parents = yield "undo_session", {"owner": head.owner, "id": child, "last": head.next_seq}
+    parent = parents[0][0]
+    if not (yield "reopen_session", {"owner": head.owner, "id": parent, "branch": head.branch}):
+        raise StoreError("the session before this one is not on the branch")
+    yield from forget(head.owner, parent)
+    return (yield from _point(head, parent))
+
+
+def _point(head: Head, session: str) -> Transaction[Head]:
+    yield "move_branch", {"owner": head.owner, "branch": head.branch, "session": session}
+    return structs.replace(head, session=session)
+
+
+def keep_chains(head: Head, batch: Batch) -> Transaction[None]:
+    """Note the hashes of a batch's messages, and the replies to its calls.
+
+    Raises:
+        HeldElsewhere: another branch holds the history that the batch claims.
+    """
+    scope, first = {"owner": head.owner, "branch": head.branch}, head.next_seq - len(batch.chains)
+    if batch.claims:
+        size = first + batch.chains.index(batch.claims) + 1
+        if (yield "find_other_holder", {**scope, "format": head.format, "size": size, "hash": batch.claims}):
+            raise HeldElsewhere
+    if batch.chains:
+        yield (
+            "add_chain",
+            [{**scope, "size": size, "hash": one} for size, one in enumerate(batch.chains, first + 1)],
+        )
+    answered = [call for call in batch.calls if call.reply]
+    if answered:
+        yield "add_reply", [{"owner": head.owner, "call": call.id, "body": call.reply} for call in answered]
+
+
+def committed(head: Head) -> Head:
+    """The head of a branch after the commit; a failpoint of the durability tests."""
+    reach("commit.after_commit")
+    return head
+
+
+def text_size(batch: Batch) -> int:
+    """Bytes that have to be read for the index of words."""
+    return sum(len(message.body) for message in batch.messages)
+
+
+def encode_messages(seen: Head, batch: Batch) -> dict[int, Parameters]:
+    """Messages as parameters with their words, by number; long texts take a while to split."""
+    return {message.seq: rows.with_words(seen, message) for message in batch.messages}

@@ -1,0 +1,368 @@
+"""Transactions on conversations: begin and fork branches, read them, list them, delete them.
+
+A branch is begun together with its first session, so every message has a session range that holds it. A fork shares messages by
+reference: a branch is read as a chain of branches, each of which holds a range of the message numbers. Without a fork the chain has
+one link, and a read is one query. Only whole conversations and owners are deleted; the database deletes their rows by foreign key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import get_args
+
+from msgspec import json, structs
+
+from refold.model.errors import NotFound
+from refold.ports.records import (
+    Call,
+    CallKind,
+    Compaction,
+    CompactionKind,
+    Head,
+    HistoryPlace,
+    Idle,
+    Inherited,
+    Listed,
+    Outline,
+    Session,
+    StoredMessage,
+    StoredSummary,
+)
+from refold.stores.forks import copied_compaction, copied_raw_arrivals
+from refold.stores.sql import rows
+from refold.stores.sql.queries import EVERYTHING, Row, Transaction
+
+_KINDS = get_args(CompactionKind)
+
+
+LAST_CHARACTER = "\U0010ffff"
+"""No name goes on with it, and all that go on from a prefix come before it."""
+
+
+_PAGE = 500
+"""Messages that are looked over at a time: a whole branch may not fit into memory."""
+PLACES = 64
+"""Of one question: equal openings of many branches are not all of interest."""
+
+
+def create(head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Transaction[Head]:
+    found = yield from _find_branch(head.owner, head.branch)
+    if found is not None:
+        return _belonging(found, head.conversation)
+    folded = rows.folded(head.conversation, title)
+    yield "add_owner", {"owner": head.owner, "at": at}
+    yield (
+        "add_conversation",
+        {"owner": head.owner, "id": head.conversation, "title": title, "folded": folded, "at": at},
+    )
+    return (yield from _begin(structs.replace(head, base="", base_seq=0), session))
+
+
+def fork(
+    base: Head, at_seq: int, head: Head, session: Session, inherited: Inherited | None = None
+) -> Transaction[Head]:
+    found = yield from _find_branch(base.owner, base.branch)
+    trunk = _belonging(found, base.conversation)
+    if not 0 <= at_seq <= trunk.next_seq:
+        raise NotFound("the branch has no such message to fork at")
+    fresh = structs.replace(
+        head, owner=base.owner, conversation=base.conversation, base=base.branch, base_seq=at_seq
+    )
+    begun = yield from _begin(fresh, session)
+    if inherited is not None:
+        begun = structs.replace(begun, base_number=head.base_number)
+        yield (
+            "set_base_number",
+            {"owner": begun.owner, "id": begun.branch, "base_number": begun.base_number},
+        )
+    shared = {"owner": base.owner, "branch": head.branch, "base": base.branch, "base_seq": at_seq}
+    yield "copy_pins", shared
+    yield from _inherit(begun, inherited or (yield from _shown_by(trunk, begun)))
+    return begun
+
+
+def _shown_by(trunk: Head, head: Head) -> Transaction[Inherited]:
+    """How the base is shown at the place of the fork."""
+    raw = yield from raw_arrivals(trunk, 0)
+    shown = yield from latest(trunk, head.base_seq)
+    if shown is None:
+        return Inherited(raw=tuple(raw))
+    summaries = yield from written(head.owner, [shown.id])
+    return Inherited(copied_compaction(shown, summaries[0] if summaries else None, head), tuple(raw))
+
+
+def _inherit(head: Head, inherited: Inherited) -> Transaction[None]:
+    for one in copied_raw_arrivals(inherited.raw, head):
+        yield "add_raw_arrival", rows.of_compaction(head.owner, one)
+    if (change := inherited.shown) is None:
+        return
+    if change.written is not None:
+        yield "put_summary", rows.of_summary(head.owner, head.branch, change.written)
+    yield "install_compaction", rows.of_compaction(head.owner, change.compaction)
+
+
+def head(owner: str, conversation: str, branch: str = "") -> Transaction[Head | None]:
+    if not branch:
+        found = yield "get_latest_head", {"owner": owner, "conversation": conversation}
+        return rows.to_head(found[0]) if found else None
+    named = yield from _find_branch(owner, branch)
+    return named if named is not None and named.conversation == conversation else None
+
+
+def _begin(head: Head, session: Session) -> Transaction[Head]:
+    """A branch with nothing of its own yet."""
+    fresh = structs.replace(head, next_seq=head.base_seq, epoch=0, revision=0, session=session.id)
+    added = yield "add_branch", rows.of_branch(fresh)
+    yield "add_session", rows.of_session(fresh, session)
+    return structs.replace(fresh, base_number=added[0][0])
+
+
+def _find_branch(owner: str, branch: str) -> Transaction[Head | None]:
+    found = yield "get_head", {"owner": owner, "branch": branch}
+    return rows.to_head(found[0]) if found else None
+
+
+def _belonging(head: Head | None, conversation: str) -> Head:
+    if head is None or head.conversation != conversation:
+        raise NotFound("there is no such branch")
+    return head
+
+
+def line(head: Head, last: int, first: int = 0) -> Transaction[list[tuple[str, int, int]]]:
+    """The branches that hold the messages of a branch from `first` to before `last`, itself first, with the range of each."""
+    branch, base, begins = head.branch, head.base, head.base_seq
+    links = [(branch, begins, last)]
+    while base and first < begins:
+        last, branch = min(last, begins), base
+        found = yield "get_base", {"owner": head.owner, "branch": branch}
+        base, begins, _ = found[0] if found else ("", 0, 0)
+        links.append((branch, begins, last))
+    return links
+
+
+def outline(owner: str, conversation: str) -> Transaction[Outline]:
+    heads = yield "list_heads", {"owner": owner, "conversation": conversation}
+    if not heads:
+        return Outline()
+    known = tuple(rows.to_head(row) for row in heads)
+    own = yield from sessions(owner, conversation, EVERYTHING)
+    asked = [{"owner": owner, "branch": head.branch, "limit": EVERYTHING} for head in reversed(known)]
+    made = yield "list_compactions", asked
+    return Outline(known, tuple(own), tuple(rows.to_compaction(row) for row in reversed(made)))
+
+
+def messages(
+    head: Head, first: int = 0, last: int | None = None, limit: int | None = None
+) -> Transaction[list[StoredMessage]]:
+    links = yield from line(head, EVERYTHING if last is None else last, first)
+    found: list[Row] = []
+    left = EVERYTHING if limit is None else limit
+    for branch, begins, ends in reversed(links):
+        asked = {"branch": branch, "first": max(first, begins), "last": ends, "limit": left - len(found)}
+        found += yield "list_messages", {"owner": head.owner, **asked}
+    return [rows.to_stored(row) for row in found]
+
+
+def pick(head: Head, seqs: Sequence[int]) -> Transaction[list[StoredMessage]]:
+    wanted = sorted(set(seqs))
+    if not wanted:
+        return []
+    links = yield from line(head, EVERYTHING, wanted[0])
+    asked = [
+        {"owner": head.owner, "branch": branch, "seq": seq}
+        for branch, begins, ends in reversed(links)
+        for seq in wanted
+        if begins <= seq < ends
+    ]
+    found = yield "get_message", asked
+    return [rows.to_stored(row) for row in found]
+
+
+def blob(head: Head, digest: bytes) -> Transaction[bytes | None]:
+    asked = {"owner": head.owner, "conversation": head.conversation, "digest": digest}
+    found = yield "get_blob", asked
+    return found[0][0] if found else None
+
+
+def find_key(head: Head, key: str) -> Transaction[int | None]:
+    links = yield from line(head, EVERYTHING)
+    for branch, _, ends in links:
+        found = yield "find_key", {"owner": head.owner, "branch": branch, "key": key, "last": ends}
+        if found:
+            return int(found[0][0])
+    return None
+
+
+def sessions(owner: str, conversation: str = "", limit: int = 1_000) -> Transaction[list[Session]]:
+    name = "list_sessions" if conversation else "list_owner_sessions"
+    found = yield name, {"owner": owner, "conversation": conversation, "limit": limit}
+    return [rows.to_session(row) for row in reversed(found)]
+
+
+def session(owner: str, which: str) -> Transaction[Session | None]:
+    found = yield "get_session", {"owner": owner, "id": which}
+    return rows.to_session(found[0]) if found else None
+
+
+def find_sessions(owner: str, prefix: str, limit: int = 10) -> Transaction[list[tuple[str, Session]]]:
+    asked = {"owner": owner, "least": prefix, "after": prefix + LAST_CHARACTER, "limit": limit}
+    found = yield "find_sessions", asked
+    return [(row[0], rows.to_session(row[1:])) for row in found]
+
+
+def holding(owner: str, places: Sequence[tuple[str, int]]) -> Transaction[list[Session]]:
+    if not places:
+        return []
+    asked = [{"owner": owner, "branch": branch, "seq": seq} for branch, seq in places]
+    found = yield "get_holding_session", asked
+    return [rows.to_session(row) for row in found]
+
+
+def compactions(owner: str, branch: str, limit: int = 1_000) -> Transaction[list[Compaction]]:
+    found = yield "list_compactions", {"owner": owner, "branch": branch, "limit": limit}
+    return [rows.to_compaction(row) for row in reversed(found)]
+
+
+def compaction(owner: str, which: str) -> Transaction[Compaction | None]:
+    found = yield "get_compaction", {"owner": owner, "id": which}
+    return rows.to_compaction(found[0]) if found else None
+
+
+def last_change(
+    owner: str, session: str, kinds: Sequence[CompactionKind] = ()
+) -> Transaction[Compaction | None]:
+    asked = {"owner": owner, "session": session, "kinds": " ".join(kinds or _KINDS)}
+    found = yield "last_change", asked
+    return rows.to_compaction(found[0]) if found else None
+
+
+def count_summarised(owner: str, branch: str) -> Transaction[int]:
+    found = yield "count_summarised", {"owner": owner, "branch": branch}
+    return int(found[0][0])
+
+
+def latest(head: Head, size: int | None = None) -> Transaction[Compaction | None]:
+    found = yield from _known(head, EVERYTHING if size is None else size, "latest_compaction", {})
+    return rows.to_compaction(found) if found else None
+
+
+def summary(head: Head, number: int) -> Transaction[StoredSummary | None]:
+    found = yield from _known(head, EVERYTHING, "find_summary", {"handle": number})
+    return rows.to_written(found) if found else None
+
+
+def _known(head: Head, size: int, name: str, asked: dict[str, object]) -> Transaction[Row | None]:
+    """The first row that a statement finds in a branch, or in what its base had done before the fork."""
+    branch, base, begins, number = head.branch, head.base, head.base_seq, EVERYTHING
+    past = head.base_number
+    while True:
+        known = {"owner": head.owner, "branch": branch, "size": size, "number": number}
+        if found := (yield name, {**known, **asked}):
+            return found[0]
+        if not base:
+            return None
+        # What a base did after the fork, at the very place of it, came too late: its number tells, the size does not.
+        branch, number, size = base, past, min(size, begins)
+        parents = yield "get_base", {"owner": head.owner, "branch": branch}
+        base, begins, past = parents[0] if parents else ("", 0, 0)
+
+
+def raw_arrivals(head: Head, first: int) -> Transaction[list[int]]:
+    found = yield "list_raw_arrivals", {"owner": head.owner, "branch": head.branch, "first": first}
+    return [row[0] for row in found]
+
+
+def written(owner: str, ids: Sequence[str]) -> Transaction[list[StoredSummary]]:
+    if not ids:
+        return []
+    found = yield "get_summary", [{"owner": owner, "id": which} for which in ids]
+    return [rows.to_written(row) for row in found]
+
+
+def calls(owner: str, conversation: str, limit: int = 1_000) -> Transaction[list[Call]]:
+    found = yield "list_calls", {"owner": owner, "conversation": conversation, "limit": limit}
+    return [rows.to_call(row) for row in reversed(found)]
+
+
+def spent(owner: str, conversation: str, kind: CallKind) -> Transaction[float]:
+    found = yield "sum_spent", {"owner": owner, "conversation": conversation, "kind": kind}
+    return float(found[0][0])
+
+
+def damaged(head: Head) -> Transaction[list[int]]:
+    found, first = list[int](), 0
+    while page := (
+        yield (
+            "list_digests",
+            {"owner": head.owner, "branch": head.branch, "first": first, "limit": _PAGE},
+        )
+    ):
+        found += [seq for seq, body, digest in page if sha256(body).digest() != digest]
+        first = page[-1][0] + 1
+    return found
+
+
+def places(owner: str, hashes: Sequence[bytes]) -> Transaction[list[HistoryPlace]]:
+    asked = json.encode([one.hex() for one in hashes]).decode()
+    found = yield "find_chains", {"owner": owner, "hashes": asked, "limit": PLACES}
+    return [HistoryPlace(bytes(row[0]), *row[1:]) for row in found]
+
+
+def reply_to(owner: str, call: str) -> Transaction[bytes]:
+    found = yield "get_reply", {"owner": owner, "call": call}
+    return bytes(found[0][0]) if found else b""
+
+
+def conversations(owner: str, *, limit: int = 50, words: str = "") -> Transaction[list[Listed]]:
+    wanted = json.encode(words.casefold().split()).decode()
+    found = yield "find_conversations", {"owner": owner, "words": wanted, "limit": limit}
+    if not found:
+        return []
+    described = yield "describe_conversation", [{"owner": owner, "id": row[0]} for row in found]
+    return [rows.to_listed(row) for row in described]
+
+
+def owners() -> Transaction[list[str]]:
+    found = yield "list_owners", {}
+    return [row[0] for row in found]
+
+
+def pin(head: Head, seq: int, *, on: bool) -> Transaction[None]:
+    yield "add_pin" if on else "remove_pin", {"owner": head.owner, "branch": head.branch, "seq": seq}
+
+
+def pins(head: Head) -> Transaction[list[int]]:
+    found = yield "list_pins", {"owner": head.owner, "branch": head.branch}
+    return [row[0] for row in found]
+
+
+def delete(owner: str, conversation: str = "") -> Transaction[int]:
+    if conversation:
+        found = yield "delete_conversation", {"owner": owner, "id": conversation}
+        return (yield from _forget(owner, len(found)))
+    found = yield "delete_conversations", {"owner": owner}
+    yield from _forget(owner, len(found))
+    yield "delete_owner", {"owner": owner}
+    return len(found)
+
+
+def expire(owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None) -> Transaction[int]:
+    asked = {**_idle_since(owner, before, keep), "limit": EVERYTHING if limit is None else limit}
+    found = yield "expire_conversations", asked
+    return (yield from _forget(owner, len(found)))
+
+
+def idle(owner: str, before: float, keep: Sequence[str] = ()) -> Transaction[Idle]:
+    found = yield "count_idle", _idle_since(owner, before, keep)
+    return Idle(*found[0])
+
+
+def _idle_since(owner: str, before: float, keep: Sequence[str]) -> dict[str, object]:
+    return {"owner": owner, "before": before, "keep": json.encode([*keep]).decode()}
+
+
+def _forget(owner: str, deleted: int) -> Transaction[int]:
+    if deleted:
+        yield "delete_cached", {"owner": owner}
+    return deleted

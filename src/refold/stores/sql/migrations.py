@@ -1,0 +1,49 @@
+"""Migrations: bring a database to the schema of this program.
+
+They are numbered files, applied once, in order; each is recorded by name in the transaction that applies it. A recorded name that
+this program does not know was written by a newer program, and then nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refold.model.errors import StoreError
+from refold.stores.sql.queries import SqlDialect, Transaction, migrations
+
+
+def missing(dialect: SqlDialect, applied: Sequence[str]) -> list[str]:
+    """The migrations that a database lacks, in order.
+
+    Raises:
+        StoreError: the database has some that this program does not know.
+    """
+    known = list(migrations(dialect))
+    if unknown := sorted(set(applied) - set(known)):
+        raise StoreError(
+            f"the database was upgraded by a newer Refold ({unknown[-1]}); nothing was changed",
+            hint="upgrade Refold, or open a backup that was made before",
+        )
+    return [name for name in known if name not in applied]
+
+
+def applied() -> Transaction[list[str]]:
+    """The migrations that a database has, in order."""
+    found = yield "list_migrations", {}
+    return [row[0] for row in found]
+
+
+def is_current(dialect: SqlDialect) -> Transaction[bool]:
+    """Whether a database has every migration: then nothing has to be locked or written to open it."""
+    is_there = yield "has_migrations", {}
+    return bool(is_there[0][0]) and not missing(dialect, (yield from applied()))
+
+
+def upgrade(dialect: SqlDialect) -> Transaction[list[str]]:
+    """Apply what is missing; the names of what was applied."""
+    yield "begin_migrating", {}
+    names = missing(dialect, (yield from applied()))
+    for name in names:
+        yield f"migrations/{name}", {}
+        yield "add_migration", {"name": name}
+    return names

@@ -1,0 +1,212 @@
+"""Rows of the databases as records, and records as the parameters of queries.
+
+A row has its columns in the order in which its query names them, and only this module knows that order.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+from msgspec import structs
+
+from refold.core.search_terms import spaced
+from refold.model.errors import Damaged
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.ports.records import (
+    Call,
+    ClientKey,
+    Compaction,
+    Embedding,
+    Head,
+    Listed,
+    SearchHit,
+    Session,
+    StoredMessage,
+    StoredSummary,
+)
+from refold.stores.search_terms import said, scope
+from refold.stores.sql.queries import Parameters, Row
+
+_SUMMARY = msgspec.json.Decoder(Summary)
+_HEAD = (
+    *("owner", "conversation", "branch", "base", "base_seq", "base_number", "next_seq", "epoch", "revision"),
+    *("session", "format", "model", "notes"),
+)
+_SESSION = (
+    *("id", "branch", "first", "last", "kind", "parent", "carries", "state", "summary", "target", "tokens"),
+    *("at", "closed_at"),
+)
+_COMPACTION = (
+    *("id", "branch", "number", "kind", "state", "base", "session", "cut", "size", "reason", "moment"),
+    *("recipe", "before", "after", "edits", "holder", "until", "attempts", "error", "at", "shown"),
+)
+"""Where a statement leaves out the last column, the value has its default."""
+
+_LISTED = ("id", "branch", "title", "model", "format", "messages", "compactions", "sessions", "branches")
+
+
+def folded(name: str, title: str) -> str:
+    """The name and the title of a conversation as they are searched."""
+    return f"{name}\n{title}".casefold()
+
+
+def to_head(row: Row) -> Head:
+    return Head(**dict(zip(_HEAD, row, strict=True)))
+
+
+def to_stored(row: Row) -> StoredMessage:
+    seq, role, wire, body, shown, tokens, key, at = row
+    return StoredMessage(
+        seq=seq, role=role, format=wire, body=body, shown=shown, tokens=tokens, key=key, at=at
+    )
+
+
+def to_session(row: Row) -> Session:
+    return Session(**dict(zip(_SESSION, row, strict=True)))
+
+
+def to_compaction(row: Row) -> Compaction:
+    return Compaction(**dict(zip(_COMPACTION, row, strict=False)))
+
+
+def to_written(row: Row) -> StoredSummary:
+    which, body, at, carry = row
+    return StoredSummary(id=which, summary=to_summary(body), at=at, carry=carry)
+
+
+def to_summary(body: bytes) -> Summary:
+    """
+    Raises:
+        Damaged: this is no summary.
+    """
+    try:
+        return _SUMMARY.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Damaged("a stored summary cannot be read") from None
+
+
+def to_embedding(row: Row) -> Embedding:
+    session, summary, name, vector, at = row
+    return Embedding(session=session, summary=summary, name=name, vector=vector, at=at)
+
+
+def to_client_key(row: Row) -> ClientKey:
+    owner, which, digest, name, at, revoked_at, admin = row
+    return ClientKey(
+        owner=owner, id=which, digest=digest, name=name, at=at, revoked_at=revoked_at, admin=bool(admin)
+    )
+
+
+def to_call(row: Row) -> Call:
+    which, branch, session, kind, size, model, *usage, receipt, dollars, at = row
+    return Call(
+        id=which,
+        branch=branch,
+        session=session,
+        kind=kind,
+        size=size,
+        model=model,
+        usage=Usage(*usage),
+        receipt=receipt,
+        dollars=dollars,
+        at=at,
+    )
+
+
+def to_listed(row: Row) -> Listed:
+    *first, input_, cache_read, cache_write, output, reasoning, dollars, at, updated_at = row
+    usage = Usage(input_, cache_read, cache_write, output, reasoning)
+    known = dict(zip(_LISTED, first, strict=True))
+    return Listed(**known, usage=usage, dollars=dollars, at=at, updated_at=updated_at)
+
+
+def to_hit(row: Row) -> SearchHit:
+    conversation, branch, seq, score = row
+    return SearchHit(conversation=conversation, branch=branch, seq=seq, score=score)
+
+
+def of_branch(head: Head) -> Parameters:
+    return {
+        "owner": head.owner,
+        "id": head.branch,
+        "conversation": head.conversation,
+        "base": head.base,
+        "base_seq": head.base_seq,
+        "session": head.session,
+        "format": head.format,
+        "model": head.model,
+        "notes": head.notes,
+    }
+
+
+def of_message(head: Head, message: StoredMessage) -> Parameters:
+    return {
+        "owner": head.owner,
+        "branch": head.branch,
+        "seq": message.seq,
+        "role": message.role,
+        "format": message.format,
+        "body": message.body,
+        "digest": sha256(message.body).digest(),
+        "shown": message.shown,
+        "tokens": message.tokens,
+        "key": message.key,
+        "at": message.at,
+        "is_findable": message.is_findable,
+    }
+
+
+def with_words(head: Head, message: StoredMessage) -> Parameters:
+    """A message together with what the index takes up of it."""
+    words = spaced(said(message.format, message.body)) if message.is_findable else ""
+    return {**of_message(head, message), "scope": scope(head.owner, head.conversation), "words": words}
+
+
+def of_blob(head: Head, body: bytes) -> Parameters:
+    digest = sha256(body).digest()
+    return {"owner": head.owner, "conversation": head.conversation, "digest": digest, "body": body}
+
+
+def of_session(head: Head, session: Session) -> Parameters:
+    return {
+        "owner": head.owner,
+        "id": session.id,
+        "conversation": head.conversation,
+        "branch": head.branch,
+        "first": session.first,
+        "kind": session.kind,
+        "parent": session.parent,
+        "carries": session.carries,
+        "summary": session.summary,
+        "target": session.target,
+        "tokens": session.tokens,
+        "at": session.at,
+    }
+
+
+def of_compaction(owner: str, compaction: Compaction) -> Parameters:
+    return {"owner": owner} | structs.asdict(compaction)
+
+
+def of_summary(owner: str, branch: str, written: StoredSummary) -> Parameters:
+    body = msgspec.json.encode(written.summary)
+    return {
+        "owner": owner,
+        "id": written.id,
+        "branch": branch,
+        "number": written.summary.number,
+        "body": body,
+        "carry": written.carry,
+        "at": written.at,
+    }
+
+
+def of_embedding(owner: str, embedding: Embedding) -> Parameters:
+    return {"owner": owner} | structs.asdict(embedding)
+
+
+def of_call(owner: str, call: Call) -> Parameters:
+    fields = structs.asdict(call)
+    return {"owner": owner} | structs.asdict(fields.pop("usage")) | fields

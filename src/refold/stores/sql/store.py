@@ -1,0 +1,144 @@
+"""The store over a database: the table of its methods and the transaction behind each.
+
+A method runs one transaction with the driver of the database. The transactions have the signatures of the protocols in
+`refold.ports.store`, so that a method is nothing but its transaction; those written out here do something besides. The databases
+share nearly everything; a driver is the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate
+
+from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, StoredSummary
+from refold.stores.failpoints import reach
+from refold.stores.sql import conversations as chats
+from refold.stores.sql import owner_values as values
+from refold.stores.sql import search as index
+from refold.stores.sql import summary_jobs as jobs
+from refold.stores.sql.commit import commit, committed, encode_messages, text_size
+from refold.stores.sql.queries import Driver, P, T, Transaction
+from refold.text_work import run_text_work
+
+
+def _reads(begin: Callable[P, Transaction[T]]) -> Callable[Concatenate[SqlStore, P], Coroutine[Any, Any, T]]:
+    """A method that runs a transaction which only reads."""
+
+    async def method(self: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._read(begin, *args, **kwargs)
+
+    method.__name__, method.__doc__ = begin.__name__, begin.__doc__
+    return method
+
+
+def _writes(begin: Callable[P, Transaction[T]]) -> Callable[Concatenate[SqlStore, P], Coroutine[Any, Any, T]]:
+    """A method that runs a transaction which writes."""
+
+    async def method(self: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._write(begin, *args, **kwargs)
+
+    method.__name__, method.__doc__ = begin.__name__, begin.__doc__
+    return method
+
+
+class SqlStore:
+    """Conversations in a database."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._read, self._write = driver.read, driver.write
+
+    # Conversations
+    create = _writes(chats.create)
+    fork = _writes(chats.fork)
+    head = _reads(chats.head)
+    messages = _reads(chats.messages)
+    pick = _reads(chats.pick)
+    blob = _reads(chats.blob)
+    find_key = _reads(chats.find_key)
+    places = _reads(chats.places)
+    damaged = _reads(chats.damaged)
+    pin = _writes(chats.pin)
+    pins = _reads(chats.pins)
+    conversations = _reads(chats.conversations)
+    owners = _reads(chats.owners)
+    delete = _writes(chats.delete)
+    expire = _writes(chats.expire)
+    idle = _reads(chats.idle)
+
+    # Sessions, compactions and calls
+    sessions = _reads(chats.sessions)
+    session = _reads(chats.session)
+    find_sessions = _reads(chats.find_sessions)
+    holding = _reads(chats.holding)
+    attach_summary = _writes(jobs.attach_summary)
+    compactions = _reads(chats.compactions)
+    compaction = _reads(chats.compaction)
+    last_change = _reads(chats.last_change)
+    count_summarised = _reads(chats.count_summarised)
+    latest = _reads(chats.latest)
+    raw_arrivals = _reads(chats.raw_arrivals)
+    written = _reads(chats.written)
+    summary = _reads(chats.summary)
+    calls = _reads(chats.calls)
+    reply_to = _reads(chats.reply_to)
+    spent = _reads(chats.spent)
+
+    # Vectors
+    embed = _writes(index.embed)
+    embeddings = _reads(index.embeddings)
+    unembedded = _reads(index.unembedded)
+    nearest = _reads(index.nearest)
+
+    # Summary jobs and the cache of summaries
+    plan = _writes(jobs.plan)
+    beat = _writes(jobs.beat)
+    give_up = _writes(jobs.give_up)
+    failures = _reads(jobs.failures)
+    unfinished = _reads(jobs.unfinished)
+    forget_plans = _writes(jobs.forget_plans)
+    cached = _reads(jobs.cached)
+    reserve = _writes(jobs.reserve)
+    cache = _writes(jobs.cache)
+
+    # Values of an owner
+    learnt = _reads(values.learnt)
+    learn = _writes(values.learn)
+    swap_learnt = _writes(values.swap_learnt)
+    add_key = _writes(values.add_key)
+    find_key_owner = _reads(values.find_key_owner)
+    has_keys = _reads(values.has_keys)
+    keys = _reads(values.keys)
+    revoke_key = _writes(values.revoke_key)
+    setting = _reads(values.setting)
+    put_setting = _writes(values.put_setting)
+
+    async def commit(self, seen: Head, batch: Batch) -> Head:
+        encoded = await run_text_work(text_size(batch), encode_messages, seen, batch)
+        return committed(await self._write(commit, seen, batch, lambda _, message: encoded[message.seq]))
+
+    async def outline(self, owner: str, conversation: str) -> Outline:
+        return await self._driver.read_at_once(chats.outline, owner, conversation)
+
+    async def search(
+        self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
+    ) -> list[SearchHit]:
+        dialect = self._driver.dialect
+        return await self._read(index.search, dialect, owner, query, conversation, limit, branch)
+
+    async def claim(
+        self, owner: str, which: str, holder: str, *, now: float, until: float
+    ) -> Compaction | None:
+        claimed = await self._write(jobs.claim, owner, which, holder, now, until)
+        reach("claim.after_commit")
+        return claimed
+
+    async def reply(
+        self, owner: str, which: str, holder: str, written: StoredSummary, call: Call | None
+    ) -> bool:
+        kept = await self._write(jobs.reply, owner, which, holder, written, call)
+        reach("reply.after_commit")
+        return kept
+
+    async def close(self) -> None:
+        await self._driver.close()

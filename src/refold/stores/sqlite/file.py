@@ -1,0 +1,266 @@
+"""The SQLite file: open it, or refuse to without changing it.
+
+Everything that can be wrong with a path is checked before the file is written to: a missing folder, a network filesystem, a file of
+another program or of a newer Refold. SQLite's locks and shared memory need a disk of this machine; over a network two programs can
+both believe that they are alone, and the file is lost. The connection settings guarantee that a commit is on the disk when it
+returns, and that deleted data is overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from random import uniform
+
+import apsw
+from msgspec import json
+
+from refold.model.errors import StoreError
+from refold.stores.search_terms import worth
+from refold.stores.sql.migrations import missing
+from refold.stores.sqlite.errors import store_error
+
+OLDEST = (3, 51, 3)
+"""Versions of SQLite before this one can damage a file in WAL mode that two connections write to."""
+APPLICATION = 1_382_368_879
+"""What the first migration writes into the header: "ReFo"."""
+PATIENCE_S = 60.0
+"""How long a writer waits for another program: far longer than any transaction of ours, short enough to be told of a hang."""
+READER_PATIENCE_MS = 5_000
+"""Readers meet a lock only while a file is recovered after a crash."""
+MOST_IN_MEMORY = 64_000_000
+"""The largest file, in bytes, of which there is a second copy in memory while it is written anew; others have it in a file for a while."""
+_MAGIC = b"SQLite format 3\0"
+
+
+def prepare(path: Path) -> None:
+    """See that a file can be opened as ours, and make an empty one where there is none.
+
+    Raises:
+        StoreError: it cannot; nothing was changed.
+    """
+    check_version(apsw.sqlite_lib_version())
+    _check_place(path)
+    try:
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        with path.open("r+b") as file:
+            start = file.read(len(_MAGIC))
+    except OSError as error:
+        raise StoreError(
+            f"the database cannot be opened ({error.strerror})",
+            hint="make the file and its folder writable, or choose another path",
+            location=str(path),
+        ) from None
+    if start not in {b"", _MAGIC}:
+        raise StoreError(
+            "the file is not an SQLite database",
+            hint="choose another path; nothing was changed",
+            location=str(path),
+        )
+
+
+def is_ours(path: Path) -> bool:
+    """Does the header of a file say that it is a database of Refold's? The file is only read."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(72)
+    except OSError:
+        return False
+    return header.startswith(_MAGIC) and header[68:72] == APPLICATION.to_bytes(4, "big")
+
+
+def open_writer(path: Path, wait: Callable[[int], bool]) -> apsw.Connection:
+    """The connection that writes, once the file is known to be ours; `wait` says whether to go on waiting for another program."""
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection.set_busy_handler(wait)
+        _check_owner(connection, path)
+        _settle(connection, path)
+    except apsw.Error as error:
+        raise store_error(error, path) from error
+    return connection
+
+
+def open_reader(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(READER_PATIENCE_MS)
+    connection.pragma("trusted_schema", False)
+    connection.register_fts5_function("worth", _worth)
+    return connection
+
+
+def wipe(path: Path, most_bytes: float, patience_ms: int) -> apsw.Error | None:
+    """Write a file anew if it is no larger than that, and empty its log; what was in the way, if anything.
+
+    What is deleted is overwritten where it was. But a row that SQLite has moved to another page leaves its bytes behind in the unused
+    part of the first one, and only a file that is written anew is free of them.
+    """
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(patience_ms)
+        failed = _write_anew(connection, most_bytes)
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.BusyError, apsw.FullError) as error:
+            return failed or error
+        return failed
+    finally:
+        connection.close()
+
+
+def _write_anew(connection: apsw.Connection, most_bytes: float) -> apsw.Error | None:
+    # Asked first: a connection that has read nothing yet knows of no log.
+    size = connection.pragma("page_count") * connection.pragma("page_size")
+    if size > most_bytes:
+        return None
+    connection.pragma("synchronous", "FULL")
+    if size <= MOST_IN_MEMORY:
+        connection.pragma("temp_store", "MEMORY")  # nothing of it into another folder
+    try:
+        connection.execute("VACUUM")
+    except (apsw.BusyError, apsw.FullError) as error:
+        return error
+    return None
+
+
+def check_version(version: str) -> None:
+    """Refuse an SQLite that can damage files.
+
+    Raises:
+        StoreError: it is older than the first one that cannot.
+    """
+    if tuple(int(number) for number in version.split(".")) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise StoreError(
+            f"SQLite {version} can damage a database; Refold needs {oldest} or newer",
+            hint="install a newer one with: pip install -U apsw",
+        )
+
+
+def patiently(
+    patience_s: Callable[[], float] = lambda: PATIENCE_S, clock: Callable[[], float] = time.monotonic
+) -> Callable[[int], bool]:
+    """A wait for the writer's lock that asks often; `patience_s` is asked each time how long it may take.
+
+    SQLite's own waits grow to a tenth of a second, in which another program that writes without a pause takes the lock
+    again and again; asking every millisecond finds the moment between two of its transactions.
+    """
+    begun = 0.0
+
+    def wait(times: int) -> bool:
+        nonlocal begun
+        if times == 0:
+            begun = clock()
+        time.sleep(uniform(0.0005, 0.0015))  # noqa: S311 - so that two who wait do not ask in step
+        return clock() - begun < patience_s()
+
+    return wait
+
+
+def _check_place(path: Path) -> None:
+    folder = path.parent
+    if not folder.is_dir():
+        raise StoreError(
+            "the folder of the database is not there",
+            hint="make it with `mkdir -p`; sqlite:///path is relative to the current folder, sqlite:////path is absolute",
+            location=str(folder),
+        )
+    if path.is_dir():
+        raise StoreError("this is a folder, not a database", hint="name a file in it", location=str(path))
+    if kind := network_filesystem(path):
+        raise StoreError(
+            f"the database would be on a network filesystem ({kind}), where SQLite can lose it",
+            hint="choose a path on a disk of this machine, or use postgresql://",
+            location=str(path),
+        )
+
+
+def _check_owner(connection: apsw.Connection, path: Path) -> None:
+    """Leave files of other programs and of newer versions alone."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not tables:
+        return
+    if connection.pragma("application_id") != APPLICATION or "migration" not in tables:
+        raise StoreError(
+            "the database belongs to another program",
+            hint="choose another path; nothing was changed",
+            location=str(path),
+        )
+    missing("sqlite", [name for (name,) in connection.execute("SELECT name FROM migration")])
+
+
+def _settle(connection: apsw.Connection, path: Path) -> None:
+    if _set_wal(connection) != "wal":
+        raise StoreError(
+            "the database cannot keep a write-ahead log there",
+            hint="choose a path on a disk of this machine",
+            location=str(path),
+        )
+    # The power may fail after any commit: each one is on the disk when it returns.
+    connection.pragma("synchronous", "FULL")
+    connection.pragma("foreign_keys", True)
+    connection.pragma("trusted_schema", False)
+    # With several programs on one file a mapped page can be torn.
+    connection.pragma("mmap_size", 0)
+    # What is deleted is overwritten, not only left out of sight.
+    connection.pragma("secure_delete", True)
+
+
+def _set_wal(connection: apsw.Connection) -> str:
+    """Turn the log on. Another program that does the same at this moment makes SQLite give up at once, without a wait."""
+    wait = patiently()
+    for times in range(1_000_000):
+        try:
+            return str(connection.pragma("journal_mode", "wal"))
+        except apsw.BusyError:
+            if not wait(times):
+                raise
+    raise AssertionError
+
+
+def _worth(found: apsw.FTS5ExtensionApi, /, *given: object) -> float:
+    """How well a message matches, asked by SQLite for each; the first phrase of a query is the mark of whose it is."""
+    counts = [len(found.phrase_column_offsets(phrase, 1)) for phrase in range(1, found.phrase_count)]
+    return worth(counts, _weights(str(given[0])), found.column_size(1))
+
+
+@lru_cache(maxsize=64)
+def _weights(text: str) -> tuple[float, ...]:
+    return json.decode(text, type=tuple[float, ...])
+
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_KINDS = """
+    9p afs beegfs ceph cifs coda davfs gfs gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs pvfs2 smb3 smbfs
+    fuse.blobfuse2 fuse.ceph fuse.curlftpfs fuse.davfs2 fuse.gcsfuse fuse.glusterfs fuse.goofys fuse.juicefs fuse.rclone
+    fuse.s3fs fuse.seaweedfs fuse.smbnetfs fuse.sshfs
+"""
+_OVER_A_NETWORK = frozenset(_KINDS.split())
+_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+
+
+def network_filesystem(path: Path, mounts: str | None = None) -> str:
+    """The kind of network filesystem that an absolute path is on; empty where it is none, or where nobody can tell.
+
+    `mounts` is the text of Linux's `/proc/self/mountinfo`; other systems do not have it.
+    """
+    if mounts is None:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
+    kind, longest = "", 0
+    for place, of_kind in map(_place_and_kind, mounts.splitlines()):
+        # A later mount hides an earlier one on the same place.
+        if path.is_relative_to(place) and len(place.parts) >= longest:
+            kind, longest = of_kind, len(place.parts)
+    return kind if kind in _OVER_A_NETWORK else ""
+
+
+def _place_and_kind(line: str) -> tuple[Path, str]:
+    mount, _, filesystem = line.partition(" - ")
+    place = mount.split(" ")[4]
+    for code, character in _ESCAPES:
+        place = place.replace(code, character)
+    return Path(place), filesystem.split(" ")[0]

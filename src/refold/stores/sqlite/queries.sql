@@ -1,0 +1,263 @@
+-- Queries for SQLite alone, by name; those it shares with PostgreSQL are in ../sql/shared.sql.
+
+-- name: add_branch
+-- Begin a branch: a root, or one that shares the first messages of another and the changes made to it so far.
+-- Its messages lie where its ordinal says: it is given one under which nothing lies, whatever a damaged file holds.
+INSERT INTO branch (
+    ordinal, owner, id, conversation, base, base_seq, base_number, epoch, revision, session, format, model, notes
+) VALUES (
+    1 + max(coalesce((SELECT max(ordinal) FROM branch), 0), coalesce((SELECT max(id) >> 32 FROM message), 0)),
+    :owner, :id, :conversation, :base, :base_seq,
+    (SELECT coalesce(max(number), 0) FROM compaction WHERE owner = :owner AND branch = :base),
+    0, 0, :session, :format, :model, :notes
+)
+RETURNING base_number
+
+-- name: add_message
+-- Append a message, and note that the index has not taken it up.
+INSERT INTO message (id, role, format, tokens, is_findable, body, digest, shown, key, at)
+VALUES (
+    coalesce((SELECT (ordinal << 32) + :seq FROM branch WHERE owner = :owner AND id = :branch), -1),
+    :role, :format, :tokens, :is_findable, :body, :digest, :shown, :key, :at
+);
+INSERT INTO waiting (branch, seq) SELECT last_insert_rowid() >> 32, :seq WHERE :is_findable ON CONFLICT DO NOTHING
+
+-- name: append_message
+-- Append a message, provided that the branch is still where the writer saw it: a whole commit.
+-- Nothing but the message is written, as a rule. Where the branch has moved on, there is no place for it, and it is refused.
+INSERT INTO message (id, role, format, tokens, is_findable, body, digest, shown, key, at)
+VALUES (
+    coalesce(
+        (
+            SELECT (ordinal << 32) + :seq
+            FROM branch
+            WHERE owner = :owner AND id = :branch AND conversation = :conversation AND epoch = :seen_epoch
+                AND revision = :seen_revision AND session = :seen_session
+        ),
+        -1
+    ),
+    :role, :format, :tokens, :is_findable, :body, :digest, :shown, :key, :at
+);
+INSERT INTO waiting (branch, seq) SELECT last_insert_rowid() >> 32, :seq WHERE :is_findable ON CONFLICT DO NOTHING
+
+-- name: begin_migrating
+-- Make the list of migrations, where there is none; the writer's lock keeps others away.
+CREATE TABLE IF NOT EXISTS migration (name TEXT PRIMARY KEY) STRICT
+
+-- name: close_session
+-- Close the open session before a message, with its summary where there is one and what its messages took.
+UPDATE session
+SET last = :last, closed_at = :at, summary = CASE WHEN :summary <> '' THEN :summary ELSE summary END,
+    tokens = (
+        SELECT coalesce(sum(message.tokens), 0)
+        FROM branch
+        CROSS JOIN message ON message.id >= (branch.ordinal << 32) + session.first
+            AND message.id < (branch.ordinal << 32) + :last
+        WHERE branch.owner = :owner AND branch.id = session.branch
+    )
+WHERE owner = :owner AND id = :id AND first <= :last
+RETURNING id
+
+-- name: count_changes
+-- How many rows this connection has changed, whoever their owner is.
+SELECT total_changes()
+
+-- name: count_idle
+-- How many conversations an owner has and when one was last used; how many of them nothing happened in since, and when in these.
+SELECT
+    (SELECT count(*) FROM conversation WHERE owner = :owner),
+    coalesce((SELECT max(updated_at) FROM conversation WHERE owner = :owner), 0.0),
+    count(*), coalesce(min(updated_at), 0.0), coalesce(max(updated_at), 0.0)
+FROM conversation
+WHERE owner = :owner AND updated_at < :before AND id NOT IN (SELECT value FROM json_each(:keep) AS kept)
+
+-- name: count_matches
+-- How many messages match, counted no further than it matters. Without a line every branch will do.
+WITH line AS MATERIALIZED (
+    SELECT branch.ordinal AS branch, link.value ->> 1 AS stop
+    FROM json_each(:line) AS link
+    CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
+)
+SELECT count(*)
+FROM (
+    SELECT :owner AS owner
+    FROM words
+    WHERE words MATCH :match AND (
+        :line = '[]' OR EXISTS (
+            SELECT 1
+            FROM indexed
+            CROSS JOIN line ON line.branch = indexed.message >> 32 AND indexed.message & 4294967295 < line.stop
+            WHERE indexed.id = words.rowid
+        )
+    )
+    LIMIT :considered
+) AS found
+
+-- name: expire_conversations
+-- Delete conversations of an owner in which nothing happened since, the oldest first, apart from those to keep.
+DELETE FROM conversation
+WHERE ordinal IN (
+    SELECT ordinal FROM conversation
+    WHERE owner = :owner AND updated_at < :before AND id NOT IN (SELECT value FROM json_each(:keep) AS kept)
+    ORDER BY updated_at, ordinal
+    LIMIT :limit
+)
+RETURNING id
+
+-- name: find_chains
+-- Places of an owner's branches with one of these hashes: where a branch ends first, then in the newest branch, then the last.
+SELECT chain.hash, head.conversation, chain.branch, chain.size, head.next_seq, head.format
+FROM json_each(:hashes) AS word
+CROSS JOIN chain ON chain.owner = :owner AND chain.hash = unhex(word.value)
+CROSS JOIN head ON head.owner = chain.owner AND head.id = chain.branch
+ORDER BY head.next_seq = chain.size DESC, head.ordinal DESC, chain.size DESC
+LIMIT :limit
+
+-- name: find_conversations
+-- Conversations whose id or title holds all of the words, the latest first.
+SELECT id
+FROM conversation
+WHERE owner = :owner
+    AND NOT EXISTS (SELECT 1 FROM json_each(:words) AS word WHERE instr(conversation.folded, word.value) = 0)
+ORDER BY updated_at DESC, ordinal DESC
+LIMIT :limit
+
+-- name: find_key
+-- The number of the message that came with a key, among those that a branch holds itself.
+SELECT message.seq
+FROM branch
+CROSS JOIN message ON message.branch = branch.ordinal AND message.key = :key AND message.key <> ''
+WHERE branch.owner = :owner AND branch.id = :branch AND message.seq < :last
+
+-- name: forget_deletions
+-- Note that the file is clear of what was deleted up to then.
+DELETE FROM deletion WHERE number <= :number
+
+-- name: get_message
+-- One message that a branch holds itself.
+SELECT message.seq, role, message.format, body, shown, tokens, key, at
+FROM branch
+CROSS JOIN message ON message.id = (branch.ordinal << 32) + :seq AND :seq < 1 << 32
+WHERE branch.owner = :owner AND branch.id = :branch
+
+-- name: has_migrations
+-- Whether there is a list of migrations.
+SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'migration'
+
+-- name: has_unindexed
+-- Are there more messages than so many, whoever their owner is, that the index has not taken up?
+SELECT 1
+FROM waiting
+CROSS JOIN branch ON branch.ordinal = waiting.branch
+CROSS JOIN message ON message.id >= (waiting.branch << 32) + waiting.seq AND message.id < (waiting.branch + 1) << 32
+LIMIT 1 OFFSET :more_than
+
+-- name: index_words
+-- Take the words of a message, whoever its owner is, into the index.
+INSERT INTO indexed (message) VALUES (:id);
+INSERT INTO words (rowid, scope, text) VALUES (last_insert_rowid(), :scope, :words)
+
+-- name: last_deletion
+-- The last deletion of which something may still be in the file.
+SELECT max(number) FROM deletion
+
+-- name: list_digests
+-- Messages that a branch holds itself, with what their bytes were when they came.
+SELECT message.seq, body, digest
+FROM branch
+CROSS JOIN message ON message.id >= (branch.ordinal << 32) + :first AND message.id < (branch.ordinal + 1) << 32
+WHERE branch.owner = :owner AND branch.id = :branch
+ORDER BY message.id
+LIMIT :limit
+
+-- name: list_messages
+-- A range of the messages that a branch holds itself.
+SELECT message.seq, role, message.format, body, shown, tokens, key, at
+FROM branch
+CROSS JOIN message ON message.id >= (branch.ordinal << 32) + :first
+    AND message.id < (branch.ordinal << 32) + min(:last, 1 << 32)
+WHERE branch.owner = :owner AND branch.id = :branch
+ORDER BY message.id
+LIMIT :limit
+
+-- name: list_unindexed
+-- Some of the messages, whoever their owner is, that the index has not taken up: no more than so many or so many bytes.
+SELECT
+    found.owner, found.conversation, message.id, message.format,
+    CASE
+        WHEN is_findable AND NOT EXISTS (SELECT 1 FROM indexed WHERE indexed.message = message.id) THEN body
+        ELSE x''
+    END
+FROM (
+    SELECT owner, conversation, id, sum(size) OVER (ORDER BY id) - size AS before
+    FROM (
+        SELECT branch.owner, branch.conversation, message.id, length(message.body) AS size
+        FROM waiting
+        CROSS JOIN branch ON branch.ordinal = waiting.branch
+        CROSS JOIN message ON message.id >= (waiting.branch << 32) + waiting.seq
+            AND message.id < (waiting.branch + 1) << 32
+        ORDER BY waiting.branch, message.id
+        LIMIT :limit
+    )
+) AS found
+CROSS JOIN message ON message.id = found.id
+WHERE found.before < :bytes
+ORDER BY found.id
+
+-- name: merge_words
+-- Write some pages of the index of all owners' words anew, without what was deleted.
+INSERT INTO words (words, rank) VALUES ('merge', :pages)
+
+-- name: note_deletion
+-- Note that something was deleted, and that the file is still to be cleared of it.
+INSERT INTO deletion DEFAULT VALUES
+
+-- name: note_indexed
+-- Note that the index has taken up a branch, whoever its owner is, up to a message.
+UPDATE waiting SET seq = (:id & 4294967295) + 1 WHERE branch = :id >> 32;
+DELETE FROM waiting
+WHERE branch = :id >> 32
+    AND NOT EXISTS (SELECT 1 FROM message WHERE message.id > :id AND message.id < ((:id >> 32) + 1) << 32)
+
+-- name: search_messages
+-- Messages that match, best first, of the newest that do; the mark in the query keeps it away from what is another's.
+-- In SQLite a CROSS JOIN keeps its order: from the few that match to their places. Without a line every branch will do.
+WITH line AS MATERIALIZED (
+    SELECT branch.ordinal AS branch, link.value ->> 1 AS stop
+    FROM json_each(:line) AS link
+    CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
+)
+SELECT branch.conversation, branch.id, found.message & 4294967295, found.score
+FROM (
+    SELECT indexed.id, indexed.message, worth(words, :weights) AS score
+    FROM words
+    CROSS JOIN indexed ON indexed.id = words.rowid
+    WHERE words MATCH :match AND (
+        :line = '[]' OR EXISTS (
+            SELECT 1 FROM line
+            WHERE line.branch = indexed.message >> 32 AND indexed.message & 4294967295 < line.stop
+        )
+    )
+    ORDER BY words.rowid DESC
+    LIMIT :considered
+) AS found
+CROSS JOIN branch ON branch.ordinal = found.message >> 32
+WHERE branch.owner = :owner AND :conversation IN ('', branch.conversation)
+ORDER BY found.score DESC, found.id DESC
+LIMIT :limit
+
+-- name: swap_branch
+-- Move a branch on, provided that it is still where the writer saw it: the compare-and-swap of every commit.
+-- When the conversation was last used is noted to the second, so that most messages write a row and an index less, and it is
+-- never taken back: a clock that is wrong for a while makes nothing old.
+UPDATE conversation SET updated_at = :at WHERE owner = :owner AND id = :conversation AND :at >= updated_at + 1;
+UPDATE branch
+SET epoch = :to_epoch, revision = :to_revision, notes = coalesce(:notes, notes), model = coalesce(:model, model)
+WHERE owner = :owner AND id = :branch AND conversation = :conversation AND epoch = :seen_epoch
+    AND revision = :seen_revision AND session = :seen_session
+    AND :seen_seq = (SELECT next_seq FROM head WHERE owner = :owner AND id = :branch)
+RETURNING owner, conversation, id, base, base_seq, base_number, :to_seq, epoch, revision, session, format, model, notes
+
+-- name: touch_conversation
+-- Note when a conversation was last used: to the second, and never back.
+UPDATE conversation SET updated_at = :at WHERE owner = :owner AND id = :conversation AND :at >= updated_at + 1 RETURNING id

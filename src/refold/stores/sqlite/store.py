@@ -1,0 +1,325 @@
+"""The SQLite store and its driver.
+
+A file has one writer in a process, however many stores are open on it; reads have connections and threads of their own and wait for
+no writer. A batch that is one message and nothing else is appended by one script: its branch is checked and not written, and values
+are passed by position, which is much quicker than by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from math import inf
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import apsw
+from msgspec import structs
+
+from refold.model.errors import StoreError
+from refold.ports.records import Batch, Head, SearchHit
+from refold.stores.failpoints import reach
+from refold.stores.sql import migrations, rows
+from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, refuse
+from refold.stores.sql.queries import P, SqlDialect, T, Transaction, load
+from refold.stores.sql.store import SqlStore
+from refold.stores.sqlite import maintenance
+from refold.stores.sqlite.copy import copy_to, find_faults
+from refold.stores.sqlite.errors import store_error
+from refold.stores.sqlite.file import PATIENCE_S, open_reader, wipe
+from refold.stores.sqlite.worker import JobOutcome, WorkerPool, WorkersStopped, attempt
+from refold.stores.sqlite.writer import Job, Script, join, leave, run, run_at_once
+
+_log = logging.getLogger("refold")
+
+READERS = 4
+"""Threads that read: a long search leaves others free, and an idle one costs next to nothing."""
+MERGED_PAGES = 200
+"""Pages of the index that are written anew at a time: some milliseconds, so that nobody waits long for their turn."""
+WORDS_TOGETHER = 256
+"""Messages after which the index takes up what is new: it costs as much for one as for some dozens."""
+SMALL_BYTES = 32_768
+"""What a commit may hold to be small: copying it takes less time than the disk does."""
+PATIENCE_MS = 5_000
+"""How long a deletion waits for others to let the file be cleared."""
+MOST_NOTED = 1_000
+"""Sessions of which it is remembered when they were used: more are not in use within a second."""
+MOST_WIPED = 64_000_000
+"""The largest file, in bytes, that is written anew whenever something is deleted: it takes less than a second."""
+
+Read: TypeAlias = Callable[[apsw.Connection], Any]
+
+
+class SqliteDriver:
+    """Runs transactions on one file."""
+
+    dialect: SqlDialect = "sqlite"
+
+    def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
+        self.path = path.expanduser().absolute()
+        self._writer = join(self.path, patience_s)
+        self._readers: WorkerPool[apsw.Connection, Read] = WorkerPool(
+            partial(open_reader, self.path), apsw.Connection.close, _read_one, threads=READERS, most=1
+        )
+        self._is_closed = False
+        self.here: Callable[[Job | Script, str], Any] = self._writer.write_here
+        """Run a small transaction in the event loop; None, and nothing is done, where that would delay another caller."""
+
+    async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.look(lambda connection: run(connection, begin(*args, **kwargs)))
+
+    async def read_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.look(lambda connection: run_at_once(connection, begin(*args, **kwargs)))
+
+    async def write(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.do(lambda cursor: run(cursor, begin(*args, **kwargs)))
+
+    async def do(self, job: Callable[[apsw.Cursor], T], visitor: str = "", *, is_small: bool = False) -> T:
+        """Run a job in a transaction that writes: a small one in the event loop, where that delays no other caller. After many writes
+        in a row there, other tasks have their turn first.
+        """
+        try:
+            if is_small:
+                if self._writer.makes_room():
+                    await asyncio.sleep(0)
+                if (done := self.here(job, visitor)) is not None:
+                    return done  # type: ignore[no-any-return]
+            if self._is_closed:
+                raise closed()
+            return await self._writer.write(job, visitor)  # type: ignore[no-any-return]
+        except (apsw.Error, UnicodeEncodeError, WorkersStopped) as error:
+            raise self._told(error) from error
+
+    async def look(self, job: Callable[[apsw.Connection], T]) -> T:
+        """Run a job with a connection that only reads."""
+        if self._is_closed:
+            raise closed()
+        try:
+            return await self._readers.submit(job)  # type: ignore[no-any-return]
+        except (apsw.Error, UnicodeEncodeError, WorkersStopped) as error:
+            raise self._told(error) from error
+
+    async def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed, self.here = True, _nowhere
+            await asyncio.to_thread(self._close)
+
+    def _told(self, error: apsw.Error | UnicodeEncodeError | WorkersStopped) -> StoreError:
+        # A caller that was on its way to a thread or a connection while the store was closed finds neither.
+        if self._is_closed or isinstance(error, WorkersStopped):
+            return closed()
+        return store_error(error, self.path)
+
+    def _close(self) -> None:
+        self._readers.close()
+        leave(self._writer)
+
+
+def closed() -> StoreError:
+    return StoreError("the store is closed", hint="open it again")
+
+
+def _nowhere(_: Job | Script, __: str) -> None:
+    raise closed()
+
+
+def _read_one(connection: apsw.Connection, jobs: Sequence[Read]) -> list[JobOutcome]:
+    return [attempt(partial(job, connection)) for job in jobs]
+
+
+class SqliteStore(SqlStore):
+    """Conversations in one file."""
+
+    def __init__(self, driver: SqliteDriver) -> None:
+        super().__init__(driver)
+        self._file, self._statements = driver, load("sqlite")
+        # The first message looks for what earlier programs left, which is taken up if it is enough.
+        self._said = self._left = WORDS_TOGETHER - 1
+        self._indexing: asyncio.Task[None] | None = None
+        self._noted: dict[tuple[str, str], float] = {}
+        """When the conversation of a session was last used, as it was noted."""
+
+    @classmethod
+    async def open(cls, path: Path, *, patience_s: float = PATIENCE_S) -> SqliteStore:
+        """Open a file, or begin one in a folder that is there; a write waits `patience_s` for another program that writes.
+
+        Raises:
+            StoreError: it cannot be opened, is not ours, or was written by a newer program; nothing was changed.
+        """
+        driver = await asyncio.to_thread(SqliteDriver, path, patience_s)
+        try:
+            if not await driver.read(migrations.is_current, "sqlite"):
+                await driver.write(migrations.upgrade, "sqlite")
+        except BaseException:
+            await driver.close()
+            raise
+        return cls(driver)
+
+    async def commit(self, seen: Head, batch: Batch) -> Head:
+        is_small, kept = _is_small(batch), None
+        asked = append_values(seen, batch) if is_small else None
+        # The time in the database never goes back: within a second of what is noted there is nothing but the message to write.
+        if asked is not None and batch.at < self._noted.get((seen.owner, seen.session), -inf) + 1:
+            try:  # noqa: SIM105 - making an object for it takes longer than the rest
+                kept = self._file.here((self._statements["append_message"], asked), seen.branch)
+            except (apsw.Error, UnicodeEncodeError):
+                pass  # nothing was kept: the long way comes upon the same, and says what it is
+        if kept is None:
+            head = await self._take_in(seen, batch, asked, is_small=is_small)
+        else:
+            head = structs.replace(seen, next_seq=seen.next_seq + 1)
+        self._said += len(batch.messages)
+        if self._said >= WORDS_TOGETHER and self._indexing is None:
+            self._indexing = asyncio.create_task(self._index(more_than=self._left))
+            self._said = self._left = 0
+        return committed(head)
+
+    async def _take_in(self, seen: Head, batch: Batch, asked: AppendValues | None, *, is_small: bool) -> Head:
+        if asked is None:
+            job: Callable[[apsw.Cursor], tuple[Head, bool]] = partial(_take_whole, seen, batch)
+        else:
+            job = partial(append, seen, asked, batch.at)
+        head, is_noted = await self._file.do(job, seen.branch, is_small=is_small)
+        if is_noted:
+            if len(self._noted) >= MOST_NOTED:
+                self._noted.clear()
+            self._noted[seen.owner, seen.session] = batch.at
+        return head
+
+    async def close(self) -> None:
+        indexing = self._indexing
+        if indexing is not None and indexing.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({indexing})
+        await super().close()
+
+    async def search(
+        self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
+    ) -> list[SearchHit]:
+        if await self._file.read(maintenance.is_behind, 0):
+            await self._catch_up()
+        return await super().search(owner, query, conversation=conversation, branch=branch, limit=limit)
+
+    async def delete(self, owner: str, conversation: str = "") -> int:
+        deleted = await self._write(maintenance.delete, owner, conversation)
+        if deleted or not conversation:  # an owner has more than conversations
+            await self._wipe()
+        return deleted
+
+    async def expire(
+        self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
+    ) -> int:
+        deleted = await self._write(maintenance.expire, owner, before, keep, limit)
+        if deleted:  # it is asked every hour, and the whole index would be written anew for nothing
+            await self._wipe()
+        return deleted
+
+    async def backup(self, path: Path) -> None:
+        """Write a copy of the whole database, as it is at one moment, while others go on writing.
+
+        Raises:
+            StoreError: there is a file of that name, or it cannot be written.
+        """
+        await self._file.look(partial(copy_to, path))
+
+    async def vacuum(self) -> tuple[int, int]:
+        """Write the file anew, however large it is, without what its pages still hold of things deleted.
+
+        Returns its size before and after, in bytes. Whoever writes has to wait meanwhile.
+
+        Raises:
+            StoreError: others are in the way, or there is no room for it.
+        """
+        before = self._file.path.stat().st_size
+        if error := await self._clear(inf, PATIENCE_MS):
+            raise store_error(error, self._file.path)
+        return before, self._file.path.stat().st_size
+
+    async def check(self) -> list[str]:
+        """What is wrong with the file: its structure, its references, and messages that are no longer what they were."""
+        return await self._file.look(lambda _: find_faults(self._file.path))
+
+    async def _index(self, more_than: int) -> None:
+        """Have the index take up what waits, and end what a deletion left. Where it cannot now, a search will see to the one, and the
+        next time to the other.
+        """
+        try:
+            with suppress(StoreError):
+                if await self._file.read(maintenance.is_behind, more_than):
+                    await self._catch_up()
+                if await self._file.read(maintenance.last_deletion):
+                    await self._clear(MOST_WIPED, 0)
+        finally:
+            self._indexing = None
+
+    async def _catch_up(self) -> None:
+        while await self._file.write(maintenance.index_some):
+            pass
+
+    async def _wipe(self) -> None:
+        """Bring what was deleted out of memory and out of the file."""
+        self._noted.clear()
+        if failed := await self._clear(MOST_WIPED, PATIENCE_MS):
+            _log.warning(
+                "it is deleted, and some of it is still in the file (%s): the next program that deletes or says something clears it",
+                type(failed).__name__,
+            )
+
+    async def _clear(self, most_bytes: float, patience_ms: int) -> apsw.Error | None:
+        """Bring what was deleted out of the index of words, in steps that let others write between, and out of the file and its log.
+
+        It was noted together with the deletion, so whoever is stopped in the middle has left it to the next.
+        """
+        last, pages = await self._file.read(maintenance.last_deletion), -MERGED_PAGES
+        while await self._file.write(maintenance.merge, pages):
+            pages = MERGED_PAGES
+        failed = await self._file.look(lambda _: wipe(self._file.path, most_bytes, patience_ms))
+        if last and failed is None:
+            await self._file.write(maintenance.forget_deletions, last)
+        return failed
+
+
+def _take_whole(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bool]:
+    return run(cursor, commit(seen, batch, rows.of_message)), False
+
+
+def _is_small(batch: Batch) -> bool:
+    """Whether a commit is messages, notes and calls of few bytes, and nothing that takes more work."""
+    if batch.changes or batch.embeddings or batch.undoes:
+        return False
+    said = sum(len(one.body) for one in batch.messages)
+    beside = sum(len(call.reply) + len(call.receipt) for call in batch.calls) + sum(map(len, batch.blobs))
+    return said + beside + len(batch.notes or b"") <= SMALL_BYTES
+
+
+AppendValues: TypeAlias = tuple[object, ...]
+
+
+def append_values(seen: Head, batch: Batch) -> AppendValues | None:
+    """The values for the script that appends a message; None for a batch that is more than one message, or needs a lookup."""
+    if batch.notes is not None or batch.model is not None or not is_one_message(seen, batch):
+        return None
+    said = batch.messages[0]
+    if said.seq != seen.next_seq:
+        raise out_of_order()
+    return (
+        said.seq, seen.owner, seen.branch, seen.conversation, seen.epoch, seen.revision, seen.session,
+        said.role, said.format, said.tokens, said.is_findable, said.body, sha256(said.body).digest(),
+        said.shown, said.key, said.at,
+        said.seq, said.is_findable,
+    )  # fmt: skip
+
+
+def append(seen: Head, asked: AppendValues, at: float, cursor: apsw.Cursor) -> tuple[Head, bool]:
+    """Run the script, and record when the conversation was last used. The flag says whether that was another second."""
+    try:
+        cursor.execute(load("sqlite")["append_message"], asked)
+    except apsw.ConstraintError:
+        run(cursor, refuse(seen))
+    place = {"at": at, "owner": seen.owner, "conversation": seen.conversation}
+    is_noted = cursor.execute(load("sqlite")["touch_conversation"], place).fetchall()
+    reach("append.before_commit")
+    return structs.replace(seen, next_seq=seen.next_seq + 1), bool(is_noted)

@@ -1,0 +1,294 @@
+"""Store URLs: which store a text names, and how it is opened.
+
+`memory:` is a store in memory and `postgresql://...` a server. A file is named as SQLAlchemy names it: `sqlite:///chats.db` is
+relative to the current folder, `sqlite:////home/me/chats.db` is absolute, and a plain path works too. Earlier versions read
+`sqlite:///path` as absolute and `sqlite://path` as relative, and neither of these opens another file without a message.
+Messages show paths of files, but no URL of a server, which may hold a password.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from refold.model.errors import ConfigError, MissingExtra, StoreError
+from refold.model.mask import mask_url, printable
+from refold.ports.store import Store
+
+FILE = "refold.db"
+Kind: TypeAlias = Literal["sqlite", "memory", "postgresql"]
+Warn: TypeAlias = Callable[[str], None]
+
+_HINT = "write sqlite:///file for a relative path, sqlite:////path/to/file for an absolute one, postgresql://..., or memory:"
+_SCHEMES = ("sqlite", "memory", "postgres", "postgresql")
+_PLAIN = re.compile(r"[/~]|\.\.?/|[^:=]+\Z")
+"""A plain path. One with a colon or an equals sign has to begin like a path: it may be a mistyped address of a server."""
+
+
+class _NamedFile(Struct, frozen=True):
+    """An SQLite file as a URL names it."""
+
+    form: Literal["default", "plain", "url", "old"]
+    """`url` has three slashes or four, `old` the two that earlier versions used for relative paths."""
+    written: str = ""
+    """What stands after the slashes of the URL."""
+    name: str = ""
+    """The path, with its escapes read."""
+
+    @property
+    def is_explicit(self) -> bool:
+        """Did the name mean the same file in earlier versions, or was it refused by them?"""
+        first = self.name.partition("/")[0]
+        return self.form != "url" or first in ("", ".", "..") or first.startswith("~")
+
+    @property
+    def earlier(self) -> str:
+        """The absolute path that earlier versions read in a URL with three slashes."""
+        return f"/{self.name}"
+
+    @property
+    def path(self) -> Path:
+        name = os.path.expanduser(self.name)  # noqa: PTH111  # a Path has lost the "./" of "./~name", and fails for unknown users
+        return Path(f"/{name.lstrip('/')}" if name.startswith("/") else name).absolute()
+
+
+async def open_store(
+    url: str | os.PathLike[str] = "", *, patience_s: float | None = None, warn: Warn | None = None
+) -> Store:
+    """Open the store that a URL or a path names; without one, the file in the platform's data folder.
+
+    In a file, a write waits `patience_s` for another program that writes. `warn` is called where a URL is written as in earlier
+    versions; without it the caller gets a FutureWarning.
+
+    Raises:
+        ConfigError: the URL names none, or a file that is not the one it named in earlier versions.
+        MissingExtra: what it needs is not installed.
+        StoreError: it cannot be opened; nothing was changed.
+    """
+    text = url if isinstance(url, str) else _absolute_path(url)
+    match kind_of(text):
+        case "memory":
+            from refold.stores.memory.store import MemoryStore
+
+            return MemoryStore()
+        case "postgresql":
+            return await _open_postgres(text)
+        case "sqlite":
+            return await _open_sqlite(text, patience_s, warn or _warn_caller)
+
+
+def kind_of(url: str) -> Kind:
+    """
+    Raises:
+        ConfigError: the URL names no kind of store that there is.
+    """
+    scheme, colon, rest = url.partition(":")
+    if not url or scheme == "sqlite":
+        return "sqlite"
+    if scheme == "memory" and colon and not rest.strip("/"):
+        return "memory"
+    if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
+        return "postgresql"
+    if url == ":memory:":
+        raise _in_memory()
+    if url in _SCHEMES or not _PLAIN.match(url):
+        raise ConfigError(
+            "the URL of the store names no kind of store that there is",
+            hint=f"{_HINT}; a plain path with a colon begins with ./",
+        )
+    return "sqlite"
+
+
+def sqlite_file(url: str, warn: Warn = lambda _: None) -> Path | None:
+    """The absolute path of the SQLite file that a URL names; None where it names another kind of store.
+
+    Raises:
+        ConfigError: it names no store, or may mean the file that it named in earlier versions.
+    """
+    return _path_of(url, warn) if kind_of(url) == "sqlite" else None
+
+
+def _path_of(url: str, warn: Warn) -> Path:
+    file = _file(url)
+    if file.form == "default":
+        return default_path(os.environ, sys.platform, Path.home())
+    if file.form == "old":
+        warn(
+            f"the store URL {_shown(url)} has the old form of a relative path: write {_shown(_relative(file))}"
+        )
+    if _is_ambiguous(file):
+        raise ConfigError(
+            f"the store URL {_shown(url)} is a relative path, and there is no such file; earlier versions read it as an absolute path",
+            hint=f"write {_shown(_absolute(file))} for the absolute path, or {_shown(_explicit(file))} for the relative one",
+        )
+    if _has_earlier_file(file):
+        warn(
+            f"the store URL {_shown(url)} is a relative path, and {printable(file.earlier)}, which earlier versions opened, is there"
+            f" as well: write {_shown(_explicit(file))} for the relative path, or {_shown(_absolute(file))} for the absolute one"
+        )
+    return file.path
+
+
+def current_spelling(url: str) -> str:
+    """The URL as it is written now, for one that an earlier version may have saved.
+
+    A URL with three slashes is taken for an absolute path only where the relative file is not there and the absolute one is a
+    store of Refold: then the earlier version has used it.
+
+    Raises:
+        ConfigError: it names no store.
+    """
+    if kind_of(url) != "sqlite":
+        return url
+    file = _file(url)
+    if file.form == "old":
+        return _relative(file)
+    if _is_ambiguous(file) and _is_store(file.earlier):
+        return _absolute(file)
+    return url
+
+
+def _is_ambiguous(file: _NamedFile) -> bool:
+    """Is the relative file not there, while the same path from the root is, or could be made in a folder that is there?"""
+    if file.is_explicit or os.path.lexists(file.path) or _is_same(file):
+        return False
+    first, slash, _ = file.name.partition("/")
+    return os.path.lexists(file.earlier) or (bool(slash) and os.path.isdir(f"/{first}"))  # noqa: PTH112
+
+
+def _has_earlier_file(file: _NamedFile) -> bool:
+    """Is there a file, another one than that of today's reading, which earlier versions opened for this URL?"""
+    return not file.is_explicit and os.path.isfile(file.earlier) and not _is_same(file)  # noqa: PTH113
+
+
+def default_path(environ: Mapping[str, str], platform: str, home: Path) -> Path:
+    """Where the file is when nobody says: in the folder that the platform has for data of programs."""
+    if platform == "win32":
+        folder = Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif platform == "darwin":
+        folder = home / "Library" / "Application Support"
+    else:
+        # A relative XDG_DATA_HOME is to be ignored: it would be another folder wherever the program starts.
+        named = Path(environ.get("XDG_DATA_HOME", ""))
+        folder = named if named.is_absolute() else home / ".local" / "share"
+    return folder / "refold" / FILE
+
+
+def _file(url: str) -> _NamedFile:
+    scheme, _, rest = url.partition(":")
+    if not url or (scheme == "sqlite" and rest in ("", "/", "//", "///")):
+        return _NamedFile("default")
+    if scheme != "sqlite":
+        return _checked(_NamedFile("plain", url, url))
+    if not rest.startswith("//"):
+        raise ConfigError("the URL of the SQLite file lacks its slashes", hint=_HINT)
+    if "?" in rest or "#" in rest:
+        raise ConfigError(
+            "the URL of an SQLite file takes no options", hint="write %3F for ? and %23 for # in a name"
+        )
+    if rest.startswith("///"):
+        return _checked(_NamedFile("url", rest[3:], unquote(rest[3:])))
+    return _checked(_NamedFile("old", rest[2:], unquote(rest[2:])))
+
+
+def _absolute_path(path: os.PathLike[str]) -> str:
+    return str(Path(path).expanduser().absolute())
+
+
+def _checked(file: _NamedFile) -> _NamedFile:
+    if file.name.strip("/") == ":memory:":
+        raise _in_memory()
+    if "\0" in file.name or not _is_unicode(file.name):
+        raise ConfigError(
+            "the path of the SQLite file holds a character that no path can have", hint="choose another name"
+        )
+    return file
+
+
+def _is_unicode(name: str) -> bool:
+    """SQLite takes its paths in UTF-8; a path of other bytes reaches Python with surrogates in it."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _in_memory() -> ConfigError:
+    return ConfigError("SQLite in memory is not a store", hint="use memory:")
+
+
+def _relative(file: _NamedFile) -> str:
+    """A relative path in today's form, with "./" where it could be taken for an absolute one."""
+    url = f"sqlite:///{file.written}"
+    now = _file(url)
+    return _explicit(file) if _is_ambiguous(now) or _has_earlier_file(now) else url
+
+
+def _explicit(file: _NamedFile) -> str:
+    return f"sqlite:///./{file.written}"
+
+
+def _absolute(file: _NamedFile) -> str:
+    return f"sqlite:////{file.written}"
+
+
+def _is_same(file: _NamedFile) -> bool:
+    """Do both readings name one file, as they do in the root folder?"""
+    return os.path.realpath(file.path) == os.path.realpath(file.earlier)
+
+
+def _is_store(path: str) -> bool:
+    """Does the header of a file say that it is a database of Refold's?"""
+    try:
+        from refold.stores.sqlite.file import is_ours
+    except ImportError:
+        return False
+    return is_ours(Path(path))
+
+
+def _shown(url: str) -> str:
+    return printable(mask_url(url))
+
+
+def _warn_caller(text: str) -> None:
+    """Warn the code that called Refold. A FutureWarning is shown without any flag: the URL is a setting of the program's user."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "refold":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, FutureWarning, stacklevel=level + 1)
+
+
+async def _open_sqlite(url: str, patience_s: float | None, warn: Warn) -> Store:
+    path = _path_of(url, warn)
+    if _file(url).form == "default":
+        _make_folder(path.parent)
+    try:
+        from refold.stores.sqlite.store import SqliteStore
+    except ImportError:
+        raise MissingExtra("sqlite", "keeping conversations in an SQLite file") from None
+    return await (SqliteStore.open(path, patience_s=patience_s) if patience_s else SqliteStore.open(path))
+
+
+async def _open_postgres(url: str) -> Store:
+    try:
+        from refold.stores.postgres.store import PostgresStore
+    except ImportError:
+        raise MissingExtra("postgres", "keeping conversations in PostgreSQL") from None
+    return await PostgresStore.open(url)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the folder for conversations cannot be made ({error.strerror})",
+            hint="make it writable, or choose another file with a URL: sqlite:////path/to/file",
+            location=str(folder),
+        ) from None

@@ -1,0 +1,116 @@
+"""`refold doctor`: damage made by hand is found and explained."""
+
+from __future__ import annotations
+
+import json
+
+import apsw
+import pytest
+
+from refold.engine.doctor import RULES
+
+DAMAGES = {
+    "I-3": "DELETE FROM message WHERE seq = 5",
+    "I-4": "UPDATE message SET body = CAST(replace(CAST(body AS TEXT), 'ferry', 'train') AS BLOB) WHERE seq = 0",
+    "I-2": "UPDATE session SET last = last - 1 WHERE last IS NOT NULL",
+    "I-5": "UPDATE branch SET session = 'elsewhere'",
+    "I-6": "DELETE FROM summary",
+    "I-9": "UPDATE compaction SET state = 'running', until = 1",
+    "I-10": "UPDATE summary SET body = x'7b22'",
+}
+
+
+def damage(store, statement: str) -> None:
+    """As somebody might who edits the database with a tool of their own."""
+    connection = apsw.Connection(str(store))
+    for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        connection.execute(f'DROP TRIGGER "{name}"')
+    connection.execute(statement)
+    connection.close()
+
+
+def test_a_sound_store_has_no_findings(kept):
+    kept("compact", "shifts", "--window", "12000")
+    kept("undo", "shifts")
+    kept("compact", "shifts", "--window", "14000")
+    looked = kept("doctor")
+
+    assert (looked.code, looked.out) == (0, "no findings in 2 conversations\n")
+    assert json.loads(kept("doctor", "ferry", "--json").out) == {
+        "conversations": 1,
+        "rules": RULES,
+        "findings": [],
+        "held_back": None,
+    }
+
+
+@pytest.mark.parametrize("rule, statement", DAMAGES.items(), ids=DAMAGES)
+def test_damage_is_found_and_explained(kept, store, rule, statement):
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, statement)
+    looked = kept("doctor", "shifts")
+
+    assert looked.code == 1
+    assert f": {rule}: " in looked.out
+    assert f"  rule: {RULES[rule]}\n" in looked.out
+    found = json.loads(kept("doctor", "--json").out)["findings"]
+    assert rule in {one["rule"] for one in found}
+    assert all(one["means"] == RULES[one["rule"]] for one in found)
+
+
+@pytest.mark.parametrize(
+    "fields, what",
+    [
+        ("body = x'78'", "message 7 cannot be read"),
+        ("format = 'klingon'", "message 7 is in a format that is not known"),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_named(kept, store, fields, what):
+    damage(store, f"UPDATE message SET {fields} WHERE seq = 7")
+    looked = kept("doctor")
+
+    assert looked.code == 1
+    assert f": I-10: {what}\n  rule: {RULES['I-10']}\n  hint: restore it from a backup\n" in looked.out
+
+
+def test_looking_does_not_end_what_is_stuck(kept, store):
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, DAMAGES["I-9"])
+
+    assert kept("doctor").out == kept("doctor").out
+    assert "I-9" in kept("doctor").out
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE summary SET body = x'22ff22'",
+        "UPDATE branch SET notes = x'c1'",
+        "UPDATE compaction SET shown = x'00ff'",
+        "DELETE FROM session",
+    ],
+)
+def test_what_is_damaged_ends_no_command_without_a_word_and_no_other_conversation(kept, store, statement):
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, statement)
+
+    assert kept("doctor").code == 1
+    assert kept("conversations").code == 0
+    for told in (kept("recall", "shifts", "#m1"), kept("diff", "shifts")):
+        assert told.code in {0, 2}
+        assert "refold doctor" in told.err or told.code == 0
+    assert kept("import", "examples/support-chat.anthropic.json", "--as", "new").code == 0
+
+
+@pytest.mark.parametrize("fields", ["body = x'78'", "format = 'klingon'"])
+def test_whoever_comes_to_a_message_that_cannot_be_read_is_told_which_it_is_and_what_to_do(
+    kept, store, fields
+):
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, f"UPDATE message SET {fields} WHERE seq = 7")
+
+    for command in (["show"], ["show", "--json"], ["export"], ["recall", "#m7"]):
+        told = kept(command[0], "shifts", *command[1:])
+        assert told.code == 2
+        assert told.err.startswith("error: the conversation 'shifts' is damaged: message 7 ")
+        assert "hint: run `refold doctor`" in told.err

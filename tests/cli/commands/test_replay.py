@@ -1,0 +1,146 @@
+"""`refold replay`: as the script runs it, and its parts."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.cli.commands.replay import ReplayOptions, ReplaySummariserOptions, measure, summariser_order
+from refold.replay.summarisers import SummariserOptions, choose
+from refold.testing import ScriptedUpstream
+
+ROOT = Path(__file__).parents[3]
+
+
+def refold(*args: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "refold", *args]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.feature("N6", "X17")
+def test_presets_are_measured_side_by_side():
+    shown = refold(
+        "replay", "examples/coding-agent.json", "--preset", "refold", "--preset", "opal", "--window", "8000"
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    lines = shown.stdout.splitlines()
+    assert lines[0].startswith("window 8,000: 1 recordings, 52 calls")
+    assert [line.split()[0] for line in lines[3:5]] == ["refold", "opal"]
+
+
+@pytest.mark.feature("N6")
+def test_programs_get_one_document():
+    args = (
+        "replay",
+        "examples/coding-agent.json",
+        "--preset",
+        "refold",
+        "--window",
+        "8000",
+        "--json",
+        "--baselines",
+    )
+    rows = json.loads(refold(*args).stdout)["rows"]
+    assert (rows[0]["candidate"], rows[0]["valid"], rows[0]["fits"]) == ("refold", 100.0, 100.0)
+    assert len(rows) > 5
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (("nosuch.jsonl",), "there is no file nosuch.jsonl"),
+        (("examples/coding-agent.json", "--preset", "nonsense"), "there is no preset 'nonsense'"),
+        (("examples/coding-agent.json", "--window", "0"), "--window"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_with_a_hint(args, words):
+    told = refold("replay", *args)
+    assert told.returncode == 2
+    assert words in told.stderr
+    assert "hint: " in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+@pytest.mark.feature("N6")
+def test_a_report_is_written_beside_the_table(tmp_path):
+    file = tmp_path / "report.html"
+    args = (
+        "replay",
+        "examples/coding-agent.json",
+        "--preset",
+        "refold",
+        "--window",
+        "8000",
+        "--report",
+        str(file),
+    )
+
+    told = refold(*args)
+
+    assert told.returncode == 0
+    assert told.stdout.startswith("window 8,000: 1 recordings")
+    assert "the report is in" in told.stderr
+    page = file.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Window of 8,000 tokens" in page
+
+
+@pytest.mark.parametrize("place, words", [(".", "is a directory"), ("missing/report.html", "no directory")])
+def test_a_place_that_cannot_hold_a_report_is_told_before_the_replay(tmp_path, place, words):
+    told = refold("replay", "nosuch.jsonl", "--report", str(tmp_path / place))
+
+    assert told.returncode == 2
+    assert words in told.stderr
+    assert "hint: " in told.stderr
+
+
+DATA = str(ROOT / "examples" / "coding-agent.json")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def watched(order: SummariserOptions, monkeypatch) -> list[str]:
+    """Every state of the progress line."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    measure(DATA, ReplayOptions(presets=["refold"], windows=[4_000]), order)
+    return screen.getvalue().replace("\x1b[K", "").split("\r")[1:]
+
+
+@pytest.mark.feature("N6")
+def test_whoever_watches_sees_every_call_and_what_was_spent(monkeypatch, tmp_path):
+    with ScriptedUpstream(otherwise="Files were read and changed.") as server:
+        order = SummariserOptions((choose(f"gpt-4o-mini@{server.url}/v1"),), folder=tmp_path)
+        lines = watched(order, monkeypatch)
+
+    calls = len(server.requests)
+    assert lines[0].startswith("replaying; 1 calls, $0.00")
+    assert len(lines) == calls + 2
+    assert lines[-2].startswith(f"replayed 1 of 1; {calls} calls, $0.0")
+    assert lines[-1] == ""
+
+
+def test_without_a_model_only_the_progress_is_shown(monkeypatch):
+    assert watched(summariser_order(ReplaySummariserOptions()), monkeypatch) == ["replayed 1 of 1", ""]
+
+
+def test_the_same_summariser_twice_is_one():
+    order = summariser_order(
+        ReplaySummariserOptions(
+            summarisers=["digest", "openai:gpt-4o", "digest"],
+            summarizers=["openai:gpt-4o"],
+            max_tokens=300,
+            max_spend=1.0,
+        )
+    )
+
+    assert [one and one.spec for one in order.chosen] == [None, "openai:gpt-4o"]
+    assert (order.max_tokens, order.most) == (300, 1.0)

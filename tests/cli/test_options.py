@@ -1,0 +1,85 @@
+"""Options that commands share: groups of them, and the other spelling of one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pytest
+import typer
+
+from refold.cli.options import Conv, OptionGroup, SizeOptions, StoreOptions, expanded
+
+
+class Colours(OptionGroup, frozen=True):
+    front: Annotated[str, typer.Option("--front")]
+    back: Annotated[str, typer.Option("--back")] = "white"
+
+
+def command_for(function) -> typer.Typer:
+    app = typer.Typer(add_completion=False)
+    app.command()(expanded(function))
+    return app
+
+
+def test_a_group_is_an_option_for_every_field():
+    seen = []
+
+    def paint(what: str, *, colours: Colours, twice: Annotated[bool, typer.Option("--twice")] = False) -> int:
+        seen.append((what, colours, twice))
+        return 0
+
+    app = command_for(paint)
+    app(["door", "--front", "red", "--twice"], standalone_mode=False)
+    app(["wall", "--front", "red", "--back", "blue"], standalone_mode=False)
+
+    assert seen == [("door", Colours("red"), True), ("wall", Colours("red", "blue"), False)]
+
+
+def test_a_field_without_a_default_is_required():
+    def paint(*, colours: Colours) -> int:
+        raise AssertionError
+
+    with pytest.raises(typer.BadParameter.__base__, match="colours_front"):
+        command_for(paint)([], standalone_mode=False)
+
+
+def test_a_function_that_is_expanded_can_still_be_called_by_its_fields():
+    def size(conv: Conv, *, sizes: SizeOptions, place: StoreOptions) -> int:
+        return len(conv) + (sizes.window or 0) + len(place.owner)
+
+    run = expanded(size)
+
+    given = {"sizes_model": "", "sizes_window": 10, "sizes_max_output": None}
+    assert run(conv="abc", place_url="", place_owner="me", **given) == 15
+
+
+@pytest.mark.parametrize("command", ["compact", "rerun", "new", "resume", "replay"])
+def test_help_has_one_spelling_of_the_summariser_s_option(refold, command):
+    told = refold(command, "--help").out
+
+    assert "--summariser SPEC" in told
+    assert "summarizer" not in told
+
+
+@pytest.mark.parametrize("option", ["--summariser", "--summarizer"])
+@pytest.mark.parametrize(
+    "args",
+    [("compact", "shifts"), ("rerun", "shifts"), ("new", "shifts"), ("resume", "shifts", "ferry harbour")],
+)
+def test_both_spellings_of_the_option_name_the_model(kept, args, option):
+    kept("compact", "shifts", "--window", "12000")
+    kept("new", "shifts")
+    kept("compact", "shifts", "--window", "12000")
+
+    told = kept(*args, option, "nosuch:model")
+
+    assert (told.code, told.out) == (2, "")
+    assert "there is no provider 'nosuch'" in told.err
+
+
+@pytest.mark.parametrize("option", ["--summariser", "--summarizer"])
+def test_both_spellings_work_in_a_replay(refold, option):
+    told = refold("replay", "examples/coding-agent.json", option, "nosuch:model")
+
+    assert (told.code, told.out) == (2, "")
+    assert "there is no provider 'nosuch'" in told.err

@@ -1,0 +1,110 @@
+"""A damaged message in a real file is named, and ends nothing else: not a search, not another conversation."""
+
+from __future__ import annotations
+
+import pytest
+
+import refold
+from refold.model.errors import Damaged
+from tests.damage import BAD_BODIES, damage
+
+SETTINGS = {"model": "gpt-4o", "window": 12_000}
+
+
+@pytest.fixture
+async def path(tmp_path):
+    """A file with two conversations that say hello, the first of which is damaged."""
+    made = tmp_path / "chats.db"
+    async with refold.Engine(made, **SETTINGS) as engine:
+        for name in ("bad", "good"):
+            talk = await engine.conversation(name)
+            await talk.add(f"hello from {name}")
+            await talk.add({"role": "assistant", "content": "noted"})
+        assert len(await engine.search("hello")) == 2, "the index has taken them up"
+    return made
+
+
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
+async def test_a_search_over_everything_says_which_message_is_damaged_and_finds_the_others(path, body):
+    damage(path, "bad", 0, body)
+    async with refold.Engine(path, **SETTINGS) as engine:
+        found = {one.conversation: one for one in await engine.search("hello")}
+
+    assert "hello from good" in found["good"].text
+    assert not found["good"].damage
+    assert (found["bad"].text, found["bad"].handle, found["bad"].damage) == (
+        "",
+        "#m0",
+        "message 0 cannot be read",
+    )
+
+
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
+async def test_the_conversation_itself_says_what_is_damaged_and_what_helps(path, body):
+    damage(path, "bad", 0, body)
+    async with refold.Engine(path, **SETTINGS) as engine:
+        with pytest.raises(Damaged) as told:
+            await engine.conversation("bad")
+
+        assert (told.value.conversation, told.value.seq) == ("bad", 0)
+        assert "'bad'" in str(told.value)
+        assert "message 0" in str(told.value)
+        assert "refold doctor" in told.value.hint
+        talk = await engine.conversation("good")
+        await talk.add("still here")
+        assert "message 0 cannot be read" in [one.what for one in await engine.examine("bad")]
+
+
+def test_without_await_it_is_the_same(path_made):
+    damage(path_made, "bad", 0)
+    with refold.sync.Engine(path_made, **SETTINGS) as engine:
+        assert [one.damage for one in engine.search("hello") if one.damage] == ["message 0 cannot be read"]
+        with pytest.raises(Damaged):
+            engine.conversation("bad")
+
+
+@pytest.fixture
+def path_made(tmp_path):
+    made = tmp_path / "sync.db"
+    with refold.sync.Engine(made, **SETTINGS) as engine:
+        for name in ("bad", "good"):
+            engine.conversation(name).add(f"hello from {name}")
+        assert len(engine.search("hello")) == 2, "the index has taken them up"
+    return made
+
+
+async def test_a_damaged_message_behind_a_summary_is_told_by_search_and_recall_alone(tmp_path):
+    made = tmp_path / "long.db"
+    settings = {**SETTINGS, "window": 2_000}
+    async with refold.Engine(made, **settings) as engine:
+        talk = await engine.conversation("long")
+        await talk.add("Our lighthouse keeper is called Ottoline.")
+        for number in range(30):
+            await talk.add({"role": "assistant", "content": f"Lighthouse note {number}: " + "fog " * 60})
+            await talk.add(f"And then, lighthouse {number}?")
+            await talk.context()
+        assert talk.state.folded.summaries
+        assert "Ottoline" in await talk.search("Ottoline"), "the index has taken it up"
+    damage(made, "long", 0)
+    async with refold.Engine(made, **settings) as engine:
+        talk = await engine.conversation("long")
+        told = await talk.search("Ottoline")
+
+        assert "#m0 [damaged: cannot be read]" in told
+        with pytest.raises(Damaged, match="message 0 cannot be read"):
+            await talk.recall("#m0")
+        assert "#m2" in await talk.search("lighthouse 0")
+        await talk.add("the conversation goes on")
+        assert await talk.context()
+
+
+async def test_a_message_that_was_damaged_before_the_index_took_it_up_is_not_found_and_stops_nothing(
+    tmp_path,
+):
+    made = tmp_path / "new.db"
+    async with refold.Engine(made, **SETTINGS) as engine:
+        for name in ("bad", "good"):
+            await (await engine.conversation(name)).add(f"hello from {name}")
+    damage(made, "bad", 0)
+    async with refold.Engine(made, **SETTINGS) as engine:
+        assert [one.conversation for one in await engine.search("hello")] == ["good"]
