@@ -19,8 +19,8 @@ from refold.core.regex_safety import ambiguity
 from refold.model.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
-GUARD_S = 240
-"""For all worst cases of one child together; each has a hang guard of ten seconds of its own."""
+GUARD_S = 600
+"""For all worst cases of one child together; each has a hang guard of its own, of ten seconds of the processor."""
 
 BAD = [
     (r"[^\W\d]+(?:[_\-.' ][^\W\d]+)*", "fullmatch"),
@@ -91,6 +91,22 @@ def test_worst_cases_of_200_kb_come_to_an_end(what):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_S, check=False)
 
     assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]}\n{done.stderr[-2_000:]}"
+
+
+def test_a_case_that_hangs_ends_the_child_and_is_named():
+    code = """if True:
+    import re
+    from benchmarks.patterns import pump
+    pump.GUARD_S = 0.2
+    pump.run(iter([("good", lambda: None), ("bad", lambda: re.match("(a+)+$", "a" * 60 + "b"))]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=GUARD_S, check=False
+    )
+
+    assert done.returncode != 0
+    assert done.stdout.splitlines() == ["good", "bad"]
+    assert " in match" in done.stderr
 
 
 def test_every_text_that_froze_a_gateway_is_known():

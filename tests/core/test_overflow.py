@@ -235,8 +235,8 @@ HOSTILE = {
     "5 MB of near matches": "tokens per min limit requested " * 160_000,
     "5 MB of urls": "https://" * 640_000,
     "5 MB of JSON": b'{"error":{"message":"' + b"a" * 5_000_000 + b'"}}',
-    "100,000 deep, decoded": nested(100_000, "context_length_exceeded"),
-    "100,000 deep list, decoded": nested(3, [nested(100_000, [])] * 1_000),
+    "100,000 deep, decoded": lambda: nested(100_000, "context_length_exceeded"),
+    "100,000 deep list, decoded": lambda: nested(3, [nested(100_000, [])] * 1_000),
     "100,000 deep, bytes": b'{"error":' * 100_000 + b"1" + b"}" * 100_000,
     "100,000 deep, cut off": b"[" * 100_000,
     "100,000 deep in a string": {"error": {"message": "[" * 100_000}},
@@ -256,14 +256,17 @@ HOSTILE = {
     "not JSON at all": object(),
     "nan": float("nan"),
 }  # fmt: skip
+"""Objects by the hundred thousand are made where they are needed: the garbage collector looks at all that there are."""
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("status", [None, 200, 400, 413, 429, 500, -1, 10**30])
 def test_hostile_bodies_do_no_harm(name: str, status: int | None):
-    found = classify(status, HOSTILE[name])
+    body = HOSTILE[name]
+    body = body() if callable(body) else body
+    found = classify(status, body)
     assert found.limit is None or found.limit <= 10**9
-    assert len(read_answer(HOSTILE[name]).text) <= MOST_TEXT + 1
+    assert len(read_answer(body).text) <= MOST_TEXT + 1
 
 
 def test_a_cycle_ends():

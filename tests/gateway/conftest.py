@@ -85,6 +85,12 @@ async def served(
         yield Served(gateway, port, upstream)
 
 
+@pytest.fixture(autouse=True)
+def stores_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a store did not take is tried again without a pause that is meant for people's stores."""
+    monkeypatch.setattr("refold.gateway.backlog.FIRST_PAUSE_S", 0.01)
+
+
 @pytest.fixture
 async def upstream() -> AsyncIterator[ScriptedUpstream]:
     async with ScriptedUpstream(otherwise="Fine.") as server:

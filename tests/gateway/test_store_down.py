@@ -43,6 +43,12 @@ CALLS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway that ends waits for its store, and here it never comes back."""
+    monkeypatch.setattr("refold.gateway.backlog.CLOSING_S", 0.05)
+
+
 @pytest.fixture
 def log() -> AsyncIterator[StringIO]:
     """All that is logged, as the gateway writes it down, from debug on."""

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Callable
 
 import aiohttp
 import msgspec
@@ -53,15 +54,16 @@ TEXTS = {
     "comments of keys": ("tool", "Comment: Private-Lines: 1\n" * 4_000),
     "escapes within escapes": ("tool", ESCAPES * 14_000),
     "many passwords": ("tool", "".join(f'password="pa{number:x}Ss!{number}"\n' for number in range(12_000))),
-    "5 MB of prose": ("user", prose(5 << 20)),
-    "10 MB of base64": ("tool", base64.b64encode(random.Random(3).randbytes(7_500_000)).decode()),
+    "5 MB of prose": ("user", lambda: prose(5 << 20)),
+    "10 MB of base64": ("tool", lambda: base64.b64encode(random.Random(3).randbytes(7_500_000)).decode()),
     "2 million short lines": ("tool", "a\n" * 2_000_000),
 }
-"""Those that have taken longest, or for ever: who says it, and what."""
+"""Those that have taken longest, or for ever: who says it, and what; the largest are made where they are needed."""
 
 
-def messages(role: str, text: str) -> list[dict]:
+def messages(role: str, text: str | Callable[[], str]) -> list[dict]:
     """A conversation that is too long for its window and holds a text, so that the text is summed up as well."""
+    text = text() if callable(text) else text
     said = [{"role": "user", "content": "Why does it fail?"}]
     if role == "tool":
         called = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
