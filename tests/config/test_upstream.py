@@ -70,9 +70,9 @@ def test_an_address_that_is_written_out_is_meant(url, meant):
     ("url", "what"),
     [
         ("", "it has no address"),
-        ("box:8000", "it is no address"),
-        ("ftp://box", "it is no address"),
-        ("http://box:99999999", "it is no address"),
+        ("box:8000", "it is not an address"),
+        ("ftp://box", "it is not an address"),
+        ("http://box:99999999", "it is not an address"),
         ("http://me:canary@box", "it holds a password"),
     ],
 )

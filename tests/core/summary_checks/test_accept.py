@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -162,6 +162,8 @@ LEDGERS = st.builds(
 
 
 @pytest.mark.feature("N3")
+@example("```\n## Rules the user gave\n```", Ledger(), 0)
+@example("```\n## Rules the user gave\n```", Ledger(), 13)
 @given(DRAFTS, LEDGERS, st.integers(0, 400))
 def test_whatever_is_written_carries_what_must_stay_once_and_within_its_tokens(draft, ledger, most):
     of = structs.replace(source(ledger=ledger), tokens=100_000)

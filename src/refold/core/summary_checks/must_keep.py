@@ -30,6 +30,7 @@ _SLACK = 2
 _POINT = re.compile(r"\s*(?:[-*•]|\d{1,3}[.)])\s+(?=\S)")
 _MARKS = re.compile(r"(?:[\s>*_+•◦|`–—-]|\[[ xX]?\]|(?:[0-9]{1,3}|[a-zA-Z])[.)](?=\s))*+")
 """The marks that may precede a list item."""
+_HEADING_MARKS = "#> \t"
 _SMALLER = re.compile(
     r"\s{0,3}(?:\*\*|__|<h[1-6]>)?([A-Z][\w &'’/-]{1,40}+)(?::?\*\*:?|__:?|:|</h[1-6]>)\s*+"
 )
@@ -177,7 +178,8 @@ def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
             kept += _given_item(point, known)
             point = []
         if is_title and is_code:
-            kept += () if in_list else (f"{QUOTE}{line}",)
+            # Quoted in place of its hashes: not longer than it was, and the same when it is checked again.
+            kept += () if in_list else (f"{QUOTE}{line.lstrip(_HEADING_MARKS)}",)
         elif is_title:
             in_list, is_below = True, False
             kept.append(RULES)
