@@ -14,7 +14,7 @@ import pytest
 
 from refold.engine.client_keys import mint
 from refold.engine.engine import Engine
-from refold.gateway.log import Lines
+from refold.gateway.log import TextFormatter
 from refold.stores.postgres.store import Patience, PostgresStore
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.postgres import get_server, make_database
@@ -54,7 +54,7 @@ def log() -> AsyncIterator[StringIO]:
     """All that is logged, as the gateway writes it down, from debug on."""
     written, root = StringIO(), logging.getLogger()
     handler, level = logging.StreamHandler(written), root.level
-    handler.setFormatter(Lines())
+    handler.setFormatter(TextFormatter())
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     yield written

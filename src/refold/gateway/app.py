@@ -40,7 +40,7 @@ from refold.gateway.provider_state import (
     StateRow,
     read_call,
 )
-from refold.gateway.recognition import Seen, before, known_bytes
+from refold.gateway.recognition import Seen, find_earlier, known_bytes
 from refold.gateway.request import (
     DIALECT_OF,
     Incoming,
@@ -242,7 +242,7 @@ class Gateway:
                 check_json(body, **limits)
                 return None, None
             name, array = incoming.line_name, incoming.array or b""
-            earlier = before(host.table.lines(name, array), name, array) if host else None
+            earlier = find_earlier(host.table.lines(name, array), name, array) if host else None
             known = known_bytes(earlier, array) if earlier else 0
             check_new(body, incoming.fields, incoming.dialect.messages_key, known, **limits)
             if host is None or not array or incoming.continues or incoming.wishes.is_off:

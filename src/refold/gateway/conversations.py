@@ -36,11 +36,11 @@ from refold.gateway.recognition import (
     Line,
     LiveBranches,
     Seen,
-    before,
     boundary,
     chain_key,
     check_new,
     find,
+    find_earlier,
     is_own_way,
     read_line,
 )
@@ -366,7 +366,7 @@ class OwnerConversations:
         is_live, is_earlier = True, True
         for _ in range(TRIES):
             seen = seen or await self._read(incoming, array)
-            held = self.table.ending(seen.line.hashes, incoming) if is_live else None
+            held = self.table.find_by_end(seen.line.hashes, incoming) if is_live else None
             live, found = held or await self._open(
                 incoming, seen.line, settings, upstream, is_earlier=is_earlier
             )
@@ -383,7 +383,7 @@ class OwnerConversations:
                     is_earlier = False
         raise Conflict("other requests keep writing to this conversation", hint="send the request again")
 
-    async def marks(self, incoming: Incoming) -> tuple[bytes, ...]:
+    async def history_hash(self, incoming: Incoming) -> tuple[bytes, ...]:
         """The hash of a request's whole history, or an empty tuple for an empty history."""
         array = incoming.array or b"[]"
         return (await self._read(incoming, array)).line.hashes[-1:]
@@ -457,7 +457,7 @@ class OwnerConversations:
     async def _read(self, incoming: Incoming, array: bytes) -> Seen:
         lines = self.table.lines(incoming.line_name, array)
         return await run_text_work(
-            len(array), lambda: self.read(incoming, array, before(lines, incoming.line_name, array))
+            len(array), lambda: self.read(incoming, array, find_earlier(lines, incoming.line_name, array))
         )
 
     def read(self, incoming: Incoming, array: bytes, earlier: Line | None = None) -> Seen:

@@ -235,7 +235,11 @@ class Ticket:
             _log.warning("a reply could not be stored: %s", type(error).__name__)
 
     async def _store_later(self, exchange: Exchange) -> None:
-        mark = self.hosted.line.hashes[-1:] if self.hosted else await exchange.host.marks(exchange.incoming)
+        mark = (
+            self.hosted.line.hashes[-1:]
+            if self.hosted
+            else await exchange.host.history_hash(exchange.incoming)
+        )
         self._backlog.add(structs.replace(exchange, mark=b"".join(mark)))
 
     def refold_headers(self, upstream: str) -> list[tuple[bytes, bytes]]:

@@ -43,7 +43,7 @@ def set_up(form: str, level: str, stream: TextIO | None = None) -> None:
     first.
     """
     handler = _Handler(stream or sys.stderr)
-    handler.setFormatter(Lines() if form == "text" else Objects())
+    handler.setFormatter(TextFormatter() if form == "text" else JsonFormatter())
     for name in ("", OURS):
         logger = logging.getLogger(name)
         logger.handlers = [one for one in logger.handlers if not isinstance(one, _Handler)]
@@ -54,7 +54,7 @@ def set_up(form: str, level: str, stream: TextIO | None = None) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-class Objects(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -63,7 +63,7 @@ class Objects(logging.Formatter):
         return json.dumps(own | _facts(record) | own, default=str)
 
 
-class Lines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """One line for people, in local time."""
 
     def format(self, record: logging.LogRecord) -> str:

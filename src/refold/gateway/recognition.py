@@ -275,7 +275,9 @@ class LiveBranches:
             branches = branches[: -LATELY - 1 : -1]
         return [line for live in branches if (line := live.line)]
 
-    def ending(self, hashes: Sequence[bytes], incoming: Incoming) -> tuple[LiveBranch, KnownHistory] | None:
+    def find_by_end(
+        self, hashes: Sequence[bytes], incoming: Incoming
+    ) -> tuple[LiveBranch, KnownHistory] | None:
         """The branch in this table that a request continues; None if it is not here."""
         for known in range(len(hashes), max(0, len(hashes) - NEW), -1):
             mark = hashes[known - 1]
@@ -315,7 +317,7 @@ class LiveBranches:
             del self._ends[live.line.hashes[-1]]
 
 
-def before(lines: Sequence[Line], name: str, array: bytes) -> Line | None:
+def find_earlier(lines: Sequence[Line], name: str, array: bytes) -> Line | None:
     """The earlier request of the same conversation: the most similar one with this name, or the first that is
     a prefix of this one.
     """

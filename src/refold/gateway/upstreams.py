@@ -26,7 +26,7 @@ from refold.model.errors import ConfigError
 from refold.model.message import DialectName
 from refold.upstreams.provider import Auth, Provider, ProviderKey
 
-USUAL = {"openai": UpstreamSettings(), "anthropic": UpstreamSettings()}
+DEFAULT_UPSTREAMS = {"openai": UpstreamSettings(), "anthropic": UpstreamSettings()}
 """Upstreams without a configuration: the client's own key goes to the provider of the format that the client
 speaks.
 """
@@ -162,7 +162,7 @@ def open_targets(upstreams: Mapping[str, UpstreamSettings], environ: Mapping[str
     Raises:
         ConfigError: an upstream has no address, or its key is missing.
     """
-    chosen = upstreams or USUAL
+    chosen = upstreams or DEFAULT_UPSTREAMS
     return Targets([target_of(name, one, environ) for name, one in chosen.items()])
 
 

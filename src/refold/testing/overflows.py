@@ -115,7 +115,11 @@ WORDINGS: dict[str, Wording] = {
 SILENT: dict[str, Finish] = {"mimo": "length", "anthropic newest": "window"}
 """Providers that send an empty success instead of an error, with its finish reason."""
 
-USUAL: dict[DialectName, str] = {"chat": "openai", "responses": "openai responses", "anthropic": "anthropic"}
+DEFAULT_WORDINGS: dict[DialectName, str] = {
+    "chat": "openai",
+    "responses": "openai responses",
+    "anthropic": "anthropic",
+}
 
 
 def overflow(

@@ -15,7 +15,7 @@ from refold.core.verify import count_breakpoints, count_fixed_breakpoints, verif
 from refold.model.errors import WireError
 from refold.model.message import DialectName, Message, Reasoning
 from refold.model.window import Rule, Violation
-from refold.testing.overflows import USUAL, overflow
+from refold.testing.overflows import DEFAULT_WORDINGS, overflow
 from refold.testing.script import Answer, Received, Refuse, sign
 from refold.wire import Request
 
@@ -126,7 +126,7 @@ def _too_much(request: Request, limits: ProviderLimits, size: int) -> Answer | N
         return Refuse(400, _output_cap_text(request, limits.max_output, output))
     if limits.window is None or size + output <= limits.window:
         return None
-    wording = limits.wording or USUAL[request.dialect.name]
+    wording = limits.wording or DEFAULT_WORDINGS[request.dialect.name]
     if size <= limits.window and request.dialect.name == "responses" and not limits.wording:
         return None  # Responses uses the rest of the window for its output
     return overflow(
