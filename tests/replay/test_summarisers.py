@@ -12,7 +12,7 @@ from refold.model.errors import ConfigError, UpstreamError
 from refold.model.tokens import Usage
 from refold.replay.presets import candidates
 from refold.replay.run import run
-from refold.replay.summarisers import Stopwatch, ReplaySummarisers, choose, open_summarisers
+from refold.replay.summarisers import ReplaySummarisers, Stopwatch, choose, open_summarisers
 from refold.replay.table import document, render, tabulate
 from refold.replay.token_counts import REFERENCE
 from refold.testing import Received, Refuse, ScriptedUpstream, Slow, say
