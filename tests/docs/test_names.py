@@ -113,6 +113,17 @@ def test_a_page_for_engineers_names_what_there_is(page):
     assert unknown_names(text) == []
 
 
+USER_PAGES = sorted({ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")} - set(PAGES))
+INNER = re.compile(r"(?:refold|core|wire|ports|stores)\.[a-z_]+\.\w+(?:\.\w+)*")
+
+
+@pytest.mark.parametrize("page", USER_PAGES, ids=lambda page: page.name)
+def test_a_page_for_users_names_no_module_that_is_gone(page):
+    spans = [span.partition("(")[0] for span in SPAN.findall(page.read_text(encoding="utf-8"))]
+
+    assert [name for name in spans if INNER.fullmatch(name) and not is_there(name)] == []
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
