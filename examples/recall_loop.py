@@ -15,7 +15,7 @@ import openai
 
 import refold
 from examples.agent_loop import RUN, TOOLS, ask, call_tool
-from refold.recall import answer_recall, recall_tool
+from refold import answer_recall, recall_tool
 
 
 async def run_agent(

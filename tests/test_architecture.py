@@ -44,6 +44,35 @@ def test_modules_are_named_after_what_they_own():
     assert not {name_of(path) for path in MODULES if path.stem in VAGUE_NAMES}
 
 
+VERB_ENDINGS = ("ing", "ed")
+NOUNS = {"reasoning", "testing"}
+"""Gerunds that are nouns of the field: a model's reasoning, and the package for tests of an application."""
+
+
+def test_modules_and_packages_are_named_by_nouns():
+    """A newcomer searches for a noun. The last word of a name is looked at: `stored_messages` is about messages."""
+    names = {path.stem for path in MODULES} | {path.parent.name for path in MODULES}
+
+    found = {name for name in names if name.rpartition("_")[2].endswith(VERB_ENDINGS)}
+
+    assert found - NOUNS == set()
+
+
+PROXIES = {"refold.sync.Conversation", "refold.sync.Engine"}
+"""The classes without `await`: they have the names of the classes that they stand for."""
+
+
+def test_a_class_name_means_one_thing():
+    """A second class of the same name sends a reader to the wrong file."""
+    owners: dict[str, list[str]] = {}
+    for full_name in class_bases().keys() - PROXIES:
+        module, _, name = full_name.rpartition(".")
+        if not name.startswith("_"):
+            owners.setdefault(name, []).append(module)
+
+    assert {name: sorted(modules) for name, modules in owners.items() if len(modules) > 1} == {}
+
+
 def test_no_backtracking_pattern_meets_a_provider_s_text():
     overflow = [path for path in MODULES if name_of(path).startswith("core/overflow")]
 

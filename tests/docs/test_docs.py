@@ -137,6 +137,20 @@ def test_links_between_pages_lead_somewhere(page):
     assert not [target for target in targets if not (page.parent / target).exists()]
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_to_sections_lead_to_one(page):
+    found = re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    targets = [(page.parent / name if name else page, anchor) for name, anchor in found]
+
+    assert [f"{target.name}#{anchor}" for target, anchor in targets if anchor not in anchors(target)] == []
+
+
 def test_the_doctor_s_rules_are_told_as_they_are():
     page = (ROOT / "docs" / "stored-conversations.md").read_text(encoding="utf-8")
 

@@ -14,7 +14,7 @@ from refold.replay import REFERENCE, run, tabulate
 from refold.replay.baselines import DropOldest
 from refold.replay.presets import candidates
 from refold.replay.report import page
-from refold.replay.summarisers import SummariserOptions, choose, open_summarisers
+from refold.replay.summarisers import ReplaySummarisers, choose, open_summarisers
 from refold.testing import ScriptedUpstream
 from tests.replay.recordings import recordings
 
@@ -48,7 +48,7 @@ def written(tmp_path_factory):
     with ScriptedUpstream(
         "Files were read.", "Files were changed.", otherwise="I'm sorry, I can't."
     ) as server:
-        order = SummariserOptions((None, choose(f"gpt-4o-mini@{server.url}/v1")), folder=folder / "kept")
+        order = ReplaySummarisers((None, choose(f"gpt-4o-mini@{server.url}/v1")), folder=folder / "kept")
         with open_summarisers(order, environ={}) as opened:
             cells = run(recordings(folder)[:1], candidates(("refold",), opened), (4_000,))
             table = tabulate(cells, REFERENCE, opened.spending)

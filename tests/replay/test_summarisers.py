@@ -12,7 +12,7 @@ from refold.model.errors import ConfigError, UpstreamError
 from refold.model.tokens import Usage
 from refold.replay.presets import candidates
 from refold.replay.run import run
-from refold.replay.summarisers import Stopwatch, SummariserOptions, choose, open_summarisers
+from refold.replay.summarisers import ReplaySummarisers, Stopwatch, choose, open_summarisers
 from refold.replay.table import document, render, tabulate
 from refold.replay.token_counts import REFERENCE
 from refold.testing import Received, Refuse, ScriptedUpstream, Slow, say
@@ -46,13 +46,13 @@ def server():
 
 def order(
     server: ScriptedUpstream, folder: Path, *more: str, model: str = "gpt-4o-mini", **settings
-) -> SummariserOptions:
+) -> ReplaySummarisers:
     chosen = (*map(choose, more), choose(f"{model}@{server.url}/v1"))
-    return SummariserOptions(chosen, folder=folder, **settings)
+    return ReplaySummarisers(chosen, folder=folder, **settings)
 
 
 @contextmanager
-def replayed(own, asked: SummariserOptions, *, presets=("refold",), windows=(4_000,), jobs=1):
+def replayed(own, asked: ReplaySummarisers, *, presets=("refold",), windows=(4_000,), jobs=1):
     with open_summarisers(asked, environ={}) as opened:
         makers = candidates(presets, opened)
         cells = run(own, makers, windows, clock=opened.clock, jobs=jobs, in_threads=True)
@@ -90,7 +90,7 @@ def test_what_it_cost_is_part_of_the_dollars(own, server, tmp_path):
     with replayed(own[:1], order(server, tmp_path)) as (table, _):
         paid = table.rows[0]
     free = structs.replace(choose(f"gpt-4o-mini@{server.url}/v1"), prices=None, priced_as="")
-    with replayed(own[:1], SummariserOptions((free,), folder=tmp_path)) as (table, _):
+    with replayed(own[:1], ReplaySummarisers((free,), folder=tmp_path)) as (table, _):
         unpriced, spent = table.rows[0], table.summarisers[0]
 
     for tariff, dollars in paid.dollars.items():
@@ -248,7 +248,7 @@ def test_a_limit_needs_a_price(server, tmp_path):
 
 
 def test_a_missing_key_is_told_before_anything_is_replayed(tmp_path):
-    asked = SummariserOptions((choose("openai:gpt-4o-mini"),), folder=tmp_path)
+    asked = ReplaySummarisers((choose("openai:gpt-4o-mini"),), folder=tmp_path)
 
     with pytest.raises(ConfigError, match="OPENAI_API_KEY holds no key"), open_summarisers(asked, environ={}):
         pass
@@ -264,7 +264,7 @@ def test_waiting_for_a_model_is_no_time_of_our_own():
 
 def test_a_small_model_that_is_not_there_is_told_with_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("REFOLD_LOCAL_MODEL", str(tmp_path / "missing.gguf"))
-    asked = SummariserOptions((choose("local"),), folder=tmp_path)
+    asked = ReplaySummarisers((choose("local"),), folder=tmp_path)
 
     with pytest.raises(ConfigError) as caught, open_summarisers(asked):
         pass

@@ -29,7 +29,7 @@ from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool
 from refold.replay.candidate import CandidateChange, Maker, Writing
 from refold.replay.cost import ANTHROPIC
-from refold.replay.summarisers import BlockingAuthor, OpenSummarisers, SummariserOptions
+from refold.replay.summarisers import BlockingAuthor, OpenSummarisers, ReplaySummarisers
 
 _PRICES = Prices(ANTHROPIC.input, ANTHROPIC.output, ANTHROPIC.cache_read, ANTHROPIC.cache_write)
 """The prices that the replay bills by."""
@@ -120,7 +120,7 @@ def candidates(presets: tuple[str, ...], opened: OpenSummarisers | None = None) 
     return [_maker(name, author, opened.order) for name in presets for author in opened.authors]
 
 
-def _maker(preset: str, author: BlockingAuthor | None, order: SummariserOptions) -> Maker:
+def _maker(preset: str, author: BlockingAuthor | None, order: ReplaySummarisers) -> Maker:
     if author is None:
         return partial(PresetCandidate, preset)
     return partial(WrittenCandidate, preset, author, order.recipe_of(PRESETS[preset].recipe))

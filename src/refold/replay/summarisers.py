@@ -408,7 +408,7 @@ class BlockingAuthor:
             self._clock.waited_s += perf_counter() - began
 
 
-class SummariserOptions(Struct, frozen=True):
+class ReplaySummarisers(Struct, frozen=True):
     """The summarisers of a replay, and their options."""
 
     chosen: tuple[Chosen | None, ...] = (None,)
@@ -439,7 +439,7 @@ class SummariserOptions(Struct, frozen=True):
 class OpenSummarisers(Struct, frozen=True):
     """The summarisers of a replay, in the order of the request."""
 
-    order: SummariserOptions
+    order: ReplaySummarisers
     authors: tuple[BlockingAuthor | None, ...]
     limit: SpendingLimit
     clock: Stopwatch
@@ -459,7 +459,7 @@ class OpenSummarisers(Struct, frozen=True):
 
 @contextmanager
 def open_summarisers(
-    order: SummariserOptions,
+    order: ReplaySummarisers,
     *,
     on_call: Callable[[], None] = lambda: None,
     environ: Mapping[str, str] = os.environ,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refold.cli.commands.replay import ReplayOptions, ReplaySummariserOptions, measure, summariser_order
-from refold.replay.summarisers import SummariserOptions, choose
+from refold.replay.summarisers import ReplaySummarisers, choose
 from refold.testing import ScriptedUpstream
 
 ROOT = Path(__file__).parents[3]
@@ -107,7 +107,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def watched(order: SummariserOptions, monkeypatch) -> list[str]:
+def watched(order: ReplaySummarisers, monkeypatch) -> list[str]:
     """Every state of the progress line."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
@@ -118,7 +118,7 @@ def watched(order: SummariserOptions, monkeypatch) -> list[str]:
 @pytest.mark.feature("N6")
 def test_whoever_watches_sees_every_call_and_what_was_spent(monkeypatch, tmp_path):
     with ScriptedUpstream(otherwise="Files were read and changed.") as server:
-        order = SummariserOptions((choose(f"gpt-4o-mini@{server.url}/v1"),), folder=tmp_path)
+        order = ReplaySummarisers((choose(f"gpt-4o-mini@{server.url}/v1"),), folder=tmp_path)
         lines = watched(order, monkeypatch)
 
     calls = len(server.requests)

@@ -18,7 +18,7 @@ from refold.model.errors import ConfigError
 if TYPE_CHECKING:
     from refold.core.prompts import Strategy
     from refold.replay import Cell, Table
-    from refold.replay.summarisers import OpenSummarisers, SummariserOptions
+    from refold.replay.summarisers import OpenSummarisers, ReplaySummarisers
 
 EXAMPLES = """\b
 Examples:
@@ -147,13 +147,13 @@ def replay(
     return 0
 
 
-def summariser_order(asked: ReplaySummariserOptions) -> SummariserOptions:
+def summariser_order(asked: ReplaySummariserOptions) -> ReplaySummarisers:
     """
     Raises:
         ConfigError: an option has no such value, or is for a model and none is named.
     """
     from refold.core.prompts import Strategy
-    from refold.replay.summarisers import SummariserOptions, choose
+    from refold.replay.summarisers import ReplaySummarisers, choose
 
     strategies = [name for name in get_args(Strategy) if name != "extractive"]  # that one is the digest
     if asked.strategy and asked.strategy not in strategies:
@@ -166,10 +166,10 @@ def summariser_order(asked: ReplaySummariserOptions) -> SummariserOptions:
         raise ConfigError("no model is asked, and an option is for one", hint=hint)
     strategy = cast("Strategy | None", asked.strategy or None)
     folder = Path(asked.folder) if asked.folder else None
-    return SummariserOptions(chosen, strategy, asked.max_tokens, folder, asked.max_spend)
+    return ReplaySummarisers(chosen, strategy, asked.max_tokens, folder, asked.max_spend)
 
 
-def measure(data: str, options: ReplayOptions, order: SummariserOptions) -> tuple[Table, tuple[Cell, ...]]:
+def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tuple[Table, tuple[Cell, ...]]:
     """Replay; the result is the table, and the cells that it is made from."""
     import logging
     from time import perf_counter

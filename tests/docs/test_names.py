@@ -1,0 +1,203 @@
+"""The pages for engineers name only modules, files and classes that exist, and the glossary has every word of a module border."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from refold.config.keys import all_keys
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "refold"
+GLOSSARY = ROOT / "docs" / "glossary.md"
+PAGES = [ROOT / "docs" / "architecture.md", GLOSSARY, ROOT / "CONTRIBUTING.md"]
+FILE = re.compile(r"(?<![\w/.*{-])[\w./-]+\.(?:py|sql|toml)\b")
+SPAN = re.compile(r"`([^`\n]+)`")
+DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+CLASS = re.compile(r"[A-Z]\w*[a-z]\w*")
+ROW = re.compile(r"^\| (?!word \||---)(.+?) \| (.+) \| (.+?) \|$", re.MULTILINE)
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The modules of the project by their full names."""
+    parts = {path: path.relative_to(SOURCE).with_suffix("").parts for path in SOURCE.rglob("*.py")}
+    names = {path: ".".join(("refold", *part)).removesuffix(".__init__") for path, part in parts.items()}
+    return {name: ast.parse(path.read_bytes()) for path, name in names.items()}
+
+
+def bound(node: ast.AST) -> set[str]:
+    """The names that a statement of a module or a class binds, those of its imports included."""
+    match node:
+        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            return {node.name}
+        case ast.ImportFrom() | ast.Import():
+            return {alias.asname or alias.name for alias in node.names}
+        case ast.Assign() | ast.AnnAssign():
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    return set()
+
+
+@cache
+def names_in(module: str) -> set[str]:
+    return set().union(*map(bound, modules()[module].body))
+
+
+@cache
+def classes() -> dict[str, set[str]]:
+    """The members of every class by its name: methods, fields, and the attributes that its methods set."""
+    found: dict[str, set[str]] = {}
+    for tree in modules().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                members = set().union(*map(bound, node.body))
+                members |= {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+                found[node.name] = found.get(node.name, set()) | members
+    return found
+
+
+@cache
+def setting_names() -> set[str]:
+    return {key.name for key in all_keys()} | {key.name.partition(".")[0] for key in all_keys()}
+
+
+def is_there(name: str) -> bool:
+    """Whether a dotted name leads to a module, to a name in one, or to a member of a class in one."""
+    first, _, member = name.partition(".")
+    if first in classes() and member.count(".") == 0:
+        return member in classes()[first]
+    whole = f".{name}"
+    if any(f".{module}".endswith(whole) for module in modules()):
+        return True
+    for module in modules():
+        for split in range(1, name.count(".") + 1):
+            parts = name.split(".")
+            if not f".{module}".endswith("." + ".".join(parts[:split])):
+                continue
+            held, *rest = parts[split:]
+            if held in names_in(module) and (not rest or rest[0] in classes().get(held, ())):
+                return True
+    return False
+
+
+def unknown_names(text: str) -> list[str]:
+    """The names in a page that lead nowhere: dotted names and classes in code spans."""
+    unknown = []
+    for span in SPAN.findall(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)):
+        name = span.partition("(")[0]
+        if FILE.fullmatch(span) or span in setting_names() or span.startswith(("--", "make ", "$ ")):
+            continue
+        if DOTTED.fullmatch(name) and not name.endswith((".md", ".sql", ".toml", ".json")):
+            unknown += [] if is_there(name) else [name]
+        elif CLASS.fullmatch(name) and not any(name in names_in(module) for module in modules()):
+            unknown.append(name)
+    return unknown
+
+
+def missing_files(text: str) -> list[str]:
+    """The files in a page that are neither below the root of the project nor below `src/refold`."""
+    named = [name for name in FILE.findall(text) if name not in ("pyproject.toml", "features.toml")]
+    return [name for name in named if not ((ROOT / name).exists() or (SOURCE / name).exists())]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_for_engineers_names_what_there_is(page):
+    text = page.read_text(encoding="utf-8")
+
+    assert missing_files(text) == []
+    assert unknown_names(text) == []
+
+
+USER_PAGES = sorted({ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")} - set(PAGES))
+INNER = re.compile(r"(?:refold|core|wire|ports|stores)\.[a-z_]+\.\w+(?:\.\w+)*")
+
+
+@pytest.mark.parametrize("page", USER_PAGES, ids=lambda page: page.name)
+def test_a_page_for_users_names_no_module_that_is_gone(page):
+    spans = [span.partition("(")[0] for span in SPAN.findall(page.read_text(encoding="utf-8"))]
+
+    assert [name for name in spans if INNER.fullmatch(name) and not is_there(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("`refold.engine.state`, `State.folded`, `actions.add`, `core.plan`, `store.url`", []),
+        ("`refold.engine.keeping`", ["refold.engine.keeping"]),
+        ("`State.nothing` of a `Memory`", ["State.nothing", "Memory"]),
+        ("`actions.fold()`", ["actions.fold"]),
+        ("`refold.engine.state.Memory`", ["refold.engine.state.Memory"]),
+    ],
+)
+def test_a_name_that_is_gone_is_found(text, found):
+    assert unknown_names(text) == found
+
+
+def test_a_file_that_is_gone_is_found():
+    assert missing_files("engine/state.py, engine/memory.py, tests/docs/test_names.py") == [
+        "engine/memory.py"
+    ]
+
+
+def rows() -> list[tuple[str, str, str]]:
+    return ROW.findall(GLOSSARY.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_a_word_of_the_glossary_lives_where_its_row_says(row):
+    words, meaning, place = row
+    homes = [name for name in SPAN.findall(place) if name in modules()]
+
+    assert meaning
+    assert homes, f"the last column names no module: {place}"
+    assert not [word for word in SPAN.findall(words) if not any(word in names_in(home) for home in homes)]
+
+
+def test_every_line_of_a_table_of_the_glossary_is_a_row():
+    """An empty line inside of a table ends it, and the rows after it are shown as text."""
+    blocks = re.split(r"\n\s*\n", GLOSSARY.read_text(encoding="utf-8"))
+    tables = [block for block in blocks if block.lstrip().startswith("|")]
+
+    assert tables
+    assert all(block.startswith("| word | meaning | where |\n|---|---|---|\n| ") for block in tables)
+
+
+DOMAIN = (
+    "config",
+    "core",
+    "engine",
+    "model",
+    "ports",
+    "stores",
+    "summarisers",
+    "tokens",
+    "upstreams",
+    "wire",
+)
+ELSEWHERE = {"refold.model.errors", "refold.core.presets.block"}
+"""Errors have a page of their own (errors.md, tested); the block is the configuration of another system."""
+
+
+def crossing() -> set[str]:
+    """The public classes that a module of another package imports."""
+    found = set()
+    for user, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "") in modules().keys() - ELSEWHERE:
+                package = (node.module or "").split(".")[1:2]
+                if package and package[0] in DOMAIN and user.split(".")[1:2] != package:
+                    found |= {
+                        f"{node.module}.{alias.name}" for alias in node.names if CLASS.fullmatch(alias.name)
+                    }
+    return {name for name in found if name.rpartition(".")[2] in classes()}
+
+
+def test_the_glossary_has_every_class_that_crosses_a_package_border():
+    known = {word for words, _, _ in rows() for word in SPAN.findall(words)}
+
+    assert sorted(name for name in crossing() if name.rpartition(".")[2] not in known) == []
