@@ -1,10 +1,10 @@
-"""How the time of every pattern and every text scanner grows with the text, from 1 to 200 KB.
+"""Measures how the time of every pattern and every text scanner grows with the text, from 1 to 200 KB.
 
     python -m benchmarks.patterns            every worst case of each pattern, every text for each scanner
     python -m benchmarks.patterns --few      two cases of each pattern, the texts that froze a gateway for each scanner
 
-The worst exponent of each scanner and of the ten worst patterns is printed: 1 is linear, 2 is quadratic. Above `GOAL` the command
-fails. It ends within `FEW_S` or `ALL_S`, and fails too where that was not time enough for every case.
+It prints the worst exponent of each scanner and of the ten worst patterns: 1 is linear, 2 is quadratic. The command
+fails above `GOAL`. It ends within `FEW_S` or `ALL_S` seconds, and fails if that was too little for every case.
 """
 
 import argparse
@@ -27,17 +27,17 @@ from refold.core.regex_safety import Automaton
 SIZES = (1_000, 12_500, 25_000, 50_000, 100_000, 200_000)
 GOAL = 1.2
 FEW_S = 300.0
-"""A short run has some 1,400 cases, and takes about 80 seconds of a processor."""
+"""The limit of a short run: about 1,400 cases, which take about 80 seconds of processor time."""
 ALL_S = 3_600.0
-"""The whole has some 11,500 cases."""
+"""The limit of the whole run: about 11,500 cases."""
 CASE_S = 5.0
-"""A case that has taken so long is given no larger text, and judged by those that it was given."""
+"""Once a case has taken this long, no larger text is tried; the smaller ones give its exponent."""
 HANG_S = 30.0
-"""A case that has not come back after so long is stopped. Nothing grows faster."""
+"""A case that takes this long is stopped, and its exponent counts as infinite."""
 LEAST_S = 0.002
 """Times below this are mostly the clock's and the interpreter's own."""
 TIMES = 5
-"""What seems to grow too fast is measured so often, and the least counts: everything else on the machine only adds."""
+"""A case above the goal is measured this often and the smallest exponent counts: other programs only add time."""
 WORST = 10
 Act = Callable[[int], object]
 Clock = Callable[[], float]

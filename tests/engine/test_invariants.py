@@ -31,8 +31,8 @@ TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
 
 every_preset = pytest.mark.parametrize("preset", PRESETS)
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-fewer = settings(max_examples=settings.default.max_examples // 2)
-"""For what is tried with every pair of a preset and a dialect."""
+fewer = settings(max_examples=settings.default.max_examples // 4)
+"""For properties that run with each of the 18 pairs of a preset and a dialect: a hundred examples in all."""
 dialects = st.sampled_from(list(DIALECTS.values()))
 windows = st.integers(40, 1_200)
 """From a window into which little more than the system prompt fits to one for most conversations."""

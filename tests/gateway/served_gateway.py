@@ -39,12 +39,12 @@ async def serving(app: ASGIApp) -> AsyncIterator[int]:
 
 
 async def _end(server: uvicorn.Server) -> None:
-    """What `Server.shutdown` does, without the tenths of a second that it lets pass whether or not anything is still open."""
+    """Do what `Server.shutdown` does, without its sleep of a tenth of a second."""
     for listener in server.servers:
         listener.close()
     state = server.server_state
     while state.connections or state.tasks:
-        # Each time: a connection that was being taken up while the listener closed comes late.
+        # In every round: a connection that was accepted while the listener closed appears late.
         for connection in [*state.connections]:
             connection.shutdown()
         await asyncio.sleep(0.001)
