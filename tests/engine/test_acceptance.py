@@ -70,7 +70,9 @@ ELSEWHERE = {
     "D44": ["core/test_measure_estimate.py::test_golden_values"],
     "D45": ["core/presets/test_opal.py::test_after_a_compaction_the_old_report_counts_no_more"],
     "D47": ["engine/test_actions.py::test_a_tiny_window_ends_in_a_clear_error"],
-    "E50": ["engine/test_state_limits.py::test_what_was_too_much_without_a_number_is_remembered_for_the_turn"],
+    "E50": [
+        "engine/test_state_limits.py::test_what_was_too_much_without_a_number_is_remembered_for_the_turn"
+    ],
     "E52": ["engine/test_state_limits.py::test_a_policy_that_is_off_does_nothing_at_all"],
     "G71": [
         "core/stages/test_prune.py::test_the_prefix_up_to_the_boundary_never_changes_again",
