@@ -167,7 +167,7 @@ def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
     """Return the text with its lists of rules rebuilt: an item stays if all of it was said by the user."""
     if not any(map(is_rules_title, text.splitlines())):
         return text
-    known = frozenset((*map(_normalise, rules), *_typed_units(said)))
+    exact, known = frozenset(rules), frozenset((*map(_normalise, rules), *_typed_units(said)))
     kept: list[str] = []
     point: list[str] = []
     in_list = is_below = False  # below: under a smaller heading that the list had
@@ -175,7 +175,7 @@ def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
         is_title = is_rules_title(line)
         smaller = _SMALLER.fullmatch(line) if in_list and not is_title and not is_code else None
         if point and (is_title or smaller or is_heading(line) or not _continues_item(line)):
-            kept += _given_item(point, known)
+            kept += _given_item(point, exact, known)
             point = []
         if is_title and is_code:
             # Quoted in place of its hashes: not longer than it was, and the same when it is checked again.
@@ -202,9 +202,11 @@ def _continues_item(line: str) -> bool:
     return line[:1].isspace() and bool(line.strip()) and _POINT.match(line) is None
 
 
-def _given_item(point: Sequence[str], known: frozenset[str]) -> list[str]:
+def _given_item(point: Sequence[str], rules: frozenset[str], known: frozenset[str]) -> list[str]:
     """Return an item of a list of rules, if it or each of its sentences was given; an empty list if not."""
     whole = " ".join(map(str.strip, point))
+    if whole.startswith("- ") and whole[2:] in rules:
+        return [whole]  # the ledger's own item, marks at its beginning included
     bare = whole[_after_marks(whole) :]
     said = [plain for one in sentences(bare) if (plain := _normalise(one))]
     is_given = _normalise(bare) in known or known.issuperset(said)
