@@ -154,7 +154,7 @@ async def test_an_mcp_client_is_told_no_path_and_no_host(tmp_path, tool, capsys)
     mcp = pytest.importorskip("mcp", reason="the MCP server needs the extra `mcp`")
     if not hasattr(mcp, "Client"):
         pytest.skip("this `mcp` is older than 2.0, which the server needs")
-    from refold.integrations.mcp import McpTools, server_for
+    from refold.integrations.mcp import ConversationTools, server_for
 
     arguments = {
         "list_conversations": {},
@@ -166,10 +166,10 @@ async def test_an_mcp_client_is_told_no_path_and_no_host(tmp_path, tool, capsys)
         f"sqlite:///{tmp_path / FOLDER / 'a.db'}",
     )
     for url in urls:
-        desk = McpTools(lambda url=url: Engine(url).start())
-        async with mcp.Client(server_for(desk)) as client:
+        tools = ConversationTools(lambda url=url: Engine(url).start())
+        async with mcp.Client(server_for(tools)) as client:
             result = await client.call_tool(tool, arguments[tool])
-        await desk.close()
+        await tools.close()
 
         told = msgspec.json.encode(result.model_dump(mode="json")).decode()
         assert result.is_error

@@ -20,7 +20,6 @@ from msgspec import Struct, structs
 from refold.config.keys import KEYS, PREFIX, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, find_key, is_upstream_name
 from refold.model.errors import ConfigError, SettingError
 from refold.model.mask import mask_text, mask_url, printable
-from refold.stores.url import current_spelling
 
 Source: TypeAlias = Literal["flag", "environment", "runtime", "project", "user", "default"]
 
@@ -384,6 +383,8 @@ def with_current_url(layer: Layer, report: Callable[[str], None]) -> Layer:
     before = layer.values.get(KEY)
     if not layer.path or not isinstance(before, str):
         return layer
+    from refold.stores.url import current_spelling  # here: `--help` reads settings, and loads no store
+
     try:
         now = current_spelling(before)
     except ConfigError:  # resolving the settings reports it

@@ -210,10 +210,10 @@ Listener: TypeAlias = Callable[[Event], object]
 
 
 MAX_UNREAD = 1_000
-"""Events that an `EventStream` holds for a slow reader: hours of a busy conversation."""
+"""Events that an `EventReader` holds for a slow reader: hours of a busy conversation."""
 
 
-class EventStream(AsyncIterator[Event]):
+class EventReader(AsyncIterator[Event]):
     """The events of one conversation from the creation of the stream until the conversation is closed.
 
     A reader that is more than `MAX_UNREAD` events behind loses the oldest ones.
@@ -253,12 +253,12 @@ class EventQueue:
         self.conversation, self.branch = "", ""
         self._listener, self._price = listener, price
         self._waiting: deque[Event] = deque()
-        self._streams: WeakSet[EventStream] = WeakSet()
+        self._streams: WeakSet[EventReader] = WeakSet()
         self._is_closed = False
 
-    def stream(self) -> EventStream:
+    def stream(self) -> EventReader:
         """Open a stream of the events from now on. It ends with `close`, or when its reader drops it."""
-        opened = EventStream()
+        opened = EventReader()
         self._streams.add(opened)
         if self._is_closed:
             opened.close()

@@ -248,7 +248,7 @@ class Damaged(StoreError):
         hint: str = "",
         location: str = "",
     ) -> None:
-        self.what, self.conversation, self.seq = what or (type(self).__doc__ or "").strip(), conversation, seq
+        self.what, self.conversation, self.seq = what or _default_message(type(self)), conversation, seq
         is_named = f"the conversation {conversation[:80]!r} is damaged: " if conversation else ""
         super().__init__(is_named + self.what, hint=hint, location=location)
 
