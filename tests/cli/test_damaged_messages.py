@@ -30,7 +30,6 @@ def test_a_search_finds_the_others_and_names_the_doctor(kept, store):
 def test_commands_on_the_conversation_say_what_is_damaged(kept, store):
     damage(store, "ferry", 0)
     for command in (
-        ("show", "ferry"),
         ("export", "ferry"),
         ("export", "ferry", "--format", "anthropic"),
         ("recall", "ferry", "#m0"),
@@ -42,6 +41,21 @@ def test_commands_on_the_conversation_say_what_is_damaged(kept, store):
         assert "refold doctor" in told.err, command
     assert kept("show", "shifts").code == 0
     assert "message 0 cannot be read" in kept("doctor", "ferry").out
+
+
+def test_show_names_it_and_shows_the_others(kept, store):
+    whole = kept("show", "ferry").out
+    damage(store, "ferry", 0)
+    told = kept("show", "ferry")
+
+    assert told.code == 1
+    assert "[message 0 cannot be read]" in told.out
+    assert told.out.partition("#m1")[2] == whole.partition("#m1")[2] != ""
+    assert "1 message cannot be read\nhint: `refold doctor`" in told.err
+    first, *others = json.loads(kept("show", "ferry", "--json").out)["messages"]
+    assert (first["message"], first["damage"]) == (None, "message 0 cannot be read")
+    assert others
+    assert all(one["message"] and "damage" not in one for one in others)
 
 
 def test_an_archive_leaves_it_out_and_has_the_others(kept, store, tmp_path):

@@ -25,7 +25,7 @@ from refold.config.keys import SettingKey, all_keys
 from refold.config.layers import file_layer
 from refold.config.tree import ADDRESS, COMMAND, HEADERS, MODELS, PATTERNS, VARIABLE, SettingMask
 from refold.engine.client_keys import mint
-from refold.gateway.log import Lines, Objects
+from refold.gateway.log import JsonFormatter, TextFormatter
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
 from tests.gateway.conftest import served
@@ -160,7 +160,7 @@ async def test_answers_of_the_gateway_and_its_log(planted, who):
     logs = [StringIO(), StringIO()]
     handlers = [logging.StreamHandler(one) for one in logs]
     root, level = logging.getLogger(), logging.getLogger().level
-    for handler, form in zip(handlers, (Lines(), Objects()), strict=True):
+    for handler, form in zip(handlers, (TextFormatter(), JsonFormatter()), strict=True):
         handler.setFormatter(form)
         root.addHandler(handler)
     root.setLevel(logging.DEBUG)

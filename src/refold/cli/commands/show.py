@@ -20,6 +20,7 @@ from refold.model.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
+    from refold.model.message import Message
     from refold.ports.records import Call, Head, StoredMessage
 
 _NUMBERS = frozenset({"call", "messages", "read", "cached", "written", "$"})
@@ -92,18 +93,37 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
     if as_json:
         found = [_document(one, head) async for page in pages for one in page]
         output.write_json({"conversation": head.conversation, "format": head.format, "messages": found})
-        return 0
+        return int(any("damage" in one for one in found))
+    damaged = 0
     async for page in pages:
-        output.write("".join(_entry(one, head) for one in page))
+        for one in page:
+            message, damage = _read(one, head)
+            damaged += bool(damage)
+            output.write(_entry(one, message, damage))
+    if damaged:
+        output.note(
+            f"{plural(damaged, 'message')} cannot be read\nhint: `refold doctor` says what is damaged"
+        )
+        return 1
     output.note(f"{plural(max(0, last - first), 'message')}; `refold recall` gives one of them by its handle")
     return 0
 
 
-def _document(one: StoredMessage, head: Head) -> dict[str, object]:
-    from refold.core.shown import handle_of
+def _read(one: StoredMessage, head: Head) -> tuple[Message | None, str]:
+    """Return a message, or what is damaged about it: one damaged message must not hide the others."""
+    from refold.model.errors import Damaged
     from refold.ports.stored_messages import read_stored
 
-    message = read_stored(one, head)
+    try:
+        return read_stored(one, head), ""
+    except Damaged as error:
+        return None, error.what
+
+
+def _document(one: StoredMessage, head: Head) -> dict[str, object]:
+    from refold.core.shown import handle_of
+
+    message, damage = _read(one, head)
     return {
         "seq": one.seq,
         "handle": handle_of(one.seq),
@@ -111,18 +131,17 @@ def _document(one: StoredMessage, head: Head) -> dict[str, object]:
         "tokens": one.tokens,
         "at": one.at,
         "message": None if message is None else msgspec.json.decode(one.body),
+        **({"damage": damage} if damage else {}),
     }
 
 
-def _entry(one: StoredMessage, head: Head) -> str:
+def _entry(one: StoredMessage, message: Message | None, damage: str) -> str:
     from refold.cli.message_text import indented_text
     from refold.core.shown import handle_of
-    from refold.ports.stored_messages import read_stored
 
-    message = read_stored(one, head)
     about = f"{handle_of(one.seq)}  {one.role}  {plural(one.tokens, 'token')}  {when(one.at)}"
     if message is None:
-        return f"{about}\n{INDENT}[the content was not kept]\n\n"
+        return f"{about}\n{INDENT}[{damage or 'the content was not kept'}]\n\n"
     return f"{about}\n{indented_text(message)}\n"
 
 
