@@ -67,7 +67,7 @@ class Exchange(Struct, frozen=True):
         Raises:
             StoreError: the exchange, or part of it, could not be stored.
         """
-        hosted = await self.host.take(self.incoming, self.terms, None, self.upstream)
+        hosted = await self.host.take(self.incoming, self.terms, None, self.upstream, is_answered=True)
         if not hosted.is_stored:
             raise StoreError("the store does not accept the exchange yet")
         if self.outcome is None:

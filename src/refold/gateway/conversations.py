@@ -210,9 +210,12 @@ class LiveBranch:
         assert made is not None
         return structs.replace(made, note=done.sent) if done.sent else made
 
-    async def take_earlier(self, size: int, request: RequestTerms, text_size: int) -> Made:
+    async def take_earlier(
+        self, size: int, request: RequestTerms, text_size: int, *, is_answered: bool = False
+    ) -> Made:
         """The window for the first `size` messages, if a client repeats a request and the branch has messages
-        after it. Adds nothing to the branch and reads it in its state at that size.
+        after it. Adds nothing to the branch and reads it in its state at that size. With `is_answered` the
+        window is not sent any more, and need not fit.
 
         Raises:
             NeedsBranch: the messages do not fit in the window of that time.
@@ -228,7 +231,8 @@ class LiveBranch:
             return structs.replace(made, note=sent_once(done.state, made.sent, done.state.window_edits))
 
         made = await run_text_act(text_size, take)
-        if made.problem or any(receipt.reason != FOREIGN for receipt in made.receipts):
+        does_fit = not made.problem and all(receipt.reason == FOREIGN for receipt in made.receipts)
+        if not does_fit and not is_answered:
             raise NeedsBranch
         return made
 
@@ -354,9 +358,12 @@ class OwnerConversations:
         author: Summariser | None = None,
         upstream: str = "",
         seen: Seen | None = None,
+        *,
+        is_answered: bool = False,
     ) -> TakenRequest:
         """Add a request to its branch and make its window. `author` writes the summaries, `upstream` is the
-        upstream to be asked, and `seen` holds the request's messages if they were read already.
+        upstream to be asked, and `seen` holds the request's messages if they were read already. A request that
+        `is_answered` is stored late: it never gets a branch of its own because of its size.
 
         Raises:
             WireError: the request cannot be read.
@@ -374,7 +381,9 @@ class OwnerConversations:
                 known = live.line
                 live.conversation.summariser = author
                 try:
-                    return await self._take(live, incoming, seen, found, settings, upstream)
+                    return await self._take(
+                        live, incoming, seen, found, settings, upstream, is_answered=is_answered
+                    )
                 except (Moved, HeldElsewhere):
                     is_live = False  # the table is out of date: match with the store
                     if live.line is known:
@@ -396,6 +405,8 @@ class OwnerConversations:
         found: KnownHistory | None,
         settings: ConversationSettings,
         upstream: str,
+        *,
+        is_answered: bool,
     ) -> TakenRequest:
         line, known, size = seen.line, found.known if found else 0, found.place.size if found else 0
         array, is_unread = line.history.array, known < seen.first
@@ -421,7 +432,7 @@ class OwnerConversations:
         twins = await self.twins(live, compactions, upstream)
         request = RequestTerms(fixed, budget, policy_for(settings), twins)
         if live.is_earlier:
-            made = await live.take_earlier(size, request, text_size)
+            made = await live.take_earlier(size, request, text_size, is_answered=is_answered)
             return TakenRequest(self, live, line, made, compactions)
         claims = line.claimed_after(known)
         try:
