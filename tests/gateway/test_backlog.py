@@ -303,3 +303,38 @@ async def test_an_answer_that_is_no_reply_passes_in_pieces_as_it_comes():
         status, _, body = await gate.post("/v1/embeddings", b"{}")
 
     assert (status, body) == (200, b"a" * 10)
+
+
+class Away(SqliteStore):
+    """A file that takes no commit of this program while it `is_away`."""
+
+    is_away = False
+
+    async def commit(self, seen, batch):
+        if self.is_away:
+            raise StoreError("the connection was cut")
+        return await super().commit(seen, batch)
+
+
+async def test_exchanges_that_are_stored_late_stay_in_the_branch_that_another_gateway_went_on_with(tmp_path):
+    """Some of them were above the limit at their time, and were sent whole: that is no reason for a branch of their own."""
+    path, more = tmp_path / "c.db", "and some words more " * 30
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, asyncio.timeout(HANG_S):
+        late, store = await Away.open(path), await SqliteStore.open(path)
+        async with (
+            served(upstream, store=late, summariser_enabled=False, window=2_500) as one,
+            served(upstream, store=store, summariser_enabled=False, window=2_500) as two,
+        ):
+            await ask(two, history(2, more))
+            late.is_away = True
+            told = [await ask(one, history(turn, more)) for turn in range(3, 16)]
+            assert all("x-refold-not-kept" in one or one["x-refold-action"] == "not-kept" for one in told)
+            await ask(two, history(16, more))
+            late.is_away = False
+            await everything_is_stored(one)
+
+            sessions = await store.sessions(OWNER, "talk", limit=100)
+            assert len({session.branch for session in sessions}) == 1
+            assert len(await stored(two)) == len(history(16))
+        await late.close()
+        await store.close()
