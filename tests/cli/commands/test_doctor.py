@@ -109,7 +109,11 @@ def test_whoever_comes_to_a_message_that_cannot_be_read_is_told_which_it_is_and_
     kept("compact", "shifts", "--window", "12000")
     damage(store, f"UPDATE message SET {fields} WHERE seq = 7")
 
-    for command in (["show"], ["show", "--json"], ["export"], ["recall", "#m7"]):
+    for command in (["show"], ["show", "--json"]):
+        told = kept(command[0], "shifts", *command[1:])
+        assert told.code == 1
+        assert "message 7 " in told.out
+    for command in (["export"], ["recall", "#m7"]):
         told = kept(command[0], "shifts", *command[1:])
         assert told.code == 2
         assert told.err.startswith("error: the conversation 'shifts' is damaged: message 7 ")
