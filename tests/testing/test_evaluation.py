@@ -4,7 +4,7 @@ import pytest
 
 from refold.core.presets import PRESETS
 from refold.model.errors import ConfigError
-from refold.testing.evaluation import Evaluated
+from refold.testing.evaluation import EvaluationAdapter
 
 SYSTEM = [{"role": "system", "content": "You mind the ferry."}]
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
@@ -26,29 +26,34 @@ def turn(number: int) -> list[dict]:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_conversation_stays_in_its_window_and_brings_back_what_left(preset):
-    engine = Evaluated(preset)
-    engine.start(SYSTEM, TOOLS, 2_000)
+    adapter = EvaluationAdapter(preset)
+    adapter.start(SYSTEM, TOOLS, 2_000)
     for number in range(30):
         for message in turn(number):
-            engine.add(message)
-        engine.add({"role": "user", "content": "and now?"})
-        sent = engine.context()
+            adapter.add(message)
+        adapter.add({"role": "user", "content": "and now?"})
+        sent = adapter.context()
         assert sent[0]["role"] == "system"
         assert sent[-1] == {"role": "user", "content": "and now?"}
-        engine.add({"role": "assistant", "content": "Go on."})
+        adapter.add({"role": "assistant", "content": "Go on."})
     assert sum(len(str(message["content"])) for message in sent) < 2_000 * 6
-    assert "K7" in engine.recall("crossing 1 code", 500)
+    assert "K7" in adapter.recall("crossing 1 code", 500)
 
 
 def test_starting_again_forgets_the_conversation_before():
-    engine = Evaluated()
-    engine.start(SYSTEM, None, 4_000)
-    engine.add({"role": "user", "content": "first"})
-    engine.start([], None, 4_000)
-    engine.add({"role": "user", "content": "second"})
-    assert engine.context() == [{"role": "user", "content": "second"}]
+    adapter = EvaluationAdapter()
+    adapter.start(SYSTEM, None, 4_000)
+    adapter.add({"role": "user", "content": "first"})
+    adapter.start([], None, 4_000)
+    adapter.add({"role": "user", "content": "second"})
+    assert adapter.context() == [{"role": "user", "content": "second"}]
+
+
+def test_nothing_can_be_added_before_the_start():
+    with pytest.raises(ConfigError, match="start"):
+        EvaluationAdapter().add({"role": "user", "content": "first"})
 
 
 def test_a_preset_that_there_is_not_is_refused_at_the_start():
     with pytest.raises(ConfigError):
-        Evaluated("nonsense").start([], None, 4_000)
+        EvaluationAdapter("nonsense").start([], None, 4_000)

@@ -1,10 +1,10 @@
 """An adapter for evaluations: a conversation behind four plain functions with a stable interface.
 
-    engine = Evaluated(preset="refold")
-    engine.start(system, tools, window)      a new conversation; the window limits all that is sent
-    engine.add(message)                      one Chat Completions message, in order, also real replies
-    engine.context() -> messages             the messages to send now, system messages first
-    engine.recall(query, max_tokens) -> str  passages of the conversation that match the words
+    adapter = EvaluationAdapter(preset="refold")
+    adapter.start(system, tools, window)      a new conversation; the window limits all that is sent
+    adapter.add(message)                      one Chat Completions message, in order, also real replies
+    adapter.context() -> messages             the messages to send now, system messages first
+    adapter.recall(query, max_tokens) -> str  passages of the conversation that match the words
 
 It is a `refold.sync.Conversation` in memory, with the digest as its summariser, so that evaluations measure
 the same code that users run.
@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from refold.model.errors import ConfigError
 from refold.model.tokens import TokenCounter
 from refold.sync import Conversation
 
 
-class Evaluated:
+class EvaluationAdapter:
     """One way to keep a conversation inside a window; `start` begins a new conversation."""
 
     def __init__(
@@ -63,5 +64,6 @@ class Evaluated:
 
     @property
     def _started(self) -> Conversation:
-        assert self._chat is not None, "call start() first"
+        if self._chat is None:
+            raise ConfigError("no conversation was started", hint="call start() first")
         return self._chat
