@@ -8,11 +8,10 @@ from msgspec import structs
 
 from refold import Conversation
 from refold.core.presets import PRESETS
-from refold.model.budget import Share
 from refold.model.dialect import DIALECTS
 from tests.formats import KEYS, answer, question, turn, violations
 
-EARLY = structs.replace(PRESETS["opal"], soft=Share(0.5))
+EARLY = structs.replace(PRESETS["opal"], soft=0.5)
 """Asks for a summary when half of the window is full, and switches at 80 %."""
 TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
 every_format = pytest.mark.parametrize("name", DIALECTS)

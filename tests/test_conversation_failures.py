@@ -11,7 +11,6 @@ from refold import Conversation
 from refold.core.presets import PRESETS
 from refold.core.prompts import Recipe
 from refold.engine.summary_jobs import MAX_FAILURES
-from refold.model.budget import Share
 from refold.model.summary import Summary
 from tests.formats import answer, question, turn
 from tests.test_conversation import EARLY, TOO_LONG, fill, open_talk
@@ -34,7 +33,7 @@ class Model:
 
 
 def ahead(preset: str, **changes: object) -> dict[str, object]:
-    return {"policy": structs.replace(PRESETS[preset], soft=Share(0.5), **changes)}
+    return {"policy": structs.replace(PRESETS[preset], soft=0.5, **changes)}
 
 
 def told(fields: dict) -> str:
@@ -77,7 +76,7 @@ class TestPaidOnce:
 
     async def test_one_that_covers_little_of_what_would_leave_is_not_enough(self):
         model = Model()
-        policy = structs.replace(EARLY, manual=None, soft=Share(0.3), triggers={})
+        policy = structs.replace(EARLY, manual=None, soft=0.3, triggers={})
         async with open_talk(model, policy=policy) as talk:
             await fill(talk, 0.9)
             await talk.ready()

@@ -35,7 +35,7 @@ from refold.engine.events import Event, Listener
 from refold.engine.history import Difference, MessageTokens
 from refold.engine.retention import MAX_SHARE, HeldBack
 from refold.engine.sessions import OpenedSession
-from refold.engine.settings import ConversationSettings, Prompt
+from refold.engine.settings import SUMMARISER_TIMEOUT_S, ConversationSettings, Prompt
 from refold.engine.state import Bill, Receipt, State
 from refold.engine.status import Preview, Status
 from refold.engine.summary_jobs import SummaryFunction
@@ -139,6 +139,7 @@ class Conversation:
         counter: TokenCounter | None = None,
         sensitive: Sequence[str] = (),
         summariser: Summariser | SummaryFunction | str | None = None,
+        summariser_timeout_s: float = SUMMARISER_TIMEOUT_S,
         max_spend: float | None = None,
         on_event: Listener | None = None,
     ) -> None:
@@ -156,6 +157,7 @@ class Conversation:
             counter=counter,
             sensitive=sensitive,
             summariser=summariser,
+            summariser_timeout_s=summariser_timeout_s,
             max_spend=max_spend,
             on_event=on_event,
         )
@@ -343,6 +345,7 @@ class Engine:
         counter: TokenCounter | None = None,
         sensitive: Sequence[str] = (),
         summariser: Summariser | SummaryFunction | str | None = None,
+        summariser_timeout_s: float = SUMMARISER_TIMEOUT_S,
         max_spend: float | None = None,
         on_event: Listener | None = None,
         embedder: Embedder | InstalledEmbedder | None = InstalledEmbedder(),  # noqa: B008  # a frozen value
@@ -368,6 +371,7 @@ class Engine:
             counter=counter,
             sensitive=sensitive,
             summariser=summariser,
+            summariser_timeout_s=summariser_timeout_s,
             max_spend=max_spend,
             on_event=on_event,
             embedder=embedder,
@@ -422,6 +426,7 @@ class Engine:
         counter: TokenCounter | None = None,
         sensitive: Sequence[str] | None = None,
         summariser: Summariser | SummaryFunction | str | None = None,
+        summariser_timeout_s: float | None = None,
         max_spend: float | None = None,
         on_event: Listener | None = None,
     ) -> Conversation:
@@ -442,6 +447,7 @@ class Engine:
             counter=counter,
             sensitive=sensitive,
             summariser=summariser,
+            summariser_timeout_s=summariser_timeout_s,
             max_spend=max_spend,
             on_event=on_event,
         )

@@ -45,10 +45,10 @@ def test_a_prompt_of_your_own_serves_for_updates_too():
     assert prompts.fresh == PRESETS["refold"].recipe.prompts.fresh
 
 
-def test_another_trigger_asks_for_summaries_sooner_in_proportion():
+def test_another_trigger_moves_the_fold_point():
     policy = policy_of(chosen(preset="opal", trigger=Share(0.4)))
     assert policy.triggers == {"turn_start": TokenRatio(0.4, ">=")}
-    assert policy.soft == Share(0.35)
+    assert policy.soft is None
 
 
 def test_another_trigger_leaves_other_conditions_alone():

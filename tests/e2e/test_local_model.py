@@ -18,7 +18,6 @@ from refold import Conversation
 from refold.core.presets import PRESETS
 from refold.core.prompts import Prompts
 from refold.local import Served, serve_local, weights_path
-from refold.model.budget import Share
 from refold.model.summary import Summary
 from refold.ports.summariser import SummaryTask
 from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
@@ -30,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(not weights_path().is_file(), reason="no weights: refold local install"),
 ]
 
-AHEAD = structs.replace(PRESETS["refold"], soft=Share(0.6), prepares=False)
+AHEAD = structs.replace(PRESETS["refold"], soft=0.6, prepares=False)
 RULES = ("Never touch billing/tax.py.", "Always answer in one line.", "You must keep the public API.")
 WISHES = (
     "add a function that rounds prices",

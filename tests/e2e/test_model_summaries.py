@@ -10,12 +10,11 @@ from msgspec import structs
 
 from refold import Conversation
 from refold.core.presets import PRESETS
-from refold.model.budget import Share
 from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
 from refold.testing import Refuse, ScriptedUpstream, call, say, think
 from refold.upstreams import Provider, Retries, open_upstream
 
-AHEAD = structs.replace(PRESETS["refold"], soft=Share(0.6), prepares=False)
+AHEAD = structs.replace(PRESETS["refold"], soft=0.6, prepares=False)
 RULES = ("Never touch billing/tax.py.", "Always answer in one line.", "You must keep the public API.")
 FILES = tuple(f"src/module_{number}.py" for number in range(6))
 INVENTED = "ZX-90817"

@@ -10,12 +10,11 @@ from msgspec import structs
 
 from refold import Conversation, sync
 from refold.core.presets import PRESETS
-from refold.model.budget import Share
 from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
 from refold.testing import ScriptedUpstream
 from refold.upstreams import Provider, Retries, open_upstream
 
-AHEAD = structs.replace(PRESETS["opal"], soft=Share(0.5), manual=None)
+AHEAD = structs.replace(PRESETS["opal"], soft=0.5, manual=None)
 """Cumulative: every summary is made from the one before."""
 GOOD = "## Goal\nChange the files.\n## Progress\n### Done\nSome files were changed."
 WORD = "kJ3dE6gH9jK2mN5pQ8rS1tU4vW7xY0z"

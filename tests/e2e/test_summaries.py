@@ -11,7 +11,6 @@ from openai import APIError, AsyncOpenAI, BadRequestError
 from refold import Conversation
 from refold.core.presets import PRESETS
 from refold.engine.settings import ConversationSettings, open_summariser, with_block
-from refold.model.budget import Share
 from refold.model.dialect import DIALECTS
 from refold.model.errors import RecoverySpent
 from refold.model.message import assistant, user
@@ -25,7 +24,7 @@ from tests.summarisers.scripted_upstream import task
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}
 SAID = "Some files were read and their values told."
-LIBRECHAT = structs.replace(PRESETS["librechat"], soft=Share(0.5))
+LIBRECHAT = structs.replace(PRESETS["librechat"], soft=0.5)
 
 
 def provider(server: ScriptedUpstream, wire: str = "chat", model: str = "m-1", **settings) -> Provider:
@@ -186,7 +185,7 @@ class TestOverflow:
             in_stream=in_stream,
         )
         async with ScriptedUpstream(otherwise="Fine.") as server, ScriptedUpstream(otherwise=SAID) as writing:
-            policy = structs.replace(PRESETS["opal"], soft=Share(0.7))
+            policy = structs.replace(PRESETS["opal"], soft=0.7)
             settings = ConversationSettings(model="gpt-4o", window=20_000, policy=policy)
             async with (
                 open_summariser(settings, provider(writing, model="small"), environ={}) as summariser,

@@ -195,7 +195,7 @@ class TestAhead:
     """A summary that was asked for before it is needed."""
 
     def soft(self):
-        policy = structs.replace(PRESETS["opal"], soft=Share(0.5))
+        policy = structs.replace(PRESETS["opal"], soft=0.5)
         return memory(policy, window=10_000, summarise=give_up)
 
     @pytest.mark.feature("N4")

@@ -116,15 +116,12 @@ def _refusal(field: str, name: str, value: Any) -> SettingError:
 
 
 def _with_trigger(policy: Policy, share: Share) -> Policy | None:
-    """Compact at another share, and request a summary earlier in proportion."""
+    """Compact at another share."""
     found = [one for rule in policy.triggers.values() if (one := _share_of(rule)) is not None]
     if not found:
         return None
     rules = {moment: _at_share(rule, share.fraction) for moment, rule in policy.triggers.items()}
-    soft = policy.soft
-    if soft is not None:
-        soft = Share(round(soft.fraction * share.fraction / max(found), 4), soft.of)
-    return structs.replace(policy, triggers=rules, soft=soft)
+    return structs.replace(policy, triggers=rules)
 
 
 def _share_of(trigger: Trigger) -> float | None:

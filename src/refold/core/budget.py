@@ -51,13 +51,28 @@ def fraction_of(share: Share, window: int) -> float:
 
 
 def limit_of(budget: Budget) -> int:
+    """The size that shares of the limit refer to: the context budget, or the window if there is none."""
     return budget.limit or budget.window
 
 
 def input_limit(budget: Budget, output: int | None = None) -> int:
-    """Most tokens of input with which the output and the reserve still fit. `output` defaults to the budget's."""
+    """The wall: most tokens of input, beside an output that defaults to the budget's and the reserve."""
     output = budget.max_output if output is None else output
-    return limit_of(budget) - output - tokens_of(budget.reserve, budget)
+    room = budget.window - output - tokens_of(budget.reserve, budget)
+    return min(room, budget.limit or room, budget.max_input or room)
+
+
+def arithmetic(budget: Budget, output: int | None = None) -> str:
+    """The wall as a sum, for displays and errors."""
+    output = budget.max_output if output is None else output
+    reserve = tokens_of(budget.reserve, budget)
+    room = budget.window - output - reserve
+    text = f"window {budget.window:,} − output {output:,} − reserve {reserve:,} = {room:,}"
+    if budget.max_input and budget.max_input < room:
+        text += f", at most {budget.max_input:,} as the model's input"
+    if budget.limit and budget.limit < room:
+        text += f", limited to {budget.limit:,}"
+    return text
 
 
 # Output of a request
@@ -176,7 +191,7 @@ def check_room(budget: Budget, *, instructions: int, lowers: bool = True) -> Non
     room = input_limit(budget, output)
     if room <= 0:
         raise BudgetError(
-            f"max_output ({output:,}) and the reserve fill the whole limit of {limit_of(budget):,} tokens",
+            f"max_output ({output:,}) and the reserve fill the whole window of {budget.window:,} tokens",
             hint=f"{sizes.arithmetic(output)}; lower max_output, or use a model with a larger window",
         )
     if instructions >= room:

@@ -55,6 +55,14 @@ def growing_cost(before: int, now: int, output: int, prices: Prices) -> float:
     return (known * prices.read + (now - known) * prices.write + output * prices.output) / _MILLION
 
 
+def rewrite_pays(now: int, then: int, *, calls: float, prices: Prices) -> bool:
+    """Whether replacing a window of `now` tokens by one of `then` tokens saves more in the next `calls` calls
+    than writing it to the cache again costs.
+    """
+    extra = max(0.0, prices.write - prices.read)
+    return (now - then) * prices.read * max(0.0, calls) > then * extra
+
+
 def fold_at(limit: int, *, level: int, growth: float, prices: Prices) -> int:
     """The window size at which compacting to `level` tokens is cheapest; at most `limit`.
 

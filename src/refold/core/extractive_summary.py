@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from refold.core.assemble import lead_of, summary_handle
-from refold.core.budget import share_of
+from refold.core.budget import share_of, tokens_of
 from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Digest, digest
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.line_markers import quoted_lines
@@ -20,10 +20,11 @@ from refold.core.digest.pieces import head
 from refold.core.digest.sections import RULES_SHARE, mechanical, sections, without_lists
 from refold.core.digest.shorten import shorten
 from refold.core.fold import Folded, UserRequest
-from refold.core.plan import SummaryRequest, request_room
-from refold.core.plan_inputs import BEFORE_CALL, Frame, effective_for
+from refold.core.plan import SummaryRequest, request_room, requests_for
+from refold.core.plan_inputs import BEFORE_CALL, Frame, Now, effective_for, fits
+from refold.core.secrets.redact import redact
 from refold.core.unread_cut import seen_of, system_texts
-from refold.core.user_requests import keep_ends, request_lines
+from refold.core.user_requests import keep_ends, request_lines, with_requests
 from refold.model.message import user
 from refold.model.summary import Summary, SummaryKind
 
@@ -33,6 +34,8 @@ PINNED_SHARE = 0.8
 """Share of the summary for the task and the lists; the rest is for the digest."""
 CARRIED_SHARE = 0.5
 """Share of the summary for the text of an earlier model summary; the rest is for the events since."""
+GAP_SHARE = 0.05
+"""Least share of the room for a digest of the messages that a model's summary came too late for."""
 _SHRINKING = (1.0, 0.5, 0.2, 0.0)
 """Factors for the room of the lists, tried in this order until the text fits."""
 
@@ -69,6 +72,78 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     made = _summary(text, first, request, folded, frame, found.reserve)
     opening = sum(len(line) + 1 for line in asked)
     return structs.replace(made, carried=_last_model_text(previous) if previous else "", requests=opening)
+
+
+def extended(written: Summary, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
+    """Return a model's summary with a digest of the messages after it, up to the end of the request.
+
+    The model wrote while the conversation went on. Its text stays word for word, and `told` keeps the end of
+    the messages that it describes: the next model reads the others in full.
+    """
+    if written.last >= request.last:
+        return written
+    counter, effective = folded.shown.counter, effective_for(frame, BEFORE_CALL)
+    room = max(request.max_tokens - written.tokens, share_of(GAP_SHARE, effective))
+    found = digest(
+        folded.facts,
+        first=max(written.last, request.since),
+        last=request.last,
+        budget=min(MAX_DIGEST, max(0, room)),
+        window=frame.budget.window,
+        counter=counter,
+        sight=seen_of(folded, request.kept, (*system_texts(frame), written.text)),
+        previous=Digest(reserve=()),
+        turn_from=request.turn_from,
+        usual=min(MAX_DIGEST, share_of(frame.policy.summary_share.fraction, effective)),
+    )
+    text = "\n".join(part for part in (written.text, found.text) if part)
+    tokens = counter.text(text) + _framing(folded, frame)
+    return structs.replace(
+        written, text=text, last=request.last, tokens=tokens, told=written.told_until, reserve=found.reserve
+    )
+
+
+def switch_summary(folded: Folded, frame: Frame, now: Now, written: Summary) -> Folded | None:
+    """Return the branch with a model's summary in place of its newest summary, which covers at least the same
+    messages; None if the window does not fit with it.
+    """
+    newest, items = folded.summaries[-1], folded.items.items
+    request = SummaryRequest(
+        first=written.first,
+        last=newest.last,
+        items=(),
+        kept=items,
+        previous=folded.summaries[:-1],
+        max_tokens=newest.tokens,
+    )
+    if folded.origin <= written.last:
+        whole = extended(written, request, folded, frame)
+    else:
+        whole = _with_digest_of(newest, written, folded, frame)
+    lines = tuple(map(redact, requests_for(folded, items, newest.last, frame, request)))
+    whole = with_requests(whole, lines, folded.shown.counter)
+    whole = structs.replace(whole, read=newest.read, modified=newest.modified)
+    view, older = folded.shown, tokens_of(frame.policy.ancestors, frame.budget)
+    summaries = (*folded.summaries[:-1], whole)
+    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed)
+    switched = structs.replace(folded.lead_by(summaries, lead), settled=folded.settled)
+    return switched if fits(switched, frame, now) or not fits(folded, frame, now) else None
+
+
+def _with_digest_of(newest: Summary, written: Summary, folded: Folded, frame: Frame) -> Summary:
+    """Return a model's summary followed by the digest that it replaces, as far as there is room. After a
+    restart the messages between the two are not in memory, and the digest has their facts.
+    """
+    if written.last >= newest.last:
+        return written
+    counter = folded.shown.counter
+    room = max(newest.tokens - written.tokens, share_of(GAP_SHARE, effective_for(frame, BEFORE_CALL)))
+    text = newest.own_text
+    while text and counter.text(text) > room:
+        text = head(text, len(text) * 3 // 4)
+    text = "\n".join(part for part in (written.text, text) if part)
+    tokens = counter.text(text) + _framing(folded, frame)
+    return structs.replace(written, text=text, last=newest.last, tokens=tokens, told=written.told_until)
 
 
 def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[int]:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from refold.core import cut as cuts
 from refold.core.assemble import assemble, lead_of
-from refold.core.budget import exact, limit_of, share_of, tokens_of
+from refold.core.budget import exact, share_of, tokens_of
 from refold.core.cut import cut_at
 from refold.core.emergency import reduce, squeeze_in
 from refold.core.fold import Folded
@@ -38,7 +38,7 @@ from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.units import units
 from refold.core.summary_checks.accept import check_summary
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
-from refold.core.triggers import message_limit, reason_to_act, reason_to_reduce
+from refold.core.triggers import fold_count, fold_point, is_wanted, reason_to_act, reason_to_reduce
 from refold.core.unread_cut import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
 from refold.model.budget import Tokens
@@ -140,8 +140,10 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
     if not is_due or _is_small(reduced, frame, now):
         return found
-    if policy.hard and (dropped := _plan_with_hard_stages(found)):
+    if policy.hard and not now.is_prepared and (dropped := _plan_with_hard_stages(found)):
         return dropped
+    if not policy.summarises_at_wall and not is_wanted(folded, frame, now):
+        return _make_fit(found)
     request = _request(reduced, frame, now)
     if request is None:
         return _make_fit(found)
@@ -214,13 +216,13 @@ def give_up(planned: Plan) -> Plan:
 
 
 def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
-    """The summary to write ahead of time, before the window is full; None if it is too early or no message is new."""
+    """The summary to request before the fold point; None if it is too early or no message is new."""
     soft = frame.policy.soft
     if soft is None or not frame.policy.enabled or folded.settled == folded.size:
         return None
-    share, most = exact(soft.fraction), message_limit(frame.policy.triggers)
-    is_full = size_of(folded, frame) >= share * limit_of(frame.budget) / exact(now.ratio)
-    is_soon = is_full or (most is not None and len(folded.shown) >= share * most)
+    share, most = exact(soft), fold_count(frame.policy.triggers)
+    is_soon = size_of(folded, frame) >= share * fold_point(folded, frame, now)
+    is_soon = is_soon or (most is not None and len(folded.shown) >= share * most)
     return _request(folded, frame, now) if is_soon else None
 
 

@@ -64,6 +64,10 @@ class Now(Struct, frozen=True):
     """Tokens to keep, instead of the policy's number."""
     cut: int | None = None
     """The messages below this number leave, instead of those of the policy's cut."""
+    is_prepared: bool = False
+    """Whether a summary was written ahead of time."""
+    largest_output: int = 0
+    """The largest output that the last calls asked for."""
 
 
 BEFORE_CALL = Now("before_call")

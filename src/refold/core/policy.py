@@ -22,10 +22,14 @@ Measure: TypeAlias = Literal["hybrid", "reported", "calibrated", "characters"]
 report alone. `calibrated`: our own count, corrected by the ratio of earlier reports. `characters`: a flat
 estimate by characters. Without any report, our own count is used."""
 Placement: TypeAlias = Literal["user", "assistant", "system"]
-OnFailure: TypeAlias = Literal["keep", "mechanical", "mechanical_if_full", "digest"]
+OnFailure: TypeAlias = Literal["keep", "mechanical", "digest", "digest_if_full"]
 """If no model could write the summary: `keep` leaves the history as it is, `mechanical` uses a mechanical
-summary, `mechanical_if_full` does so only if the history does not fit, `digest` uses a digest in the
-messages' own words."""
+summary, `digest` a digest in the messages' own words, `digest_if_full` does so only if the history does not
+fit."""
+OnSwitch: TypeAlias = Literal["wait", "go_on", "bridge"]
+"""`wait` waits for the model. `go_on` sends the full history while it fits; at the wall it waits, unless the
+policy has hard stages. `bridge` sends a digest now, which the model's summary replaces later."""
+Fallback: TypeAlias = Literal["digest", "mechanical"]
 Source: TypeAlias = Literal["span", "previous", "all"]
 """Input of a summary: the messages that leave, those and the previous summary, or every original so far."""
 
@@ -126,8 +130,16 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Share of the room that a summary may take."""
     ancestors: Share = Share(0.03)
     """Share of the window for the lines about older summaries, if each summary covers its own messages only."""
-    soft: Share | None = None
-    """Fill level at which a summary is requested ahead of time; None requests it only when it is needed."""
+    soft: float | None = None
+    """Share of the fold point at which a summary is requested; None requests it at the fold point."""
+    on_switch: OnSwitch = "wait"
+    """At the fold point, if a model writes the summaries and none is ready."""
+    summarises_at_wall: bool = True
+    """Whether a window that does not fit is summarised although no trigger fired; False only drops messages."""
+    window_outputs: int = 0
+    """If nothing states the window: the window is so many times the output. 0 takes the usual default."""
+    fallback: Fallback = "digest"
+    """The text of a summary if no model is configured."""
     deferred: bool = False
     """A trigger that fires after a call takes effect at the next request, which adds a message."""
     by_price: bool = False

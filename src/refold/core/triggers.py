@@ -6,9 +6,10 @@ string. A number that is unknown fires nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.budget import exact, input_limit, limit_of
 from refold.core.cost import fold_at
@@ -30,6 +31,9 @@ from refold.model.trigger import (
     Trigger,
 )
 
+REACHABLE = Fraction(95, 100)
+"""Share of the wall: a trigger at a share of the window fires there at the latest."""
+
 
 class TriggerFacts(Struct, frozen=True):
     """The numbers that triggers compare. `None` means unknown."""
@@ -37,6 +41,7 @@ class TriggerFacts(Struct, frozen=True):
     tokens: int
     limit: int
     room: int = 0
+    """The wall: most tokens of input."""
     window: int = 0
     max_output: int = 0
     messages: int = 0
@@ -81,8 +86,8 @@ def _by_size(
         case TokenRatio():
             return _ratio(trigger, facts)
         case RemainingTokens():
-            left = facts.limit - facts.tokens
-            is_low = facts.limit > 0 and left <= trigger.tokens
+            left = facts.room - facts.tokens
+            is_low = facts.room > 0 and left <= trigger.tokens
             return f"{left:,} tokens left <= {trigger.tokens:,}" if is_low else ""
         case OverBudget():
             return _over_budget(trigger, facts)
@@ -94,19 +99,49 @@ def _by_size(
 
 def _ratio(trigger: TokenRatio, facts: TriggerFacts) -> str:
     whole = facts.limit if trigger.of == "limit" else facts.room
-    threshold = exact(trigger.share) * whole
-    passed = facts.tokens > threshold or (trigger.compare == ">=" and facts.tokens == threshold)
-    if whole <= 0 or not passed:
+    threshold = _threshold(trigger, facts)
+    if threshold is None:
         return ""
+    passed = facts.tokens > threshold or (trigger.compare == ">=" and facts.tokens == threshold)
+    if not passed:
+        return ""
+    if threshold < exact(trigger.share) * whole:
+        return f"{facts.tokens:,} tokens {trigger.compare} 95 % of {facts.room:,}, most that fits"
     return f"{facts.tokens:,} tokens {trigger.compare} {trigger.share * 100:g} % of {whole:,}"
 
 
 def _over_budget(trigger: OverBudget, facts: TriggerFacts) -> str:
-    needed = facts.tokens + facts.max_output
-    if facts.window <= 0 or needed <= exact(trigger.share) * facts.window:
+    needed, threshold = facts.tokens + facts.max_output, _threshold(trigger, facts)
+    if threshold is None or facts.tokens <= threshold:
         return ""
     share = "" if trigger.share == 1 else f"{trigger.share * 100:g} % of "
     return f"{needed:,} tokens with output > {share}{facts.window:,}"
+
+
+def _threshold(trigger: Trigger, facts: TriggerFacts) -> Fraction | None:
+    """The size at which a trigger fires, in the provider's tokens; None if it does not depend on the size.
+
+    A share that lies above the wall, or just below it, is taken as 95 % of the wall: otherwise the window
+    would be full before the trigger could fire.
+    """
+    match trigger:
+        case TokenRatio():
+            whole = facts.limit if trigger.of == "limit" else facts.room
+            share = exact(trigger.share) * whole
+            return (share if trigger.of == "room" else _reachable(share, facts)) if whole > 0 else None
+        case OverBudget():
+            share = exact(trigger.share) * facts.window - facts.max_output
+            return (share if trigger.share == 1 else _reachable(share, facts)) if facts.window > 0 else None
+        case RemainingTokens():
+            return Fraction(facts.room - trigger.tokens) if facts.room > 0 else None
+        case AnyOf():
+            found = [one for part in trigger.triggers if (one := _threshold(part, facts)) is not None]
+            return min(found, default=None)
+        case AllOf():
+            found = [one for part in trigger.triggers if (one := _threshold(part, facts)) is not None]
+            return max(found, default=None)
+        case _:
+            return None
 
 
 def _compare_reason(value: float | None, compare: Compare, threshold: float, what: str) -> str:
@@ -115,8 +150,12 @@ def _compare_reason(value: float | None, compare: Compare, threshold: float, wha
     return f"{value:,} {what} {compare} {threshold:,}"
 
 
-def message_limit(rules: Mapping[Moment, Trigger]) -> int | None:
-    """The number of messages at which a policy acts, regardless of their size; None if it does not count messages."""
+def _reachable(threshold: Fraction, facts: TriggerFacts) -> Fraction:
+    return min(threshold, REACHABLE * facts.room) if facts.room > 0 else threshold
+
+
+def fold_count(rules: Mapping[Moment, Trigger]) -> int | None:
+    """The number of messages at which a policy compacts, regardless of their size; None if it does not count messages."""
     counts = (count for trigger in rules.values() if (count := _messages(trigger)) is not None)
     return min(counts, default=None)
 
@@ -124,7 +163,7 @@ def message_limit(rules: Mapping[Moment, Trigger]) -> int | None:
 def _messages(trigger: Trigger) -> int | None:
     match trigger:
         case MessageCount():
-            return trigger.messages
+            return trigger.messages + (trigger.compare == ">")
         case AnyOf():
             return min(
                 (count for one in trigger.triggers if (count := _messages(one)) is not None), default=None
@@ -150,6 +189,11 @@ def reason_to_act(folded: Folded, frame: Frame, now: Now) -> str:
     if now.in_vain >= MAX_IN_VAIN or folded.size in (folded.settled, folded.declined):
         return ""
     return _wanted(folded, frame, now)
+
+
+def is_wanted(folded: Folded, frame: Frame, now: Now) -> bool:
+    """Whether a person, a refusal or the policy's own rules ask for a summary, and not only the wall."""
+    return now.moment in ("manual", "overflow") or bool(_wanted(folded, frame, now))
 
 
 def reason_to_reduce(folded: Folded, frame: Frame, now: Now) -> str:
@@ -185,6 +229,20 @@ def _wanted(folded: Folded, frame: Frame, now: Now) -> str:
     )
 
 
+def fold_point(folded: Folded, frame: Frame, now: Now) -> int:
+    """The smallest size, in our count, at which the policy would compact: by a trigger, the wall or the prices."""
+    if now.largest_output > frame.budget.max_output:
+        budget = structs.replace(frame.budget, max_output=now.largest_output)
+        frame = structs.replace(frame, budget=budget)
+    facts, size = _facts(folded, frame, now), size_of(folded, frame)
+    # Triggers compare the provider's tokens, so their thresholds are converted to ours.
+    ratio = Fraction(facts.tokens, size) if facts.tokens > 0 and size > 0 else exact(now.ratio)
+    rules = frame.policy.triggers.values()
+    found = [one for rule in rules if (one := _threshold(rule, facts)) is not None]
+    points = [max(0, int(one / ratio)) for one in found]
+    return min((limit_for(frame, now), *points, *_price_point(folded, frame, now)))
+
+
 def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
     shown, budget, output = folded.shown, frame.budget, lowered_output(frame, now)
     room = limit_for(frame, now) - frame.instructions - folded.lead.tokens
@@ -204,13 +262,22 @@ def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
 
 def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
     """The reason if compacting now is cheaper than carrying the whole context along."""
-    if frame.prices is None or not frame.policy.by_price or now.moment != "before_call":
+    if now.moment != "before_call":
         return ""
+    size = size_of(folded, frame)
+    for best in _price_point(folded, frame, now):
+        if size > best:
+            return f"{size:,} tokens cost more to carry along than to fold, from {best:,}"
+    return ""
+
+
+def _price_point(folded: Folded, frame: Frame, now: Now) -> Iterator[int]:
+    """The size at which the prices say that compacting is cheaper than carrying the context along."""
+    if frame.prices is None or not frame.policy.by_price:
+        return
     limit = limit_for(frame, now)
     growth = folded.whole / max(1, folded.replies)
-    best = fold_at(limit, level=min(target_for(frame, now), limit), growth=growth, prices=frame.prices)
-    size = size_of(folded, frame)
-    return f"{size:,} tokens cost more to carry along than to fold, from {best:,}" if size > best else ""
+    yield fold_at(limit, level=min(target_for(frame, now), limit), growth=growth, prices=frame.prices)
 
 
 def with_digests(reason: str, digested: int) -> str:

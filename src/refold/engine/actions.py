@@ -19,6 +19,7 @@ from refold.core import extractive_summary
 from refold.core.arrival_cap import arrive
 from refold.core.assemble import broken_rules
 from refold.core.budget import output_after, tokens_of
+from refold.core.cost import rewrite_pays
 from refold.core.digest.search import find
 from refold.core.fold import REASON as BROKEN
 from refold.core.fold import (
@@ -39,11 +40,19 @@ from refold.core.policy import Policy
 from refold.core.prompt_cache import mark_window
 from refold.core.shown import Edit, handle_of
 from refold.core.system_messages import is_instruction, moved_edits
-from refold.core.triggers import with_digests
+from refold.core.triggers import fold_point, with_digests
 from refold.core.unread_cut import terms_in_sight
 from refold.core.verify import verify_fit
 from refold.core.view import View
-from refold.engine.events import Event, Recovered, compaction_events, pruned, sized
+from refold.engine.events import (
+    Event,
+    Recovered,
+    SummaryDiscarded,
+    compaction_events,
+    pruned,
+    sized,
+    summary_switched,
+)
 from refold.engine.state import Change, Receipt, Sent, State
 from refold.model.budget import Budget
 from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent, RefoldError
@@ -59,6 +68,12 @@ LEAST_LEARNT = 500
 """Tokens of messages. A smaller call, or one that is mostly instructions, is not used for calibration: its
 count depends more on the instructions than on the provider's tokenizer."""
 FOREIGN = "only the provider that made this compaction can read it"
+OUTPUTS = 8
+"""Calls whose outputs are remembered: the fold point leaves room for the largest of them."""
+TTL_S, LONG_TTL_S = 300.0, 3_600.0
+"""Seconds after which a provider's prompt cache is cold."""
+SWITCHED = "the model's summary replaces the digest"
+TOO_LARGE = "the window does not fit with it"
 CLIPPED = "the provider reported more input than the window holds"
 
 
@@ -80,7 +95,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     has_skipped: bool = False
     """Whether a compaction was skipped because no summary could be written."""
     wanted: SummaryRequest | None = None
-    """The summary to request ahead of time."""
+    """The summary to request from a model, without waiting for it."""
+    wanted_from: State | None = None
+    """The state that `wanted` is about, if that is not the next state: a digest stands for its messages now."""
+    awaited: SummaryRequest | None = None
+    """The summary that has to be written before a window can be made."""
 
     @property
     def sendable(self) -> Window:
@@ -216,9 +235,15 @@ class _Draft:
         self.problem: RefoldError | None = None
         self.changes: list[Change] = []
         self.events: list[Event] = []
-        self.has_skipped = self.has_grown = False
+        self.has_skipped = self.has_grown = self.may_wait = False
+        self.wanted: SummaryRequest | None = None
+        self.wanted_from: State | None = None
+        self.awaited: SummaryRequest | None = None
 
     def outcome(self, problem: RefoldError | None = None) -> Outcome:
+        wanted = self.wanted
+        if wanted is None and self.has_grown and self.state.looks_ahead:
+            wanted = ahead(self.state)
         return Outcome(
             state=self.state,
             window=self.window,
@@ -226,7 +251,9 @@ class _Draft:
             changes=tuple(self.changes),
             events=tuple(self.events),
             has_skipped=self.has_skipped,
-            wanted=ahead(self.state) if self.has_grown and self.state.looks_ahead else None,
+            wanted=wanted,
+            wanted_from=self.wanted_from,
+            awaited=self.awaited,
         )
 
     def set(self, **fields: object) -> None:
@@ -316,12 +343,24 @@ class _Draft:
     # Plans
 
     def plan_call(self) -> Plan:
-        """Run the triggers before a call, and plan its window."""
-        if self._last_speaker() == "user":
-            self.act("turn_start")
+        """Run the triggers before a call, and plan its window. If a summary has to be waited for, the plan is
+        not complete, and `awaited` is set.
+        """
+        self.may_wait, before = True, self.state.folded
+        self.set(outputs=(*self.state.outputs, self.state.frame.budget.max_output)[-OUTPUTS:])
+        is_turn_start = self._last_speaker() == "user"
+        if is_turn_start and self.state.late is not None and self._may_switch():
+            self._use_late_summary()
+        if is_turn_start:
+            planned = self.act("turn_start")
+            if self.awaited is not None:
+                return planned
         done, planned = len(self.state.receipts), self.act("before_call")
         if len(self.state.receipts) > done and "before_call" in self.state.frame.policy.reduce_at:
             planned = self.act("before_call")  # a new summary leaves less room for the reduced messages
+        if is_turn_start and self.state.late is not None and self.state.folded.lead is not before.lead:
+            self._use_late_summary()  # the prefix changes anyway
+            planned = self.act("before_call")
         return planned
 
     def act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
@@ -332,12 +371,17 @@ class _Draft:
             change = self._change(mended, "reduce", BROKEN, edits)
             self.events.append(pruned(self.state, change, "automatic"))
             self.set(folded=mended)
+        planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
+        if planned.request is not None and self.state.late is not None:
+            self._use_late_summary()  # this fold builds on it, and not on the digest
+            planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
         state = self.state
-        planned = plan(state.folded, state.frame, state.now(moment, keep, cut))
         if moment == "after_call" and state.frame.policy.deferred:
             self.set(flag=planned.reason if planned.request is not None else state.flag)
             return planned
-        ready = self._prepared_for(planned) if planned.request is not None else None
+        ready = self._prepared_for(planned, planned.request) if planned.request is not None else None
+        if planned.request is not None and ready is None and self._is_left_to_model(moment):
+            planned = self._leave_to_model(planned, planned.request)
         done, made = self._carry_out(planned, ready)
         is_ahead = ready is not None
         self.events.extend(compaction_events(state, self.state, planned, done, made, is_ahead=is_ahead))
@@ -378,27 +422,97 @@ class _Draft:
         number = planned.next.numbered + len(planned.next.past)
         return done, next(one for one in done.next.past[::-1] if one.number == number)
 
-    def _prepared_for(self, planned: Plan) -> Summary | None:
-        """The summary that was written ahead, if it is enough for this plan."""
+    def _prepared_for(self, planned: Plan, request: SummaryRequest) -> Summary | None:
+        """The summary that was written ahead, if it is enough for this plan. If it covers too few messages, a
+        digest of the others is added to it.
+        """
         covered = planned.next.summaries[-1].last if planned.next.summaries else 0
         prepared = self.state.prepared
         if prepared is None or prepared.last <= covered:
             return None
-        return prepared if _suffices(planned, prepared) else None
+        if _suffices(planned, prepared):
+            return prepared
+        longer = extractive_summary.extended(prepared, request, planned.next, self.state.frame)
+        return longer if longer is not prepared and _suffices(planned, longer) else None
+
+    def _is_left_to_model(self, moment: Moment) -> bool:
+        """Whether the compaction is put off until a model has written its summary."""
+        state, policy = self.state, self.state.frame.policy
+        return state.has_model and policy.on_switch != "bridge" and moment not in ("manual", "overflow")
+
+    def _leave_to_model(self, planned: Plan, request: SummaryRequest) -> Plan:
+        """Request the summary of a plan, and wait for it if the policy does and a call is due. Return the
+        plan as far as it can be carried out without the summary.
+        """
+        state = self.state
+        is_full = not fits(planned.next, state.frame, state.now("before_call"))
+        if self.may_wait and (is_full or state.frame.policy.on_switch == "wait"):
+            self.awaited = request
+        else:
+            self.wanted = request
+            self.set(flag=planned.reason)
+        if self.awaited is not None or is_full:
+            return structs.replace(planned, next=self.state.folded, edits=(), request=None)
+        return give_up(planned)
 
     def _write_now(self, planned: Plan, request: SummaryRequest) -> Summary | None:
-        """Write a summary without a model: a digest, or the fallback of the policy after a failure."""
+        """Write a summary without a model: a digest, or the fallback of the policy after a failure. If a
+        model could write, its summary replaces this one later.
+        """
         state, frame = self.state, self.state.frame
         on_failure, is_full = frame.policy.on_failure, not fits(planned.next, frame, planned.now)
+        if state.has_model and planned.now.moment != "manual":
+            self.wanted, self.wanted_from = request, state
         if state.has_failed and on_failure != "digest":
             self.has_skipped = True
-        elif (summary := state.summarise(request, planned.next, frame)) is not None:
+        elif (summary := self._summarise(request, planned.next)) is not None:
             return summary
-        if on_failure == "digest":
+        if on_failure == "digest" or (on_failure == "digest_if_full" and is_full):
             return extractive_summary.summarise(request, planned.next, frame)
-        if on_failure == "mechanical" or (on_failure == "mechanical_if_full" and is_full):
+        if on_failure == "mechanical":
             return extractive_summary.mechanical_summary(request, planned.next, frame)
         return None
+
+    def _summarise(self, request: SummaryRequest, folded: Folded) -> Summary | None:
+        state = self.state
+        if state.summarise is not None:
+            return state.summarise(request, folded, state.frame)
+        is_mechanical = state.frame.policy.fallback == "mechanical"
+        write = extractive_summary.mechanical_summary if is_mechanical else extractive_summary.summarise
+        return write(request, folded, state.frame)
+
+    def _may_switch(self) -> bool:
+        """Whether a late summary replaces its digest at this call: the cache is cold, or the smaller window
+        pays for the cache that is written again.
+        """
+        state, policy = self.state, self.state.frame.policy
+        if state.idle_s is not None and state.idle_s >= (LONG_TTL_S if policy.cache == "1h" else TTL_S):
+            return True
+        late, prices = state.late, state.frame.prices
+        if late is None or prices is None:
+            return False
+        now = size_of(state.folded, state.frame)
+        then = now - state.folded.lead.tokens + late.tokens
+        growth = state.folded.whole / max(1, state.folded.replies)
+        calls = (fold_point(state.folded, state.frame, state.now("before_call")) - now) / max(1.0, growth)
+        return rewrite_pays(now, then, calls=calls, prices=prices)
+
+    def _use_late_summary(self) -> None:
+        """Replace the digest of the last fold by the model's summary of the same messages."""
+        state, late = self.state, self.state.late
+        self.set(late=None)
+        if late is None or not state.folded.summaries:
+            return
+        switched = extractive_summary.switch_summary(
+            state.folded, state.frame, state.now("before_call"), late
+        )
+        if switched is None:
+            self.events.append(SummaryDiscarded(first=late.first, last=late.last, reason=TOO_LARGE))
+            return
+        summary = switched.summaries[-1]
+        change = self._change(switched, "summarise", SWITCHED, (), summary)
+        self.set(folded=switched)
+        self.events.append(summary_switched(state, self.state, change, summary))
 
     def _show_twins(self) -> None:
         """Show compactions of other providers and models as text, and those of the current model in their
@@ -452,7 +566,9 @@ class _Draft:
     def send(self, plan_window: Callable[[], Plan]) -> None:
         """Make the window of a plan; on failure, set `problem`."""
         try:
-            self._send(plan_window())
+            planned = plan_window()
+            if self.awaited is None:
+                self._send(planned)
         except (DoesNotFit, InvalidWindow) as error:
             self.problem = error
 

@@ -62,6 +62,7 @@ from refold.engine.sdk import RequestFields, read_refusal
 from refold.engine.session_summaries import SessionSummaries
 from refold.engine.sessions import OpenedSession
 from refold.engine.settings import (
+    SUMMARISER_TIMEOUT_S,
     USUAL_OUTPUT,
     ConversationSettings,
     NamedSummariser,
@@ -144,6 +145,7 @@ class Conversation:
         summariser: writes summaries ahead of time: a model by its name (`"openai:gpt-4o-mini"`), a
             `refold.Summariser`, or a function of your own. Without one, a digest is made of the messages' own
             words.
+        summariser_timeout_s: seconds that a request waits for a summary, in presets that wait for one.
         max_spend: dollars that summaries may cost; None for no limit.
         on_event: is called with every event of this conversation, see `refold.Event`.
 
@@ -167,6 +169,7 @@ class Conversation:
         counter: TokenCounter | None = None,
         sensitive: Sequence[str] = (),
         summariser: Summariser | SummaryFunction | str | None = None,
+        summariser_timeout_s: float = SUMMARISER_TIMEOUT_S,
         max_spend: float | None = None,
         on_event: Listener | None = None,
     ) -> None:
@@ -184,6 +187,7 @@ class Conversation:
             counter=counter,
             sensitive=sensitive,
             summariser=summariser,
+            summariser_timeout_s=summariser_timeout_s,
             max_spend=max_spend,
             on_event=on_event,
         )
@@ -224,6 +228,7 @@ class Conversation:
         finds_twins: bool,
     ) -> None:
         self._journal, self._is_empty, self._finds_twins = journal, is_empty, finds_twins
+        self._summariser_timeout_s = settings.summariser_timeout_s
         self._state, self.window = state_for(settings)
         """The size of the window, and the source of that figure."""
         self._is_open = self._is_stale = False
@@ -246,7 +251,6 @@ class Conversation:
             price=dollars_for,
             max_spend=settings.max_spend,
         )
-        self._jobs.is_awaited = self._compacting.locked
         self._session_summaries = SessionSummaries(journal, self._jobs, lambda: self._state)
 
     def _summariser_from(self, settings: ConversationSettings) -> Summariser | None:
@@ -330,6 +334,7 @@ class Conversation:
             # dropped.
             size = 0 if is_brief else text_size + state.text_size
             done, draft = await run_text_act(size, act)
+            session = self._journal.session
             if draft is not None:
                 done = structs.replace(done, state=draft.state)
                 place, self._is_stale = self._journal.head.place, True
@@ -346,16 +351,18 @@ class Conversation:
                     self._unsettled = Unsettled(place, done.state)
                     raise
                 self._is_stale = False
-            return await self._adopt(done)
+            return await self._adopt(done, session)
         raise _too_many_conflicts()
 
-    async def _adopt(self, done: Outcome) -> Outcome:
-        """Adopt an outcome that was stored: replace the state, queue the events, start a summary that is due."""
+    async def _adopt(self, done: Outcome, session: Session) -> Outcome:
+        """Adopt an outcome that was stored: replace the state, queue the events, start a summary that is due.
+        `session` was open before the commit.
+        """
         self._state = state = done.state
         self._events.put(done.events)
         if done.has_skipped:
             self._jobs.note_skipped()
-        self._jobs.begin_ahead(done.wanted)
+        self._jobs.begin_ahead(done.wanted, done.wanted_from, session if done.wanted_from else None)
         if done.window is not None:
             # At once: a view for one call only is known now, and lost with the next act.
             self._sent = await self._sent_now(state)
@@ -541,9 +548,18 @@ class Conversation:
         """
         self._warn_of_little_room()
         done, fields = await self._apply_for_fields(actions.context)
+        while done.awaited is not None:
+            await self.wait_for_summary(done.awaited)
+            done, fields = await self._apply_for_fields(actions.context)
         if done.problem is not None:
             raise done.problem
         return fields
+
+    async def wait_for_summary(self, request: SummaryRequest) -> None:
+        """Wait until a model has written the summary that an outcome asks for, or until its time is up. Then
+        apply the action again.
+        """
+        await self._jobs.write_within(request, self._summariser_timeout_s)
 
     async def record(self, usage: object) -> None:
         """Record the usage that the provider reported: a reply's `usage`, or the whole reply; None is
@@ -586,7 +602,7 @@ class Conversation:
         Raises:
             UpstreamError: the provider did not answer.
         """
-        window = (await self.apply(actions.context)).sendable
+        window = await self._window()
         found = await upstream.count(Ask(window.sent, system=window.system, tools=window.fixed.tools))
         if found is not None:
             await self.apply(lambda state: actions.take_count(state, found))
@@ -605,7 +621,7 @@ class Conversation:
             RecoverySpent: the provider refused every smaller request too.
         """
         self._warn_of_little_room()
-        window, reply = (await self.apply(actions.context)).sendable, None
+        window, reply = await self._window(), None
         while reply is None:
             most = self._state.output if max_output is None else max_output
             if window.output is not None:
@@ -624,6 +640,14 @@ class Conversation:
         replies = await run_text_work(new, translate_messages, reply.messages, dialect)
         await self._add(lambda state: self._add_with_prompt(state, [*replies]), text_size=new)
         return reply
+
+    async def _window(self) -> Window:
+        """Return the window of the next call."""
+        done = await self.apply(actions.context)
+        while done.awaited is not None:
+            await self.wait_for_summary(done.awaited)
+            done = await self.apply(actions.context)
+        return done.sendable
 
     async def recover(self, error: object) -> dict[str, Any]:
         """Return the fields of a smaller request, after a provider has refused the last one as too long. No
@@ -740,6 +764,9 @@ class Conversation:
 
         async def act(state: State) -> tuple[Compaction, State] | None:
             last = await last_change(self._journal)
+            if last is not None and last.kind == "reduce" and last.recipe:
+                # A summary that replaced another one: the fold is undone as a whole.
+                last = await last_change(self._journal, "summarise") or last
             if last is None:
                 return None
             await self._journal.undo(state, last)

@@ -43,7 +43,13 @@ from refold.engine.retention import (
     held_back,
 )
 from refold.engine.session_search import Meaning, checked, find_sessions
-from refold.engine.settings import ConversationSettings, NamedSummariser, Prompt, state_for
+from refold.engine.settings import (
+    SUMMARISER_TIMEOUT_S,
+    ConversationSettings,
+    NamedSummariser,
+    Prompt,
+    state_for,
+)
 from refold.engine.state import FillLevel
 from refold.engine.status import stored_fill_level
 from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
@@ -152,6 +158,7 @@ class Engine:
         counter: TokenCounter | None = None,
         sensitive: Sequence[str] = (),
         summariser: Summariser | SummaryFunction | str | None = None,
+        summariser_timeout_s: float = SUMMARISER_TIMEOUT_S,
         max_spend: float | None = None,
         on_event: Listener | None = None,
         embedder: Embedder | InstalledEmbedder | None = InstalledEmbedder(),  # noqa: B008  # a frozen value
@@ -176,6 +183,7 @@ class Engine:
             counter=counter,
             sensitive=sensitive,
             summariser=summariser,
+            summariser_timeout_s=summariser_timeout_s,
             max_spend=max_spend,
             on_event=on_event,
         )
@@ -265,6 +273,7 @@ class Engine:
         counter: TokenCounter | None = None,
         sensitive: Sequence[str] | None = None,
         summariser: Summariser | SummaryFunction | str | None = None,
+        summariser_timeout_s: float | None = None,
         max_spend: float | None = None,
         on_event: Listener | None = None,
     ) -> Conversation:
@@ -298,6 +307,7 @@ class Engine:
             "counter": counter,
             "sensitive": sensitive,
             "summariser": summariser,
+            "summariser_timeout_s": summariser_timeout_s,
             "max_spend": max_spend,
             "on_event": on_event,
         }

@@ -7,6 +7,8 @@ them after each commit.
     compaction_start ── compaction_end      messages leave the window; always both, in this order
     pruned                                  messages stay and are made smaller
     summary_written, summary_failed         a summariser was asked, ahead of time or while a caller waits
+    summary_switched                        a model's summary has replaced the digest of the same messages
+    summary_discarded                       a model's summary was paid for and cannot be used
     recovered                               a request that was too long was accepted after it was made smaller
     undone                                  the last change was undone
 
@@ -30,7 +32,7 @@ from refold.core.fold import Folded
 from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.shown import Edit
 from refold.model.errors import RefoldError
-from refold.model.summary import Summary
+from refold.model.summary import Summary, SummaryKind
 from refold.model.tokens import Source, Usage
 from refold.model.trigger import Moment
 
@@ -56,8 +58,10 @@ refusal as too long, a rerun, a new or a resumed session, or the arrival of a me
 CompactionOutcome: TypeAlias = Literal["installed", "skipped", "failed", "superseded"]
 """Installed: the window is another one now. Skipped: nothing could be gained. Failed: it could not be done.
 Superseded: another compaction was first."""
-Author: TypeAlias = Literal["", "model", "digest"]
-"""The author of the summary: a model, or a digest of the messages' own words; empty without a summary."""
+Author: TypeAlias = Literal["", "model", "digest", "mechanical"]
+"""The author of the summary: a model, a digest of the messages' own words, or a mechanical text of counts and
+files; empty without a summary."""
+AUTHORS: Mapping[SummaryKind, Author] = {"model": "model", "extractive": "digest", "mechanical": "mechanical"}
 
 
 class Regions(Struct, frozen=True):
@@ -181,6 +185,24 @@ class SummaryFailed(Event, frozen=True, kw_only=True, tag="summary_failed"):
     problem: str
     usage: Usage = Usage()
     dollars: float = 0.0
+
+
+class SummarySwitched(Event, frozen=True, kw_only=True, tag="summary_switched"):
+    """A model's summary has replaced the digest that stood for the same messages."""
+
+    reason: str
+    before: Size
+    after: Size
+    model: str = ""
+    covered: int = 0
+
+
+class SummaryDiscarded(Event, frozen=True, kw_only=True, tag="summary_discarded"):
+    """A model's summary was paid for and cannot be used."""
+
+    first: int
+    last: int
+    reason: str
 
 
 class Recovered(Event, frozen=True, kw_only=True, tag="recovered"):
@@ -364,6 +386,17 @@ def compaction_events(
         yield pruned(after, change, path, moment)
 
 
+def summary_switched(before: State, after: State, change: Change, summary: Summary) -> SummarySwitched:
+    """Return the event of a model's summary that replaces a digest."""
+    return SummarySwitched(
+        reason=change.receipt.reason,
+        before=sized(before),
+        after=sized(after),
+        model=summary.model,
+        covered=summary.last - summary.first,
+    )
+
+
 def _is_compaction(asked: Plan, folded: Folded) -> bool:
     """Whether this plan removes messages, or was requested explicitly (manual or overflow) and is reported in
     any case.
@@ -402,7 +435,7 @@ def end_of(start: CompactionStart, outcome: CompactionOutcome, problem: str = ""
 def with_summary(end: CompactionEnd, summary: Summary) -> CompactionEnd:
     return structs.replace(
         end,
-        author="model" if summary.kind == "model" else "digest",
+        author=AUTHORS[summary.kind],
         model=summary.model,
         covered=summary.last - summary.first,
         digested=summary.digested,
@@ -497,6 +530,10 @@ def text_of(event: Event) -> str:
             return f"{written}{_digested(event.digested)}"
         case SummaryFailed():
             return f"📝 No summary of messages {event.first} to {event.last - 1}: {event.problem}"
+        case SummarySwitched():
+            return f"📝 Digest replaced by the model's summary ({short(event.before.tokens)} → {short(event.after.tokens)})"
+        case SummaryDiscarded():
+            return f"📝 Summary of messages {event.first} to {event.last - 1} not used: {event.reason}"
         case Recovered():
             return f"🩹 The provider took it in the end, at {_share(event.size)}"
         case Undone():

@@ -841,7 +841,9 @@ class Journal:
         written = (
             StoredSummary(id=which, summary=structs.replace(summary, reserve=()), at=now) if summary else None
         )
-        return records.InstalledCompaction(compaction, written, opens)
+        is_switch = summary is not None and opens is None and summary.last == session.first
+        summarises = session.parent if is_switch and session.kind == "compaction" else ""
+        return records.InstalledCompaction(compaction, written, opens, summarises)
 
     async def renamed(
         self, change: records.InstalledCompaction, *others: records.InstalledCompaction

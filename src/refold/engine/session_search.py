@@ -60,11 +60,10 @@ class Meaning:
         conversation.
         """
         closing = [
-            (change.compaction.base, change.written)
+            (change.summarises or change.compaction.base, change.written)
             for change in batch.changes
-            if change.opens is not None
-            and change.written is not None
-            and change.compaction.kind == "summarise"
+            if change.written is not None
+            and (change.summarises or (change.opens is not None and change.compaction.kind == "summarise"))
         ]
         embeddings = await self.embed(closing, batch.at, known)
         return structs.replace(batch, embeddings=embeddings) if embeddings else batch

@@ -22,7 +22,7 @@ from refold.core.presets.block import PresetBlock, policy_of, read_block
 from refold.engine.events import Listener
 from refold.engine.state import Secrecy, State
 from refold.engine.summary_jobs import SummaryFunction
-from refold.model.budget import Budget, Share
+from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
 from refold.model.message import Message, system
@@ -41,14 +41,13 @@ from refold.wire.sdk import as_json, read_tools
 
 Prompt: TypeAlias = "str | Sequence[object] | None"
 
-ESTIMATE_RESERVE = Share(0.05)
-"""Estimates are a few percent off, in both directions."""
-COUNT_RESERVE = Share(0.01)
-"""Providers add framing of their own that no tokenizer sees."""
-USUAL_OUTPUT = 8_192
-"""Room for a reply if its length is not set: longer ones are rare, and a window of 8k must not be all reply."""
-OUTPUT_PART = 4
-"""No more than this part of the window is kept free for a reply whose length is not set."""
+USUAL_OUTPUT = 4_096
+"""Room for a reply if its length is not set: longer ones are rare."""
+SUMMARISER_TIMEOUT_S = 60.0
+"""Longer than models take for a summary; a client waits about so long for its first byte."""
+OUTPUT_PART = 8
+"""No more than this part of the window is kept free for a reply whose length is not set: a window of 8k must
+not be all reply."""
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):
@@ -75,6 +74,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     summariser: Summariser | SummaryFunction | str | None = None
     """Writes summaries ahead of time: a model by its name (`openai:gpt-4o-mini`), a summariser, or a
     function; None for a digest of the messages' own words."""
+    summariser_timeout_s: float = SUMMARISER_TIMEOUT_S
+    """Seconds that a request waits for a summary, if its policy waits for one."""
     max_spend: float | None = None
     """Dollars that summaries may cost; None for no limit."""
     on_event: Listener | None = None
@@ -95,16 +96,15 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
         fixed = Fixed(dialect, read_prompt(settings.system, dialect), read_tools(settings.tools))
     policy = policy_for(settings)
     counter = settings.counter or counter_for(settings.model)
-    window = window_for(settings.model, override=settings.window)
-    budget = _budget(settings, window, counter)
+    window = _window_size(settings, policy)
+    budget = _budget(settings, window)
     prices, secrecy = prices_of(settings.model), Secrecy.of(settings.sensitive)
     return State.begin(fixed, budget, policy, counter, prices=prices, secrecy=secrecy), window
 
 
 def budget_for(settings: ConversationSettings) -> Budget:
     """Return the budget of a window, by the settings and the catalogue of models."""
-    counter = settings.counter or counter_for(settings.model)
-    return _budget(settings, window_for(settings.model, override=settings.window), counter)
+    return _budget(settings, _window_size(settings, policy_for(settings)))
 
 
 def policy_for(settings: ConversationSettings) -> Policy:
@@ -150,8 +150,7 @@ def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
     raise ConfigError("the system prompt is no text", hint="blocks are for the format 'anthropic'")
 
 
-def _budget(settings: ConversationSettings, window: WindowSize, counter: TokenCounter) -> Budget:
-    reserve = ESTIMATE_RESERVE if counter.source == "estimated" else COUNT_RESERVE
+def _budget(settings: ConversationSettings, window: WindowSize) -> Budget:
     output = settings.max_output
     if output is None:
         model = find_model(settings.model)
@@ -163,8 +162,14 @@ def _budget(settings: ConversationSettings, window: WindowSize, counter: TokenCo
         max_output=output,
         thinking=settings.thinking_budget,
         is_output_stated=settings.max_output is not None,
-        reserve=reserve,
     )
+
+
+def _window_size(settings: ConversationSettings, policy: Policy) -> WindowSize:
+    """Return the window of the model. A policy may take it from the output if nothing else states it."""
+    if settings.window is None and policy.window_outputs and settings.max_output:
+        return WindowSize(policy.window_outputs * settings.max_output, "output")
+    return window_for(settings.model, override=settings.window)
 
 
 def dollars_for(model: str, usage: Usage) -> float:

@@ -14,9 +14,8 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
-from refold.core import extractive_summary
 from refold.core.assemble import BRIDGE, assemble
-from refold.core.budget import OutputRoom, check_room, input_limit, limit_of, output_room, tokens_of
+from refold.core.budget import OutputRoom, check_room, input_limit, output_room, tokens_of
 from refold.core.cost import Prices, call_cost, growing_cost
 from refold.core.digest.shorten import searchable
 from refold.core.fold import Folded
@@ -398,13 +397,21 @@ class State(Struct, frozen=True, kw_only=True):
     twins: Mapping[int, Message] = {}
     """Readable replacements for compactions that another provider or model made, by message number."""
     prepared: Summary | None = None
-    """A summary that was written ahead of time, for the moment at which the window is full."""
+    """A summary that a model has written and that is not used yet."""
+    late: Summary | None = None
+    """A model's summary that was ready only after a digest had taken its place. It replaces the digest."""
+    has_model: bool = False
+    """Whether a model writes the summaries and may be asked."""
     has_failed: bool = False
     """Whether a summary of the messages shown now was tried and could not be written."""
     looks_ahead: bool = False
     """Whether a summary is to be requested before it is needed."""
-    summarise: Summarise = extractive_summary.summarise
-    """Writes a summary at once if none is prepared."""
+    idle_s: float | None = None
+    """Seconds since the last call; None if there was none, or if it is not known."""
+    outputs: tuple[int, ...] = ()
+    """The outputs that the last calls asked for."""
+    summarise: Summarise | None = None
+    """Writes a summary at once if none is prepared; None takes the policy's fallback."""
 
     @classmethod
     def begin(
@@ -416,7 +423,7 @@ class State(Struct, frozen=True, kw_only=True):
         *,
         prices: Prices | None = None,
         secrecy: Secrecy | None = None,
-        summarise: Summarise = extractive_summary.summarise,
+        summarise: Summarise | None = None,
     ) -> State:
         """Return the state of a conversation without messages.
 
@@ -526,9 +533,14 @@ class State(Struct, frozen=True, kw_only=True):
             # After a fold the last report is about another window, but about the same instructions and
             # by the same tokenizer.
             ratio = max(ratio, self.meter.ratio if size is None else size / counted)
+        elif self.frame.policy.measure == "reported":
+            ratio = max(ratio, self.meter.ratio)
         return Now(
             moment,
             size,
+            idle_s=self.idle_s,
+            is_prepared=self.prepared is not None,
+            largest_output=max(self.outputs, default=0),
             limit=self.limits.limit,
             window=self.limits.window,
             output=self.limits.output,
@@ -552,7 +564,7 @@ class State(Struct, frozen=True, kw_only=True):
 
     def showing(self, folded: Folded) -> State:
         """Return the state with a branch that was read from a store, and no window yet."""
-        return structs.replace(self, folded=folded, sent=folded, window=None, prepared=None)
+        return structs.replace(self, folded=folded, sent=folded, window=None, prepared=None, late=None)
 
     @property
     def _next_call(self) -> Now:
@@ -592,7 +604,7 @@ def _with_less_reserve(budget: Budget, instructions: int, *, lowers: bool) -> Bu
     too.
     """
     output = output_room(budget, instructions).lowered if lowers else budget.max_output
-    most = max(0, limit_of(budget) - output - instructions) // 2
+    most = max(0, budget.window - output - instructions) // 2
     return (
         structs.replace(budget, reserve=Tokens(most)) if tokens_of(budget.reserve, budget) > most else budget
     )

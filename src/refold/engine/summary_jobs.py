@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from hashlib import sha256
@@ -30,7 +30,7 @@ from msgspec import Struct, structs
 from refold.core.plan import SummaryRequest
 from refold.core.transcript_chunks import Count
 from refold.engine import actions
-from refold.engine.events import UNFIT, EventQueue, Price
+from refold.engine.events import UNFIT, EventQueue, Price, SummaryDiscarded
 from refold.engine.journal import Journal
 from refold.engine.sessions import supersede_job
 from refold.engine.state import State
@@ -70,6 +70,8 @@ PATIENCE_S, POLL_S = 60.0, 0.2
 its own request would take, and much cheaper than a second answer."""
 BILLS = 20
 """How many times the commit of a bill is retried after a conflict."""
+MOVED_ON = "the conversation has moved on to another session"
+UNDONE = "the compaction was undone"
 LEFT = "the program that was writing it ended"
 IN_PROGRESS = ("planned", "running")
 
@@ -84,9 +86,12 @@ must not vanish with its conversation."""
 
 
 class PendingSummary(Struct, frozen=True):
-    """A summary that is being written or is ready: its place, and the message it ends before."""
+    """A summary that is being written or is ready: its place, the session it is about, and the message it
+    ends before.
+    """
 
     place: Place
+    session: str
     last: int
 
 
@@ -115,43 +120,57 @@ class SummaryJobs:
         self._task: asyncio.Task[Summary | None] | None = None
         self._asked: PendingSummary | None = None
         self._ready: tuple[Place, Summary] | None = None
+        self._late: tuple[Place, Summary] | None = None
+        """A summary that was ready after a digest had taken its place, and the place of that digest."""
         self._failed: Place | None = None
         """The place for which no summary could be written."""
         self._has_skipped = False
         """Whether a compaction was skipped since then, so that the model may be asked again."""
-        self.is_awaited: Callable[[], bool] = lambda: False
+        self._waiters = 0
+
+    def is_awaited(self) -> bool:
         """Whether a caller waits for the summary that is being written."""
+        return self._waiters > 0
 
     @property
     def place(self) -> Place:
         return self.place_of(self._current())
 
-    def place_of(self, state: State) -> Place:
+    def place_of(self, state: State, session: str = "") -> Place:
         """Compare places by coverage, not by identity: a state that was loaded again has the same place."""
-        return self._journal.session.id, *state.place
+        return session or self._journal.session.id, *state.place
 
     @property
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
     def with_prepared(self, state: State) -> State:
-        """Return the state with the summary that is ready for it, with `has_failed`, and with `looks_ahead`.
-        A failed summary is not requested again for the same place, because a model that is down must not be
-        asked with every message.
+        """Return the state with the summary that is ready for it, and with what is known about the model. A
+        failed summary is not requested again for the same place until a compaction was skipped, because a
+        model that is down must not be asked with every message.
         """
         place = self.place_of(state)
         prepared = self._ready[1] if self._ready and self._ready[0] == place else None
+        late = self._late[1] if self._late and self._late[0] == place else None
         has_failed = self._failed is not None and self._failed == place
-        is_free = self.summariser is not None and not self.is_running
-        looks_ahead = is_free and (not has_failed or self._has_skipped)
-        if (state.prepared, state.has_failed, state.looks_ahead) == (prepared, has_failed, looks_ahead):
+        may_ask = self.summariser is not None and (not has_failed or self._has_skipped)
+        has_model, looks_ahead = may_ask and not self.breaker.is_open, may_ask and not self.is_running
+        known = (state.prepared, state.late, state.has_model, state.has_failed, state.looks_ahead)
+        if known == (prepared, late, has_model, has_failed, looks_ahead):
             return state
-        return structs.replace(state, prepared=prepared, has_failed=has_failed, looks_ahead=looks_ahead)
+        return structs.replace(
+            state,
+            prepared=prepared,
+            late=late,
+            has_model=has_model,
+            has_failed=has_failed,
+            looks_ahead=looks_ahead,
+        )
 
     def prepare(self, summary: Summary) -> None:
         """Hold a summary for the moment at which the window is full."""
-        place = self.place
-        self._ready, self._asked = (place, summary), PendingSummary(place, summary.last)
+        place, session = self.place, self._journal.session.id
+        self._ready, self._asked = (place, summary), PendingSummary(place, session, summary.last)
 
     def note_skipped(self) -> None:
         self._has_skipped = True
@@ -159,6 +178,9 @@ class SummaryJobs:
     def drop_pending(self) -> None:
         """Forget the pending summary, because an undo changed the shown messages."""
         self._asked = None
+        if self._late is not None and self._late[0] == self.place:
+            self._discard(self._late[1], UNDONE)
+        self._late = None
 
     def allow_retry(self) -> None:
         """Allow the model to be asked again after a failure, because the provider refused the window."""
@@ -168,17 +190,53 @@ class SummaryJobs:
         """Find a stored summary that is ready for the present place."""
         if not (self.is_running and self._asked and self._asked.place == self.place):
             self._asked = None
-        if (prepared := await self.leases.ready()) is not None:
-            self.prepare(prepared)
+        found = await self.leases.stored_results()
+        if found.ready is not None:
+            self.prepare(found.ready)
+        late = found.late
+        self._late = (self.place, late) if late is not None and self._is_replaceable(late) else None
+        for one in found.discarded:
+            self._discard(one, MOVED_ON)
 
     # Jobs
 
-    def begin_ahead(self, request: SummaryRequest | None) -> None:
+    def begin_ahead(
+        self, request: SummaryRequest | None, state: State | None = None, session: Session | None = None
+    ) -> None:
         """Start a job in the background if one is due. Call it without an await after the action that wants
-        it.
+        it. If a digest has just taken the place of the messages, `state` and `session` are those before it.
         """
         if request is not None and self.summariser and not self.is_running and not self.breaker.is_open:
-            self._begin(request, self.summariser)
+            self._begin(request, self.summariser, state=state, session=session)
+
+    async def write_within(self, request: SummaryRequest, seconds: float) -> None:
+        """Have a summary written, and wait for it so long. After that the policy goes on without it; the job
+        continues.
+        """
+        place = self.place
+        if self.summariser is None:
+            return
+        with self.awaiting():
+            if not self.is_running:
+                self._begin(request, self.summariser)
+            task = self._task
+            if task is not None:
+                await asyncio.wait({task}, timeout=seconds)
+            if task is not None and not task.done():
+                _log.warning(
+                    "a summary took longer than %g seconds, and the call went on without it", seconds
+                )
+        if self.place == place and not (self._ready and self._ready[0] == place):
+            self._failed = place
+
+    @contextmanager
+    def awaiting(self) -> Iterator[None]:
+        """Within the block a caller waits for the summary."""
+        self._waiters += 1
+        try:
+            yield
+        finally:
+            self._waiters -= 1
 
     async def ensure_written(
         self, wanted: Callable[[], Awaitable[SummaryRequest | None]], focus: str
@@ -189,15 +247,16 @@ class SummaryJobs:
         if self.summariser is None or (request := await wanted()) is None:
             return
         place = self.place
-        if not focus and await self._is_pending(request):
+        with self.awaiting():
+            if not focus and await self._is_pending(request):
+                await self.wait()
+                if self._asked is not None or self._failed == self.place or self.place != place:
+                    return
+                # The job ended without a result: it began with no caller waiting, while another program held
+                # the lease.
+            await self.stop()
+            self._begin(await wanted() or request, self.summariser, focus)
             await self.wait()
-            if self._asked is not None or self._failed == self.place or self.place != place:
-                return
-            # The job ended without a result: it began with no caller waiting, while another program held the
-            # lease.
-        await self.stop()
-        self._begin(await wanted() or request, self.summariser, focus)
-        await self.wait()
 
     async def wait(self) -> None:
         """Wait until no summary is being written. Cancelling the waiter does not stop the job."""
@@ -231,44 +290,93 @@ class SummaryJobs:
         """Run one job, and hold its summary as the one that is ready. Without one, the full history is still
         there.
         """
-        return await self._write(request, summariser, focus, state or self._current())
+        with self.awaiting():
+            return await self._write(request, summariser, focus, state or self._current())
 
-    def _begin(self, request: SummaryRequest, summariser: Summariser, focus: str = "") -> None:
-        self._task = in_background(self._write(request, summariser, focus, self._current()))
+    def _begin(
+        self,
+        request: SummaryRequest,
+        summariser: Summariser,
+        focus: str = "",
+        *,
+        state: State | None = None,
+        session: Session | None = None,
+    ) -> None:
+        self._task = in_background(self._write(request, summariser, focus, state or self._current(), session))
 
     def _write(
-        self, request: SummaryRequest, summariser: Summariser, focus: str, state: State
+        self,
+        request: SummaryRequest,
+        summariser: Summariser,
+        focus: str,
+        state: State,
+        session: Session | None = None,
     ) -> Coroutine[Any, Any, Summary | None]:
         self._has_skipped = False
-        place = self.place_of(state)
-        asked = self._asked = PendingSummary(place, request.last)
-        return self._run(asked, request, summariser, focus, state)
+        session = session or self._journal.session
+        asked = PendingSummary(self.place_of(state, session.id), session.id, request.last)
+        self._asked = asked
+        return self._run(asked, request, summariser, focus, state, session)
 
     async def _run(
-        self, asked: PendingSummary, request: SummaryRequest, summariser: Summariser, focus: str, state: State
+        self,
+        asked: PendingSummary,
+        request: SummaryRequest,
+        summariser: Summariser,
+        focus: str,
+        state: State,
+        session: Session,
     ) -> Summary | None:
         summary = None
         try:
-            if self.place == asked.place:
-                summary = await self._summarise(request, summariser, focus, state)
+            if await self._is_in_effect(asked):
+                summary = await self._summarise(asked, request, summariser, focus, state, session)
         finally:
-            # Too late, or undone in the meantime: the summary does not fit the shown messages any more.
-            is_of_use = summary is not None and self.place == asked.place
-            if self._asked is asked and not is_of_use:
+            if self._asked is asked and not (summary is not None and self.place == asked.place):
                 self._asked = None
-        if summary is not None and is_of_use:
+        if summary is None:
+            return None
+        if self.place == asked.place:
             self._failed = None
             self.prepare(summary)
+        elif self._journal.session.id != session.id and await self._is_in_effect(asked):
+            self._failed = None
+            # A digest stands for the messages now.
+            self._late = (self.place, summary) if self._is_replaceable(summary) else None
+            if self._late is None:
+                self._discard(summary, MOVED_ON)
+        else:
+            self._discard(summary, MOVED_ON)
         return summary
 
+    async def _is_in_effect(self, asked: PendingSummary) -> bool:
+        """Whether the messages that a job is about are still shown, or folded into the present session."""
+        return self.place == asked.place or await self.leases.is_folded(asked.session)
+
+    def _is_replaceable(self, summary: Summary) -> bool:
+        """Whether the newest summary was written without a model, and covers what this one does."""
+        shown = self._current().folded.summaries
+        return bool(shown) and shown[-1].kind != "model" and shown[-1].last >= summary.last
+
+    def _discard(self, summary: Summary, reason: str) -> None:
+        """Report that a summary was paid for and cannot be used."""
+        self._events.put([SummaryDiscarded(first=summary.first, last=summary.last, reason=reason)])
+        self._events.deliver()
+
     async def _summarise(
-        self, request: SummaryRequest, summariser: Summariser, focus: str, state: State
+        self,
+        asked: PendingSummary,
+        request: SummaryRequest,
+        summariser: Summariser,
+        focus: str,
+        state: State,
+        session: Session,
     ) -> Summary | None:
-        place, question = self.place_of(state), SummariserCall(summariser)
+        place, question = asked.place, SummariserCall(summariser)
 
         async def write() -> Summary | None:
             source = await self._source(state)
-            if self.place != place:
+            if not await self._is_in_effect(asked):
                 raise Conflict("the conversation has moved on")
             task = partial(source.task, request, focus)
             return await self.answer(question, request, task, source.text_size, is_awaited=self.is_awaited)
@@ -281,7 +389,7 @@ class SummaryJobs:
             is_wanted=self.is_awaited(),
             is_enough=is_enough,
         )
-        result = await self.run(request, spec)
+        result = await self.run(request, spec, session)
         if result.has_failed:
             self._failed = place
         return result.summary
@@ -411,6 +519,15 @@ class JobResult(Struct, frozen=True):
         return self.is_asked and self.summary is None
 
 
+class StoredResults(Struct, frozen=True):
+    """Summaries of a branch that are written and not used yet."""
+
+    ready: Summary | None = None
+    late: Summary | None = None
+    """A summary of messages for which a digest stands."""
+    discarded: tuple[Summary, ...] = ()
+
+
 class LeasedJobs:
     """Runs the summary jobs of one branch under leases. `holder` identifies the process."""
 
@@ -435,21 +552,33 @@ class LeasedJobs:
                 return JobResult(found)
         return JobResult()
 
-    async def ready(self) -> Summary | None:
-        """Return the stored summary that is ready for the open session. Jobs for other sessions of the branch
-        are superseded.
+    async def stored_results(self) -> StoredResults:
+        """Return the stored summaries that are ready for the open session, or for the digest that it began
+        with. Jobs for other sessions of the branch are superseded.
         """
         owner, branch, session = self.journal.head.owner, self.journal.head.branch, self.journal.session
-        found: Summary | None = None
+        ready: Summary | None = None
+        late: Summary | None = None
+        discarded = list[Summary]()
         for one in await self.journal.store.unfinished(owner, branch):
+            written = await self._stored_summary(one) if one.state == "summarised" else None
             if one.base == session.id:
-                written = await self._stored_summary(one) if one.state == "summarised" else None
-                found = written if written and (found is None or written.last >= found.last) else found
+                ready = written if written and (ready is None or written.last >= ready.last) else ready
+            elif written is not None and await self.is_folded(one.base):
+                late = written if late is None or written.last >= late.last else late
             elif one.state != "running" and (self.holder, one.id) not in _in_hand:
-                await supersede_job(
-                    self.journal.store, owner, one, "the conversation has moved on to another session"
-                )
-        return found
+                await supersede_job(self.journal.store, owner, one, MOVED_ON)
+                discarded += [written] if written is not None else []
+        return StoredResults(ready, late, tuple(discarded))
+
+    async def is_folded(self, which: str) -> bool:
+        """Whether a session was closed by a compaction, and only compactions followed it."""
+        session: Session | None = self.journal.session
+        while session is not None and session.kind == "compaction" and session.parent:
+            if session.parent == which:
+                return True
+            session = await self.journal.store.session(self.journal.head.owner, session.parent)
+        return False
 
     def _work(self, session: Session, request: SummaryRequest, recipe: str, attempt: int) -> Compaction:
         journal, tried = self.journal, f"{recipe}-{attempt}" if attempt else recipe

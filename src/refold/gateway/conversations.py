@@ -190,12 +190,13 @@ class LiveBranch:
             StoreError: the branch cannot be read.
         """
         made: Made | None = None
+        expected, new = size, messages
 
         def act(state: State) -> ActionOutcome:
             nonlocal made
-            if state.size != size:
+            if state.size != expected:
                 raise Moved
-            done = actions.take_request(state, messages, request)
+            done = actions.take_request(state, new, request)
             made = made_of(state, done)
             return done
 
@@ -203,6 +204,10 @@ class LiveBranch:
             done = await self.conversation.apply(
                 act, chains=hashes, claims=claims, is_blind=bool(messages), text_size=text_size
             )
+            while done.awaited is not None:  # the messages are stored, and a model writes their summary
+                await self.conversation.wait_for_summary(done.awaited)
+                expected, new = size + len(messages), ()
+                done = await self.conversation.apply(act, text_size=text_size)
         except StoreError as error:
             if made is None or isinstance(error, HeldElsewhere):
                 raise
@@ -550,6 +555,7 @@ class OwnerConversations:
             policy=policy_for(settings),
             sensitive=settings.sensitive,
             max_spend=self.resolved.settings.summariser.max_spend,
+            summariser_timeout_s=self.resolved.settings.summariser.timeout_s,
         )
         is_empty = not (head.next_seq or head.notes or head.epoch)
         # The same model name may have another window at another upstream.

@@ -66,7 +66,10 @@ class Budget(Struct, frozen=True):
     window: int
     """The model's total capacity, input and output together."""
     limit: int = 0
-    """The part of the window that this conversation may fill; 0 means all of it."""
+    """Most tokens of input that this conversation may send; 0 means all that the window takes. Output and
+    reserve are not part of it."""
+    max_input: int = 0
+    """The model's own limit of input, if it has one besides its window; 0 if not."""
     max_output: int = 0
     thinking: int = 0
     """Tokens of the output that the model may think with; 0 if no request states them."""

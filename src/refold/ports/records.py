@@ -193,6 +193,8 @@ class InstalledCompaction(Struct, frozen=True):
     compaction: Compaction
     written: StoredSummary | None = None
     opens: Session | None = None
+    summarises: str = ""
+    """The id of a closed session whose summary `written` replaces."""
 
 
 class Inherited(Struct, frozen=True):
@@ -214,7 +216,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     opens: Session | None = None
     """A session that the user asked for: the open one is closed before its first message."""
     undoes: str = ""
-    """The id of an installed compaction to take back: its session is undone and the range before it open again."""
+    """The id of an installed compaction to take back: its session is undone, with every change made in it, and the range
+    before it is open again."""
     calls: tuple[Call, ...] = ()
     embeddings: tuple[Embedding, ...] = ()
     """Of sessions that the changes close."""

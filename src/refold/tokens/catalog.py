@@ -200,7 +200,10 @@ def _best(models: list[Model]) -> Model:
 
 # The window of a model, and its source
 
-WindowSource: TypeAlias = Literal["override", "upstream", "learned", "catalogue", "pattern", "default"]
+WindowSource: TypeAlias = Literal[
+    "override", "upstream", "learned", "output", "catalogue", "pattern", "default"
+]
+"""`output`: a multiple of the requested output, in a policy that takes the window from it."""
 
 DEFAULT_WINDOW = 128_000
 """The smallest window that is common among hosted models of the last two years."""

@@ -19,9 +19,8 @@ EMERGENCY: tuple[AnyStage, ...] = (
 """From the mildest to the hardest: content that is not read again, one huge part that was read, the oldest
 replies, then a little of everything, with unread messages last."""
 
-AHEAD = Share(0.7)
-"""Fill level at which a model is asked for a summary: all systems compact from about 80 % on, and writing a
-summary takes about as long as a few replies."""
+RESERVE = Share(0.01)
+"""Providers add framing of their own that no tokenizer sees."""
 
 SUMMARY_SHARE = Share(0.15, "effective")
 """No system limits its summaries by the window. With the same room for all, a replay compares their

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from refold.core.policy import LastTurns, Policy, Texts
-from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
 from refold.core.prompts import Prompts, Recipe
 from refold.core.stages import Fade, Fit, Mask
 from refold.core.stages.truncate import COUNT_MARK
@@ -51,7 +51,7 @@ LIBRECHAT = Policy(
     stages=(_MASK, _FIT),
     target=Share(1.0),
     summary_share=SUMMARY_SHARE,
-    soft=AHEAD,
+    on_switch="wait",
     cut=LastTurns(2, keep=Share(0.5, "effective")),
     source="all",
     scope="cumulative",
@@ -81,7 +81,6 @@ WITHOUT_SUMMARIES = structs.replace(
     triggers={},
     stages=(structs.replace(_MASK, headroom=0.0), _FADE),
     cut=None,
-    soft=None,
     emergency=EMERGENCY,
 )
 """Nothing is summarised: results fade as the window fills, and messages that still do not fit are dropped, with a note.

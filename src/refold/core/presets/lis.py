@@ -9,7 +9,7 @@ The policy prunes old tool output first, keeps 4,000 recent tokens and never mer
 from __future__ import annotations
 
 from refold.core.policy import ByMessage, Policy, Texts
-from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import EMERGENCY, RESERVE, SUMMARY_SHARE
 from refold.core.prompts import Prompts, Recipe
 from refold.core.stages import Prune
 from refold.model.budget import Share, Tokens
@@ -34,12 +34,14 @@ LIS = Policy(
     stages=(Prune(threshold=8_000, keep=2_000),),
     target=Share(0.0),
     summary_share=SUMMARY_SHARE,
-    soft=AHEAD,
+    soft=1.0,
+    on_switch="go_on",
+    reserve=RESERVE,
     cut=ByMessage(Tokens(4_000)),
     source="span",
     scope="own",
     placement="assistant",
-    on_failure="mechanical_if_full",
+    on_failure="digest_if_full",
     recipe=Recipe(prompts=_PROMPTS),
     texts=Texts(opening="Here is context from the previous conversation session:\n"),
     emergency=EMERGENCY,

@@ -5,7 +5,7 @@ last two messages.
 from __future__ import annotations
 
 from refold.core.policy import LastMessages, Policy, Texts
-from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import EMERGENCY, RESERVE, SUMMARY_SHARE
 from refold.core.prompts import Prompts, Recipe
 from refold.model.budget import Share
 from refold.model.trigger import TokenRatio
@@ -30,12 +30,13 @@ LLMS = Policy(
     deferred=True,
     target=Share(0.0),
     summary_share=SUMMARY_SHARE,
-    soft=AHEAD,
+    on_switch="wait",
+    reserve=RESERVE,
     cut=LastMessages(2),
     source="all",
     scope="cumulative",
     placement="assistant",
-    on_failure="mechanical_if_full",
+    on_failure="digest_if_full",
     recipe=Recipe(prompts=_PROMPTS),
     texts=Texts(opening="[Context Summary]\n\n"),
     emergency=EMERGENCY,

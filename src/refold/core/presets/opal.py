@@ -8,7 +8,7 @@ number of tokens instead; a compaction on request does so anyway, or keeps the n
 from __future__ import annotations
 
 from refold.core.policy import Policy, Recovery, Texts, UserBoundaryAfter
-from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import EMERGENCY, RESERVE, SUMMARY_SHARE
 from refold.model.budget import Share, Tokens
 from refold.model.trigger import TokenRatio
 
@@ -18,13 +18,15 @@ OPAL = Policy(
     triggers={"turn_start": TokenRatio(0.8, ">=")},
     target=Share(0.0),
     summary_share=SUMMARY_SHARE,
-    soft=AHEAD,
+    on_switch="wait",
+    reserve=RESERVE,
     cut=UserBoundaryAfter(Share(0.25)),
     manual=UserBoundaryAfter(Tokens(20_000)),
     source="previous",
     scope="cumulative",
     placement="user",
     on_failure="mechanical",
+    fallback="mechanical",
     recovery=Recovery(keep=Share(0.2)),
     texts=Texts(opening="[Conversation summary — older messages were compacted]\n\n"),
     emergency=EMERGENCY,

@@ -8,7 +8,7 @@ output is not sent.
 from __future__ import annotations
 
 from refold.core.policy import Policy, Texts, TurnBoundaryBefore
-from refold.core.presets.emergency import AHEAD, EMERGENCY, SUMMARY_SHARE
+from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
 from refold.core.prompts import Recipe
 from refold.core.stages import DropHalf
 from refold.model.budget import Share
@@ -21,7 +21,9 @@ PICOCLAW = Policy(
     hard=(DropHalf(),),
     target=Share(0.0),
     summary_share=SUMMARY_SHARE,
-    soft=AHEAD,
+    soft=1.0,
+    on_switch="go_on",
+    window_outputs=4,
     cut=TurnBoundaryBefore(4),
     source="previous",
     scope="cumulative",

@@ -9,7 +9,7 @@ keep, and a large one is cheaper to fill again than to carry along.
 from __future__ import annotations
 
 from refold.core.policy import Exchanges, Policy, Texts
-from refold.core.presets.emergency import EMERGENCY
+from refold.core.presets.emergency import EMERGENCY, RESERVE
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.model.budget import Share
 
@@ -23,7 +23,9 @@ REFOLD = Policy(
     summary_share=Share(0.6),
     prepares=True,
     by_price=True,
-    soft=Share(0.7),
+    soft=0.8,
+    on_switch="bridge",
+    reserve=RESERVE,
     scope="cumulative",
     placement="user",
     on_failure="digest",

@@ -329,6 +329,9 @@ class PendingCommit:
             raise Conflict("this compaction was installed already")
         if change.written is not None:
             self._summaries[change.written.id] = change.written
+        closed = self._sessions.get(change.summarises)
+        if closed is not None and closed.last is not None and change.written is not None:
+            self._sessions[closed.id] = structs.replace(closed, summary=change.written.id)
         if opens is not None:
             closing = change.written.id if change.written and compaction.kind == "summarise" else ""
             self._begin(opens, compaction.cut, at, closing)
@@ -369,6 +372,10 @@ class PendingCommit:
             raise NotFound("there is no such compaction to take back")
         if compaction.session:
             self._reopen(self._sessions[compaction.session])
+            within = [row for row in self._compactions.values() if row.base == compaction.session]
+            for row in within:
+                if row.state == "installed" and row.kind != "arrival":
+                    self._compactions[row.id] = structs.replace(row, state="undone")
         self._compactions[which] = structs.replace(compaction, state="undone")
         self.head = structs.replace(self.head, epoch=self.head.epoch + 1)
 

@@ -130,6 +130,8 @@ def _install(head: Head, change: InstalledCompaction, at: float) -> Transaction[
     row = structs.replace(compaction, branch=head.branch, session=opens.id if opens else "")
     if not (yield "install_compaction", rows.of_compaction(head.owner, row)):
         raise Conflict("this compaction was installed already")
+    if change.summarises and written is not None:
+        yield "point_summary", {"owner": head.owner, "id": change.summarises, "summary": written.id}
     if opens is None:
         return head
     closing = written.id if written and compaction.kind == "summarise" else ""
@@ -156,6 +158,7 @@ def _undo(head: Head, which: str) -> Transaction[Head]:
         return head
     if child != head.session:
         raise Conflict("a later session has begun since")
+    yield "undo_changes", {"owner": head.owner, "session": child}
     parents = yield "undo_session", {"owner": head.owner, "id": child, "last": head.next_seq}
     parent = parents[0][0]
     if not (yield "reopen_session", {"owner": head.owner, "id": parent, "branch": head.branch}):

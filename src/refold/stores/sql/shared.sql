@@ -491,6 +491,10 @@ ON CONFLICT (owner, topic, key) DO UPDATE SET value = excluded.value, at = exclu
 INSERT INTO setting (owner, key, value, at) VALUES (:owner, :key, :value, :at)
 ON CONFLICT (owner, key) DO UPDATE SET value = excluded.value, at = excluded.at
 
+-- name: point_summary
+-- Give a closed session another summary.
+UPDATE session SET summary = :summary WHERE owner = :owner AND id = :id AND last IS NOT NULL
+
 -- name: put_summary
 -- Keep a summary: as the model wrote it, and once more with its number when it takes effect; from then on it never changes.
 INSERT INTO summary (owner, id, branch, number, body, carry, at)
@@ -532,6 +536,10 @@ SELECT coalesce(sum(dollars), 0.0) FROM call WHERE owner = :owner AND conversati
 UPDATE learnt SET value = :value, at = :at
 WHERE owner = :owner AND topic = :topic AND key = :key AND value = :seen
 RETURNING key
+
+-- name: undo_changes
+-- Take back the changes that were made in a session that is undone.
+UPDATE compaction SET state = 'undone' WHERE owner = :owner AND base = :session AND state = 'installed' AND kind <> 'arrival'
 
 -- name: undo_compaction
 -- Take a compaction back that is in effect.
