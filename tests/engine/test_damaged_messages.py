@@ -98,6 +98,33 @@ async def test_a_damaged_message_behind_a_summary_is_told_by_search_and_recall_a
         assert await talk.context()
 
 
+@pytest.mark.feature("N10")
+async def test_an_undo_that_cannot_show_the_messages_again_changes_nothing(tmp_path):
+    made = tmp_path / "long.db"
+    settings = {**SETTINGS, "window": 2_000}
+    async with refold.Engine(made, **settings) as engine:
+        talk = await engine.conversation("long")
+        for number in range(20):
+            await talk.add(f"And then, lighthouse {number}?")
+            await talk.add({"role": "assistant", "content": f"Note {number}: " + "fog " * 60})
+        await talk.add("And now?")
+        shown = await talk.context()
+        assert talk.state.folded.summaries
+    damage(made, "long", 1)
+    async with refold.Engine(made, **settings) as engine:
+        talk = await engine.conversation("long")
+        for _ in range(2):
+            with pytest.raises(Damaged, match="message 1 cannot be read"):
+                await talk.undo()
+        assert await talk.context() == shown
+        with pytest.raises(Damaged, match="message 1 cannot be read"):
+            await talk.rerun()
+    async with refold.Engine(made, **settings) as engine:
+        talk = await engine.conversation("long")
+        assert await talk.context() == shown
+        await talk.add("the conversation goes on")
+
+
 async def test_a_message_that_was_damaged_before_the_index_took_it_up_is_not_found_and_stops_nothing(
     tmp_path,
 ):

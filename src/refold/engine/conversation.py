@@ -735,14 +735,17 @@ class Conversation:
         follows.
 
         Returns False if there is none.
+
+        Raises:
+            Damaged: the messages that were taken out cannot be read; nothing was undone.
         """
-        self._jobs.drop_pending()
 
         async def act(state: State) -> tuple[Compaction, State] | None:
             last = await last_change(self._journal)
             if last is None:
                 return None
             await self._journal.undo(state, last)
+            self._jobs.drop_pending()
             return last, state
 
         async with self._locked():

@@ -565,8 +565,17 @@ class Journal:
         self.instructions = instructions.as_stored() if whole.blobs else instructions
 
     async def undo(self, state: State, change: Compaction) -> None:
-        """Undo a change. Until a message is added, no automatic change follows. The caller loads afterwards."""
+        """Undo a change. Until a message is added, no automatic change follows. The caller loads afterwards.
+
+        Raises:
+            Damaged: the messages that the change took out cannot be read; nothing was undone.
+        """
         self.check_content()
+        # Once it is committed, the branch could not be opened any more: check before that the load will succeed.
+        raw = self.raw | {change.cut} if change.kind == "arrival" else self.raw
+        before = change.number if change.kind != "arrival" else None
+        latest = await self.store.latest(self.head, self.head.next_seq, before=before)
+        await self.shown_after(state, latest, self.head.next_seq, raw)
         notes = structs.replace(self.notes_of(state), declined=state.size, settled=-1)
         await self.commit(Batch(at=self.clock(), undoes=change.id, notes=write_notes(notes)))
 
