@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import refold
-from refold.model.errors import Damaged
+from refold.model.errors import Damaged, StoreError
 from tests.damage import BAD_BODIES, damage
 
 SETTINGS = {"model": "gpt-4o", "window": 12_000}
@@ -53,6 +53,47 @@ async def test_the_conversation_itself_says_what_is_damaged_and_what_helps(path,
         talk = await engine.conversation("good")
         await talk.add("still here")
         assert "message 0 cannot be read" in [one.what for one in await engine.examine("bad")]
+
+
+async def test_an_emptied_message_is_damaged_and_not_one_without_content(path):
+    damage(path, "bad", 0, b"")
+    async with refold.Engine(path, **SETTINGS) as engine:
+        with pytest.raises(Damaged, match="message 0 has lost its content") as told:
+            await engine.conversation("bad")
+        assert told.value.seq == 0
+        assert "message 0 has lost its content" in [one.what for one in await engine.examine("bad")]
+
+
+async def test_a_message_that_was_stored_without_content_is_not_damaged(tmp_path):
+    async with refold.Engine(tmp_path / "chats.db", keeps_content=False, **SETTINGS) as engine:
+        await (await engine.conversation("private")).add("hello")
+        assert await engine.examine("private") == []
+    async with refold.Engine(tmp_path / "chats.db", **SETTINGS) as engine:
+        with pytest.raises(StoreError, match="the content of this conversation is not stored"):
+            await engine.conversation("private")
+
+
+@pytest.mark.parametrize(
+    ("role", "what"),
+    [
+        ("assistant", "message 0 is stored with another role than its own"),
+        ("usr", "message 0 is stored with another role than its own"),
+    ],
+)
+async def test_the_role_that_is_stored_beside_a_message_is_examined(path, role, what):
+    damage(path, "bad", 0, role, column="role")
+    async with refold.Engine(path, **SETTINGS) as engine:
+        assert [(one.rule, one.what) for one in await engine.examine("bad")] == [("I-10", what)]
+        assert await engine.examine("good") == []
+
+
+async def test_the_role_of_a_message_without_content_is_examined(tmp_path):
+    async with refold.Engine(tmp_path / "chats.db", keeps_content=False, **SETTINGS) as engine:
+        await (await engine.conversation("private")).add("hello")
+    damage(tmp_path / "chats.db", "private", 0, "usr", column="role")
+    async with refold.Engine(tmp_path / "chats.db", **SETTINGS) as engine:
+        found = [one.what for one in await engine.examine("private")]
+        assert found == ["message 0 is stored with a role that is not known"]
 
 
 def test_without_await_it_is_the_same(path_made):
