@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import refold
-from refold.model.errors import Damaged, StoreError
+from refold.model.errors import Damaged, NotFound, StoreError
 from tests.damage import BAD_BODIES, damage
 
 SETTINGS = {"model": "gpt-4o", "window": 12_000}
@@ -55,6 +55,36 @@ async def test_the_conversation_itself_says_what_is_damaged_and_what_helps(path,
         assert "message 0 cannot be read" in [one.what for one in await engine.examine("bad")]
 
 
+@pytest.mark.feature("N2")
+@pytest.mark.parametrize("body", [*BAD_BODIES.values(), b""], ids=[*BAD_BODIES, "nothing"])
+async def test_a_message_beside_a_damaged_one_is_recalled(path, body):
+    damage(path, "bad", 0, body)
+    async with refold.Engine(path, **SETTINGS) as engine:
+        assert await engine.recall("bad", "#m1") == {"role": "assistant", "content": "noted"}
+        assert "#m1" in await engine.recall("bad", "noted")
+        with pytest.raises(Damaged, match="message 0"):
+            await engine.recall("bad", "#m0")
+        with pytest.raises(NotFound, match="there is no message 2: the conversation has 2"):
+            await engine.recall("bad", "#m2")
+        with pytest.raises(NotFound, match="there is no conversation 'none'"):
+            await engine.recall("none", "#m0")
+        with pytest.raises(NotFound, match="the conversation 'bad' has no branch 'none'"):
+            await engine.recall("bad", "#m0", branch="none")
+
+
+async def test_an_open_conversation_recalls_although_it_cannot_be_loaded_again(path):
+    async with refold.Engine(path, **SETTINGS) as engine:
+        talk = await engine.conversation("good")
+        async with refold.Engine(path, **SETTINGS) as other:
+            await (await other.conversation("good")).add("written elsewhere")
+        damage(path, "good", 1)
+        assert (await talk.recall("#m2"))["content"] == "written elsewhere"
+        assert (await talk.recall("#m0"))["content"] == "hello from good"
+        assert "#m2" in await talk.search("elsewhere")
+        with pytest.raises(Damaged, match="message 1 cannot be read"):
+            await talk.add("not while it is damaged")
+
+
 async def test_an_emptied_message_is_damaged_and_not_one_without_content(path):
     damage(path, "bad", 0, b"")
     async with refold.Engine(path, **SETTINGS) as engine:
@@ -102,6 +132,9 @@ def test_without_await_it_is_the_same(path_made):
         assert [one.damage for one in engine.search("hello") if one.damage] == ["message 0 cannot be read"]
         with pytest.raises(Damaged):
             engine.conversation("bad")
+        with pytest.raises(Damaged):
+            engine.recall("bad", "#m0")
+        assert engine.recall("good", "#m0") == {"role": "user", "content": "hello from good"}
 
 
 @pytest.fixture

@@ -76,6 +76,7 @@ from refold.model.errors import (
     ConfigError,
     Conflict,
     ContextOverflow,
+    Damaged,
     DoesNotFit,
     NotFound,
     RefoldError,
@@ -942,9 +943,10 @@ class Conversation:
 
         Raises:
             NotFound: nothing has this handle.
+            Damaged: this message cannot be read. Damage to another one does not matter.
         """
         async with self._locked():
-            state = await self._current()
+            state = await self._readable()
             try:
                 found = await recall.recall(self._journal, state, what)
             except NotFound:
@@ -958,7 +960,21 @@ class Conversation:
     async def search(self, words: str, *, max_tokens: int = 1_000) -> str:
         """Return passages of the whole conversation that match the words, each with its handle."""
         async with self._locked():
-            return await recall.search(self._journal, await self._current(), words, max_tokens=max_tokens)
+            return await recall.search(self._journal, await self._readable(), words, max_tokens=max_tokens)
+
+    async def _readable(self) -> State:
+        """Return the state to recall and search with. If the conversation cannot be loaded because a message is
+        damaged, the state has none of its messages, and each is read from the store by itself.
+        """
+        try:
+            return await self._current()
+        except Damaged:
+            if not self._journal.keeps_content:  # the state in memory is the only copy
+                raise
+            state = self._journal.without_messages(self._state)
+            if not self._is_open:
+                self._state = state
+            return state
 
     async def pin(self, handle: str) -> None:
         """Keep a shown message, such as `#m12`, as it is: no stage and no summary takes it out until it is

@@ -306,12 +306,7 @@ class Engine:
             own["policy"] = None
         settings = structs.replace(self.settings, **own)
         await self._retention.begin_in_passing()
-        head = await self._head(name, branch)
-        if head is None and branch:
-            raise NotFound(
-                f"the conversation has no branch {branch[:80]!r}",
-                hint="leave it out for the one that was begun last",
-            )
+        head = await (self._existing_head(name, branch) if branch else self._head(name))
         if head is None:
             settings = structs.replace(settings, model=model or settings.model)
             self._check(settings)
@@ -340,19 +335,22 @@ class Engine:
     async def open_branch(
         self,
         head: Head,
-        settings: ConversationSettings,
+        settings: ConversationSettings | None = None,
         *,
         learns: str = "",
         is_empty: bool = False,
         finds_twins: bool = True,
     ) -> Conversation:
-        """Open a branch with settings of its own. Calibration and limits are stored under the name `learns`,
-        by default that of the model. With `is_empty` the branch is known to be empty, and nothing is loaded.
+        """Open a branch; its messages are loaded by the first act. By default it has the engine's settings and
+        the model that it was written with. Calibration and limits are stored under the name `learns`, by
+        default that of the model. With `is_empty` the branch is known to be empty, and nothing is loaded.
 
         Raises:
             ConfigError: a setting cannot work.
             NotFound: the open session of the branch is gone.
         """
+        if settings is None:
+            settings = structs.replace(self.settings, model=head.model or self.settings.model)
         if is_empty:
             session = Session(id=head.session, branch=head.branch, first=0, at=self.clock())
         elif (found := await self.store.session(self.owner, head.session)) is not None:
@@ -390,9 +388,12 @@ class Engine:
         Raises:
             NotFound: there is no such conversation, or it has fewer messages.
         """
-        base = await self._head(name, branch)
-        if base is None or not 0 <= at <= base.next_seq:
-            raise NotFound(f"there is no message {at} to fork at", hint="see `refold show`")
+        base = await self._existing_head(name, branch)
+        if not 0 <= at <= base.next_seq:
+            raise NotFound(
+                f"there is no message {at} to fork at: the conversation has {base.next_seq}",
+                hint="see `refold show`",
+            )
         new, session = self.new_id(), self.new_id()
         head = Head(
             owner=self.owner,
@@ -455,6 +456,22 @@ class Engine:
             return structs.replace(found, text=await run_text_work(len(stored[0].body), read))
         except Damaged as error:
             return structs.replace(found, damage=error.what)
+
+    async def recall(
+        self, name: str, what: str, *, branch: str = "", max_tokens: int = 1_000
+    ) -> dict[str, Any] | str:
+        """Return the original behind a handle of a conversation, or the passages that match the words. It is
+        `Conversation.recall` without `conversation`, which cannot open a conversation with a damaged message.
+
+            await engine.recall("support-42", "#m12")
+
+        Raises:
+            NotFound: there is no such conversation, or nothing has this handle.
+            Damaged: this message cannot be read. Damage to another one does not matter.
+        """
+        head = await self._existing_head(name, branch)
+        async with await self.open_branch(head) as talk:
+            return await talk.recall(what, max_tokens=max_tokens)
 
     async def delete(self, name: str = "") -> int:
         """Delete a conversation for good, or everything of the owner if no name is given. Return how many
@@ -537,6 +554,24 @@ class Engine:
                 hint=f"use 1 to {MAX_ID} printable characters, not only spaces",
             )
         return await self.store.head(self.owner, name, branch)
+
+    async def _existing_head(self, name: str, branch: str = "") -> Head:
+        """
+        Raises:
+            NotFound: there is no such conversation, or it has no such branch.
+        """
+        head = await self._head(name, branch)
+        if head is not None:
+            return head
+        if branch and await self._head(name) is not None:
+            raise NotFound(
+                f"the conversation {name[:80]!r} has no branch {branch[:80]!r}",
+                hint="leave it out for the one that was begun last",
+            )
+        raise NotFound(
+            f"there is no conversation {name[:80]!r}",
+            hint="`refold conversations` lists those that there are",
+        )
 
     def _new_head(self, name: str, settings: ConversationSettings) -> tuple[Head, Session]:
         # Derived, not random: two programs that begin a conversation at the same moment begin the same one.

@@ -662,6 +662,13 @@ class Journal:
             limits=structs.replace(state.limits, stated=before.limits.stated),
         )
 
+    def without_messages(self, state: State) -> State:
+        """Return the state of a branch that cannot be loaded: it holds no message, and knows which are sensitive."""
+        notes = read_notes(self.head.notes)
+        folded = structs.replace(Folded.of(empty_view(state.folded.shown)), origin=self.head.next_seq)
+        secrecy = state.secrecy.restored(notes.sensitive, notes.secret, ())
+        return structs.replace(state.showing(folded), secrecy=secrecy)
+
     async def _measured_here(self, state: State, *, is_first: bool) -> State:
         """If another model wrote last, start from the facts known about this model. The change of model is
         stored with the next commit: a program that only reads must not make others reload.
