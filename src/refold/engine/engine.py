@@ -28,6 +28,7 @@ from msgspec import Struct, structs
 
 from refold.core.policy import Policy
 from refold.core.shown import handle_of
+from refold.engine.arguments import check_function, check_members, check_text, check_texts, check_whole
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import Finding, examine
 from refold.engine.events import Listener
@@ -161,6 +162,16 @@ class Engine:
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
+        check_text(owner, "owner")
+        check_function(clock, "clock")
+        check_function(new_id, "new_id")
+        if not isinstance(store, str | PathLike) and store is not None:
+            hint = "give a URL such as sqlite:///chats.db, a path, or a `refold.Store`"
+            check_members(store, "store", "commit", "close", hint=hint)
+        if embedder is not None and not isinstance(embedder, InstalledEmbedder):
+            check_members(
+                embedder, "embedder", "name", hint="leave it out, or give None for no search by meaning"
+            )
         self.owner, self.clock, self.new_id, self.keeps_content = owner, clock, new_id, keeps_content
         self.settings = ConversationSettings(
             model=model,
@@ -301,6 +312,7 @@ class Engine:
             "max_spend": max_spend,
             "on_event": on_event,
         }
+        check_text(title, "title")
         own: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         if preset is not None and policy is None:
             own["policy"] = None
@@ -388,6 +400,7 @@ class Engine:
         Raises:
             NotFound: there is no such conversation, or it has fewer messages.
         """
+        check_whole(at, "the place of a fork", hint="give the number of messages to share")
         base = await self._existing_head(name, branch)
         if not 0 <= at <= base.next_seq:
             raise NotFound(
@@ -411,6 +424,7 @@ class Engine:
         """Return the latest conversations, newest first, each with its fill level at the last write. With
         `words`, only those that have all of them in their name or title.
         """
+        check_text(words, "words")
         found = await self.store.conversations(self.owner, limit=checked(limit), words=words)
         return [await self._with_fill_level(one) for one in found]
 
@@ -421,6 +435,7 @@ class Engine:
 
     async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         """Return the sessions of a conversation, or the latest of all."""
+        check_text(name, "name")
         return await self.store.sessions(self.owner, name, checked(limit))
 
     async def find_sessions(
@@ -430,17 +445,22 @@ class Engine:
         and, if they are closed and there is an embedder, by meaning. `name` restricts them to one
         conversation.
         """
+        check_text(words, "words")
+        check_text(name, "name")
         meaning = self._meaning if by_meaning else Meaning()
         return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=checked(limit))
 
     async def summaries(self, ids: Sequence[str]) -> list[StoredSummary]:
         """Return the stored summaries with these ids."""
+        check_texts(ids, "ids", hint="give a list of ids")
         return await self.store.written(self.owner, ids)
 
     async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
         """Find messages of every conversation that contain the words, best first. `name` restricts them to
         one conversation. A damaged message has no text; its `damage` says why.
         """
+        check_text(words, "words")
+        check_text(name, "name")
         hits = await self.store.search(self.owner, words, conversation=name, limit=checked(limit))
         return [await self._found(hit, words) for hit in hits]
 
@@ -477,6 +497,7 @@ class Engine:
         """Delete a conversation for good, or everything of the owner if no name is given. Return how many
         there were.
         """
+        check_text(name, "name")
         return await self.store.delete(self.owner, name)
 
     async def expire(self, before: float) -> int:
@@ -517,6 +538,7 @@ class Engine:
         """Check the stored messages, sessions and changes of a conversation. An empty list means that it is
         sound.
         """
+        check_text(name, "name")
         return await examine(self.store, self.owner, name, self.clock())
 
     async def rest(self) -> None:
@@ -548,6 +570,8 @@ class Engine:
         await self.close()
 
     async def _head(self, name: str, branch: str = "") -> Head | None:
+        check_text(name, "the name of a conversation")
+        check_text(branch, "branch", hint="`fork` returns the id of a branch")
         if not name.strip() or len(name) > MAX_ID or not name.isprintable():
             raise ConfigError(
                 "this is not a valid name for a conversation",
