@@ -1005,7 +1005,7 @@ class Conversation:
 
     async def pin(self, handle: str) -> None:
         """Keep a shown message, such as `#m12`, as it is: no stage and no summary takes it out until it is
-        unpinned.
+        unpinned. A message that was shortened before stays short.
 
         Raises:
             NotFound: there is no such message.
