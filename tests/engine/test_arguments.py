@@ -81,7 +81,7 @@ async def test_a_record_or_an_object_of_another_type(engine, wrong):
         {"thinking_budget": None},
         {"limit": 2.5},
         {"counter": 5},
-        {"sensitive": "salary"},
+        {"sensitive": [5]},
         {"sensitive": (one for one in ["salary"])},
         {"summariser": 5},
         {"on_event": 5},

@@ -126,7 +126,8 @@ def _check_types(settings: ConversationSettings) -> None:
     if settings.counter is not None:
         hint = "give an object with `source`, `text` and `message`, or leave it out"
         check_members(settings.counter, "counter", "source", "text", "message", hint=hint)
-    check_texts(settings.sensitive, "sensitive", hint="give a list of regular expressions")
+    if not isinstance(settings.sensitive, str):  # one pattern needs no list
+        check_texts(settings.sensitive, "sensitive", hint="give a list of regular expressions")
     check_summariser(settings.summariser)
     check_spend(settings.max_spend)
     if settings.on_event is not None:
