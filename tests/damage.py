@@ -14,14 +14,20 @@ BAD_BODIES = {
 }
 
 
-def damage(path: Path, conversation: str, seq: int, body: bytes = BAD_BODIES["an unknown role"]) -> None:
-    """Put other bytes in the place of a message of the first branch of a conversation."""
+def damage(
+    path: Path,
+    conversation: str,
+    seq: int,
+    value: bytes | str = BAD_BODIES["an unknown role"],
+    column: str = "body",
+) -> None:
+    """Put another value in the place of a message of the first branch of a conversation, or of another column of its row."""
     connection = apsw.Connection(str(path))
     connection.execute("DROP TRIGGER IF EXISTS message_never_changes")
     connection.execute(
-        """UPDATE message SET body = :body
+        f"""UPDATE message SET {column} = :value
         WHERE id = (SELECT min(ordinal) FROM branch WHERE conversation = :conversation) << 32 | :seq""",
-        {"body": body, "conversation": conversation, "seq": seq},
+        {"value": value, "conversation": conversation, "seq": seq},
     )
     assert connection.changes() == 1
     connection.close()

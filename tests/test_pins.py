@@ -108,3 +108,30 @@ def looked(wire: str, call: str, result: str) -> list[dict]:
         {"role": "assistant", "content": [used]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": result}]},
     ]
+
+
+async def test_a_pin_survives_a_resume_by_summary(tmp_path):
+    """A pinned result of a tool keeps its call, so that the request stays valid."""
+    settings = {"model": "gpt-4o", "window": 6_000, "max_output": 500}
+    board = "The board says: " + "seven, eight, nine, " * 30
+    call = {"id": "a", "type": "function", "function": {"name": "board", "arguments": "{}"}}
+    async with refold.Engine(tmp_path / "chats.db", **settings) as engine:
+        chat = await engine.conversation("ferry")
+        await chat.add(RULE, {"role": "assistant", "content": None, "tool_calls": [call]})
+        await chat.add({"role": "tool", "tool_call_id": "a", "content": board})
+        await chat.add({"role": "assistant", "content": "noted"})
+        await chat.pin("#m0")
+        await chat.pin("#m2")
+        await chat.add(*turns(0, 40))
+        await chat.start_session()
+        await chat.add("Something else.", {"role": "assistant", "content": "Yes?"})
+        opened = await chat.resume((await engine.sessions("ferry"))[0])
+        assert opened.carries == "summary"
+    async with refold.Engine(tmp_path / "chats.db", **settings) as engine:
+        chat = await engine.conversation("ferry")
+        await chat.add("and now?")
+        sent = (await chat.context())["messages"]
+        assert await chat.pins() == ["#m0", "#m2"]
+        assert [one["content"] for one in sent if one["role"] == "tool"] == [board]
+        assert RULE in [one["content"] for one in sent]
+        assert await engine.examine("ferry") == []

@@ -136,7 +136,7 @@ def recall_tool(format: str = "chat") -> dict[str, Any]:  # noqa: A002  # the wo
             return {"type": "function", **function, "strict": False}
         case "anthropic":
             return {"name": NAME, "description": DESCRIPTION, "input_schema": parameters}
-    raise ConfigError(f"there is no format {format[:40]!r}", hint="use chat, responses or anthropic")
+    raise ConfigError(f"there is no format {str(format)[:40]!r}", hint="use chat, responses or anthropic")
 
 
 async def answer_recall(

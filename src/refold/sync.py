@@ -471,6 +471,11 @@ class Engine:
     def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
         return self._run(self._async.search(words, name=name, limit=limit))
 
+    def recall(
+        self, name: str, what: str, *, branch: str = "", max_tokens: int = 1_000
+    ) -> dict[str, Any] | str:
+        return self._run(self._async.recall(name, what, branch=branch, max_tokens=max_tokens))
+
     def fork(self, name: str, at: int, *, branch: str = "") -> str:
         return self._run(self._async.fork(name, at, branch=branch))
 

@@ -39,6 +39,7 @@ def test_commands_on_the_conversation_say_what_is_damaged(kept, store):
         assert told.code == 2, command
         assert "the conversation 'ferry' is damaged: message 0 cannot be read" in told.err, command
         assert "refold doctor" in told.err, command
+    assert kept("recall", "ferry", "#m1").code == 0
     assert kept("show", "shifts").code == 0
     assert "message 0 cannot be read" in kept("doctor", "ferry").out
 

@@ -83,3 +83,30 @@ def test_both_spellings_work_in_a_replay(refold, option):
 
     assert (told.code, told.out) == (2, "")
     assert "there is no provider 'nosuch'" in told.err
+
+
+@pytest.mark.parametrize("option", ["--summariser-models", "--summarizer-models"])
+def test_both_spellings_work_in_the_settings_of_the_gateway(refold, option):
+    for given in ([option, "nosuch:model"], [f"{option}=nosuch:model"]):
+        told = refold("serve", *given)
+
+        assert (told.code, told.out) == (2, "")
+        assert "summariser.models: number 1 names no model to ask" in told.err
+
+
+@pytest.mark.parametrize("option", ["--summarizer-max-spend", "--summariser-max-spend"])
+@pytest.mark.parametrize("spend", ["nan", "-1"])
+def test_a_limit_of_dollars_is_a_number(refold, option, spend):
+    told = refold("serve", f"{option}={spend}")
+
+    assert (told.code, told.out) == (2, "")
+    assert "summariser.max_spend: it is out of range" in told.err
+    assert "hint: it takes 0 to 1,000,000" in told.err
+
+
+@pytest.mark.parametrize("option", ["--no-summarizer-enabled", "--no-summariser-enabled"])
+def test_both_spellings_of_a_switch_work(refold, option):
+    told = refold("serve", option, "--port=none")
+
+    assert told.code == 2
+    assert "server.port" in told.err

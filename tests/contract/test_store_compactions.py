@@ -61,6 +61,8 @@ async def test_the_newest_change_says_how_a_branch_is_shown(store):
     assert (await store.latest(head, 5)).id == "c1"
     assert (await store.latest(head, 4)).id == "r1"
     assert await store.latest(head, 2) is None
+    assert (await store.latest(head, before=2)).id == "r1"
+    assert await store.latest(head, before=1) is None
     head = await store.commit(head, Batch(at=4.0, undoes="c1"))
     assert (await store.latest(head)).id == "r1"
 

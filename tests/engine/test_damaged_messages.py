@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import refold
-from refold.model.errors import Damaged
+from refold.model.errors import Damaged, NotFound, StoreError
 from tests.damage import BAD_BODIES, damage
 
 SETTINGS = {"model": "gpt-4o", "window": 12_000}
@@ -55,12 +55,86 @@ async def test_the_conversation_itself_says_what_is_damaged_and_what_helps(path,
         assert "message 0 cannot be read" in [one.what for one in await engine.examine("bad")]
 
 
+@pytest.mark.feature("N2")
+@pytest.mark.parametrize("body", [*BAD_BODIES.values(), b""], ids=[*BAD_BODIES, "nothing"])
+async def test_a_message_beside_a_damaged_one_is_recalled(path, body):
+    damage(path, "bad", 0, body)
+    async with refold.Engine(path, **SETTINGS) as engine:
+        assert await engine.recall("bad", "#m1") == {"role": "assistant", "content": "noted"}
+        assert "#m1" in await engine.recall("bad", "noted")
+        with pytest.raises(Damaged, match="message 0"):
+            await engine.recall("bad", "#m0")
+        with pytest.raises(NotFound, match="there is no message 2: the conversation has 2"):
+            await engine.recall("bad", "#m2")
+        with pytest.raises(NotFound, match="there is no conversation 'none'"):
+            await engine.recall("none", "#m0")
+        with pytest.raises(NotFound, match="the conversation 'bad' has no branch 'none'"):
+            await engine.recall("bad", "#m0", branch="none")
+
+
+async def test_an_open_conversation_recalls_although_it_cannot_be_loaded_again(path):
+    async with refold.Engine(path, **SETTINGS) as engine:
+        talk = await engine.conversation("good")
+        async with refold.Engine(path, **SETTINGS) as other:
+            await (await other.conversation("good")).add("written elsewhere")
+        damage(path, "good", 1)
+        assert (await talk.recall("#m2"))["content"] == "written elsewhere"
+        assert (await talk.recall("#m0"))["content"] == "hello from good"
+        assert "#m2" in await talk.search("elsewhere")
+        with pytest.raises(Damaged, match="message 1 cannot be read"):
+            await talk.add("not while it is damaged")
+
+
+async def test_an_emptied_message_is_damaged_and_not_one_without_content(path):
+    damage(path, "bad", 0, b"")
+    async with refold.Engine(path, **SETTINGS) as engine:
+        with pytest.raises(Damaged, match="message 0 has lost its content") as told:
+            await engine.conversation("bad")
+        assert told.value.seq == 0
+        assert "message 0 has lost its content" in [one.what for one in await engine.examine("bad")]
+
+
+async def test_a_message_that_was_stored_without_content_is_not_damaged(tmp_path):
+    async with refold.Engine(tmp_path / "chats.db", keeps_content=False, **SETTINGS) as engine:
+        await (await engine.conversation("private")).add("hello")
+        assert await engine.examine("private") == []
+    async with refold.Engine(tmp_path / "chats.db", **SETTINGS) as engine:
+        with pytest.raises(StoreError, match="the content of this conversation is not stored"):
+            await engine.conversation("private")
+
+
+@pytest.mark.parametrize(
+    ("role", "what"),
+    [
+        ("assistant", "message 0 is stored with another role than its own"),
+        ("usr", "message 0 is stored with another role than its own"),
+    ],
+)
+async def test_the_role_that_is_stored_beside_a_message_is_examined(path, role, what):
+    damage(path, "bad", 0, role, column="role")
+    async with refold.Engine(path, **SETTINGS) as engine:
+        assert [(one.rule, one.what) for one in await engine.examine("bad")] == [("I-10", what)]
+        assert await engine.examine("good") == []
+
+
+async def test_the_role_of_a_message_without_content_is_examined(tmp_path):
+    async with refold.Engine(tmp_path / "chats.db", keeps_content=False, **SETTINGS) as engine:
+        await (await engine.conversation("private")).add("hello")
+    damage(tmp_path / "chats.db", "private", 0, "usr", column="role")
+    async with refold.Engine(tmp_path / "chats.db", **SETTINGS) as engine:
+        found = [one.what for one in await engine.examine("private")]
+        assert found == ["message 0 is stored with a role that is not known"]
+
+
 def test_without_await_it_is_the_same(path_made):
     damage(path_made, "bad", 0)
     with refold.sync.Engine(path_made, **SETTINGS) as engine:
         assert [one.damage for one in engine.search("hello") if one.damage] == ["message 0 cannot be read"]
         with pytest.raises(Damaged):
             engine.conversation("bad")
+        with pytest.raises(Damaged):
+            engine.recall("bad", "#m0")
+        assert engine.recall("good", "#m0") == {"role": "user", "content": "hello from good"}
 
 
 @pytest.fixture
@@ -96,6 +170,33 @@ async def test_a_damaged_message_behind_a_summary_is_told_by_search_and_recall_a
         assert "#m2" in await talk.search("lighthouse 0")
         await talk.add("the conversation goes on")
         assert await talk.context()
+
+
+@pytest.mark.feature("N10")
+async def test_an_undo_that_cannot_show_the_messages_again_changes_nothing(tmp_path):
+    made = tmp_path / "long.db"
+    settings = {**SETTINGS, "window": 2_000}
+    async with refold.Engine(made, **settings) as engine:
+        talk = await engine.conversation("long")
+        for number in range(20):
+            await talk.add(f"And then, lighthouse {number}?")
+            await talk.add({"role": "assistant", "content": f"Note {number}: " + "fog " * 60})
+        await talk.add("And now?")
+        shown = await talk.context()
+        assert talk.state.folded.summaries
+    damage(made, "long", 1)
+    async with refold.Engine(made, **settings) as engine:
+        talk = await engine.conversation("long")
+        for _ in range(2):
+            with pytest.raises(Damaged, match="message 1 cannot be read"):
+                await talk.undo()
+        assert await talk.context() == shown
+        with pytest.raises(Damaged, match="message 1 cannot be read"):
+            await talk.rerun()
+    async with refold.Engine(made, **settings) as engine:
+        talk = await engine.conversation("long")
+        assert await talk.context() == shown
+        await talk.add("the conversation goes on")
 
 
 async def test_a_message_that_was_damaged_before_the_index_took_it_up_is_not_found_and_stops_nothing(

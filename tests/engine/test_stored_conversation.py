@@ -381,3 +381,15 @@ async def test_reported_counts_are_kept_for_each_message(store):
     again = await engine(store, window=100_000).conversation("chat")
     found = [(one.tokens, one.source) for one in await again.message_usage()]
     assert found[1:] == [(7, "reported"), (13, "derived"), (9, "reported")]
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite"])
+async def test_an_error_about_a_deleted_conversation_has_a_hint(tmp_path, url):
+    async with Engine(url if url == "memory:" else tmp_path / "chats.db", model="gpt-4o") as engine:
+        talk = await engine.conversation("tides")
+        await talk.add("hello")
+        await engine.delete("tides")
+        for act in (lambda: talk.add("again"), talk.undo, lambda: talk.pin("#m0"), talk.start_session):
+            with pytest.raises(StoreError) as told:
+                await act()
+            assert told.value.hint

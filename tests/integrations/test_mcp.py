@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from refold.engine.engine import Engine
+from tests.damage import damage
 
 mcp = pytest.importorskip("mcp", reason="the MCP server needs the extra `mcp`")
 if not hasattr(mcp, "Client"):
@@ -168,6 +169,12 @@ async def test_what_cannot_be_answered_is_an_error_with_a_hint(store, tools, too
 
 @pytest.fixture
 async def tools(store) -> AsyncIterator[Callable[..., Awaitable[str]]]:
+    async with in_process(store) as ask:
+        yield ask
+
+
+@asynccontextmanager
+async def in_process(store: Path) -> AsyncIterator[Callable[..., Awaitable[str]]]:
     """The server in this process: without a start of the program for every wrong question."""
     from refold.integrations.mcp import ConversationTools, server_for
 
@@ -213,6 +220,23 @@ async def test_what_another_owner_said_is_out_of_reach(store):
         assert "vault" in await ask("recall", conversation="heist", handle="#m0")
         with pytest.raises(Refused):
             await ask("recall", conversation="tides", handle="#m0")
+
+
+@pytest.mark.feature("N2")
+async def test_a_message_beside_a_damaged_one_is_recalled_and_a_sensitive_one_is_not(tmp_path):
+    path = tmp_path / "chats.db"
+    async with Engine(path) as engine:
+        talk = await engine.conversation("plans")
+        await talk.add("Where to?", {"role": "assistant", "content": "North, by the old lighthouse."})
+        await talk.add("My number is 4242-1111.", sensitive=True)
+    damage(path, "plans", 0)
+    async with in_process(path) as ask:
+        said = await ask("recall", conversation="plans", handle="#m1")
+        assert said == "#m1, from the assistant:\nNorth, by the old lighthouse."
+        with pytest.raises(Refused, match="the conversation 'plans' is damaged: message 0 cannot be read"):
+            await ask("recall", conversation="plans", handle="#m0")
+        with pytest.raises(Refused, match="is marked as sensitive"):
+            await ask("recall", conversation="plans", handle="#m2")
 
 
 async def test_a_message_of_another_branch_is_opened_there(tmp_path):

@@ -7,7 +7,7 @@ from refold.model.overflow import Overflow
 
 
 def test_the_docstring_is_the_default_message():
-    assert str(errors.Conflict()) == "another writer was first; load the conversation and try again"
+    assert errors.Conflict().message == "another writer was first; load the conversation and try again"
 
 
 def test_a_hint_follows_the_message():

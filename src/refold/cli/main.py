@@ -41,6 +41,7 @@ from refold.cli.commands import (
     show,
     undo,
 )
+from refold.cli.options import one_spelling
 from refold.model.errors import ConfigError, RefoldError
 
 COMMANDS = (
@@ -59,7 +60,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": one_spelling},
 )
 
 

@@ -72,7 +72,11 @@ Owner: TypeAlias = Annotated[
     str, typer.Option("--owner", metavar="NAME", help="Whose conversations. Nobody sees another's.")
 ]
 SUMMARISER_METAVAR = "SPEC"
-OLD_SPELLING = "--summarizer"
+
+
+def one_spelling(option: str) -> str:
+    """The name of an option in the one spelling that options have: `summarizer` is taken for `summariser`."""
+    return option.replace("summarizer", "summariser")
 
 
 class OptionGroup(Struct, frozen=True):
@@ -133,7 +137,7 @@ class TranscriptOptions(OptionGroup, frozen=True):
 class SummariserOptions(OptionGroup, frozen=True):
     """The model that writes a summary of a stored conversation, if any."""
 
-    summariser: Annotated[
+    spec: Annotated[
         str,
         typer.Option(
             "--summariser",
@@ -142,8 +146,6 @@ class SummariserOptions(OptionGroup, frozen=True):
             show_default=False,
         ),
     ] = ""
-    summarizer: Annotated[str, typer.Option(OLD_SPELLING, hidden=True)] = ""
-    """The other spelling of the same option."""
     key_env: Annotated[
         str,
         typer.Option(
@@ -153,10 +155,6 @@ class SummariserOptions(OptionGroup, frozen=True):
             show_default=False,
         ),
     ] = ""
-
-    @property
-    def spec(self) -> str:
-        return self.summariser or self.summarizer
 
 
 def expanded(command: Callable[..., int]) -> Callable[..., int]:

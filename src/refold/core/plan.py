@@ -309,7 +309,7 @@ def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
     ):
         question = None
     newest, compacted = newest_instruction(items), folded.compacted
-    pinned = _pinned(folded)
+    pinned = pinned_units(folded)
     return tuple(
         _newest_alone(folded, item) if item.seq == newest else item
         for item in items
@@ -322,7 +322,7 @@ def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
     )
 
 
-def _pinned(folded: Folded) -> frozenset[int]:
+def pinned_units(folded: Folded) -> frozenset[int]:
     """Numbers of the pinned messages, each with the rest of its unit: a call stays together with its results."""
     if not folded.pinned:
         return folded.pinned

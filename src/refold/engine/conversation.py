@@ -26,6 +26,13 @@ from refold.core.policy import Policy
 from refold.core.shown import handle_of
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
+from refold.engine.arguments import (
+    check_count,
+    check_kind,
+    check_members,
+    check_summariser,
+    check_text,
+)
 from refold.engine.events import (
     ASKED,
     NOTHING,
@@ -67,6 +74,7 @@ from refold.engine.settings import (
     ConversationSettings,
     NamedSummariser,
     Prompt,
+    check_policy,
     dollars_for,
     state_for,
 )
@@ -77,6 +85,7 @@ from refold.model.errors import (
     ConfigError,
     Conflict,
     ContextOverflow,
+    Damaged,
     DoesNotFit,
     NotFound,
     RefoldError,
@@ -106,6 +115,7 @@ MAX_CONFLICTS = 200
 """How many times an action runs again after a conflict. A program that writes without a pause wins for a
 second or two, because it need not reload; so many conflicts in a row mean that something is wrong."""
 EVERYTHING = 10**9
+_UPSTREAM = "open one with `refold.upstreams.open_upstream`"
 
 
 class Unsettled(Struct, frozen=True):
@@ -475,6 +485,7 @@ class Conversation:
             WireError: a value is not a message of this format.
             StoreError: nothing was stored, or the outcome is not known.
         """
+        check_text(key, "key")
         if key and await self._journal.has_key(key):
             return
 
@@ -520,6 +531,7 @@ class Conversation:
         """Store the request that the conversation was imported with, as JSON without its messages. Its system
         prompt and tools are used if the program gives none.
         """
+        check_kind(fields, bytes, "the instructions", hint="give the fields of a request as JSON")
 
         def act(state: State) -> Outcome:
             return Outcome(state=state)
@@ -602,6 +614,7 @@ class Conversation:
         Raises:
             UpstreamError: the provider did not answer.
         """
+        check_members(upstream, "upstream", "count", hint=_UPSTREAM)
         window = await self._window()
         found = await upstream.count(Ask(window.sent, system=window.system, tools=window.fixed.tools))
         if found is not None:
@@ -620,6 +633,7 @@ class Conversation:
             UpstreamError: there is no reply. The messages so far are kept.
             RecoverySpent: the provider refused every smaller request too.
         """
+        check_members(upstream, "upstream", "ask", hint=_UPSTREAM)
         self._warn_of_little_room()
         window, reply = await self._window(), None
         while reply is None:
@@ -711,6 +725,9 @@ class Conversation:
                 of the assistant.
             DoesNotFit: the request is still too large.
         """
+        if keep is not None:
+            check_count(keep, "keep")
+        check_text(focus, "focus")
         async with self._locked():
             await self._current()
             asked_at = self._jobs.place
@@ -759,8 +776,10 @@ class Conversation:
         follows.
 
         Returns False if there is none.
+
+        Raises:
+            Damaged: the messages that were taken out cannot be read; nothing was undone.
         """
-        self._jobs.drop_pending()
 
         async def act(state: State) -> tuple[Compaction, State] | None:
             last = await last_change(self._journal)
@@ -770,6 +789,7 @@ class Conversation:
             if last is None:
                 return None
             await self._journal.undo(state, last)
+            self._jobs.drop_pending()
             return last, state
 
         async with self._locked():
@@ -795,6 +815,9 @@ class Conversation:
             SummaryError: no better compaction could be made.
             StoreError: the conversation was closed during the rerun.
         """
+        if policy is not None:
+            check_policy(policy)
+        check_summariser(summariser)
         async with self._compacting:
             task = self._rerunning = asyncio.create_task(self._rerun(policy, summariser))
             try:
@@ -888,6 +911,8 @@ class Conversation:
 
     async def preview(self, *, policy: Policy | None = None) -> Preview:
         """Return the effect that a compaction would have now, without doing it and without asking a model."""
+        if policy is not None:
+            check_policy(policy)
 
         def look(state: State) -> Preview:
             frame = structs.replace(state.frame, policy=policy) if policy else state.frame
@@ -921,6 +946,9 @@ class Conversation:
         Raises:
             NotFound: the session is the open one, was undone, or ends on another branch.
         """
+        check_kind(
+            session, Session, "session", hint="`engine.sessions` and `engine.find_sessions` return them"
+        )
         act = partial(sessions.resume, self._journal, target=session)
         return await self._open_session("resume", sessions.RESUMED, act, session)
 
@@ -966,9 +994,11 @@ class Conversation:
 
         Raises:
             NotFound: nothing has this handle.
+            Damaged: this message cannot be read. Damage to another one does not matter.
         """
+        check_count(max_tokens, "max_tokens")
         async with self._locked():
-            state = await self._current()
+            state = await self._readable()
             try:
                 found = await recall.recall(self._journal, state, what)
             except NotFound:
@@ -981,12 +1011,28 @@ class Conversation:
 
     async def search(self, words: str, *, max_tokens: int = 1_000) -> str:
         """Return passages of the whole conversation that match the words, each with its handle."""
+        check_text(words, "words")
+        check_count(max_tokens, "max_tokens")
         async with self._locked():
-            return await recall.search(self._journal, await self._current(), words, max_tokens=max_tokens)
+            return await recall.search(self._journal, await self._readable(), words, max_tokens=max_tokens)
+
+    async def _readable(self) -> State:
+        """Return the state to recall and search with. If the conversation cannot be loaded because a message is
+        damaged, the state has none of its messages, and each is read from the store by itself.
+        """
+        try:
+            return await self._current()
+        except Damaged:
+            if not self._journal.keeps_content:  # the state in memory is the only copy
+                raise
+            state = self._journal.without_messages(self._state)
+            if not self._is_open:
+                self._state = state
+            return state
 
     async def pin(self, handle: str) -> None:
         """Keep a shown message, such as `#m12`, as it is: no stage and no summary takes it out until it is
-        unpinned.
+        unpinned. A message that was shortened before stays short.
 
         Raises:
             NotFound: there is no such message.
@@ -1039,6 +1085,7 @@ class Conversation:
 
     async def diff(self, change: Compaction) -> Difference:
         """Return the messages that were shown before a change, and those after it."""
+        check_kind(change, Compaction, "change", hint="`store.compactions` returns them")
         async with self._locked():
             return await difference(self._journal, await self._current(), change)
 
@@ -1048,6 +1095,7 @@ class Conversation:
         Raises:
             NotFound: no window was made for this call.
         """
+        check_kind(call, Call, "call", hint="`store.calls` returns them")
         async with self._locked():
             window = await sent_with(self._journal, await self._current(), call)
         size = sum(one.characters for one in (*window.system, *window.sent))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import pairwise
+from typing import get_args
 
 from msgspec import Struct
 
 from refold.engine.journal import read_notes, summaries_in
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError
-from refold.model.message import Message
+from refold.model.message import Message, Role
 from refold.ports.records import Compaction, Head, Outline, Session, StoredMessage
 from refold.ports.store import Store
 from refold.ports.stored_messages import read_stored
@@ -23,6 +24,7 @@ from refold.text_work import run_text_work
 
 PAGE = 1_000
 """Messages that are read at once, so that a long conversation is not held in memory."""
+ROLES = frozenset(get_args(Role))
 RESTORE = "restore it from a backup"
 
 RULES = {
@@ -144,10 +146,11 @@ async def _check_messages(store: Store, case: _BranchRows) -> list[Finding]:
             if one.seq != expected:
                 found.append(case.finding("I-3", f"message {expected} is missing"))
             expected = one.seq + 1
+            fault = message.what if isinstance(message, Damaged) else _check_role(one, message)
             if not isinstance(message, Damaged):
                 pairs.look(one.seq, message)
-            elif one.seq >= head.base_seq:  # earlier messages are reported with the base branch
-                found.append(case.finding("I-10", message.what, RESTORE))
+            if fault and one.seq >= head.base_seq:  # earlier messages are reported with the base branch
+                found.append(case.finding("I-10", fault, RESTORE))
     if expected != head.next_seq:
         found.append(case.finding("I-3", f"{head.next_seq} messages were counted, {expected} are there"))
     found += [one async for one in _check_end(store, case)]
@@ -175,6 +178,13 @@ def _message_of(one: StoredMessage, head: Head) -> Message | Damaged | None:
         return read_stored(one, head)
     except Damaged as error:
         return error
+
+
+def _check_role(one: StoredMessage, message: Message | None) -> str:
+    """Return the fault of the role that is stored beside a message; empty if there is none."""
+    if message is not None and message.role != one.role:
+        return f"message {one.seq} is stored with another role than its own"
+    return "" if one.role in ROLES else f"message {one.seq} is stored with a role that is not known"
 
 
 class _Pairs:

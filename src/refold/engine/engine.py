@@ -28,6 +28,7 @@ from msgspec import Struct, structs
 
 from refold.core.policy import Policy
 from refold.core.shown import handle_of
+from refold.engine.arguments import check_function, check_members, check_text, check_texts, check_whole
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import Finding, examine
 from refold.engine.events import Listener
@@ -168,6 +169,16 @@ class Engine:
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
+        check_text(owner, "owner")
+        check_function(clock, "clock")
+        check_function(new_id, "new_id")
+        if not isinstance(store, str | PathLike) and store is not None:
+            hint = "give a URL such as sqlite:///chats.db, a path, or a `refold.Store`"
+            check_members(store, "store", "commit", "close", hint=hint)
+        if embedder is not None and not isinstance(embedder, InstalledEmbedder):
+            check_members(
+                embedder, "embedder", "name", hint="leave it out, or give None for no search by meaning"
+            )
         self.owner, self.clock, self.new_id, self.keeps_content = owner, clock, new_id, keeps_content
         self.settings = ConversationSettings(
             model=model,
@@ -311,17 +322,13 @@ class Engine:
             "max_spend": max_spend,
             "on_event": on_event,
         }
+        check_text(title, "title")
         own: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         if preset is not None and policy is None:
             own["policy"] = None
         settings = structs.replace(self.settings, **own)
         await self._retention.begin_in_passing()
-        head = await self._head(name, branch)
-        if head is None and branch:
-            raise NotFound(
-                f"the conversation has no branch {branch[:80]!r}",
-                hint="leave it out for the one that was begun last",
-            )
+        head = await (self._existing_head(name, branch) if branch else self._head(name))
         if head is None:
             settings = structs.replace(settings, model=model or settings.model)
             self._check(settings)
@@ -350,19 +357,22 @@ class Engine:
     async def open_branch(
         self,
         head: Head,
-        settings: ConversationSettings,
+        settings: ConversationSettings | None = None,
         *,
         learns: str = "",
         is_empty: bool = False,
         finds_twins: bool = True,
     ) -> Conversation:
-        """Open a branch with settings of its own. Calibration and limits are stored under the name `learns`,
-        by default that of the model. With `is_empty` the branch is known to be empty, and nothing is loaded.
+        """Open a branch; its messages are loaded by the first act. By default it has the engine's settings and
+        the model that it was written with. Calibration and limits are stored under the name `learns`, by
+        default that of the model. With `is_empty` the branch is known to be empty, and nothing is loaded.
 
         Raises:
             ConfigError: a setting cannot work.
             NotFound: the open session of the branch is gone.
         """
+        if settings is None:
+            settings = structs.replace(self.settings, model=head.model or self.settings.model)
         if is_empty:
             session = Session(id=head.session, branch=head.branch, first=0, at=self.clock())
         elif (found := await self.store.session(self.owner, head.session)) is not None:
@@ -400,9 +410,13 @@ class Engine:
         Raises:
             NotFound: there is no such conversation, or it has fewer messages.
         """
-        base = await self._head(name, branch)
-        if base is None or not 0 <= at <= base.next_seq:
-            raise NotFound(f"there is no message {at} to fork at", hint="see `refold show`")
+        check_whole(at, "the place of a fork", hint="give the number of messages to share")
+        base = await self._existing_head(name, branch)
+        if not 0 <= at <= base.next_seq:
+            raise NotFound(
+                f"there is no message {at} to fork at: the conversation has {base.next_seq}",
+                hint="see `refold show`",
+            )
         new, session = self.new_id(), self.new_id()
         head = Head(
             owner=self.owner,
@@ -420,6 +434,7 @@ class Engine:
         """Return the latest conversations, newest first, each with its fill level at the last write. With
         `words`, only those that have all of them in their name or title.
         """
+        check_text(words, "words")
         found = await self.store.conversations(self.owner, limit=checked(limit), words=words)
         return [await self._with_fill_level(one) for one in found]
 
@@ -430,6 +445,7 @@ class Engine:
 
     async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         """Return the sessions of a conversation, or the latest of all."""
+        check_text(name, "name")
         return await self.store.sessions(self.owner, name, checked(limit))
 
     async def find_sessions(
@@ -439,17 +455,22 @@ class Engine:
         and, if they are closed and there is an embedder, by meaning. `name` restricts them to one
         conversation.
         """
+        check_text(words, "words")
+        check_text(name, "name")
         meaning = self._meaning if by_meaning else Meaning()
         return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=checked(limit))
 
     async def summaries(self, ids: Sequence[str]) -> list[StoredSummary]:
         """Return the stored summaries with these ids."""
+        check_texts(ids, "ids", hint="give a list of ids")
         return await self.store.written(self.owner, ids)
 
     async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
         """Find messages of every conversation that contain the words, best first. `name` restricts them to
         one conversation. A damaged message has no text; its `damage` says why.
         """
+        check_text(words, "words")
+        check_text(name, "name")
         hits = await self.store.search(self.owner, words, conversation=name, limit=checked(limit))
         return [await self._found(hit, words) for hit in hits]
 
@@ -466,10 +487,27 @@ class Engine:
         except Damaged as error:
             return structs.replace(found, damage=error.what)
 
+    async def recall(
+        self, name: str, what: str, *, branch: str = "", max_tokens: int = 1_000
+    ) -> dict[str, Any] | str:
+        """Return the original behind a handle of a conversation, or the passages that match the words. It is
+        `Conversation.recall` without `conversation`, which cannot open a conversation with a damaged message.
+
+            await engine.recall("support-42", "#m12")
+
+        Raises:
+            NotFound: there is no such conversation, or nothing has this handle.
+            Damaged: this message cannot be read. Damage to another one does not matter.
+        """
+        head = await self._existing_head(name, branch)
+        async with await self.open_branch(head) as talk:
+            return await talk.recall(what, max_tokens=max_tokens)
+
     async def delete(self, name: str = "") -> int:
         """Delete a conversation for good, or everything of the owner if no name is given. Return how many
         there were.
         """
+        check_text(name, "name")
         return await self.store.delete(self.owner, name)
 
     async def expire(self, before: float) -> int:
@@ -510,6 +548,7 @@ class Engine:
         """Check the stored messages, sessions and changes of a conversation. An empty list means that it is
         sound.
         """
+        check_text(name, "name")
         return await examine(self.store, self.owner, name, self.clock())
 
     async def rest(self) -> None:
@@ -541,12 +580,32 @@ class Engine:
         await self.close()
 
     async def _head(self, name: str, branch: str = "") -> Head | None:
+        check_text(name, "the name of a conversation")
+        check_text(branch, "branch", hint="`fork` returns the id of a branch")
         if not name.strip() or len(name) > MAX_ID or not name.isprintable():
             raise ConfigError(
                 "this is not a valid name for a conversation",
                 hint=f"use 1 to {MAX_ID} printable characters, not only spaces",
             )
         return await self.store.head(self.owner, name, branch)
+
+    async def _existing_head(self, name: str, branch: str = "") -> Head:
+        """
+        Raises:
+            NotFound: there is no such conversation, or it has no such branch.
+        """
+        head = await self._head(name, branch)
+        if head is not None:
+            return head
+        if branch and await self._head(name) is not None:
+            raise NotFound(
+                f"the conversation {name[:80]!r} has no branch {branch[:80]!r}",
+                hint="leave it out for the one that was begun last",
+            )
+        raise NotFound(
+            f"there is no conversation {name[:80]!r}",
+            hint="`refold conversations` lists those that there are",
+        )
 
     def _new_head(self, name: str, settings: ConversationSettings) -> tuple[Head, Session]:
         # Derived, not random: two programs that begin a conversation at the same moment begin the same one.

@@ -565,8 +565,17 @@ class Journal:
         self.instructions = instructions.as_stored() if whole.blobs else instructions
 
     async def undo(self, state: State, change: Compaction) -> None:
-        """Undo a change. Until a message is added, no automatic change follows. The caller loads afterwards."""
+        """Undo a change. Until a message is added, no automatic change follows. The caller loads afterwards.
+
+        Raises:
+            Damaged: the messages that the change took out cannot be read; nothing was undone.
+        """
         self.check_content()
+        # Once it is committed, the branch could not be opened any more: check before that the load will succeed.
+        raw = self.raw | {change.cut} if change.kind == "arrival" else self.raw
+        before = change.number if change.kind != "arrival" else None
+        latest = await self.store.latest(self.head, self.head.next_seq, before=before)
+        await self.shown_after(state, latest, self.head.next_seq, raw)
         notes = structs.replace(self.notes_of(state), declined=state.size, settled=-1)
         await self.commit(Batch(at=self.clock(), undoes=change.id, notes=write_notes(notes)))
 
@@ -652,6 +661,13 @@ class Journal:
             calibration=before.calibration,
             limits=structs.replace(state.limits, stated=before.limits.stated),
         )
+
+    def without_messages(self, state: State) -> State:
+        """Return the state of a branch that cannot be loaded: it holds no message, and knows which are sensitive."""
+        notes = read_notes(self.head.notes)
+        folded = structs.replace(Folded.of(empty_view(state.folded.shown)), origin=self.head.next_seq)
+        secrecy = state.secrecy.restored(notes.sensitive, notes.secret, ())
+        return structs.replace(state.showing(folded), secrecy=secrecy)
 
     async def _measured_here(self, state: State, *, is_first: bool) -> State:
         """If another model wrote last, start from the facts known about this model. The change of model is

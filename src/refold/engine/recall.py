@@ -20,6 +20,7 @@ from refold.core.fold import Folded
 from refold.core.measure import CharacterEstimate
 from refold.core.shown import handle_of, part_of
 from refold.engine import actions
+from refold.engine.arguments import check_text
 from refold.engine.journal import Journal
 from refold.engine.state import State
 from refold.model.errors import Damaged, NotFound
@@ -56,7 +57,9 @@ def read_handle(handle: str) -> Handle:
 
     Raises:
         NotFound: the text is not a handle.
+        ConfigError: the value is not a text.
     """
+    check_text(handle, "a handle", hint=_HINT)
     found = _HANDLE.fullmatch(handle.strip())
     if found is None:
         raise NotFound(f"{handle[:40]!r} is no handle", hint=_HINT)

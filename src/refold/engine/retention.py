@@ -241,6 +241,8 @@ def checked_days(days: float) -> float:
     Raises:
         ConfigError: the number is not above 0 and finite.
     """
+    if not isinstance(days, int | float):
+        raise ConfigError("keep_days must be a number", hint="leave it out to keep conversations for ever")
     if not 0 < days < inf:
         raise ConfigError(
             f"conversations cannot be kept for {days:g} days",
@@ -255,6 +257,8 @@ def checked_share(share: float) -> float:
     Raises:
         ConfigError: the number is not between 0 and 1.
     """
+    if not isinstance(share, int | float):
+        raise ConfigError("max_expired_share must be a number", hint="give 0 to 1, such as 0.1 for 10 %")
     if not 0 <= share <= 1:
         raise ConfigError(
             f"{share:g} is not a share of the conversations", hint="give 0 to 1, such as 0.1 for 10 %"
@@ -268,6 +272,8 @@ def checked_moment(moment: float) -> float:
     Raises:
         ConfigError: the number is not finite.
     """
+    if not isinstance(moment, int | float):
+        raise ConfigError("a moment must be a number", hint="give it in seconds since the epoch")
     if not isfinite(moment):
         raise ConfigError(f"{moment:g} is not a moment", hint="give it in seconds since the epoch")
     return moment

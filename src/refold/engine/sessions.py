@@ -18,7 +18,7 @@ from refold.core.digest.facts import Facts
 from refold.core.digest.ledger import EMPTY
 from refold.core.extractive_summary import summarise
 from refold.core.fold import Folded
-from refold.core.plan import SummaryRequest, request_room
+from refold.core.plan import SummaryRequest, pinned_units, request_room
 from refold.core.shown import Item
 from refold.core.user_requests import request_lines, with_requests
 from refold.engine.journal import (
@@ -83,7 +83,7 @@ async def resume(journal: Journal, state: State, target: Session) -> OpenedSessi
     else:
         written = await _summary_of(journal, state, closed)
         led = _with_summary(state, written.summary, closed.shown)
-        folded = led.show(_compaction_in(closed.shown))
+        folded = led.show(_kept_beside_summary(closed.shown, state.folded.pinned))
     return await _open(journal, state, folded, RESUMED, kind="resume", carries=carries, target=target.id)
 
 
@@ -241,11 +241,11 @@ def _with_summary(state: State, summary: Summary, earlier: Folded) -> Folded:
     return cleared.lead_by((whole,), lead)
 
 
-def _compaction_in(shown: Folded) -> list[Item]:
-    """Return the provider's own compaction among the messages of a session, and the results of its calls: no
-    summary replaces these.
+def _kept_beside_summary(shown: Folded, pinned: frozenset[int]) -> list[Item]:
+    """Return the messages of a session that no summary replaces: the pinned ones, and the provider's own
+    compaction with the results of its calls.
     """
-    wanted = shown.compacted
+    wanted = {*shown.compacted, *pinned_units(structs.replace(shown, pinned=pinned))}
     return [item for item in shown.items.items if item.seq in wanted]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from typing import TypeAlias
@@ -19,6 +19,16 @@ from refold.core.cost import Prices, call_cost
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
 from refold.core.presets.block import PresetBlock, policy_of, read_block
+from refold.engine.arguments import (
+    check_function,
+    check_kind,
+    check_members,
+    check_spend,
+    check_summariser,
+    check_text,
+    check_texts,
+    check_whole,
+)
 from refold.engine.events import Listener
 from refold.engine.state import Secrecy, State
 from refold.engine.summary_jobs import SummaryFunction
@@ -91,6 +101,7 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
     Raises:
         ConfigError: a setting names nothing that exists, or leaves no room.
     """
+    _check_types(settings)
     if fixed is None:
         dialect = dialect_named(settings.format)
         fixed = Fixed(dialect, read_prompt(settings.system, dialect), read_tools(settings.tools))
@@ -100,6 +111,37 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
     budget = _budget(settings, window)
     prices, secrecy = prices_of(settings.model), Secrecy.of(settings.sensitive)
     return State.begin(fixed, budget, policy, counter, prices=prices, secrecy=secrecy), window
+
+
+def _check_types(settings: ConversationSettings) -> None:
+    """Refuse values that would fail, or would be ignored, only when they are used."""
+    check_text(settings.model, "model", hint="name a model, such as gpt-4o-mini, or leave it out")
+    if isinstance(settings.tools, str | bytes) or not isinstance(settings.tools, Collection):
+        raise ConfigError("tools must be a list of tool definitions", hint="leave it out for no tools")
+    if settings.policy is not None:
+        check_policy(settings.policy)
+    if settings.max_output is not None:
+        check_whole(settings.max_output, "max_output")
+    check_whole(settings.thinking_budget, "thinking_budget")
+    check_whole(settings.limit, "limit")
+    if settings.counter is not None:
+        hint = "give an object with `source`, `text` and `message`, or leave it out"
+        check_members(settings.counter, "counter", "source", "text", "message", hint=hint)
+    if not isinstance(settings.sensitive, str):  # one pattern needs no list
+        check_texts(settings.sensitive, "sensitive", hint="give a list of regular expressions")
+    check_summariser(settings.summariser)
+    check_spend(settings.max_spend)
+    if settings.on_event is not None:
+        check_function(settings.on_event, "on_event")
+
+
+def check_policy(policy: object) -> None:
+    """
+    Raises:
+        ConfigError: the value is not a policy.
+    """
+    hint = "give a `refold.Policy`, such as one of `refold.presets`; a name is given as `preset`"
+    check_kind(policy, Policy, "policy", hint=hint)
 
 
 def budget_for(settings: ConversationSettings) -> Budget:

@@ -30,6 +30,7 @@ from msgspec import Struct, structs
 from refold.core.plan import SummaryRequest
 from refold.core.transcript_chunks import Count
 from refold.engine import actions
+from refold.engine.arguments import check_summariser
 from refold.engine.events import UNFIT, EventQueue, Price, SummaryDiscarded
 from refold.engine.journal import Journal
 from refold.engine.sessions import supersede_job
@@ -892,8 +893,10 @@ def summariser_of(
     """Return a summariser, or wrap a function as one; `count` measures its texts.
 
     Raises:
-        ConfigError: the value is a name. A connection opened for it would never be closed.
+        ConfigError: the value cannot write summaries, or is a name. A connection opened for a name would never
+            be closed.
     """
+    check_summariser(value)
     if isinstance(value, str):
         raise ConfigError(
             "a summariser cannot be given by its name here",

@@ -9,6 +9,7 @@ the client sends it back with its next request.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -35,6 +36,7 @@ from refold.gateway.recognition import (
     KnownHistory,
     Line,
     LiveBranches,
+    Look,
     Seen,
     boundary,
     chain_key,
@@ -47,7 +49,15 @@ from refold.gateway.recognition import (
 from refold.gateway.request import Incoming, Wishes
 from refold.gateway.response_tap import CallResult
 from refold.model.budget import Budget
-from refold.model.errors import Conflict, HeldElsewhere, InvalidWindow, NotFound, RefoldError, StoreError
+from refold.model.errors import (
+    Conflict,
+    Damaged,
+    HeldElsewhere,
+    InvalidWindow,
+    NotFound,
+    RefoldError,
+    StoreError,
+)
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -67,6 +77,7 @@ MODELS = 256
 clients use few models.
 """
 NO_WISHES = Wishes()
+_log = logging.getLogger("refold.gateway")
 _INSTRUCTIONS = ("system", "instructions", "tools", "cache_control")
 
 
@@ -84,6 +95,17 @@ class NotStored(RefoldError):
 
 class NeedsBranch(RefoldError):
     """An earlier request needs another window than it was answered with, and therefore a branch of its own."""
+
+
+class DamagedBranch(RefoldError):
+    """The branch that a request continues cannot be loaded. `found` is the common prefix with it; `branches`
+    are the ids not to be tried again: the branch, and the fork that was made of it.
+    """
+
+    def __init__(self, found: KnownHistory, damage: Damaged, *branches: str) -> None:
+        super().__init__()
+        self.found, self.damage = found, damage
+        self.branches = frozenset((found.place.branch, *branches))
 
 
 class Made(Struct, frozen=True, dict=True):
@@ -370,24 +392,60 @@ class OwnerConversations:
         upstream to be asked, and `seen` holds the request's messages if they were read already. A request that
         `is_answered` is stored late: it never gets a branch of its own because of its size.
 
+        If the branch that a request continues is damaged, the conversation goes on in a new branch: the client
+        has sent all messages again, so nothing has to be read from the store.
+
         Raises:
             WireError: the request cannot be read.
             StoreError: the request cannot be stored.
         """
-        array = incoming.array or b"[]"
-        is_live, is_earlier = True, True
+        seen = seen or await self._read(incoming, incoming.array or b"[]")
+        damaged: tuple[DamagedBranch, ...] = ()
+        while True:  # each round leaves out one more branch
+            try:
+                taken = await self._take_in_branch(
+                    incoming, settings, author, upstream, seen, damaged, is_answered=is_answered
+                )
+            except DamagedBranch as error:
+                damaged = (*damaged, error)
+                continue
+            for one in damaged:
+                _log.warning(
+                    "the conversation %r is damaged (%s) and goes on in the branch %s: run `refold doctor`",
+                    one.found.place.conversation,
+                    one.damage.what,
+                    taken.live.conversation.branch,
+                )
+            return taken
+
+    async def _take_in_branch(
+        self,
+        incoming: Incoming,
+        settings: ConversationSettings,
+        author: Summariser | None,
+        upstream: str,
+        seen: Seen,
+        damaged: Sequence[DamagedBranch],
+        *,
+        is_answered: bool,
+    ) -> TakenRequest:
+        """Add a request to a branch that is not among the `damaged` ones.
+
+        Raises:
+            DamagedBranch: this branch is damaged too.
+        """
+        is_live, is_earlier = not damaged, True
         for _ in range(TRIES):
-            seen = seen or await self._read(incoming, array)
             held = self.table.find_by_end(seen.line.hashes, incoming) if is_live else None
             live, found = held or await self._open(
-                incoming, seen.line, settings, upstream, is_earlier=is_earlier
+                incoming, seen.line, settings, upstream, damaged, is_earlier=is_earlier
             )
             async with live.lock:
                 known = live.line
                 live.conversation.summariser = author
                 try:
                     return await self._take(
-                        live, incoming, seen, found, settings, upstream, is_answered=is_answered
+                        live, incoming, seen, found, settings, upstream, damaged, is_answered=is_answered
                     )
                 except (Moved, HeldElsewhere):
                     is_live = False  # the table is out of date: match with the store
@@ -395,6 +453,11 @@ class OwnerConversations:
                         self.table.drop(live)
                 except NeedsBranch:
                     is_earlier = False
+                except Damaged as error:
+                    if found is None:
+                        raise
+                    self.table.drop(live)
+                    raise DamagedBranch(found, error) from error
         raise Conflict("other requests keep writing to this conversation", hint="send the request again")
 
     async def history_hash(self, incoming: Incoming) -> tuple[bytes, ...]:
@@ -410,6 +473,7 @@ class OwnerConversations:
         found: KnownHistory | None,
         settings: ConversationSettings,
         upstream: str,
+        damaged: Sequence[DamagedBranch],
         *,
         is_answered: bool,
     ) -> TakenRequest:
@@ -439,7 +503,8 @@ class OwnerConversations:
         if live.is_earlier:
             made = await live.take_earlier(size, request, text_size, is_answered=is_answered)
             return TakenRequest(self, live, line, made, compactions)
-        claims = line.claimed_after(known)
+        # A damaged branch holds the same history up to here, and cannot go on.
+        claims = line.claimed_after(max([known, *(one.found.known for one in damaged)]))
         try:
             made = await live.take(
                 size, new, line.hashes[known:], request, claims=claims, text_size=text_size
@@ -490,29 +555,43 @@ class OwnerConversations:
         line: Line,
         settings: ConversationSettings,
         upstream: str,
+        damaged: Sequence[DamagedBranch],
         *,
         is_earlier: bool,
     ) -> tuple[LiveBranch, KnownHistory | None]:
         """The stored branch that a request continues, and the common prefix. A request that is a prefix of a
-        longer branch repeats an earlier request: with `is_earlier` it gets no branch of its own.
+        longer branch repeats an earlier request: with `is_earlier` it gets no branch of its own. The
+        `damaged` branches are left out, and their conversation is kept.
+
+        Raises:
+            DamagedBranch: the branch cannot be loaded.
         """
-        engine = self.engine
-        first = line.hashes[0] if line.hashes else b""
-        async with self._opening.setdefault(first, asyncio.Lock()):
-            found, foreign = await find(line.hashes, self._find_places, incoming.dialect.name)
-            is_earlier = is_earlier and found is not None and not found.goes_on and found.known == len(line)
-            if found is not None and is_earlier:
-                head, foreign = await self._read_head(found.place), None
-            else:
-                is_another = found is not None and not found.goes_on and is_own_way(line, found.known)
-                found = None if is_another else found
-                if foreign and (found or is_own_way(line, foreign.known)):
-                    foreign = None
-                apart = sha256(engine.new_id().encode()).digest() if is_another else b""
-                head = await self._head(incoming, line, found, foreign, apart)
-                if found and not found.goes_on:
-                    found = KnownHistory(_place_in_fork(found.place, head), found.known)
-        talk = await self._open_branch(head, incoming, settings, upstream)
+        matched: KnownHistory | None = None
+        branch, first = "", line.hashes[0] if line.hashes else b""
+        try:
+            async with self._opening.setdefault(first, asyncio.Lock()):
+                matched, foreign = await find(line.hashes, self._look_beside(damaged), incoming.dialect.name)
+                found = matched
+                is_earlier = (
+                    is_earlier and found is not None and not found.goes_on and found.known == len(line)
+                )
+                if found is not None and is_earlier:
+                    head, foreign = await self._read_head(found.place), None
+                else:
+                    is_another = found is not None and not found.goes_on and is_own_way(line, found.known)
+                    found = None if is_another else found
+                    if foreign and (found or is_own_way(line, foreign.known)):
+                        foreign = None
+                    apart = sha256(self.engine.new_id().encode()).digest() if is_another else b""
+                    head = await self._head(incoming, line, found, foreign, apart, damaged)
+                    if found and not found.goes_on:
+                        found = KnownHistory(_place_in_fork(found.place, head), found.known)
+            branch = head.branch
+            talk = await self._open_branch(head, incoming, settings, upstream)
+        except Damaged as error:
+            if matched is None:
+                raise
+            raise DamagedBranch(matched, error, branch) from error
         if foreign and (carried := await self._summary_of_other_format(foreign.place, line)) and carried.last:
             talk.prepare(carried)
         return LiveBranch(talk, incoming.line_name, is_earlier=is_earlier), found
@@ -524,6 +603,7 @@ class OwnerConversations:
         found: KnownHistory | None,
         foreign: KnownHistory | None,
         apart: bytes,
+        damaged: Sequence[DamagedBranch],
     ) -> Head:
         """The head of the branch to continue. A conversation in two formats has one branch per format,
         because messages are stored in the format in which the client sent them.
@@ -533,6 +613,10 @@ class OwnerConversations:
         if found is None:
             mark = line.hashes[-1] if line.hashes else b""
             known = foreign.place.conversation if foreign else ""
+            if damaged:
+                # Derived, not random: two equal requests at the same time get the same new branch.
+                place = damaged[-1].found.place
+                known, apart = place.conversation, sha256(place.branch.encode()).digest()
             name = incoming.name or known or f"chat-{(apart or mark).hex()[:12]}"
             return await self._root(name, wire.encode() + mark + apart, model, wire)
         if not found.goes_on:
@@ -564,6 +648,21 @@ class OwnerConversations:
         if not is_empty:
             await talk.load()  # replacements of another model's compactions depend on the messages in effect
         return talk
+
+    def _look_beside(self, damaged: Sequence[DamagedBranch]) -> Look:
+        """A search for places that leaves out damaged branches and then stays in their conversation: equal
+        openings of others are not its history.
+        """
+        if not damaged:
+            return self._find_places
+        conversation = damaged[0].found.place.conversation
+        branches = frozenset[str]().union(*(one.branches for one in damaged))
+
+        async def look(hashes: Sequence[bytes]) -> list[HistoryPlace]:
+            places = await self._find_places(hashes)
+            return [at for at in places if at.conversation == conversation and at.branch not in branches]
+
+        return look
 
     async def _find_places(self, hashes: Sequence[bytes]) -> list[HistoryPlace]:
         return await self.engine.store.places(self.engine.owner, hashes)
@@ -605,7 +704,10 @@ class OwnerConversations:
         head = await store.head(self.engine.owner, at.conversation, at.branch)
         latest = await store.latest(head, at.size) if head else None
         shown = latest.shown if latest else b""
-        summaries = await run_text_work(len(shown), summaries_in, shown) if shown else ()
+        try:
+            summaries = await run_text_work(len(shown), summaries_in, shown) if shown else ()
+        except Damaged:
+            return None  # the request has all messages: a summary of them can be made again
         if not summaries:
             return None
         last = await boundary(line.hashes, self._find_places, at.branch, summaries[-1].last)

@@ -131,7 +131,7 @@ class ConversationTools:
         read_handle(asked.what)
         engine = await self._opened()
         head = await _head(engine, conversation, branch)
-        async with await engine.conversation(conversation, branch=head.branch) as talk:
+        async with await engine.open_branch(head) as talk:
             # With its sign it can only be a handle, and is not looked for as a word.
             found = await talk.recall(f"#{asked.what.lstrip('#')}", max_tokens=room(MAX_TOKENS))
             return tell(asked, found, talk.state, max_tokens=MAX_TOKENS)

@@ -229,9 +229,13 @@ class SummaryError(RefoldError):
 class StoreError(RefoldError):
     """The stored conversation cannot be read or written."""
 
+    default_hint = "run `refold doctor` to check what is stored"
+
 
 class NotFound(StoreError):
     """There is no such conversation, session or message."""
+
+    default_hint = "it may have been deleted meanwhile; `refold conversations` lists those that there are"
 
 
 class Damaged(StoreError):
@@ -256,6 +260,10 @@ class Damaged(StoreError):
 class HeldElsewhere(StoreError):
     """Another branch holds this history already."""
 
+    default_hint = "go on with that branch"
+
 
 class Conflict(StoreError):
     """Another writer was first; load the conversation and try again."""
+
+    default_hint = "another program may be writing to the same conversation"

@@ -61,6 +61,8 @@ class StoredMessage(Struct, frozen=True, kw_only=True):
     format: str
     body: bytes
     """The message as JSON of its format; empty where nothing that was said may be kept."""
+    is_emptied: bool = False
+    """Whether the body was stored with content and is empty now: the store is damaged."""
     is_findable: bool = True
     """Whether search finds it by its words; this is not given back."""
     shown: bytes | None = None

@@ -175,9 +175,12 @@ class CompactionRows(Protocol):
         """How many changes of a branch are in effect that summarised it."""
         ...
 
-    async def latest(self, head: Head, size: int | None = None) -> Compaction | None:
+    async def latest(
+        self, head: Head, size: int | None = None, *, before: int | None = None
+    ) -> Compaction | None:
         """The newest installed change, arrivals aside, that was made when the branch had no more than `size` messages;
-        one of the base where the branch has none of its own and the base had it before the fork.
+        one of the base where the branch has none of its own and the base had it before the fork. With `before`, the
+        changes of the branch from that number on are left out.
         """
         ...
 

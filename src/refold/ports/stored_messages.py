@@ -33,6 +33,8 @@ def read_with_shown(stored: StoredMessage, head: Head) -> tuple[Message, Message
         raise _damaged("is in a format that is not known", stored, head)
     if stored.format != head.format:
         raise _damaged("is not in the format of its conversation", stored, head)
+    if stored.is_emptied:
+        raise _damaged("has lost its content", stored, head)
     try:
         shown = read_body(stored.shown, stored.format) if stored.shown is not None else None
         message = read_body(stored.body, stored.format) if stored.body else None

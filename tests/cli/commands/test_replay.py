@@ -136,7 +136,6 @@ def test_the_same_summariser_twice_is_one():
     order = summariser_order(
         ReplaySummariserOptions(
             summarisers=["digest", "openai:gpt-4o", "digest"],
-            summarizers=["openai:gpt-4o"],
             max_tokens=300,
             max_spend=1.0,
         )

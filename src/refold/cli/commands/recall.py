@@ -42,8 +42,7 @@ def recall(
 
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
-        conversation = await engine.conversation(conv, branch=head.branch)
-        found = await conversation.recall(handle, max_tokens=max_tokens)
+        found = await engine.recall(conv, handle, branch=head.branch, max_tokens=max_tokens)
         if as_json:
             output.write_json({"conversation": conv, "recalled": handle, "found": found})
         elif isinstance(found, str):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from refold.cli import output
-from refold.cli.options import OLD_SPELLING, SUMMARISER_METAVAR, Json, OptionGroup, expanded
+from refold.cli.options import SUMMARISER_METAVAR, Json, OptionGroup, expanded
 from refold.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,8 +78,6 @@ class ReplaySummariserOptions(OptionGroup, frozen=True):
             "times. Default: digest.",
         ),
     ] = None
-    summarizers: Annotated[list[str] | None, typer.Option(OLD_SPELLING, hidden=True)] = None
-    """The other spelling of the same option."""
     strategy: Annotated[
         str,
         typer.Option(
@@ -120,7 +118,7 @@ class ReplaySummariserOptions(OptionGroup, frozen=True):
 
     @property
     def specs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*(self.summarisers or ()), *(self.summarizers or ()))))
+        return tuple(dict.fromkeys(self.summarisers or ()))
 
 
 def replay(

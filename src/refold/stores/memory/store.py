@@ -191,8 +191,12 @@ class MemoryStore:
             row.branch == branch and row.state == "installed" and row.kind == "summarise" for row in rows
         )
 
-    async def latest(self, head: Head, size: int | None = None) -> Compaction | None:
-        return self._tables(head.owner).latest(head, EVERYTHING if size is None else size)
+    async def latest(
+        self, head: Head, size: int | None = None, *, before: int | None = None
+    ) -> Compaction | None:
+        return self._tables(head.owner).latest(
+            head, EVERYTHING if size is None else size, EVERYTHING if before is None else before
+        )
 
     async def raw_arrivals(self, head: Head, first: int) -> list[int]:
         return [seq for seq in self._tables(head.owner).raw(head) if seq >= first]

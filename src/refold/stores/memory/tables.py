@@ -121,9 +121,10 @@ class OwnerTables:
             # What the base did after the fork at the very place of it came too late: numbers tell, sizes do not.
             number = self.heads[branch].base_number if branch in self.heads else 0
 
-    def latest(self, head: Head, size: int) -> Compaction | None:
+    def latest(self, head: Head, size: int, before: int = EVERYTHING) -> Compaction | None:
         for rows in self.known(head, size):
             shown = [row for row in rows if row.state == "installed" and row.kind != "arrival"]
+            shown = [row for row in shown if row.branch != head.branch or row.number < before]
             if shown:
                 return max(shown, key=lambda row: row.number)
         return None

@@ -135,7 +135,7 @@ SELECT seq FROM message WHERE owner = :owner AND branch = :branch AND key = :key
 
 -- name: get_message
 -- One message that a branch holds itself.
-SELECT seq, role, format, body, shown, tokens, key, at
+SELECT seq, role, format, body, digest, shown, tokens, key, at
 FROM message
 WHERE owner = :owner AND branch = :branch AND seq = :seq
 
@@ -153,7 +153,7 @@ LIMIT :limit
 
 -- name: list_messages
 -- A range of the messages that a branch holds itself.
-SELECT seq, role, format, body, shown, tokens, key, at
+SELECT seq, role, format, body, digest, shown, tokens, key, at
 FROM message
 WHERE owner = :owner AND branch = :branch AND seq >= :first AND seq < :last
 ORDER BY seq

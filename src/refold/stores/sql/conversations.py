@@ -242,8 +242,13 @@ def count_summarised(owner: str, branch: str) -> Transaction[int]:
     return int(found[0][0])
 
 
-def latest(head: Head, size: int | None = None) -> Transaction[Compaction | None]:
-    found = yield from _known(head, EVERYTHING if size is None else size, "latest_compaction", {})
+def latest(
+    head: Head, size: int | None = None, *, before: int | None = None
+) -> Transaction[Compaction | None]:
+    number = EVERYTHING if before is None else before - 1
+    found = yield from _known(
+        head, EVERYTHING if size is None else size, "latest_compaction", {}, number=number
+    )
     return rows.to_compaction(found) if found else None
 
 
@@ -252,10 +257,11 @@ def summary(head: Head, number: int) -> Transaction[StoredSummary | None]:
     return rows.to_written(found) if found else None
 
 
-def _known(head: Head, size: int, name: str, asked: dict[str, object]) -> Transaction[Row | None]:
-    """The first row that a statement finds in a branch, or in what its base had done before the fork."""
-    branch, base, begins, number = head.branch, head.base, head.base_seq, EVERYTHING
-    past = head.base_number
+def _known(
+    head: Head, size: int, name: str, asked: dict[str, object], *, number: int = EVERYTHING
+) -> Transaction[Row | None]:
+    """The first row that a statement finds in a branch, up to a number, or in what its base had done before the fork."""
+    branch, base, begins, past = head.branch, head.base, head.base_seq, head.base_number
     while True:
         known = {"owner": head.owner, "branch": branch, "size": size, "number": number}
         if found := (yield name, {**known, **asked}):

@@ -47,6 +47,10 @@ _COMPACTION = (
 _LISTED = ("id", "branch", "title", "model", "format", "messages", "compactions", "sessions", "branches")
 
 
+_NO_CONTENT = sha256(b"").digest()
+"""The digest of a message that was stored without content."""
+
+
 def folded(name: str, title: str) -> str:
     """The name and the title of a conversation as they are searched."""
     return f"{name}\n{title}".casefold()
@@ -57,9 +61,17 @@ def to_head(row: Row) -> Head:
 
 
 def to_stored(row: Row) -> StoredMessage:
-    seq, role, wire, body, shown, tokens, key, at = row
+    seq, role, wire, body, digest, shown, tokens, key, at = row
     return StoredMessage(
-        seq=seq, role=role, format=wire, body=body, shown=shown, tokens=tokens, key=key, at=at
+        seq=seq,
+        role=role,
+        format=wire,
+        body=body,
+        is_emptied=not body and digest != _NO_CONTENT,
+        shown=shown,
+        tokens=tokens,
+        key=key,
+        at=at,
     )
 
 

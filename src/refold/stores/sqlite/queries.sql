@@ -135,7 +135,7 @@ DELETE FROM deletion WHERE number <= :number
 
 -- name: get_message
 -- One message that a branch holds itself.
-SELECT message.seq, role, message.format, body, shown, tokens, key, at
+SELECT message.seq, role, message.format, body, digest, shown, tokens, key, at
 FROM branch
 CROSS JOIN message ON message.id = (branch.ordinal << 32) + :seq AND :seq < 1 << 32
 WHERE branch.owner = :owner AND branch.id = :branch
@@ -172,7 +172,7 @@ LIMIT :limit
 
 -- name: list_messages
 -- A range of the messages that a branch holds itself.
-SELECT message.seq, role, message.format, body, shown, tokens, key, at
+SELECT message.seq, role, message.format, body, digest, shown, tokens, key, at
 FROM branch
 CROSS JOIN message ON message.id >= (branch.ordinal << 32) + :first
     AND message.id < (branch.ordinal << 32) + min(:last, 1 << 32)

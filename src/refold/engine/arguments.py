@@ -1,0 +1,113 @@
+"""Checks of the arguments of the library's methods.
+
+A value of another type is refused by a `ConfigError` that names the argument. Without the check it would fail
+somewhere inside, after part of the work was done, or would be stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import isnan
+
+from refold.model.errors import ConfigError
+
+
+def check_text(value: object, name: str, *, hint: str = "give it as a string") -> None:
+    """
+    Raises:
+        ConfigError: the value is not a string.
+    """
+    if not isinstance(value, str):
+        raise _wrong(value, name, "a text", hint)
+
+
+def check_texts(value: object, name: str, *, hint: str) -> None:
+    """
+    Raises:
+        ConfigError: the value is not a collection of strings. One string is none: its characters would be taken
+            for the strings.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Collection):
+        raise _wrong(value, name, "a list of texts", hint)
+    for one in value:
+        check_text(one, f"each of {name}", hint=hint)
+
+
+def check_count(value: object, name: str, *, hint: str = "give a whole number, 0 or more") -> None:
+    """
+    Raises:
+        ConfigError: the value is not a whole number, or below 0.
+    """
+    check_whole(value, name, hint=hint)
+    if isinstance(value, int) and value < 0:
+        raise ConfigError(f"{name} must not be below 0", hint=hint)
+
+
+def check_whole(value: object, name: str, *, hint: str = "give a whole number") -> None:
+    """
+    Raises:
+        ConfigError: the value is not a whole number.
+    """
+    if not isinstance(value, int):
+        raise _wrong(value, name, "a whole number", hint)
+
+
+def check_kind(value: object, kind: type, name: str, *, hint: str) -> None:
+    """
+    Raises:
+        ConfigError: the value is not of this class.
+    """
+    if not isinstance(value, kind):
+        raise _wrong(value, name, f"a {kind.__name__}", hint)
+
+
+def check_members(value: object, name: str, *members: str, hint: str) -> None:
+    """
+    Raises:
+        ConfigError: the value lacks a member of the protocol that it should have.
+    """
+    if isinstance(value, str | bytes) or not all(hasattr(value, member) for member in members):
+        raise ConfigError(f"{name} cannot be {_kind(value)}", hint=hint)
+
+
+def check_summariser(value: object) -> None:
+    """
+    Raises:
+        ConfigError: the value cannot write summaries.
+    """
+    if value is not None and not isinstance(value, str) and not callable(value):
+        hint = "give the name of a model, a `refold.Summariser`, or a function"
+        check_members(value, "summariser", "write", hint=hint)
+
+
+def check_function(value: object, name: str) -> None:
+    """
+    Raises:
+        ConfigError: the value cannot be called.
+    """
+    if not callable(value):
+        raise _wrong(value, name, "a function", "give a function, or leave it out")
+
+
+def check_spend(value: object) -> None:
+    """
+    Raises:
+        ConfigError: the value is not an amount of money. A comparison with NaN is always false, so it would be
+            no limit at all.
+    """
+    hint = "give dollars, 0 or more, or None for no limit"
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(value, "max_spend", "a number", hint)
+    if isnan(value) or value < 0:
+        raise ConfigError(f"max_spend cannot be {value:g}", hint=hint)
+
+
+def _wrong(value: object, name: str, wanted: str, hint: str) -> ConfigError:
+    return ConfigError(f"{name} must be {wanted}, and not {_kind(value)}", hint=hint)
+
+
+def _kind(value: object) -> str:
+    """Name the type of a value, never the value: it may be content."""
+    return "None" if value is None else f"of the type {type(value).__name__}"
