@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from refold.core.tool_kinds import FileAccess, ToolKinds, file_accesses, has_failed
+from refold.core.tool_failures import has_failed
+from refold.core.tool_kinds import FileAccess, ToolKinds, file_accesses
 from refold.model.message import Text, ToolCall, ToolResult
 
 
@@ -26,7 +27,28 @@ def call(name, **arguments):
         (call("edit_file", target_file="a.py"), ("write", "a.py")),
         (call("read_file"), None),
         (call("read_file", path=3), None),
-        (call("bash", command="cat a.py"), None),
+        (call("bash", command="cat a.py"), ("read", "a.py")),
+        (call("bash", command="cat a.py | grep x"), None),
+        (call("bash", command="cat a.py > b.py"), None),
+        (call("bash", command="cat a.py && make"), None),
+        (call("bash", command="cat $FILE"), None),
+        (call("bash", command="cat 'a.py"), None),
+        (call("bash", command="catalog a.py"), None),
+        (call("bash", command="cd src && cat a.py | head -5"), ("read", "src/a.py")),
+        (call("run_in_terminal", command="sed -n '1,40p' a.py"), ("read", "a.py")),
+        (call("bash", command="sed -i s/x/y/ a.py"), None),
+        (call("shell", command=["bash", "-lc", "head -n 20 a.py"]), ("read", "a.py")),
+        (call("shell", command=["tail", "-5", "a.py"]), ("read", "a.py")),
+        (call("local_shell", action={"command": ["cat", "a.py"]}), ("read", "a.py")),
+        (call("mcp__files__read_file", path="a.py"), ("read", "a.py")),
+        (call("files.write_file", path="a.py"), ("write", "a.py")),
+        (call("read_many_files", paths=["a.py"]), ("read", "a.py")),
+        (call("multi_replace_string_in_file", replacements=[{"filePath": "a.py"}]), ("write", "a.py")),
+        (call("apply_patch", operation={"type": "update_file", "path": "a.py"}), ("write", "a.py")),
+        (
+            call("exec_command", cmd="apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: a.py\n"),
+            ("write", "a.py"),
+        ),
         (call("get_order", path="a.py"), None),
         (ToolCall("c", "read_file", '{"path": "a'), None),
         (ToolCall("c", "read_file", "[1]"), None),

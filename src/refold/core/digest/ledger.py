@@ -1,26 +1,25 @@
 """The ledger: facts that are carried from summary to summary mechanically, not by a model.
 
-Files, rules, errors, decisions and open tasks are found by their form in each message, and are only added: an
-entry is never paraphrased and never dropped by chance. A file that was read and later modified counts as
-modified; a rule stays as the user wrote it.
+Files, rules, errors, decisions and open tasks are found by their form in each message, and are
+never paraphrased and never dropped by chance. A file that was read and later modified counts as modified; a
+rule stays as the user wrote it; an error stays until its call is made again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, zip_longest
 
 from msgspec import Struct
 
 from refold.core.digest.pieces import head
 from refold.core.digest.rules import rules
 from refold.core.digest.typed_text import typed_passages
-from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, file_accesses, has_failed
-from refold.model.message import Message
+from refold.core.tool_failures import MAX_LINE, stated_errors
+from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, call_key, file_accesses
+from refold.model.message import Message, ToolCall
 
-MAX_LINE = 240
-"""Characters of one entry: an error states its cause in its first lines."""
 MAX_ENTRIES = 12
 """Limit of carried errors, decisions and tasks: older ones are finished, or in the digest."""
 MAX_RULES = 100
@@ -50,6 +49,10 @@ class Ledger(Struct, frozen=True):
     rules: tuple[str, ...] = ()
     """Sentences of the user that state a rule, word for word."""
     errors: tuple[str, ...] = ()
+    error_calls: tuple[str, ...] = ()
+    """The key of the call behind each error, in the same order; empty if it is not known."""
+    called: tuple[str, ...] = ()
+    """Keys of the calls whose results were read: their earlier errors are out of date. Not carried on."""
     decisions: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     """Tasks that were named and not ticked off."""
@@ -62,18 +65,26 @@ EMPTY = Ledger()
 
 def ledger_of(messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS) -> Ledger:
     """Return the entries that some messages add to the ledger."""
-    found = EMPTY
+    found, calls = EMPTY, dict[str, ToolCall]()
     for message in messages:
-        found = merge(found, entries(message, tools))
+        found = merge(found, entries(message, tools, calls=calls))
+        calls |= {call.id: call for call in message.calls}
     return found
 
 
-def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool = False) -> Ledger:
+def entries(
+    message: Message,
+    tools: ToolKinds = COMMON_TOOLS,
+    *,
+    is_task: bool = False,
+    calls: Mapping[str, ToolCall] = {},
+) -> Ledger:
     """Return the entries that one message adds to the ledger.
 
     Files count by the calls of the assistant, regardless of the result; rules count by text that a user typed
     into a message, also beside tool results and never inside of one. A user message before the first reply of
-    the assistant `is_task`.
+    the assistant `is_task`. `calls` holds the calls that the message answers, by their ids: the content of a
+    file that was read states no error.
     """
     match message.role:
         case "user":
@@ -95,10 +106,25 @@ def entries(message: Message, tools: ToolKinds = COMMON_TOOLS, *, is_task: bool 
                 ),
             )
         case "tool":
-            errors = _unique(_shorten_entry(r.text) for r in message.results if has_failed(r))
-            return Ledger(rules=typed_rules(message), errors=errors)
+            return _result_entries(message, tools, calls)
         case _:
             return EMPTY
+
+
+def _result_entries(message: Message, tools: ToolKinds, calls: Mapping[str, ToolCall]) -> Ledger:
+    errors, called = dict[str, str](), list[str]()
+    for result in message.results:
+        call = calls.get(result.call_id)
+        is_content = call is not None and any(access.kind == "read" for access in file_accesses(call, tools))
+        key = call_key(call, tools) if call else ""
+        called += [key] if key else []
+        errors |= dict.fromkeys(stated_errors(result, is_content=is_content), key)
+    return Ledger(
+        rules=typed_rules(message),
+        errors=tuple(errors),
+        error_calls=tuple(errors.values()),
+        called=tuple(called),
+    )
 
 
 def typed_rules(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
@@ -121,15 +147,28 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
         modified = _oldest_and_newest(modified, MAX_FILES)
         read = _oldest_and_newest(_without(read, modified), MAX_FILES)
     tasks = (*_without(earlier.tasks, later.done), *_without(later.tasks, later.done))
+    errors = _merge_errors(earlier, later)
     return Ledger(
         read=read,
         modified=modified,
         rules=_oldest_and_newest(_merge_entries(earlier.rules, later.rules), MAX_RULES),
-        errors=_newest((*earlier.errors, *later.errors)),
+        errors=tuple(errors),
+        error_calls=tuple(errors.values()),
         decisions=_newest((*earlier.decisions, *later.decisions)),
         tasks=_newest(tasks),
         done=_newest((*earlier.done, *later.done)),
     )
+
+
+def _merge_errors(earlier: Ledger, later: Ledger) -> dict[str, str]:
+    """Return the newest errors with the keys of their calls, without those of calls that were made again."""
+    again = frozenset(later.called)
+    old = zip_longest(earlier.errors, earlier.error_calls[: len(earlier.errors)], fillvalue="")
+    found = {line: key for line, key in old if not key or key not in again}
+    for line, key in zip_longest(later.errors, later.error_calls[: len(later.errors)], fillvalue=""):
+        found.pop(line, None)  # a repeated one counts as new
+        found[line] = key
+    return dict(islice(found.items(), max(0, len(found) - MAX_ENTRIES), None))
 
 
 def _merge_entries(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
