@@ -16,6 +16,7 @@ from refold.cli.output import plain
 from refold.core import search_terms
 from refold.core.digest.extract import digest
 from refold.core.digest.facts import Facts, index_message, term_ids
+from refold.core.digest.identifiers import identifiers
 from refold.core.digest.ledger import entries, ledger_of, merge
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
@@ -263,6 +264,8 @@ SCANNERS: dict[str, Scanner] = {
     "command of a shell": lambda text: call_key(ToolCall("c", "bash", json.dumps({"command": text}))),
     "printed files": lambda text: file_accesses(ToolCall("c", "bash", json.dumps({"command": f"cat {text}"}))),
     "tool failures": lambda text: (error_lines(f"error\n{text}"), has_failed(ToolResult("c", (Text(text),)))),
+    "ids of the user": lambda text: identifiers(text, by_user=True),
+    "ids of a result": lambda text: identifiers(text, by_user=False),
     "count": _GPT.text,
     "estimate": _CLAUDE.text,
     "model name": _model_name,

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import refold
 from refold.sync import Conversation
 from refold.testing import ScriptedUpstream
 from tests.features.tool_outputs import FAILURES, LOOK_ALIKES
@@ -58,6 +59,51 @@ def test_the_errors_of_the_usual_tools_are_kept():
 @pytest.mark.parametrize("name", LOOK_ALIKES)
 def test_what_only_looks_like_an_error_is_not_listed(name):
     assert errors_after("./look", LOOK_ALIKES[name]) == ""
+
+
+ORDER = "ORD-99123"
+
+
+@pytest.mark.feature("N3")
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (question(f"The customer of {ORDER} was charged twice, 1,299.50 EUR each time."),),
+        (
+            chat_call("find_order", customer="c-7"),
+            chat_result("find_order", f'{{"order": "{ORDER}", "state": "paid", "total": 1299.50}}'),
+        ),
+        (answer(f"I have reserved {ORDER} for them."),),
+    ],
+    ids=["user", "result", "reply"],
+)
+def test_an_id_is_kept_with_the_words_around_it(messages):
+    noise = [
+        message for number in range(30) for message in (question(f"Look at f{number}."), answer("I did."))
+    ]
+    entries = listed(folded_text(*messages, *noise), "## Ids and numbers")
+    assert ORDER in entries
+    assert any(word in entries for word in ("charged twice", '"state": "paid"', "reserved"))
+    if messages[0]["role"] == "user":
+        assert "1,299.50 EUR" in entries
+
+
+@pytest.mark.feature("N3")
+async def test_ids_that_a_model_left_out_are_added_to_its_summary():
+    async def forgetful(messages, *, previous, max_tokens):
+        return "The user has an order that was charged twice, and looked at files after that."
+
+    async with refold.Conversation("gpt-4o", window=8_000, max_output=800, summariser=forgetful) as talk:
+        await talk.add(question("Hello."), answer("Hello."), question(f"{ORDER} was charged twice."))
+        await talk.add(answer("I see."))
+        for number in range(14):
+            await talk.add(*turn(number, lines=80))
+        await talk.compact()
+        await talk.add(question("And now?"))
+        text = str((await talk.context())["messages"])
+    assert talk.receipts[-1].summary.kind == "model"
+    assert "looked at files after that" in text
+    assert ORDER in text
 
 
 FAILED_RUN = "\n".join(
