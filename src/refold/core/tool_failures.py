@@ -43,8 +43,16 @@ _CLUES = (
     "rejected",
     "recognized",
     "err!",
+    "err_",
     "false",
     "timed out",
+    "undefined",
+    "no module",
+    "fault",
+    "status",
+    "detail",
+    ".go:",
+    ":in ",
 )
 """Words without which no line states an error: most outputs have none of them, and are not read further."""
 _OPENING = re.compile(
@@ -62,8 +70,8 @@ _TIME = re.compile(
 )
 """The time at the beginning of a line of a log."""
 _STATED = re.compile(
-    r"(?:#[0-9]{1,4} )?(?:[^\s:(]{1,200}(?:(?::[0-9]{1,7}){1,2}|\([0-9,]{1,15}\))?: )?(?:fatal |internal |compile |syntax )?"
-    r"(?:error|fatal)(?:\[[A-Z]{0,4}[0-9]{1,5}\]| [A-Z]{1,4}[0-9]{1,5})?: (?!(?:none|null|nil|no|0|false)\b)\S",
+    r"(?:#[0-9]{1,4} )?(?:[^\s:(]{1,200}(?:(?::[0-9]{1,7}){1,2}|\([0-9,]{1,15}\))?: )?(?:PHP )?(?:fatal |internal |parse |syntax )?"
+    r"(?:error|fatal)(?:\[[A-Z]{0,4}[0-9]{1,5}\]| [A-Z]{1,4}[0-9]{1,5})?:\s{1,4}(?!(?:none|null|nil|no|0|false)\b)\S",
     re.IGNORECASE,
 )
 """`error: ...`, `error[E0382]: ...`, `list.c:42:17: error: ...`, `cart.ts(12,5): error TS2322: ...`,
@@ -74,6 +82,9 @@ _TOOL = re.compile(
     r"|(?:FAILED|ERROR) \S+(?:::|\.py\b)|(?:FAIL|ERROR): \w+ \(|FAILED \(|--- FAIL: |FAIL\s+\S*[./]\S*"
     r"|test result: FAILED|test \S+ \.\.\. FAILED|panic: |thread '[^']{0,80}' panicked at |goroutine panic"
     r"|[0-9]{1,7}:[0-9]{1,7}\s{1,8}error\s{2}"
+    r"|[^\s:]{1,200}\.go:[0-9]{1,7}:[0-9]{1,7}: \S|[^\s:]{1,200}:[0-9]{1,7}:in [`']|[0-9]{1,7} examples?, [1-9][0-9]{0,6} failures?"
+    r"|Error from server \(|An error occurred \(|error An unexpected error occurred|ERR_[A-Z]{2,20}_|Segmentation fault"
+    r"|(?:Command|Request|Operation|Connection) timed out|[^\s:]{1,80} : The term '"
     r"|curl: \([0-9]{1,3}\) |Caused by: \S|Uncaught \S|Unhandled \S|BUILD FAILED|FAILURE: Build failed"
     r"|HTTP/[0-9.]{1,3} [45][0-9]{2}\b|(?:HTTP|Status|Status code)(?: status| error| code)?:? [45][0-9]{2}\b"
     r"|Exception in thread \"[^\"]{1,80}\" |The term '[^']{1,80}' is not recognized|'[^']{1,80}' is not recognized as"
@@ -102,13 +113,14 @@ _SHELL_ENDS = (
     "Connection refused",
     "No space left on device",
 )
-_SHELL_STARTS = ("command not found: ", "no such file or directory: ", "cannot ")
+_SHELL_STARTS = ("command not found: ", "no such file or directory: ", "cannot ", "No module named ")
 _STATUS = re.compile(
     r"[45][0-9]{2} (?:Bad Request|Unauthorized|Payment Required|Forbidden|Not Found|Method Not Allowed|Not Acceptable"
     r"|Request Timeout|Conflict|Gone|Payload Too Large|Unprocessable|Too Many Requests|Internal Server Error"
     r"|Not Implemented|Bad Gateway|Service Unavailable|Gateway Timeout)\b"
 )
 _JSON_KEY = re.compile(r'"(?:error|errors|error_message|errorMessage|exception)"\s{0,20}:')
+_HTTP_ERROR = re.compile(r"[45][0-9]{2}")
 _SOME_ERROR = ("error", "errors", "error_message", "errorMessage", "exception")
 _FLAGS = ("success", "ok", "succeeded")
 _OUTPUTS = ("output", "stdout", "stderr", "result", "content")
@@ -164,7 +176,7 @@ def _find_errors(text: str) -> Iterator[str]:
 def _is_error(line: str) -> bool:
     """Return True if a line states an error."""
     is_indented = line[:1] in (" ", "\t")
-    said = _COLOUR.sub("", line).strip()
+    said = _COLOUR.sub("", line).strip(" \t\r│")
     if _TOOL.match(said) or _STATED.match(said) or _COUNT.match(said):
         return True
     if not is_indented and (_EXCEPTION.match(said) or _STATUS.match(said)):
@@ -181,7 +193,7 @@ def _json_errors(text: str, fields: dict[str, object]) -> Iterator[str]:
     if any(fields.get(name) for name in _SOME_ERROR):
         named = _JSON_KEY.search(text)
         yield _shortened(text[named.start() if named else 0 :])
-    elif any(fields.get(name) is False for name in _FLAGS) or fields.get("status") in ("error", "failed"):
+    elif _is_refusal(fields):
         yield _shortened(text)
     else:
         inner = [value for name in _OUTPUTS if isinstance(value := fields.get(name), str)]
@@ -189,6 +201,14 @@ def _json_errors(text: str, fields: dict[str, object]) -> Iterator[str]:
         yield from found
         if not found and inner and _exit_code(fields):
             yield _shortened(inner[0])
+
+
+def _is_refusal(fields: dict[str, object]) -> bool:
+    """Return True if an object says that a request failed: by a flag, a status, or a lone detail."""
+    states = [str(fields.get(name, "")) for name in ("status", "statusCode", "status_code")]
+    has_state = any(state in ("error", "failed") or _HTTP_ERROR.fullmatch(state) for state in states)
+    is_lone = len(fields) == 1 and isinstance(fields.get("detail"), str)
+    return has_state or is_lone or any(fields.get(name) is False for name in _FLAGS)
 
 
 def _exit_code(fields: dict[str, object]) -> bool:
