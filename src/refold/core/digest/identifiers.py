@@ -15,7 +15,7 @@ from itertools import islice
 from refold.core.digest.pieces import ends, is_safe
 from refold.core.digest.word_match import contains_word
 
-MAX_SEARCHED = 8_000
+MAX_SEARCHED = 4_000
 """Characters of a message that are searched, three quarters from its beginning and one quarter from its end."""
 MAX_PER_TEXT = 4
 """Limit of entries of one text: a list of orders must not displace all others."""
@@ -23,17 +23,19 @@ _BEFORE = 30
 _AFTER = 30
 """Characters quoted before and after an id: a few words."""
 _WHOLE_LINE = 80
-_ID = re.compile(
-    r"(?<![\w.@/#-])(?:[A-Z][A-Z0-9]{1,9}(?:-[A-Z]{1,6})?-[0-9]{2,12}(?:-[A-Z0-9]{1,12}){0,3}"
-    r"|[a-z]{2,8}_(?=[A-Za-z0-9]{0,9}[0-9])[A-Za-z0-9]{10,40}"
-    r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?![\w-])"
-)
-"""`ORD-99123`, `INV-2024-0017`, `ch_3NqF5eLkdIwHu7ix`, a UUID."""
-_LABELLED = re.compile(
-    r"(?<![A-Za-z])(?:id|number|code|reference|ref|no\.)[\"']?\s{0,3}(?:[:=#]|is)\s{0,3}[\"'#]?"
-    r"(?=[A-Za-z-]{0,12}[0-9])([A-Za-z0-9-]{4,40})(?![\w.-])",
-    re.IGNORECASE,
-)
+_CODE = re.compile(r"-[0-9]{2,12}(?:-[A-Z0-9]{1,12}){0,3}(?![\w-])")
+"""The rest of `ORD-99123` and `INV-2024-0017`. Each pattern begins with the rarest part of an id, so that a
+search skips most of a text; the part before it is matched backwards."""
+_CODE_START = re.compile(r"(?<![\w.@/#-])[A-Z][A-Z0-9]{1,9}(?:-[A-Z]{1,6})?\Z")
+_TOKEN = re.compile(r"_(?=[A-Za-z0-9]{0,9}[0-9])[A-Za-z0-9]{10,40}(?![\w-])")
+"""The rest of `ch_3NqF5eLkdIwHu7ix`."""
+_TOKEN_START = re.compile(r"(?<![\w.@/#-])[a-z]{2,8}\Z")
+_UUID = re.compile(r"-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![\w-])")
+_UUID_START = re.compile(r"(?<![\w.@/#-])[0-9a-f]{8}\Z")
+_FORMS = ((_CODE, _CODE_START), (_TOKEN, _TOKEN_START), (_UUID, _UUID_START))
+_LONGEST_START = 20
+_LABELLED = re.compile(r"[:=#]\s{0,3}[\"'#]?(?=[A-Za-z-]{0,12}[0-9])([A-Za-z0-9-]{4,40})(?![\w.-])")
+_LABEL = re.compile(r"(?<![a-z])(?:id|number|code|reference|ref|no\.)[\"']?\s{0,3}\Z", re.IGNORECASE)
 """`order_id: 99123`, `Confirmation code: XK7P2Q`."""
 _NUMBER = re.compile(r"(?<![\w.,:/@-])[#$€£¥]?[0-9][0-9.,:/-]*+(?![\w@])")
 _UNITS = re.compile(
@@ -65,18 +67,26 @@ def identifiers(text: str, *, by_user: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def are_stated(entry: str, text: str, *, by_user: bool = True) -> bool:
-    """Return True if a text contains every id and number of an entry, or ids alone unless `by_user`."""
-    names = [entry[start:stop] for start, stop in _spans(entry, by_user=by_user)]
-    return all(contains_word(text, name) for name in names or (entry,))
+def are_stated(entry: str, text: str) -> bool:
+    """Return True if a text contains every id and number of an entry."""
+    return all(contains_word(text, name) for name in names_in(entry, by_user=True))
+
+
+def names_in(entry: str, *, by_user: bool) -> list[str]:
+    """Return the ids of an entry, and its numbers if `by_user`; the whole entry if it has none."""
+    return [entry[start:stop] for start, stop in _spans(entry, by_user=by_user)] or [entry]
 
 
 def _spans(text: str, *, by_user: bool) -> Iterator[tuple[int, int]]:
     """Yield the places of ids, and then those of numbers if a user said them."""
-    for match in _ID.finditer(text):
-        if match[0] not in _EVERYDAY:
-            yield match.span()
-    yield from (match.span(1) for match in _LABELLED.finditer(text))
+    for rest, beginning in _FORMS:
+        for match in rest.finditer(text):
+            found = beginning.search(text, max(0, match.start() - _LONGEST_START), match.start())
+            if found and text[found.start() : match.end()] not in _EVERYDAY:
+                yield found.start(), match.end()
+    for match in _LABELLED.finditer(text):
+        if _LABEL.search(text, max(0, match.start() - _LONGEST_START), match.start()):
+            yield match.span(1)
     if by_user:
         for match in _NUMBER.finditer(text):
             number = match[0].rstrip(".,:/-")

@@ -14,10 +14,11 @@ from itertools import islice, zip_longest
 
 from msgspec import Struct
 
-from refold.core.digest.identifiers import are_stated, identifiers
+from refold.core.digest.identifiers import identifiers, names_in
 from refold.core.digest.pieces import head
 from refold.core.digest.rules import rules
 from refold.core.digest.typed_text import typed_passages
+from refold.core.digest.word_match import contains_word
 from refold.core.tool_failures import MAX_LINE, stated_errors
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, call_key, file_accesses
 from refold.model.message import Message, ToolCall
@@ -209,11 +210,13 @@ def _merge_ids(
         return earlier
     found = list(earlier)
     for entry in later:
-        if not are_stated(entry, "\n".join(found), by_user=keeps_oldest):
+        names = names_in(entry, by_user=keeps_oldest)
+        holders = [one for one in found if any(contains_word(one, name) for name in names)]
+        if not all(any(contains_word(one, name) for one in holders) for name in names):
             found.append(entry)
-        elif not keeps_oldest and (known := [one for one in found if are_stated(entry, one, by_user=False)]):
-            found.remove(known[0])
-            found.append(known[0])
+        elif not keeps_oldest:
+            found.remove(holders[0])
+            found.append(holders[0])
     return _oldest_and_newest(tuple(found), MAX_IDS) if keeps_oldest else tuple(found[-MAX_IDS:])
 
 
