@@ -16,6 +16,7 @@ from refold.cli.output import plain
 from refold.core import search_terms
 from refold.core.digest.extract import digest
 from refold.core.digest.facts import Facts, index_message, term_ids
+from refold.core.digest.identifiers import identifiers
 from refold.core.digest.ledger import entries, ledger_of, merge
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
@@ -39,7 +40,8 @@ from refold.core.summary_checks.inventions import invented, known_of, without_in
 from refold.core.summary_checks.languages import is_other_language
 from refold.core.summary_checks.must_keep import with_facts
 from refold.core.summary_checks.refusal import is_refusal
-from refold.core.tool_kinds import file_accesses, has_failed
+from refold.core.tool_failures import error_lines, has_failed
+from refold.core.tool_kinds import call_key, file_accesses
 from refold.core.transcript_chunks import split_text
 from refold.engine.journal import title_of
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
@@ -258,7 +260,12 @@ SCANNERS: dict[str, Scanner] = {
     "mechanical": lambda text: mechanical([user(text)], ledger_of([user(text)]), previous=text),
     "says": lambda text: (contains_word(text, text[:20]), contains_word(text, text[: len(text) // 2] + "!")),
     "fenced": fenced,
-    "tool kinds": lambda text: (file_accesses(ToolCall("c", "apply_patch", text)), has_failed(ToolResult("c", (Text(text),)))),
+    "tool kinds": lambda text: file_accesses(ToolCall("c", "apply_patch", text)),
+    "command of a shell": lambda text: call_key(ToolCall("c", "bash", json.dumps({"command": text}))),
+    "printed files": lambda text: file_accesses(ToolCall("c", "bash", json.dumps({"command": f"cat {text}"}))),
+    "tool failures": lambda text: (error_lines(f"error\n{text}"), has_failed(ToolResult("c", (Text(text),)))),
+    "ids of the user": lambda text: identifiers(text, by_user=True),
+    "ids of a result": lambda text: identifiers(text, by_user=False),
     "count": _GPT.text,
     "estimate": _CLAUDE.text,
     "model name": _model_name,

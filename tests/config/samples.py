@@ -32,6 +32,8 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
         ({"bash": "prune"}, "bash=prune"),
         ({"a": "summarise", "b": "prune"}, "a=summarise, b=prune"),
     ),
+    "compaction.read_tools": ((["load_doc"], "load_doc"), (["a", "mcp__b__c"], "a,mcp__b__c")),
+    "compaction.write_tools": ((["save_doc"], "save_doc"), (["d", "e.f"], "d, e.f")),
     "compaction.allow_system_summary": ((True, "on"), (False, "no")),
     "compaction.include_usage": ((True, "1"), (False, "OFF")),
     "compaction.recoveries": ((0, "0"), (1, "1")),

@@ -127,3 +127,20 @@ def test_a_request_may_ask_for_another_preset():
 )
 def test_a_limit_lies_within_the_window(limit, tokens):
     assert limit_for(chosen(limit=limit), 8000) == tokens
+
+
+@pytest.mark.feature("O11")
+def test_tools_of_files_are_added_to_the_known_ones_in_every_preset():
+    for name in PRESETS:
+        tools = policy_of(
+            chosen(preset=name, allow_system_summary=True, read_tools=("load_doc",), write_tools=("view",))
+        ).file_tools
+        assert {"load_doc", "read_file"} <= set(tools.reads)
+        assert "view" in tools.writes
+        assert "view" not in tools.reads
+
+
+def test_a_tool_is_of_one_kind():
+    with pytest.raises(SettingError, match="'both'") as error:
+        policy_of(chosen(read_tools=("both",), write_tools=("both", "a")))
+    assert error.value.key == "compaction.write_tools"

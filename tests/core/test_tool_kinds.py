@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from refold.core.tool_kinds import FileAccess, ToolKinds, file_accesses, has_failed
-from refold.model.message import Text, ToolCall, ToolResult
+from refold.core.tool_kinds import COMMON_TOOLS, FileAccess, ToolKinds, call_key, file_accesses
+from refold.model.message import ToolCall
 
 
 def call(name, **arguments):
@@ -26,7 +26,28 @@ def call(name, **arguments):
         (call("edit_file", target_file="a.py"), ("write", "a.py")),
         (call("read_file"), None),
         (call("read_file", path=3), None),
-        (call("bash", command="cat a.py"), None),
+        (call("bash", command="cat a.py"), ("read", "a.py")),
+        (call("bash", command="cat a.py | grep x"), None),
+        (call("bash", command="cat a.py > b.py"), None),
+        (call("bash", command="cat a.py && make"), None),
+        (call("bash", command="cat $FILE"), None),
+        (call("bash", command="cat 'a.py"), None),
+        (call("bash", command="catalog a.py"), None),
+        (call("bash", command="cd src && cat a.py | head -5"), ("read", "src/a.py")),
+        (call("run_in_terminal", command="sed -n '1,40p' a.py"), ("read", "a.py")),
+        (call("bash", command="sed -i s/x/y/ a.py"), None),
+        (call("shell", command=["bash", "-lc", "head -n 20 a.py"]), ("read", "a.py")),
+        (call("shell", command=["tail", "-5", "a.py"]), ("read", "a.py")),
+        (call("local_shell", action={"command": ["cat", "a.py"]}), ("read", "a.py")),
+        (call("mcp__files__read_file", path="a.py"), ("read", "a.py")),
+        (call("files.write_file", path="a.py"), ("write", "a.py")),
+        (call("read_many_files", paths=["a.py"]), ("read", "a.py")),
+        (call("multi_replace_string_in_file", replacements=[{"filePath": "a.py"}]), ("write", "a.py")),
+        (call("apply_patch", operation={"type": "update_file", "path": "a.py"}), ("write", "a.py")),
+        (
+            call("exec_command", cmd="apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: a.py\n"),
+            ("write", "a.py"),
+        ),
         (call("get_order", path="a.py"), None),
         (ToolCall("c", "read_file", '{"path": "a'), None),
         (ToolCall("c", "read_file", "[1]"), None),
@@ -57,22 +78,28 @@ def test_other_tools_can_be_named():
     assert file_accesses(call("read_file", path="a"), kinds) == ()
 
 
+def test_named_tools_are_of_the_kind_they_are_named_for():
+    kinds = COMMON_TOOLS.with_names(reads=("load_doc", "bash"), writes=("view",))
+    assert file_accesses(call("mcp__docs__load_doc", path="a"), kinds) == (FileAccess("read", "a"),)
+    assert file_accesses(call("view", path="a"), kinds) == (FileAccess("write", "a"),)
+    assert file_accesses(call("bash", command="cat a"), kinds) == ()
+
+
 @pytest.mark.parametrize(
-    "text, failed",
+    "first, second, is_same",
     [
-        ("Error: no such file", True),
-        ("error reading a.py", True),
-        ("Traceback (most recent call last):\n", True),
-        ("<returncode>1</returncode>", True),
-        ("<returncode>0</returncode>", False),
-        ("Exit code 2\nboom", True),
-        ("exit status: 0", False),
-        ("fatal: not a git repository", True),
-        ("Error handling in Python, a guide", False),
-        ("all fine, error: none", False),
-        ("", False),
+        (call("bash", command="make"), call("bash", command="make  2>&1 | tail -5", description="x"), True),
+        (call("bash", command="make"), call("bash", command="make test"), False),
+        (call("bash", command="make", cwd="a"), call("bash", command="make", cwd="b"), False),
+        (
+            call("shell", command=["bash", "-lc", "make"]),
+            call("shell", command=["bash", "-lc", "make"], timeout=9),
+            True,
+        ),
+        (call("bash", command="make"), call("run", command="make"), False),
+        (call("run", a=1), call("run", a=2), False),
+        (call("Edit", file_path="a", old_string="x"), call("Edit", file_path="a", old_string="y"), True),
     ],
 )
-def test_failures_without_a_flag_are_known_by_their_first_words(text, failed):
-    assert has_failed(ToolResult("c", (Text(text),))) is failed
-    assert has_failed(ToolResult("c", (Text(text),), is_error=True))
+def test_calls_that_do_the_same_share_a_key(first, second, is_same):
+    assert (call_key(first) == call_key(second)) is is_same

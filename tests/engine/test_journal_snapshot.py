@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from refold.core.extractive_summary import summarise
+from refold.core.fold import Folded
 from refold.core.presets import PRESETS
 from refold.core.view import View
 from refold.engine import journal
@@ -34,7 +35,9 @@ def read(talk, kept, first=None, pinned=frozenset()):
     messages = [folded.original(number).message for number in range(first, folded.size)]
     held = [Original(number, message, message) for number, message in enumerate(messages, first)]
     empty = View(dialect, folded.shown.counter)
-    return journal.read_snapshot(kept, held, empty, lambda raw: decode_message(raw, dialect), pinned)
+    return journal.read_snapshot(
+        kept, held, Folded.of(empty), lambda raw: decode_message(raw, dialect), pinned
+    )
 
 
 @pytest.mark.parametrize("turns", [1, 6, 25])

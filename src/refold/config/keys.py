@@ -27,6 +27,7 @@ TUNABLE = frozenset(
         *(f"compaction.{field}" for field in ("enabled", "preset", "window", "max_output", "limit")),
         *(f"compaction.{field}" for field in ("trigger", "keep_recent", "tool_policy", "tools")),
         *(f"compaction.{field}" for field in ("tool_prune_threshold", "tool_keep_threshold")),
+        *(f"compaction.{field}" for field in ("read_tools", "write_tools")),
         *(f"compaction.{field}" for field in ("include_usage", "recoveries", "thinking")),
         *(f"compaction.{field}" for field in ("prompt", "update_prompt")),
         "cache.ttl",

@@ -24,6 +24,8 @@ SPOKEN = {
     "server.names": "a list of host names",
     "store.url": "the URL of a store, or a path",
     "summariser.models": "a list of PROVIDER:MODEL or MODEL@URL",
+    "compaction.read_tools": "a list of names of tools",
+    "compaction.write_tools": "a list of names of tools",
     "compaction.sensitive": "a list of regular expressions",
     "upstreams.NAME.url": "an address that begins with https:// or http://",
     "upstreams.NAME.key_env": "the name of a variable",

@@ -17,6 +17,7 @@ from refold.core.policy import ByMessage, Exchanges, LastTurns, Policy, UserBoun
 from refold.core.presets import PRESETS
 from refold.core.prompts import Recipe
 from refold.core.stages import AnyStage, Prune
+from refold.core.tool_kinds import ToolKinds
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError
 from refold.model.trigger import AllOf, AnyOf, OverBudget, TokenRatio, ToolTokens, Trigger
@@ -73,7 +74,18 @@ def _with_common_settings(policy: Policy, settings: Settings) -> Policy:
         cache=None if ttl == "off" else ttl,
         recovery=structs.replace(policy.recovery, attempts=chosen.recoveries),
         recipe=_recipe(policy.recipe, settings),
+        file_tools=_file_tools(policy.file_tools, chosen),
     )
+
+
+def _file_tools(tools: ToolKinds, chosen: CompactionSettings) -> ToolKinds:
+    if both := set(chosen.read_tools) & set(chosen.write_tools):
+        raise SettingError(
+            "compaction.write_tools",
+            f"compaction.read_tools names {min(both)!r} too",
+            hint="a tool that reads and changes a file belongs to write_tools",
+        )
+    return tools.with_names(reads=chosen.read_tools, writes=chosen.write_tools)
 
 
 def _recipe(recipe: Recipe, settings: Settings) -> Recipe:

@@ -88,6 +88,8 @@ UPSTREAM_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 CALL_PATTERN = r"^(\*|([A-Z]+ )?/v1/[^ ]+)$"
 """A call below /v1/, with or without a method, with * for any characters."""
 
+TOOL_NAME = r"^[A-Za-z0-9_.:/-]{1,128}$"
+
 EFFORTS = {"low": 1_024, "medium": 4_096, "high": 16_384}
 """Tokens for thinking. Fewer than 1,024 are refused by the provider that takes a number."""
 Window: TypeAlias = Annotated[int, Meta(ge=256, le=MAX_TOKENS), Counted()]
@@ -259,6 +261,20 @@ class CompactionSettings(Section, frozen=True):
         PLAIN,
     ] = {}
     """The output of most tools can be had again."""
+    read_tools: Annotated[
+        tuple[Annotated[str, Meta(pattern=TOOL_NAME)], ...],
+        Meta(
+            description="Tools that read a file, besides the known ones; for the lists of files and for outdated reads."
+        ),
+        PLAIN,
+    ] = ()
+    """The tools of the common coding agents are known, with the prefix of any MCP server."""
+    write_tools: Annotated[
+        tuple[Annotated[str, Meta(pattern=TOOL_NAME)], ...],
+        Meta(description="Tools that change a file, besides the known ones."),
+        PLAIN,
+    ] = ()
+    """Likewise."""
     allow_system_summary: Annotated[
         bool, Meta(description="Let presets that do so put a summary into the system prompt.")
     ] = False

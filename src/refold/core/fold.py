@@ -23,8 +23,17 @@ from refold.core.digest.typed_text import is_typed, request_text, said_by_user
 from refold.core.pairs import repair
 from refold.core.shown import Edit, Item, Shown, handle_of
 from refold.core.system_messages import joined, legal_order
+from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
 from refold.core.view import View, ViewEntry
-from refold.model.message import Message, Reasoning, Text, compaction_span, holds_compaction, opening_span
+from refold.model.message import (
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    compaction_span,
+    holds_compaction,
+    opening_span,
+)
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 
@@ -82,6 +91,8 @@ def _item_without_reasoning(item: Item, counter: TokenCounter) -> Item:
 
 MAX_ASKED = 8
 """The task keeps at most so many user messages before the first reply, and a question so many of an open turn."""
+MAX_BATCH = 64
+"""A result is matched with the calls of so many messages before it: more calls at once are rare."""
 
 _TURN_ROLES = frozenset(("user", "assistant", "tool"))
 """Roles that make up a turn. System messages may stand anywhere."""
@@ -121,6 +132,8 @@ class Folded(Struct, frozen=True, dict=True):
     facts: Facts = field(default_factory=Facts)
     """Index of every original, updated as it arrives."""
     ledger: Ledger = EMPTY
+    tools: ToolKinds = COMMON_TOOLS
+    """The tools that read and change files, for the ledger."""
     replies: int = 0
     """Number of assistant messages among the originals."""
     origin: int = 0
@@ -138,8 +151,12 @@ class Folded(Struct, frozen=True, dict=True):
     """Originals of compactions from another provider or model that are shown as plain text instead, by number."""
 
     @classmethod
-    def of(cls, branch: View) -> Folded:
-        return cls(branch, branch, facts=Facts())
+    def of(cls, branch: View, tools: ToolKinds = COMMON_TOOLS) -> Folded:
+        return cls(branch, branch, facts=Facts(), tools=tools)
+
+    def with_tools(self, tools: ToolKinds) -> Folded:
+        """The same state for the tools of a policy."""
+        return self if self.tools is tools or self.tools == tools else structs.replace(self, tools=tools)
 
     def take(self, message: Message, *, later: bool = False) -> Folded:
         """Append an original: index it, but do not show it yet. `later` postpones indexing, for a large batch of messages."""
@@ -148,10 +165,21 @@ class Folded(Struct, frozen=True, dict=True):
             self,
             branch=self.branch.append(message),
             facts=index_message(self.facts, message, number, later=later),
-            ledger=merge(self.ledger, entries(with_ends(message, MAX_LEDGER), is_task=not self.replies)),
+            ledger=merge(self.ledger, self._entries(message)),
             replies=self.replies + (message.role == "assistant"),
             task=self._task_with(number, said) if said else self.task,
         )
+
+    def _entries(self, message: Message) -> Ledger:
+        """The entries that one more message adds to the ledger."""
+        calls, wanted = dict[str, ToolCall](), {result.call_id for result in message.results}
+        for at in range(len(self.branch) - 1, max(-1, len(self.branch) - 1 - MAX_BATCH), -1):
+            if not wanted:
+                break
+            found = {call.id: call for call in self.branch[at].message.calls if call.id in wanted}
+            calls |= found
+            wanted -= found.keys()
+        return entries(with_ends(message, MAX_LEDGER), self.tools, is_task=not self.replies, calls=calls)
 
     def _task_with(self, number: int, message: Message) -> tuple[UserRequest, ...]:
         """The task with one more user message.

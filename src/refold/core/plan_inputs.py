@@ -132,7 +132,10 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     settings = (item.seq for item in items if is_setting(item.message))
     pinned = folded.pinned | {*settings, *compacted}
     free = limit_for(frame, now) - instructions - before
-    return Room(max(0, free), instructions + before, view.counter, view.dialect, pinned, newest=newest)
+    tools = frame.policy.file_tools
+    return Room(
+        max(0, free), instructions + before, view.counter, view.dialect, pinned, newest=newest, tools=tools
+    )
 
 
 def effective_for(frame: Frame, now: Now) -> int:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from refold.core.prompts import Recipe
 from refold.core.stages import AnyStage
+from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
 from refold.model.budget import Share, Tokens
 from refold.model.summary import Scope
 from refold.model.trigger import Moment, Trigger
@@ -154,5 +155,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     cache: Ttl | None = "5m"
     """Lifetime of the prompt cache at a provider with breakpoints; None sets no breakpoints. An hour costs more to write."""
     texts: Texts = Texts()
+    file_tools: ToolKinds = COMMON_TOOLS
+    """The tools that read files and the tools that change them: `COMMON_TOOLS.with_names(reads=("load_doc",))`
+    adds one."""
     enabled: bool = True
     """False turns off all compaction, including recovery from overflow."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
+from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Part, Reasoning
 from refold.model.tokens import TokenCounter
@@ -73,6 +74,8 @@ class Room(Struct, frozen=True):
     """Messages are about to be summarised, so a stage no longer spares those that it would keep otherwise."""
     newest: int | None = None
     """Number of the newest system or developer message: it holds the rules for everything after it."""
+    tools: ToolKinds = COMMON_TOOLS
+    """The tools that read files and the tools that change them."""
 
     def pressure(self, shown: Shown) -> Fraction:
         """Used share of the window, instructions included."""

@@ -1,19 +1,23 @@
-"""Kinds of common tools: those that read a file, those that change one, and results that are failures.
+"""Kinds of common tools: those that read a file, those that change one, and shells.
 
 Coding agents use many names for the same few actions. The names are data, so that a policy can add its own
-tools; a call is understood by the name of its tool and by the argument that contains a path.
+tools; a call is understood by the name of its tool and by the argument that contains a path. The name may
+have a prefix, as the tools of MCP servers have. A shell's command reads a file if it only prints it, and
+changes the files of a patch in it.
 """
 
 from __future__ import annotations
 
-import re
+import shlex
+from collections.abc import Iterator
 from functools import lru_cache
+from hashlib import blake2s
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
-from refold.model.message import ToolCall, ToolResult
+from refold.model.message import ToolCall
 
 Access: TypeAlias = Literal["read", "write"]
 
@@ -28,7 +32,10 @@ class FileAccess(Struct, frozen=True):
 
 
 class ToolKinds(Struct, frozen=True):
-    """Names of tools and of their arguments. Case and separators are ignored: `readFile` is `read_file`."""
+    """Names of tools and of their arguments. Case and separators are ignored: `readFile` is `read_file`.
+
+    A name without a prefix also stands for the tools of any server: `mcp__files__read_file` is `read_file`.
+    """
 
     reads: tuple[str, ...] = (
         "cat",
@@ -39,6 +46,9 @@ class ToolKinds(Struct, frozen=True):
         "open_file",
         "read",
         "read_file",
+        "read_files",
+        "read_many_files",
+        "read_multiple_files",
         "read_text_file",
         "view",
         "view_file",
@@ -58,6 +68,7 @@ class ToolKinds(Struct, frozen=True):
         "insert_edit_into_file",
         "multi_edit",
         "multi_edit_file",
+        "multi_replace_string_in_file",
         "notebook_edit",
         "patch",
         "replace",
@@ -79,6 +90,26 @@ class ToolKinds(Struct, frozen=True):
         "file_editor",
     )
     """Tools with an argument `command` for the action: `view` reads, every other command changes."""
+    shells: tuple[str, ...] = (
+        "bash",
+        "cmd",
+        "exec",
+        "exec_command",
+        "execute_bash",
+        "execute_command",
+        "local_shell",
+        "powershell",
+        "run_command",
+        "run_in_terminal",
+        "run_shell_command",
+        "run_terminal_cmd",
+        "shell",
+        "shell_command",
+        "terminal",
+    )
+    """Tools that run a command."""
+    commands: tuple[str, ...] = ("command", "cmd", "commands", "script")
+    """Arguments that contain the command of a shell: a text, or a list of words."""
     paths: tuple[str, ...] = (
         "file_path",
         "path",
@@ -91,8 +122,11 @@ class ToolKinds(Struct, frozen=True):
         "relative_workspace_path",
         "notebook_path",
         "uri",
+        "paths",
+        "file_paths",
+        "files",
     )
-    """Arguments that contain a path, the likeliest first."""
+    """Arguments that contain a path or several, the likeliest first."""
     spans: tuple[str, ...] = (
         "offset",
         "limit",
@@ -108,18 +142,36 @@ class ToolKinds(Struct, frozen=True):
     )
     """Arguments that limit a read to a part of a file."""
 
+    def with_names(self, *, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> ToolKinds:
+        """Return the kinds with more tools. A tool that is named here is of that kind only."""
+        named = frozenset(map(_squeezed, (*reads, *writes)))
+
+        def others(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(name for name in names if _squeezed(name) not in named)
+
+        return structs.replace(
+            self,
+            reads=(*others(self.reads), *reads),
+            writes=(*others(self.writes), *writes),
+            editors=others(self.editors),
+            shells=others(self.shells),
+        )
+
 
 COMMON_TOOLS = ToolKinds()
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_LIST = msgspec.json.Decoder(list[Raw])
 _STRING = msgspec.json.Decoder(str)
 _PATCHED = ("*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: ")
-_FAILURE = re.compile(
-    r"\s*(?:error:|error (?:executing|reading|calling|while)|traceback \(most recent|exception:|fatal:|failed to "
-    r"|command failed|<tool_use_error>|(?:<returncode>|exit(?:ed with)? (?:code|status):? ?)[1-9])",
-    re.IGNORECASE,
-)
-_LONGEST_OPENING = 80
-"""Characters: a result reports a failure at its beginning."""
+_PREFIX_ENDS = ("__", ".", ":", "/")
+_MAX_FILES = 50
+"""Files of one call; a list of more is a listing."""
+_MAX_COMMAND = 2_000
+"""Characters of a command that are parsed: a longer one is a program."""
+_SHELLS = frozenset(("bash", "sh", "zsh", "dash", "powershell", "pwsh", "cmd"))
+_JOINTS = frozenset(("&&", "||", ";", "|", "&", "|&"))
+_FOLLOWED = frozenset(("head", "tail", "sed", "nl"))
+"""Commands that only shorten or number the text that is piped into them."""
 
 
 def file_accesses(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[FileAccess, ...]:
@@ -127,52 +179,202 @@ def file_accesses(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[File
     return _accesses(call.name, call.arguments, kinds)
 
 
+def call_key(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> str:
+    """Return a key that two calls share if they do the same: run one command, or access one file.
+
+    Other arguments of a shell, such as a description or a limit of time, make no difference, and neither do
+    a redirection of its errors or a limit of its printed lines.
+    """
+    accesses = file_accesses(call, kinds)
+    if accesses:
+        said = "\0".join(access.path for access in accesses)
+    elif _is_named(call.name, kinds, "shells"):
+        fields = _fields(call.arguments)
+        folder = next(
+            (found for name in ("workdir", "cwd", "directory") if (found := _string(fields, name))), ""
+        )
+        said = f"{folder}\0{_without_limits(_command(call.arguments, kinds))}"
+    else:
+        said = call.arguments
+    return blake2s(f"{_squeezed(call.name)}\0{said}".encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
 @lru_cache(maxsize=8_192)
 def _accesses(name: str, arguments: str, kinds: ToolKinds) -> tuple[FileAccess, ...]:
     """Return the files, cached: the same calls are read when they arrive and whenever a window is folded."""
-    call = ToolCall("", name, arguments)
-    kind = _kind(call, kinds)
+    if _is_named(name, kinds, "shells"):
+        return tuple(_command_accesses(_command(arguments, kinds)))
+    fields = _fields(arguments)
+    kind = _kind(name, fields, kinds)
     if kind is None:
         return ()
-    fields = _fields(call.arguments)
-    path = next((found for name in kinds.paths if (found := _string(fields, name))), "")
-    if not path:
-        return tuple(FileAccess("write", path) for path in _patched_paths(call)) if kind == "write" else ()
+    paths = _paths(fields, kinds)
+    if not paths:
+        return (
+            tuple(FileAccess("write", path) for path in _patched_paths(arguments)) if kind == "write" else ()
+        )
     span = ",".join(f"{name}={value}" for name in kinds.spans if (value := _value(fields, name)))
-    return (FileAccess(kind, _plain(path), span if kind == "read" else ""),)
+    return tuple(FileAccess(kind, path, span if kind == "read" else "") for path in paths)
 
 
-def has_failed(result: ToolResult) -> bool:
-    """Return True if the result is an error.
-
-    Not every format has a flag for it; then its first words decide.
-    """
-    return result.is_error or _FAILURE.match(result.text[:_LONGEST_OPENING]) is not None
-
-
-def _kind(call: ToolCall, kinds: ToolKinds) -> Access | None:
-    reads, writes, editors = _names(kinds)
-    name = _squeezed(call.name)
-    if name in editors:
-        return "read" if _string(_fields(call.arguments), "command") == "view" else "write"
-    return "read" if name in reads else "write" if name in writes else None
+def _kind(name: str, fields: dict[str, Raw], kinds: ToolKinds) -> Access | None:
+    if _is_named(name, kinds, "editors"):
+        return "read" if _string(fields, "command") == "view" else "write"
+    if _is_named(name, kinds, "reads"):
+        return "read"
+    return "write" if _is_named(name, kinds, "writes") else None
 
 
-@lru_cache(maxsize=16)
-def _names(kinds: ToolKinds) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    reads, writes, editors = (
-        frozenset(map(_squeezed, names)) for names in (kinds.reads, kinds.writes, kinds.editors)
-    )
-    return reads, writes, editors
+def _is_named(name: str, kinds: ToolKinds, kind: str) -> bool:
+    """Return True if the name, or its last part after a prefix, is one of a kind."""
+    names = _names(kinds, kind)
+    return _squeezed(name) in names or _squeezed(_without_prefix(name)) in names
 
 
-def _patched_paths(call: ToolCall) -> list[str]:
+def _without_prefix(name: str) -> str:
+    for mark in _PREFIX_ENDS:
+        name = name.rpartition(mark)[2] or name
+    return name
+
+
+@lru_cache(maxsize=64)
+def _names(kinds: ToolKinds, kind: str) -> frozenset[str]:
+    return frozenset(map(_squeezed, getattr(kinds, kind)))
+
+
+def _paths(fields: dict[str, Raw], kinds: ToolKinds) -> tuple[str, ...]:
+    """Return the paths in the arguments of a call: one, a list of them, or one in each object of a list."""
+    found = list[str]()
+    for name in kinds.paths:
+        value = fields.get(_squeezed(name))
+        if value is not None and (found := list(_listed_paths(value, kinds))):
+            break
+    if not found:  # edits of several files, or the one operation of a provider's own tool
+        values = (value for value in fields.values() if _opening(value) in (b"[", b"{"))
+        found = [path for value in values for path in _listed_paths(value, kinds, is_path=False)]
+    return tuple(dict.fromkeys(_plain(path) for path in found[:_MAX_FILES] if path))
+
+
+def _listed_paths(value: Raw, kinds: ToolKinds, *, is_path: bool = True) -> Iterator[str]:
+    first = _opening(value)
+    if first == b'"' and is_path:
+        yield _STRING.decode(value)
+    elif first == b"{":
+        fields = _fields(bytes(value).decode())
+        yield next((found for name in kinds.paths if (found := _string(fields, name))), "")
+    elif first == b"[":
+        for inner in _LIST.decode(value)[:_MAX_FILES]:
+            if _opening(inner) != b"[":
+                yield from _listed_paths(inner, kinds, is_path=is_path)
+
+
+def _patched_paths(arguments: str) -> list[str]:
     """Return the files named in a patch; the arguments may be the patch itself or contain it."""
-    fields = _fields(call.arguments)
-    texts = [_string(fields, name) for name in fields] or [call.arguments]
+    fields = _fields(arguments)
+    return _paths_in_patch([_string(fields, name) for name in fields] or [arguments])
+
+
+def _paths_in_patch(texts: list[str]) -> list[str]:
     lines = [line for text in texts if "*** " in text for line in text.splitlines()]
     named = [line.removeprefix(start) for line in lines for start in _PATCHED if line.startswith(start)]
     return list(dict.fromkeys(_plain(path.strip()) for path in named))
+
+
+# Commands of shells.
+
+
+def _command(arguments: str, kinds: ToolKinds) -> str:
+    """Return the command of a shell: of `["bash", "-lc", "cat f"]` the last word."""
+    fields = _fields(arguments)
+    if not any(_squeezed(name) in fields for name in kinds.commands):
+        fields = _fields(_value(fields, "action"))
+    for name in kinds.commands:
+        value = fields.get(_squeezed(name))
+        first = _opening(value)
+        if first == b'"' and value is not None:
+            return _STRING.decode(value)
+        if first == b"[" and value is not None:
+            words = [_STRING.decode(word) for word in _LIST.decode(value) if _opening(word) == b'"']
+            is_wrapped = len(words) > 2 and words[0].rpartition("/")[2] in _SHELLS and words[1][:1] in "-/"
+            return words[-1] if is_wrapped or "*** Begin Patch" in words[-1:] else shlex.join(words)
+    return ""
+
+
+def _command_accesses(command: str) -> Iterator[FileAccess]:
+    """Yield the files that a command changes by a patch or prints."""
+    if "*** Begin Patch" in command:
+        yield from (FileAccess("write", path) for path in _paths_in_patch([command]))
+        return
+    if command.strip().partition(" ")[0] not in ("cat", "cd", "head", "tail", "sed", "nl"):
+        return  # most commands: splitting them into words would be wasted
+    yield from _printed_files(_words(command))
+
+
+def _words(command: str) -> list[str]:
+    """Return the words and operators of a command; none if it is long, or more than one line."""
+    if len(command) > _MAX_COMMAND or "\n" in command.strip() or "<<" in command:
+        return []
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        return list(lexer)
+    except ValueError:  # a quotation without an end
+        return []
+
+
+def _printed_files(words: list[str]) -> Iterator[FileAccess]:
+    """Yield the files that a command prints, if it does nothing else."""
+    found, folder, before, at = list[FileAccess](), "", "", 0
+    while at < len(words):
+        stop = next((place for place in range(at, len(words)) if words[place] in _JOINTS), len(words))
+        name, *rest = words[at:stop] or [""]
+        if name == "cd" and len(rest) == 1 and before in ("", "&&", ";"):
+            folder = rest[0].rstrip("/")
+        elif before == "|" and name in _FOLLOWED and found:
+            limited = f"{found[-1].span}|{' '.join(words[at:stop])}"
+            found[-1] = structs.replace(found[-1], span=limited)
+        elif before == "|" or not (printed := _arguments(name, rest)):
+            return
+        else:
+            paths, span = printed
+            found += [FileAccess("read", _joined(folder, path), span) for path in paths]
+        before, at = words[stop] if stop < len(words) else "", stop + 1
+    yield from found
+
+
+def _arguments(name: str, rest: list[str]) -> tuple[list[str], str] | None:
+    """Return the files of `cat`, `nl`, `head`, `tail` or `sed -n`, and the part that is printed; None for
+    others.
+    """
+    plain = [word for word in rest if not word.startswith("-")]
+    if any(mark in word for word in rest for mark in "<>$`*?()"):
+        return None
+    if name in ("cat", "nl"):
+        return (plain, "") if plain else None
+    if name == "sed" and rest[:1] == ["-n"] and len(plain) == len(rest) - 1 >= 2:
+        return plain[1:], f"sed {plain[0]}"
+    if name in ("head", "tail"):
+        counted = plain[1:] if rest[:1] in (["-n"], ["-c"]) else plain
+        options = rest[: len(rest) - len(counted)]
+        return (counted, " ".join((name, *options))) if counted else None
+    return None
+
+
+def _joined(folder: str, path: str) -> str:
+    return _plain(path if not folder or path.startswith("/") else f"{folder}/{path}")
+
+
+def _without_limits(command: str) -> str:
+    """Return a command with single blanks, without `2>&1` and a `head` or `tail` of its output at its end."""
+    said = " ".join(command.split())
+    while True:
+        begun, _, last = said.rpartition("|")
+        if begun and last.split()[:1] in (["tail"], ["head"]) and not any(mark in last for mark in "&;\"'"):
+            said = begun.rstrip()
+        elif said.endswith("2>&1"):
+            said = said[: -len("2>&1")].rstrip()
+        else:
+            return said
 
 
 def _squeezed(name: str) -> str:
@@ -193,7 +395,12 @@ def _fields(arguments: str) -> dict[str, Raw]:
 
 def _string(fields: dict[str, Raw], name: str) -> str:
     value = fields.get(_squeezed(name))
-    return _STRING.decode(value) if value is not None and bytes(value).startswith(b'"') else ""
+    return _STRING.decode(value) if value is not None and _opening(value) == b'"' else ""
+
+
+def _opening(value: Raw | None) -> bytes:
+    """Return the first character of a JSON value: its type."""
+    return b"" if value is None else bytes(memoryview(value)[:1])
 
 
 def _value(fields: dict[str, Raw], name: str) -> str:

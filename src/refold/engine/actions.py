@@ -290,7 +290,8 @@ class _Draft:
     def _show_next(self, message: Message, *, sensitive: bool, later: bool) -> None:
         """Add one message to the branch, and show it whole or cut to its share."""
         state = self.state
-        secrecy, folded = state.secrecy.take(state.folded, message, is_marked=sensitive, later=later)
+        folded = state.folded.with_tools(state.frame.policy.file_tools)
+        secrecy, folded = state.secrecy.take(folded, message, is_marked=sensitive, later=later)
         message, edits = arrive(folded, state.frame, folded.size - 1)
         shown = folded.display(message)
         self.set(secrecy=secrecy)

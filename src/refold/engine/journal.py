@@ -310,7 +310,7 @@ def summaries_in(snapshot: bytes) -> tuple[Summary, ...]:
 
 
 def read_snapshot(
-    snapshot: bytes, originals: Iterable[Original], empty: View, decode: Decode, pinned: frozenset[int]
+    snapshot: bytes, originals: Iterable[Original], empty: Folded, decode: Decode, pinned: frozenset[int]
 ) -> Folded:
     """Decode a branch. `originals` are the messages from `origin_of` on, those after the snapshot included."""
     state, held = _decode(snapshot), list(originals)
@@ -321,8 +321,8 @@ def read_snapshot(
         )
     known = held[: state.size - state.origin]
     folded = structs.replace(
-        Folded.of(empty.extend(one.message for one in known)),
-        shown=empty.extend(_shown_messages(state, known, decode)),
+        Folded.of(empty.branch.extend(one.message for one in known), empty.tools),
+        shown=empty.branch.extend(_shown_messages(state, known, decode)),
         edited=state.edited,
         base=state.size,
         summaries=state.summaries,
@@ -747,12 +747,12 @@ class Journal:
         origin = await run_text_work(len(shown), origin_of, shown) if latest else 0
         originals = await self.originals(state, origin, max(size, latest.size if latest else 0), raw)
         pinned = frozenset(await self.store.pins(self.head))
-        empty = empty_view(state.folded.shown)
+        empty = Folded.of(empty_view(state.folded.shown), state.frame.policy.file_tools)
 
         def fold() -> Folded:
             if latest:
                 return read_snapshot(shown, originals, empty, self._decoder(state), pinned)
-            return append_originals(structs.replace(Folded.of(empty), pinned=pinned), originals)
+            return append_originals(structs.replace(empty, pinned=pinned), originals)
 
         return await run_text_work(len(shown) + sum(one.message.characters for one in originals), fold)
 

@@ -153,7 +153,7 @@ class Compactions:
             stored = await self._store.messages(head, 0, maker.size) if head else ()
             digest = ""
             if head and len(stored) == maker.size:
-                empty = Folded.of(View(view.dialect, view.counter))
+                empty = Folded.of(View(view.dialect, view.counter), frame.policy.file_tools)
                 size = sum(len(one.body) for one in stored)
                 inner = await self._inner_digest(stored, head, maker, state, depth)
                 left = room - room // 2 if inner else room

@@ -430,7 +430,7 @@ class State(Struct, frozen=True, kw_only=True):
         Raises:
             BudgetError: instructions and reserve leave no room for messages.
         """
-        empty = Folded.of(View(fixed.dialect, counter))
+        empty = Folded.of(View(fixed.dialect, counter), policy.file_tools)
         frame = frame_for(fixed, budget, policy, counter, prices)
         return cls(frame=frame, folded=empty, sent=empty, secrecy=secrecy or Secrecy(), summarise=summarise)
 

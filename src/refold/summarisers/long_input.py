@@ -15,7 +15,7 @@ from msgspec import structs
 
 from refold.core.prompts import Asked, Passage, instruction, transcript
 from refold.core.summary_checks.headings import says_something, split_section
-from refold.core.tool_kinds import has_failed
+from refold.core.tool_failures import has_failed
 from refold.core.transcript_chunks import chunks, group_texts, split_text
 from refold.model.errors import ContextOverflow
 from refold.summarisers.attempt import Rejected, SummaryAttempt, TaskAnswer, TaskQuestion

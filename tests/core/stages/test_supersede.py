@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from msgspec import structs
 
 from refold.core.stages.supersede import Supersede, SupersedeTexts
 from refold.core.tool_kinds import ToolKinds
@@ -122,11 +123,10 @@ def test_the_active_turn_and_pins_stay_but_count_as_events():
 
 
 def test_tools_and_texts_are_data():
-    stage = Supersede(
-        ToolKinds(reads=("holen",), paths=("datei",)), SupersedeTexts(read_again="[alt: {by} {handle}]")
-    )
+    stage = Supersede(SupersedeTexts(read_again="[alt: {by} {handle}]"))
+    room = structs.replace(ROOM, tools=ToolKinds(reads=("holen",), paths=("datei",)))
     calls = [("holen", {"datei": "a"}, TEXT), ("holen", {"datei": "a"}, OTHER)]
-    assert results_of(superseded(*calls, stage=stage).shown)[0] == "[alt: #m4 #m2]"
+    assert results_of(stage.apply(show_all(acts(*calls)), room).shown)[0] == "[alt: #m4 #m2]"
 
 
 @pytest.mark.feature("N12")

@@ -1,4 +1,5 @@
-"""The sections of a summary around the digest: the user's rules, the files, errors, decisions and open tasks.
+"""The sections of a summary around the digest: the user's rules, ids and numbers, the files, errors, decisions
+and open tasks.
 
 Every section has one heading, at most once, and a share of the room. If it does not fit, the oldest errors,
 decisions and files are left out, and the rules in the middle. The number of omitted entries is not stated: it
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from refold.core.digest.identifiers import are_stated
 from refold.core.digest.ledger import Ledger, from_both_ends
 from refold.core.digest.line_markers import visible
 from refold.core.digest.word_match import contains_word
@@ -21,7 +23,8 @@ READ = "## Files read"
 ERRORS = "## Errors"
 DECISIONS = "## Decisions"
 TASKS = "## Open tasks"
-TITLES = (RULES, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
+IDS = "## Ids and numbers"
+TITLES = (RULES, IDS, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
 _COMPACTED = "Compacted messages: "
 
@@ -32,6 +35,8 @@ FILES_SHARE = 0.04
 """Paths are long; the newest few dozen are the ones still worked on."""
 NOTES_SHARE = 0.03
 """Errors, decisions and tasks, each a third: the digest also quotes the important ones."""
+IDS_SHARE = 0.012
+"""A few in a window of 8,000 tokens; the digest quotes more of them."""
 
 
 def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
@@ -42,6 +47,7 @@ def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
     files, notes = int(room * FILES_SHARE), int(room * NOTES_SHARE) // 3
     parts = (
         _section(RULES, ledger.rules, int(room * RULES_SHARE), shown),
+        _section(IDS, ledger.ids, int(room * IDS_SHARE), shown),
         _section(MODIFIED, ledger.modified, files * 2 // 3, shown),
         _section(READ, ledger.read, files // 3, shown),
         _section(ERRORS, ledger.errors, notes, shown),
@@ -84,10 +90,15 @@ def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
     room -= len(title) + 1
     for at in from_both_ends(len(entries)) if title == RULES else reversed(range(len(entries))):
         entry = entries[at]
-        if len(entry) + 3 <= room and not contains_word(shown, entry):
+        if len(entry) + 3 <= room and not is_shown(title, entry, shown):
             room -= len(entry) + 3
             kept[at] = f"- {one_line(entry)}"
     return "\n".join((title, *(kept[at] for at in sorted(kept)))) if kept else ""
+
+
+def is_shown(title: str, entry: str, shown: str) -> bool:
+    """Return True if a text contains an entry: word for word, or its ids and numbers."""
+    return contains_word(shown, entry) or (title == IDS and are_stated(entry, shown))
 
 
 def one_line(entry: str) -> str:

@@ -13,8 +13,9 @@ from msgspec import Struct, structs
 
 from refold.core.shown import Room, Shown, StageResult, changed, is_stub
 from refold.core.stages.parts import Result, find_results, rebuilt, stub_result
-from refold.core.tool_kinds import COMMON_TOOLS, FileAccess, ToolKinds, file_accesses, has_failed
-from refold.model.message import Part, ToolCall
+from refold.core.tool_failures import stated_errors
+from refold.core.tool_kinds import FileAccess, ToolKinds, call_key, file_accesses
+from refold.model.message import Part
 
 _Event: TypeAlias = tuple[str, ...]
 """An event on a file, an output or a failed call: its kind and its object."""
@@ -34,8 +35,6 @@ class SupersedeTexts(Struct, frozen=True):
 
 
 class Supersede(Struct, frozen=True, tag="supersede"):
-    kinds: ToolKinds = COMMON_TOOLS
-    """The tools that read files and the tools that change them."""
     texts: SupersedeTexts = SupersedeTexts()
     min_chars: int = 200
     """Shorter results stay: their stub would hardly be shorter."""
@@ -46,7 +45,7 @@ class Supersede(Struct, frozen=True, tag="supersede"):
         parts: dict[tuple[int, int], Part] = {}
         reasons: dict[int, str] = {}
         free = structs.replace(shown, protected=_latest_reply(shown)) if self.active else shown
-        for found, cause in _stale(find_results(shown), self.kinds):
+        for found, cause in _stale(find_results(shown), room.tools):
             stub = self.texts.spell(cause, found.handle)
             length = len(found.result.text)
             if room.may_touch(free, found.index) and length > max(len(stub), self.min_chars):
@@ -82,44 +81,47 @@ def _stale(results: list[Result], kinds: ToolKinds) -> list[tuple[Result, _Cause
         if call is None or is_stub(found.result.text, found.handle):
             continue
         accesses = file_accesses(call, kinds)
-        causes = [later[event] for event in _superseding(found, call, accesses) if event in later]
-        if causes:
-            stale.append((found, min(causes, key=lambda cause: cause.at)))
-        later.update(_events(found, call, accesses, at))
+        reads = [access for access in accesses if access.kind == "read"]
+        has_failed = bool(stated_errors(found.result, is_content=bool(reads)))
+        repeated, key = ("repeated", call.name, found.result.text), call_key(call, kinds)
+        causes = [_first(later, [repeated, *([("fixed", key)] if has_failed else [])])]
+        causes += [_outdated(later, reads)] if reads and not has_failed else []
+        if known := [cause for cause in causes if cause is not None]:
+            stale.append((found, min(known, key=_position)))
+        later[repeated] = _Cause("repeated", found.handle, at)
+        if not has_failed:
+            later["fixed", key] = _Cause("fixed", found.handle, at)
+            later.update(_events(found, accesses, at))
     return stale[::-1]
 
 
-def _superseding(found: Result, call: ToolCall, accesses: tuple[FileAccess, ...]) -> list[_Event]:
-    """The later events that would make this result stale."""
-    repeated = ("repeated", call.name, found.result.text)
-    if has_failed(found.result):
-        return [repeated, ("fixed", call.name, _target(call, accesses))]
-    reads = [access for access in accesses if access.kind == "read"]
-    return [
-        repeated,
-        *(("read", access.path, span) for access in reads for span in (access.span, "")),
-        *(("edited", access.path) for access in reads),
+def _first(later: dict[_Event, _Cause], events: list[_Event]) -> _Cause | None:
+    """The first of these events that happened."""
+    causes = [later[event] for event in events if event in later]
+    return min(causes, key=_position, default=None)
+
+
+def _outdated(later: dict[_Event, _Cause], reads: list[FileAccess]) -> _Cause | None:
+    """The event that outdated a result: the last file of several that was read again or changed."""
+    found = [
+        _first(later, [("read", one.path, one.span), ("read", one.path, ""), ("edited", one.path)])
+        for one in reads
     ]
+    causes = [cause for cause in found if cause is not None]
+    return max(causes, key=_position) if len(causes) == len(reads) else None
 
 
-def _events(found: Result, call: ToolCall, accesses: tuple[FileAccess, ...], at: int) -> dict[_Event, _Cause]:
-    """The events by which this result supersedes earlier ones."""
-    handle = found.handle
-    events: dict[_Event, _Cause] = {
-        ("repeated", call.name, found.result.text): _Cause("repeated", handle, at)
-    }
-    if has_failed(found.result):
-        return events
-    events["fixed", call.name, _target(call, accesses)] = _Cause("fixed", handle, at)
+def _position(cause: _Cause) -> int:
+    return cause.at
+
+
+def _events(found: Result, accesses: tuple[FileAccess, ...], at: int) -> dict[_Event, _Cause]:
+    """The events on files by which this result supersedes earlier ones."""
+    events: dict[_Event, _Cause] = {}
     for access in accesses:
         if access.kind == "read":
-            events["read", access.path, access.span] = _Cause("read_again", handle, at)
+            events["read", access.path, access.span] = _Cause("read_again", found.handle, at)
         else:
-            changed_in = found.caller.handle if found.caller else handle
+            changed_in = found.caller.handle if found.caller else found.handle
             events["edited", access.path] = _Cause("edited", changed_in, at)
     return events
-
-
-def _target(call: ToolCall, accesses: tuple[FileAccess, ...]) -> str:
-    """The object of a call: its file, or all of its arguments."""
-    return accesses[0].path if accesses else call.arguments

@@ -13,16 +13,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from refold.core.digest.ledger import Ledger, from_both_ends
 from refold.core.digest.line_markers import QUOTE, is_rules_title
 from refold.core.digest.rules import sentences, stated
-from refold.core.digest.sections import DECISIONS, ERRORS, MODIFIED, READ, RULES, TASKS, one_line
+from refold.core.digest.sections import (
+    DECISIONS,
+    ERRORS,
+    IDS,
+    MODIFIED,
+    READ,
+    RULES,
+    TASKS,
+    TITLES,
+    is_shown,
+    one_line,
+)
 from refold.core.digest.typed_text import said_by_user, typed_passages
 from refold.core.digest.word_match import contains_word
 from refold.core.prompts import Passage, defused
 from refold.core.summary_checks.headings import headings_once, is_heading, lines_of, section_span
 from refold.core.transcript_chunks import Count
 
-_ORDER = (RULES, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
-"""The order of the headings in a text."""
-_SHARES = {RULES: 0.45, MODIFIED: 0.25, TASKS: 0.1, ERRORS: 0.1, DECISIONS: 0.1, READ: 0.0}
+_SHARES = {RULES: 0.4, MODIFIED: 0.2, IDS: 0.15, TASKS: 0.1, ERRORS: 0.1, DECISIONS: 0.05, READ: 0.0}
 """The order of priority, and the guaranteed share of the room for each kind: files that were only read can
 be read again."""
 _SLACK = 2
@@ -52,7 +61,7 @@ class _FactInserter:
     def whole(self, title: str = "", line: str = "") -> str:
         """Return the text with all added lines, and one line more."""
         text, joint = self.text, "\n\n" if self.text else ""
-        for name in _ORDER:
+        for name in TITLES:
             added = self.added.get(name, {})
             lines = [*(added[at] for at in sorted(added)), *([line] if name == title else [])]
             if lines and (place := section_span(text, name)):
@@ -67,7 +76,8 @@ class _FactInserter:
         """
         for at in from_both_ends(len(lines)) if title == RULES else reversed(range(len(lines))):
             line = lines[at]
-            if not contains_word(self.shown, line[2:]) and self._fits(title, line, min(limit, self.most)):
+            is_new = not is_shown(title, line[2:], self.shown)
+            if is_new and self._fits(title, line, min(limit, self.most)):
                 self.added.setdefault(title, {})[at] = line
                 self.shown = f"{self.shown}\n{line}"
 
@@ -132,6 +142,7 @@ def fact_lines(ledger: Ledger) -> dict[str, list[str]]:
     """Return the ledger's facts as list items, under the heading of each kind."""
     found = {
         RULES: ledger.rules,
+        IDS: ledger.ids,
         MODIFIED: ledger.modified,
         READ: ledger.read,
         ERRORS: ledger.errors,

@@ -1,0 +1,106 @@
+"""The features of the preset `opal`, through the doors that users have."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec import structs
+
+from refold import presets
+from refold.sync import Conversation
+from refold.testing import ScriptedUpstream
+from tests.formats import answer, chat_call, chat_result, question, turn
+from tests.gateway.conftest import served
+
+PATCH = "*** Begin Patch\n*** Update File: src/cart.py\n@@\n-x\n+y\n*** End Patch"
+READS = {
+    "Claude Code": ("Read", {"file_path": "src/cart.py"}),
+    "an MCP server": ("mcp__files__read_file", {"path": "src/cart.py"}),
+    "another MCP server": ("mcp__my-box__read_text_file", {"path": "src/cart.py"}),
+    "Gemini CLI": ("read_many_files", {"paths": ["src/cart.py", "README.md"]}),
+    "cat": ("bash", {"command": "cat src/cart.py"}),
+    "cat in a folder": ("bash", {"command": "cd src && cat cart.py", "description": "Show it"}),
+    "sed": ("run_in_terminal", {"command": "sed -n '10,40p' src/cart.py"}),
+    "head": ("run_shell_command", {"command": "head -n 50 src/cart.py"}),
+    "tail": ("shell", {"command": ["bash", "-lc", "tail -20 src/cart.py"], "workdir": "/srv"}),
+}
+WRITES = {
+    "Claude Code": ("Edit", {"file_path": "src/cart.py", "old_string": "x", "new_string": "y"}),
+    "an MCP server": ("mcp__files__write_file", {"path": "src/cart.py", "content": "y"}),
+    "Copilot": ("multi_replace_string_in_file", {"replacements": [{"filePath": "src/cart.py"}]}),
+    "Codex": ("shell", {"command": ["apply_patch", PATCH]}),
+    "Codex, by bash": ("shell", {"command": ["bash", "-lc", f"apply_patch <<'EOF'\n{PATCH}\nEOF"]}),
+    "Codex, by name": ("apply_patch", {"input": PATCH}),
+}
+NEITHER = {
+    "a search": ("bash", {"command": "grep -n tax src/cart.py"}),
+    "a count": ("bash", {"command": "cat src/cart.py | wc -l"}),
+    "another tool": ("load_doc", {"path": "src/cart.py"}),
+}
+
+
+def files_after(*calls, policy=presets.OPAL):
+    """Return the files that were read and those that were modified, by the summary of a folded conversation."""
+    talk = Conversation("gpt-4o", window=4_000, max_output=400, policy=policy)
+    talk.add(question("Fix the cart."))
+    for name, arguments in calls:
+        talk.add(chat_call(name, **arguments), chat_result(name, "fine"))
+    talk.add(answer("Done."))
+    for number in range(12):
+        talk.add(*turn(number))
+        talk.context()
+        talk.add(question(f"And {number}?"), answer("Yes. " * 40))
+    talk.add(question("And now?"))
+    text = str(talk.context()["messages"])
+    summary = talk.receipts[-1].summary
+    assert all(path in text for path in (*summary.read[:1], *summary.modified[:1]))
+    own = ("src/cart.py", "README.md")
+    return tuple([path for path in paths if path in own] for paths in (summary.read, summary.modified))
+
+
+@pytest.mark.feature("O11")
+@pytest.mark.parametrize("client", READS)
+def test_a_file_that_a_common_tool_reads_is_listed(client):
+    read, modified = files_after(READS[client])
+    assert read[0] == "src/cart.py"
+    assert modified == []
+
+
+@pytest.mark.feature("O11")
+@pytest.mark.parametrize("client", WRITES)
+def test_a_file_that_a_common_tool_changes_is_modified_only(client):
+    assert files_after(READS["cat"], WRITES[client], READS["cat"]) == ([], ["src/cart.py"])
+
+
+@pytest.mark.feature("O11")
+@pytest.mark.parametrize("call", NEITHER)
+def test_other_calls_read_no_file(call):
+    assert files_after(NEITHER[call]) == ([], [])
+
+
+@pytest.mark.feature("O11")
+def test_the_tools_that_count_are_configurable_in_the_library():
+    tools = presets.OPAL.file_tools.with_names(reads=("load_doc",), writes=("save_doc",))
+    policy = structs.replace(presets.OPAL, file_tools=tools)
+    load, save = ("load_doc", {"path": "README.md"}), ("mcp__docs__save_doc", {"path": "src/cart.py"})
+    assert files_after(load, save, policy=policy) == (["README.md"], ["src/cart.py"])
+    assert files_after(load, save) == ([], [])
+
+
+@pytest.mark.feature("O11")
+async def test_the_tools_that_count_are_settings_of_the_gateway():
+    said = [question("Fix the docs.")]
+    for name in ("load_doc", "save_doc"):
+        said += [chat_call(name, path=f"docs/{name}.md"), chat_result(name, "fine")]
+    said += [answer("Done."), *(message for number in range(30) for message in turn(number))]
+    flags = {"compaction_read_tools": ["load_doc"], "compaction_write_tools": ["save_doc"]}
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=4_000, summariser_enabled=False, compaction_preset="opal", **flags) as gate,
+        gate.openai() as client,
+    ):
+        await client.chat.completions.create(model="gpt-4o", messages=[*said, question("And now?")])
+        text = json.dumps(json.loads(upstream.requests[-1].body)["messages"])
+    assert "## Files modified\\n- docs/save_doc.md" in text
+    assert "- docs/load_doc.md" in text.partition("## Files read")[2]
