@@ -1,6 +1,6 @@
 """The records of a store: branches, messages, sessions, compactions, summaries, calls, keys, and the batch that is committed.
 
-All of them are frozen values. A writer has seen a branch at a `Head` and commits a `Batch` to it.
+All of them are frozen values. A writer reads the `Head` of a branch and commits a `Batch` to it.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ CompactionState: TypeAlias = Literal[
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """A branch and where it is now; `place` says what a writer has seen."""
+    """A branch and its current position. A commit compares `place` with the stored one."""
 
     owner: str
     conversation: str
     branch: str
     base: str = ""
-    """The branch it was forked from; the first `base_seq` messages are that one's."""
+    """The branch it was forked from; it shares the first `base_seq` messages of that branch."""
     base_seq: int = 0
     base_number: int = 0
-    """The newest change of the base when it was forked: what was done to the base later is not the fork's."""
+    """Number of the newest change of the base at the time of the fork: later changes of the base do not affect the fork."""
     next_seq: int = 0
-    """The number of the next message: how many there are."""
+    """The number of the next message, and so the count of messages."""
     epoch: int = 0
-    """Raised whenever a session begins or what is shown changes."""
+    """Incremented when a session begins or the shown messages change."""
     revision: int = 0
-    """Raised whenever the notes or the model are written."""
+    """Incremented when the notes or the model are written."""
     session: str = ""
     """The open session."""
     format: str = "chat"
     model: str = ""
     notes: bytes = b""
-    """What the engine needs to go on after a restart, apart from what is shown; small, and its own business."""
+    """State of the engine besides the shown messages, for a restart. Small; only the engine reads it."""
 
     @property
     def place(self) -> tuple[str, int, int, int]:
-        """Two heads of a branch with the same place have seen the same; the session tells a conversation from one that was
-        deleted and begun anew under its name.
+        """Two heads of a branch with the same place describe the same content. The session id distinguishes a conversation
+        from one that was deleted and created again under its name.
         """
         return self.session, self.next_seq, self.epoch, self.revision
 
@@ -60,21 +60,21 @@ class StoredMessage(Struct, frozen=True, kw_only=True):
     role: str
     format: str
     body: bytes
-    """The message as JSON of its format; empty where nothing that was said may be kept."""
+    """The message as JSON of its format; empty if content is not stored."""
     is_emptied: bool = False
     """Whether the body was stored with content and is empty now: the store is damaged."""
     is_findable: bool = True
-    """Whether search finds it by its words; this is not given back."""
+    """Whether search finds it by its words. Write-only: a read message has the default."""
     shown: bytes | None = None
-    """The message as it was shown when it arrived, where that was shorter."""
+    """The message as it was shown on arrival, if it was shortened."""
     tokens: int = 0
     key: str = ""
-    """What the client calls this message: one that comes again with the same key is the same message."""
+    """The client's idempotency key: a message that is sent again with the same key is the same message."""
     at: float = 0.0
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """A range of one branch: the messages numbered `first` up to, not including, `last`, or all since where it is open."""
+    """A range of one branch: the messages from number `first` up to, not including, `last`. An open session has no `last`."""
 
     id: str
     branch: str
@@ -85,44 +85,44 @@ class Session(Struct, frozen=True, kw_only=True):
     carries: Carries = "none"
     state: Literal["live", "undone"] = "live"
     summary: str = ""
-    """The id of the summary that was written when it was closed; its child begins with it."""
+    """The id of the summary that was written when it was closed; the next session begins with this summary."""
     target: str = ""
-    """The session that a resumed one goes on with."""
+    """For a resumed session, the session that it continues."""
     tokens: int = 0
-    """What its messages took, once it is closed."""
+    """Tokens of its messages, set when it is closed."""
     at: float = 0.0
     closed_at: float | None = None
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
-    """One change to what is shown of a branch, from the plan for it to its end."""
+    """One change to the shown messages of a branch, from its plan to its end."""
 
     id: str
     branch: str
     number: int = 0
-    """Its place among the changes of its branch, given when it is installed."""
+    """Its number among the changes of its branch, assigned when it is installed."""
     kind: CompactionKind
     state: CompactionState = "installed"
     base: str = ""
-    """The session that was open."""
+    """The session that was open at that time."""
     session: str = ""
     """The session that it opened."""
     cut: int = 0
     """The number of the first message that its summary does not cover; for an arrival, the number of the message."""
     size: int = 0
-    """How many messages the branch had."""
+    """The number of messages in the branch at that time."""
     reason: str = ""
     moment: str = ""
     recipe: str = ""
     before: int = 0
     after: int = 0
     edits: bytes = b""
-    """What was changed, as JSON."""
+    """The edits, as JSON."""
     shown: bytes = b""
-    """How the branch is shown from then on, for the engine to read again; empty for an arrival."""
+    """The snapshot of the shown messages after the change, for the engine; empty for an arrival."""
     holder: str = ""
     until: float = 0.0
-    """Who is at work on it, and until when nobody else may be."""
+    """The lease: its holder, and its end."""
     attempts: int = 0
     error: str = ""
     at: float = 0.0
@@ -134,20 +134,20 @@ class StoredSummary(Struct, frozen=True, kw_only=True):
     id: str
     summary: Summary
     carry: bytes = b""
-    """What the next summary may choose from: the engine's own business."""
+    """Facts for the next digest; only the engine reads them."""
     at: float = 0.0
 
 
 class Embedding(Struct, frozen=True, kw_only=True):
-    """What a closed session was about: its summary as a vector."""
+    """The vector of a closed session, made from its summary."""
 
     session: str
     summary: str
-    """The one that was embedded; where the session has another by now, or is open again, the vector is not kept."""
+    """The id of the summary that was embedded. If the session has another summary, or is open again, the vector is not stored."""
     name: str
-    """The embedder's: only vectors of one name are compared."""
+    """The name of the embedder. Only vectors of one embedder are compared."""
     vector: bytes
-    """32-bit floats, little-endian, of length one; empty where there was nothing to embed."""
+    """32-bit floats, little-endian, of length one; empty if the summary had no words to embed."""
     at: float = 0.0
 
 
@@ -159,37 +159,37 @@ class Call(Struct, frozen=True, kw_only=True):
     session: str
     usage: Usage
     size: int = 0
-    """How many messages the branch had."""
+    """The number of messages in the branch at that time."""
     kind: CallKind = "reply"
     model: str = ""
     receipt: bytes = b""
-    """What was done to the request, as JSON."""
+    """The changes to the request, as JSON."""
     dollars: float = 0.0
     at: float = 0.0
     reply: bytes = b""
-    """What was answered, as JSON, where the client keeps the history and may send something else in its place; it is not given
-    back with the call."""
+    """The reply, as JSON, if the client keeps the history and may send another message in its place. Write-only:
+    `CallRows.reply_to` reads it."""
 
 
 class ClientKey(Struct, frozen=True, kw_only=True):
-    """A key with which a client uses the gateway, as it is kept: without the key."""
+    """The stored form of a gateway client's key, with its digest instead of the key."""
 
     owner: str
     id: str
-    """The public part of the key; no two owners have the same."""
+    """The public part of the key, unique over all owners."""
     digest: bytes
-    """Of the whole key."""
+    """The digest of the whole key."""
     name: str = ""
-    """What it is for, in the owner's words."""
+    """The owner's description of its use."""
     at: float = 0.0
     revoked_at: float | None = None
     admin: bool = False
-    """Whether its bearer may see the operations' settings as well: where the store is, upstreams, files."""
+    """Whether it also shows the operator's settings: the location of the store, upstreams, files."""
 
 
 class InstalledCompaction(Struct, frozen=True):
-    """A compaction that takes effect. One that summarises closes the open session at the cut with what was written, and the
-    next one begins there.
+    """A compaction that takes effect. If it summarises, it closes the open session at the cut with the summary, and the next
+    session begins there.
     """
 
     compaction: Compaction
@@ -200,8 +200,8 @@ class InstalledCompaction(Struct, frozen=True):
 
 
 class Inherited(Struct, frozen=True):
-    """What a fork takes over as its own: the change that it is shown by, and numbers of messages that are shown as they came
-    though they were shortened when they arrived.
+    """The state that a fork copies from its base: the change in effect, and the numbers of messages that were shortened on
+    arrival and are shown in full again.
     """
 
     shown: InstalledCompaction | None = None
@@ -209,35 +209,35 @@ class Inherited(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """All that is new about a branch, in one transaction: messages first, then changes in their order, then the rest."""
+    """Everything that one transaction adds to a branch: messages first, then changes in their order, then the rest."""
 
     at: float
     messages: tuple[StoredMessage, ...] = ()
     """Numbered from the head's `next_seq` on, without a gap."""
     changes: tuple[InstalledCompaction, ...] = ()
     opens: Session | None = None
-    """A session that the user asked for: the open one is closed before its first message."""
+    """A session that the user requested: the open one is closed before its first message."""
     undoes: str = ""
-    """The id of an installed compaction to take back: its session is undone, with every change made in it, and the range
-    before it is open again."""
+    """The id of an installed compaction to undo: its session is undone with every change made in it, and the range before it
+    is open again."""
     calls: tuple[Call, ...] = ()
     embeddings: tuple[Embedding, ...] = ()
-    """Of sessions that the changes close."""
+    """Vectors of the sessions that the changes close."""
     chains: tuple[bytes, ...] = ()
-    """The hash of the history up to each of the messages; empty where nobody asks by it."""
+    """The hash of the history up to each of the messages; empty if histories are not looked up by hash."""
     claims: bytes = b""
-    """A hash out of `chains` that no other branch of the same format may hold. Where one does, the whole batch is refused with
-    `HeldElsewhere`: the conversation went on there."""
+    """A hash of `chains` that no other branch of the same format may have. If one has it, the conversation was continued there,
+    and the whole batch is refused with `HeldElsewhere`."""
     blobs: tuple[bytes, ...] = ()
-    """What the conversation comes in with besides messages. Each is kept once, and asked for by its sha256."""
+    """Content of the conversation besides messages, such as instructions. Each is stored once, under its SHA-256."""
     notes: bytes | None = None
     model: str | None = None
     title: str = ""
-    """What the conversation is called from now on, where it has no title."""
+    """The title of the conversation, if it has none yet."""
 
     @property
     def revises(self) -> bool:
-        """Does it write over what another may have written?"""
+        """True if it overwrites values that another writer may have written."""
         return self.notes is not None or self.model is not None
 
 
@@ -254,16 +254,16 @@ class Listed(Struct, frozen=True, kw_only=True):
     sessions: int = 0
     branches: int = 1
     usage: Usage = Usage()
-    """What all calls took together."""
+    """The usage of all calls together."""
     dollars: float = 0.0
     tokens: int = 0
     limit: int = 0
     reason: str = ""
-    """How full the newest branch was when it was last written to, of how much, and why it has to be compacted, if it has: an
-    engine knows, a store does not."""
+    """The fill level of the newest branch at its last commit: its tokens, its limit, and the reason for a compaction if one is
+    due. The engine writes them; a store cannot compute them."""
     at: float = 0.0
     updated_at: float = 0.0
-    """When something was last kept, to the second; a clock that is set back does not take it back."""
+    """Time of the last commit, to the second. It never decreases, even if the clock is set back."""
 
     @property
     def ratio(self) -> float:
@@ -271,44 +271,44 @@ class Listed(Struct, frozen=True, kw_only=True):
 
 
 class Idle(Struct, frozen=True):
-    """How many conversations of an owner nothing happened in since some moment."""
+    """The number of an owner's conversations that were not used since a given time."""
 
     conversations: int = 0
-    """All that the owner has."""
+    """The number of all conversations of the owner."""
     last_used: float = 0.0
-    """When something was last kept in any of them; 0 where there is none."""
+    """Time of the last commit in any of them; 0 if there is none."""
     idle: int = 0
     oldest: float = 0.0
-    """When the first of the idle ones was last used; 0 where there is none."""
+    """Last use of the idle conversation that was unused longest; 0 if there is none."""
     newest: float = 0.0
-    """When the last of them was."""
+    """Last use of the idle conversation that was used most recently."""
 
 
 class Outline(Struct, frozen=True):
-    """The branches of a conversation and what was done about them, without what was said, as it all was at one moment."""
+    """The branches of a conversation with their sessions and changes, without messages, read in one transaction."""
 
     heads: tuple[Head, ...] = ()
-    """In the order in which they were begun: a base before what was forked from it."""
+    """In the order of their creation: a base comes before its forks."""
     sessions: tuple[Session, ...] = ()
-    """Oldest first, undone ones too."""
+    """Oldest first, including undone ones."""
     changes: tuple[Compaction, ...] = ()
     """Branch by branch, oldest first, without `shown`."""
 
 
 class HistoryPlace(Struct, frozen=True):
-    """Where a history was seen before: a branch that begins with it, by the hash of its first `size` messages."""
+    """A known history: a branch that begins with it, found by the hash of its first `size` messages."""
 
     hash: bytes
     conversation: str
     branch: str
     size: int
     length: int
-    """How many messages the branch has."""
+    """The number of messages in the branch."""
     format: str = "chat"
 
 
 class SearchHit(Struct, frozen=True, kw_only=True):
-    """A message that search found; the higher the score the better."""
+    """A message that a search found. A higher score is a better match."""
 
     conversation: str
     branch: str

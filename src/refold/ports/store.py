@@ -1,11 +1,11 @@
 """The protocols of a store, as the engine sees it.
 
-A branch changes only by `Conversations.commit`. A `Batch` holds everything new, messages and what was done about them; it is taken
-whole or not at all, and only if the branch is still where the writer saw it. So no order of calls can leave a message outside of the
-session ranges, and a second writer reads again instead of overwriting.
+A branch changes only by `Conversations.commit`. A `Batch` holds the new messages with all changes that belong to them. It is
+committed as a whole or not at all, and only if the branch has not changed since the writer read it (compare-and-swap). So no order
+of calls can leave a message outside of the session ranges, and a second writer reads again instead of overwriting.
 
-Messages are append-only. Sessions partition a branch by ranges of message numbers; a message belongs to the range that holds its
-number, and no row is moved for it. Everything belongs to an owner, and every query names one. Times are seconds since the epoch,
+Messages are append-only. Sessions divide a branch into ranges of message numbers; a message belongs to the range that contains its
+number, and no row is ever moved. Every row has an owner, and every query names one. Times are seconds since the epoch,
 given by the caller, for display and leases only: order comes from numbers.
 
 `Store` is the union of the protocols; code that needs a part of it asks for that part. The records are in `refold.ports.records`.
@@ -40,10 +40,10 @@ from refold.ports.records import (
 
 
 class Conversations(Protocol):
-    """Conversations, their branches and messages, and the one way to change them."""
+    """Conversations, their branches and messages. `commit` is the only way to change a branch."""
 
     async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
-        """Begin a conversation, or give back the branch that is there already under this name."""
+        """Create a conversation with its first branch. If a branch of this name exists, return that one."""
         ...
 
     async def fork(
@@ -54,47 +54,47 @@ class Conversations(Protocol):
         session: Session,
         inherited: Inherited | None = None,
     ) -> Head:
-        """A branch that shares the first `at_seq` messages of another by reference, and has the pins of these and how they are
-        shown as its own: what becomes of the base later does not change it.
+        """Create a branch that shares the first `at_seq` messages of another by reference.
 
-        How they are shown is as the base shows them now, unless it is given: then the fork was made before, and `base_number`
-        is as it was then too.
+        The pins of these messages and the change that shows them are copied, so later changes of the base do not affect the
+        fork. `inherited` gives them instead when an archive restores a fork: then they are those of the time of the fork, and
+        so is `base_number`.
         """
         ...
 
     async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
-        """A branch; without a name the one that was begun or forked last."""
+        """The head of a branch; without a branch id, of the one that was created or forked last."""
         ...
 
     async def outline(self, owner: str, conversation: str) -> Outline:
-        """All branches of a conversation and what was done about them, read at once; empty where there is none."""
+        """All branches of a conversation with their sessions and changes, read in one transaction; empty if there is none."""
         ...
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        """Take a batch in, whole.
+        """Commit a batch as a whole.
 
         Raises:
-            Conflict: the branch is no longer where the writer saw it, or another session has followed the same parent.
-            NotFound: there is no such branch, or it is another one of the same name.
+            Conflict: the branch has changed since the writer read it, or another session has followed the same parent.
+            NotFound: there is no such branch, or it was deleted and created again under its name.
         """
         ...
 
     async def messages(
         self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None
     ) -> list[StoredMessage]:
-        """Messages by number, those shared with the base included, oldest first."""
+        """Messages in the order of their numbers, including those shared with the base."""
         ...
 
     async def pick(self, head: Head, seqs: Sequence[int]) -> list[StoredMessage]:
-        """Single messages, in the order of their numbers."""
+        """The messages with these numbers, in the order of their numbers."""
         ...
 
     async def blob(self, head: Head, digest: bytes) -> bytes | None:
-        """What the conversation of a branch came in with, by its sha256."""
+        """A blob of the conversation (its instructions, for example), by its SHA-256."""
         ...
 
     async def find_key(self, head: Head, key: str) -> int | None:
-        """The number of the message that came with this key."""
+        """The number of the message that the client sent with this key."""
         ...
 
     async def pin(self, head: Head, seq: int, *, on: bool) -> None: ...
@@ -102,43 +102,46 @@ class Conversations(Protocol):
     async def pins(self, head: Head) -> list[int]: ...
 
     async def places(self, owner: str, hashes: Sequence[bytes]) -> list[HistoryPlace]:
-        """Where histories with these hashes end, in the owner's branches: first where a branch ends there too, then the newest
-        branch first. Not all of them where they are many.
+        """The positions in the owner's branches at which histories with these hashes end.
+
+        Positions at the end of a branch come first, then those of the newest branches. The number of results is limited.
         """
         ...
 
     async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
-        """The owner's conversations, the latest first; `words` may stand in the id or the title."""
+        """The owner's conversations, newest first; with `words`, those that have them in their id or title."""
         ...
 
     async def search(
         self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
     ) -> list[SearchHit]:
-        """Messages that hold the words, best first; of one conversation where it is named, and where a branch is given only
-        those that it has, its own and those that it shares.
+        """Messages that contain the words, best match first.
+
+        With `conversation`, only messages of that conversation; with `branch`, only messages of that branch, including those
+        it shares with its base.
         """
         ...
 
     async def damaged(self, head: Head) -> list[int]:
-        """Numbers of the branch's own messages whose bytes are no longer those that were stored."""
+        """Numbers of the branch's own messages with a wrong checksum: their bytes have changed since they were stored."""
         ...
 
 
 class SessionRows(Protocol):
-    """The sessions of branches. They are begun, closed and undone by `Conversations.commit`."""
+    """The sessions of branches. `Conversations.commit` opens, closes and undoes them."""
 
     async def sessions(self, owner: str, conversation: str = "", limit: int = 1_000) -> list[Session]:
-        """Sessions, undone ones too, oldest first; without a conversation the owner's latest."""
+        """Sessions of a conversation, including undone ones, oldest first; without a conversation, the owner's latest."""
         ...
 
     async def session(self, owner: str, which: str) -> Session | None: ...
 
     async def find_sessions(self, owner: str, prefix: str, limit: int = 10) -> list[tuple[str, Session]]:
-        """Live sessions whose id begins so, each with its conversation."""
+        """Live sessions with an id that begins with `prefix`, each with its conversation."""
         ...
 
     async def holding(self, owner: str, places: Sequence[tuple[str, int]]) -> list[Session]:
-        """The live sessions that hold messages, given by branch and number, in that order; a session may come twice."""
+        """The live session of each message, given by branch and number, in the same order; a session may occur twice."""
         ...
 
     async def attach_summary(
@@ -150,14 +153,16 @@ class SessionRows(Protocol):
         *,
         replaces: str = "",
     ) -> bool:
-        """Give a closed session the summary that was written for it later, and its vector; False where it has one, other than
-        the one that this `replaces`. That one is kept, and so is its vector until there is another.
+        """Attach a summary and its vector to a session that was closed before.
+
+        Returns False if the session has a summary already, other than the one that this `replaces`. A replaced summary stays
+        in the store, and its vector stays until there is a new one.
         """
         ...
 
 
 class CompactionRows(Protocol):
-    """Compactions that were made on a branch, and the summaries they installed. `Conversations.commit` writes them."""
+    """Compactions of branches, and the summaries they installed. `Conversations.commit` writes them."""
 
     async def compactions(self, owner: str, branch: str, limit: int = 1_000) -> list[Compaction]:
         """The latest changes of a branch, oldest first, without `shown`."""
@@ -168,33 +173,36 @@ class CompactionRows(Protocol):
     async def last_change(
         self, owner: str, session: str, kinds: Sequence[CompactionKind] = ()
     ) -> Compaction | None:
-        """The newest change in effect that was made in a session or opened it; of some kinds where they are named."""
+        """The newest change in effect that was made in a session or opened it; with `kinds`, only of these kinds."""
         ...
 
     async def count_summarised(self, owner: str, branch: str) -> int:
-        """How many changes of a branch are in effect that summarised it."""
+        """The number of summarising changes of a branch that are in effect."""
         ...
 
     async def latest(
         self, head: Head, size: int | None = None, *, before: int | None = None
     ) -> Compaction | None:
-        """The newest installed change, arrivals aside, that was made when the branch had no more than `size` messages;
-        one of the base where the branch has none of its own and the base had it before the fork. With `before`, the
-        changes of the branch from that number on are left out.
+        """The newest installed change, except arrivals, from a time when the branch had at most `size` messages.
+
+        If the branch has none of its own, the newest one that its base had before the fork. With `before`, changes of
+        the branch from that number on are left out.
         """
         ...
 
     async def raw_arrivals(self, head: Head, first: int) -> list[int]:
-        """Numbers from `first` on of messages whose shortening on arrival was taken back."""
+        """Numbers, from `first` on, of messages that were shortened on arrival and are shown in full again."""
         ...
 
     async def written(self, owner: str, ids: Sequence[str]) -> list[StoredSummary]:
-        """Summaries by id, in the order asked for, those that are not there left out."""
+        """Summaries by id, in the order of `ids`; ids that do not exist are left out."""
         ...
 
     async def summary(self, head: Head, number: int) -> StoredSummary | None:
-        """What a branch calls by this number: of the base where it was made there before the fork, and one that was taken back
-        where there is no other.
+        """The summary with this number in a branch.
+
+        It may belong to the base, if it was made before the fork. An undone summary is returned only if there is no other
+        with this number.
         """
         ...
 
@@ -207,11 +215,11 @@ class CallRows(Protocol):
         ...
 
     async def reply_to(self, owner: str, call: str) -> bytes:
-        """What was answered to a call; nothing where it was not kept."""
+        """The reply to a call; empty if it was not stored."""
         ...
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
-        """Dollars that all calls of a kind took."""
+        """The cost in dollars of all calls of a kind."""
         ...
 
 
@@ -219,7 +227,7 @@ class SummaryJobRows(Protocol):
     """Summary jobs: compactions that wait for a model, each worked on under a lease."""
 
     async def plan(self, owner: str, compaction: Compaction) -> Compaction:
-        """Write a compaction down before work on it begins; one that is there already is given back as it is."""
+        """Store a job before work on it begins. If it exists, return the stored one."""
         ...
 
     async def claim(
@@ -231,18 +239,19 @@ class SummaryJobRows(Protocol):
         now: float,
         until: float,
     ) -> Compaction | None:
-        """Begin work on what is planned, or on what somebody left; None where it is in hand or has ended."""
+        """Take the lease of a job that is planned, or whose lease has expired. None if another holder has it, or it has ended."""
         ...
 
     async def beat(self, owner: str, which: str, holder: str, until: float) -> bool:
-        """Keep a claim; False where it is lost."""
+        """Extend the lease (heartbeat); False if it is lost."""
         ...
 
     async def reply(
         self, owner: str, which: str, holder: str, written: StoredSummary, call: Call | None
     ) -> bool:
-        """Keep what a model wrote, before anything is done with it; False where the claim is lost and another was first. What
-        failed before it on the same branch is past then.
+        """Store the summary that a model wrote, before it is used, and reset the branch's count of failures.
+
+        Returns False if the lease is lost and another holder has stored a summary first.
         """
         ...
 
@@ -254,37 +263,37 @@ class SummaryJobRows(Protocol):
         state: CompactionState,
         error: str = "",
     ) -> bool:
-        """End a compaction that comes to nothing (`failed`, `superseded`), or put it back (`planned`)."""
+        """End a job without a result (`failed`, `superseded`), or return it to the queue (`planned`)."""
         ...
 
     async def failures(self, owner: str, branch: str) -> tuple[int, float]:
-        """How many compactions of a branch have failed since a model last wrote one, and when the newest of them was planned."""
+        """The number of jobs of a branch that failed since the last summary by a model, and the time of the newest one's plan."""
         ...
 
     async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:
-        """Compactions that are planned, running, or summarised and not yet installed, oldest first; of one branch where it
-        is named.
-        """
+        """Jobs that are planned, running, or summarised and not yet installed, oldest first; with `branch`, only its own."""
         ...
 
     async def forget_plans(self, owner: str, before: float) -> int:
-        """Delete what was planned before then and nobody is at work on: whoever needs it plans it again. How many."""
+        """Delete jobs that were planned before a time and are not running, and return their number. A job that is still needed
+        is planned again.
+        """
         ...
 
 
 class SummaryCacheRows(Protocol):
-    """Summaries that were paid for, by the hash of all that they were made from."""
+    """The cache of summaries that were paid for, by the hash of their input."""
 
     async def cached(self, owner: str, key: str) -> Summary | None:
-        """A summary that was paid for already, by the hash of all it was made with."""
+        """The summary under this key, if there is one."""
         ...
 
     async def reserve(self, owner: str, key: str, at: float) -> None:
-        """Make room for a summary before it is asked for; whoever deletes something of the owner's takes it away again."""
+        """Reserve a key before a model is asked. Every deletion of the owner's data removes the reservation."""
         ...
 
     async def cache(self, owner: str, key: str, summary: Summary, at: float) -> None:
-        """Keep a summary, if there is room for it: what was made of something that is deleted by now is not kept."""
+        """Store a summary if its key is still reserved: a summary of deleted messages must not be stored."""
         ...
 
 
@@ -292,11 +301,13 @@ class Embeddings(Protocol):
     """Vectors of closed sessions, and the search by them."""
 
     async def embed(self, owner: str, embeddings: Sequence[Embedding]) -> int:
-        """Keep vectors of closed sessions that have the summary that was embedded. How many of them do."""
+        """Store vectors of closed sessions, and return their number. A vector of a summary that the session no longer has is
+        not stored.
+        """
         ...
 
     async def embeddings(self, owner: str, sessions: Sequence[str]) -> list[Embedding]:
-        """The vectors of sessions, in the order asked for, those of one by name."""
+        """The vectors of sessions, in the order of `sessions`; several of one session in the order of their names."""
         ...
 
     async def unembedded(self, owner: str, name: str, limit: int = 100) -> list[Session]:
@@ -313,18 +324,18 @@ class Embeddings(Protocol):
         limit: int = 20,
         least: float = -1.0,
     ) -> list[tuple[str, Session]]:
-        """The closed sessions whose vectors of this name are nearest to one, best first, each with its conversation; none that
-        is farther than `least` (a cosine).
+        """The closed sessions with the nearest vectors of this name, best first, each with its conversation. `least` is the
+        smallest cosine of a result.
         """
         ...
 
 
 class LearntValues(Protocol):
-    """Values that Refold has found out and wants to have after a restart."""
+    """Values that Refold has learnt at run time and needs after a restart."""
 
     async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
-        """What was learnt: about a model (`topic` is "calibration" or "limit"), the time ("retention"), an id of a provider's
-        ("provider_file" and so on), or who made a compaction of a provider's ("compaction").
+        """A learnt value by its topic: about a model ("calibration", "limit"), the clock of the store ("retention"), an object
+        stored at a provider ("provider_file" and so on), or the origin of a provider's compaction ("compaction").
         """
         ...
 
@@ -333,35 +344,37 @@ class LearntValues(Protocol):
     async def swap_learnt(
         self, owner: str, topic: str, key: str, seen: bytes | None, value: bytes, at: float
     ) -> bool:
-        """Likewise, in place of what was `seen` (None for nothing); False, and nothing is changed, where it is another by now."""
+        """Compare-and-swap: store a value only if the current one is `seen` (None: there is none). False if it is not."""
         ...
 
 
 class ClientKeys(Protocol):
-    """Keys with which clients use the gateway."""
+    """The keys of the gateway's clients."""
 
     async def add_key(self, key: ClientKey) -> None:
-        """Keep a key of a client.
+        """Store a client's key.
 
         Raises:
-            Conflict: there is one of this id.
+            Conflict: a key with this id exists.
         """
         ...
 
     async def find_key_owner(self, which: str) -> ClientKey | None:
-        """A key by its id, revoked or not. The one question about an owner's rows that names no owner: it finds the owner."""
+        """A key by its id, revoked or not. This is the only query for an owner's rows that names no owner, because it finds
+        the owner.
+        """
         ...
 
     async def has_keys(self) -> bool:
-        """Was a key ever made, for anybody? One that was revoked counts."""
+        """True if a key exists, of any owner; revoked keys count."""
         ...
 
     async def keys(self, owner: str) -> list[ClientKey]:
-        """The owner's keys, revoked ones too, oldest first."""
+        """The owner's keys, including revoked ones, oldest first."""
         ...
 
     async def revoke_key(self, owner: str, which: str, at: float) -> bool:
-        """End a key for good; False where the owner has none of this id, or it was revoked before."""
+        """Revoke a key for good; False if the owner has no such key, or it is revoked already."""
         ...
 
 
@@ -369,35 +382,36 @@ class SettingRows(Protocol):
     """Settings that an owner has changed over HTTP."""
 
     async def setting(self, owner: str, key: str) -> bytes | None:
-        """What an owner has set over HTTP."""
+        """The value of one setting; None if the owner has not changed it."""
         ...
 
     async def put_setting(self, owner: str, key: str, value: bytes | None, at: float) -> None:
-        """Set it, or with None forget it."""
+        """Store the value of a setting; None deletes it."""
         ...
 
 
 class Owners(Protocol):
-    """Owners and the deletion of their data: by name, or after a time without use."""
+    """The owners, and the deletion of their data: by name, or after a time without use."""
 
     async def owners(self) -> list[str]: ...
 
     async def delete(self, owner: str, conversation: str = "") -> int:
-        """Really delete a conversation, or all that an owner has: messages, summaries, caches, keys, settings. How many
-        conversations.
+        """Delete a conversation, or all data of an owner: messages, summaries, caches, keys, settings. Returns the number of
+        deleted conversations.
         """
         ...
 
     async def expire(
         self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
     ) -> int:
-        """Delete the conversations that nothing happened in since then, apart from those to keep: all, or the `limit` oldest,
-        and of two that were last used at one moment the one that was begun first. How many.
+        """Delete the conversations that were last used before a time, except those in `keep`, and return their number.
+
+        With `limit`, the ones that were unused longest are deleted; of two with the same time, the one that was created first.
         """
         ...
 
     async def idle(self, owner: str, before: float, keep: Sequence[str] = ()) -> Idle:
-        """How many conversations there are, and how many of them `expire` would delete."""
+        """The number of conversations, and the number that `expire` would delete."""
         ...
 
 
@@ -415,6 +429,6 @@ class Store(
     Owners,
     Protocol,
 ):
-    """One place for many conversations. Safe to use from several tasks at once."""
+    """A store of conversations. Several tasks may use one at the same time."""
 
     async def close(self) -> None: ...
