@@ -1,7 +1,7 @@
 """The compactions that a fork copies from its base.
 
-A fork shares messages, which never change, and copies how they are shown, which does change: a compaction that is undone or made on
-the base later does not affect the fork.
+A fork shares the messages of its base, which never change. It copies the compaction in effect, so that a later compaction or undo on
+the base does not affect the fork.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def copied_compaction(shown: Compaction, written: StoredSummary | None, head: He
 
 
 def copied_raw_arrivals(raw: Iterable[int], head: Head) -> list[Compaction]:
-    """Messages of the base that a fork shows as they came, as changes of its own."""
+    """For messages of the base that are shown in full again after they were shortened on arrival: the same changes for a fork."""
     return [
         Compaction(
             id=f"fork-{head.branch}-{seq}", branch=head.branch, kind="arrival", state="undone",

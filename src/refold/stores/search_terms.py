@@ -1,4 +1,4 @@
-"""Search terms: the text of a message as it is searched, marks of owners for an index, and how well a message matches.
+"""Search terms: the searchable text of a message, marks of owners for an index, and the score of a match.
 
 Each database has its own rules for words, so `refold.core.search_terms` splits texts and queries into words, and a database sees plain words
 with spaces between them. A query is never interpreted as a database's search syntax.
@@ -21,15 +21,15 @@ from refold.model.message import Reasoning
 from refold.ports.stored_messages import read_body
 
 CONSIDERED = 2_000
-"""Messages that are ranked, the newest of those that match: more of them say that the words tell nothing apart."""
+"""Number of matching messages, newest first, that are ranked: if there are more, the words do not discriminate."""
 _SATURATION = 1.2
 _LENGTH = 0.75
 _AVERAGE = 100
-"""Words in a message, as they mostly are."""
+"""Usual number of words in a message."""
 
 
 def weigh(parts: Sequence[Phrase], counts: Sequence[int]) -> dict[Phrase, float]:
-    """What finding each part is worth: the rarer, the more. Parts that are everywhere are left out, if there are others."""
+    """The weight of each part of a query: rare parts weigh more. Parts that occur everywhere are left out, if there are others."""
     weighed, left = dict[Phrase, float](), CONSIDERED
     for count, part in sorted(zip(counts, parts, strict=True), key=lambda one: one[0]):
         if count and (left > 0 or not weighed):
@@ -39,7 +39,7 @@ def weigh(parts: Sequence[Phrase], counts: Sequence[int]) -> dict[Phrase, float]
 
 
 def worth(counts: Sequence[int], weights: Sequence[float], length: int) -> float:
-    """How well a message of so many words matches that holds each part so many times."""
+    """The score of a message, from its number of words and the occurrences of each part."""
     damping = _SATURATION * (1 - _LENGTH + _LENGTH * length / _AVERAGE)
     return sum(
         weight * count / (count + damping) for count, weight in zip(counts, weights, strict=True) if count
@@ -47,7 +47,7 @@ def worth(counts: Sequence[int], weights: Sequence[float], length: int) -> float
 
 
 def said(wire: str, body: bytes) -> str:
-    """What search finds of a message: all but thoughts, and nothing where it was not kept or cannot be read any more."""
+    """The searchable text of a message: all but reasoning; empty if its content is not stored or damaged."""
     try:
         message = read_body(body, wire) if body else None
     except Damaged:
@@ -59,15 +59,15 @@ def said(wire: str, body: bytes) -> str:
 
 @lru_cache(maxsize=1_024)
 def scope(owner: str, conversation: str = "") -> str:
-    """Marks by which an index knows whose a message is; a mark is a word that no message can hold."""
+    """The marks of a message's owner and conversation in an index; a mark is a word that no message can contain."""
     return f"{_mark('o', owner)} {_mark('c', owner, conversation)}"
 
 
 def within(owner: str, conversation: str = "") -> str:
-    """The mark to look for when a search is for one conversation, or for one owner."""
+    """The mark that a search for one conversation, or for one owner, requires."""
     return scope(owner, conversation).split()[1 if conversation else 0]
 
 
 def _mark(kind: str, *names: str) -> str:
-    # In ASCII: a name may hold what is no text at all, and no two lists of names look the same.
+    # In ASCII: a name may contain characters that are no letters, and different lists of names must give different marks.
     return kind + sha256(ascii(names).encode()).hexdigest()[:24]

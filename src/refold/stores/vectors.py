@@ -1,7 +1,7 @@
 """The nearest vectors to a given one.
 
-Vectors of length one are compared by one product each, so comparing all of them is quick enough: ten thousand take some milliseconds
-with numpy, and a tenth of a second without it. They come page by page, and only the best are held.
+Vectors have length one, so a comparison is one dot product, and comparing all of them is fast enough: ten thousand take some
+milliseconds with numpy, and a tenth of a second without it. They are read page by page, and only the best are kept in memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class Nearest(Generic[T]):
-    """The best so far; of two that are as near, the one that came first."""
+    """The nearest vectors so far; of two at the same distance, the one that was read first."""
 
     def __init__(self, vector: bytes, limit: int, least: float = -1.0) -> None:
         self._vector, self._limit, self._least = vector, limit, least
         self._best: list[tuple[float, T]] = []
 
     def take(self, page: Iterable[tuple[T, bytes]]) -> None:
-        """Look at more of them; one that has not as many numbers is not compared."""
+        """Compare more vectors; vectors of another dimension are skipped."""
         rows = [(one, vector) for one, vector in page if vector and len(vector) == len(self._vector)]
         scored = zip(likeness(self._vector, [vector for _, vector in rows]), rows, strict=True)
         found = [*self._best, *((score, one) for score, (one, _) in scored if score >= self._least)]
@@ -36,7 +36,7 @@ class Nearest(Generic[T]):
 
 
 def likeness(vector: bytes, others: list[bytes]) -> list[float]:
-    """How near each of the others is, from -1 to 1."""
+    """The cosine of each of the other vectors, from -1 to 1."""
     if not others:
         return []
     try:

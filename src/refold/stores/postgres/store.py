@@ -1,9 +1,9 @@
 """The PostgreSQL store and its driver.
 
-A transaction is begun again where it cannot have been stored, or where running it twice has no effect. A connection lost before the
-commit took the transaction with it, so another connection is used; one lost during the commit may have stored it, and the caller gets
-an error that says so. No connection is held while anything but the database is awaited. A batch that is one message is appended by
-one statement that moves the branch's row, appends and commits: one round trip instead of four.
+A transaction is retried if it cannot have been committed, or if running it twice has no effect. If the connection is lost before the
+commit, the transaction is retried on another one. If it is lost during the commit, the outcome is unknown, and the caller gets an error
+that says so. No connection is held while the caller awaits anything but the database. A batch of a single message is one statement
+that updates the branch's row, appends the message and commits: one round trip instead of four.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from refold.stores.sql.store import SqlStore
 from refold.text_work import run_text_work
 
 OLDEST = 13_00_00
-"""Servers before 13 get no more repairs from their makers."""
+"""The oldest supported server: earlier versions get no more fixes."""
 ATTEMPTS = 5
-"""How often a transaction is begun: writers that lock each other out meet again by chance only."""
+"""Attempts for one transaction: after a deadlock, the same two writers rarely meet again."""
 
 _DATABASE = re.compile(r"[\w .-]+")
 _SERVER = re.compile(r"[\w./,:-]*")
@@ -42,20 +42,22 @@ Connection: TypeAlias = AsyncConnection[Row]
 
 
 class Patience(Struct, frozen=True):
-    """How much is asked of a server, and how long it is waited for."""
+    """The number of connections, and the timeouts."""
 
     connections: int = 8
-    """Transactions take a millisecond, so a few serve many conversations; a server has a hundred for all programs together."""
+    """Connections of the pool. A transaction takes a millisecond, so a few serve many conversations; a server has a hundred for
+    all programs.
+    """
     wait_s: float = 10.0
-    """For a connection: longer than a server takes to start again."""
+    """Timeout for a connection: longer than the restart of a server."""
     statement_s: float = 30.0
-    """Far longer than any statement takes, but for a purge, which may take as long as it takes."""
+    """Timeout for a statement: far longer than any takes. A deletion has no timeout."""
     lock_s: float = 10.0
-    """For another writer of the same conversation, whose transaction is as short as this one."""
+    """Timeout for the lock of another writer of the same conversation: its transaction is as short as this one."""
 
 
 class _Lost(Exception):
-    """The connection is gone, and with it all that was not committed."""
+    """The connection was lost before the commit."""
 
 
 class PostgresDriver:
@@ -80,10 +82,10 @@ class PostgresDriver:
         )
 
     async def open(self) -> None:
-        """Reach the server, which the pool does only later and without a word about what went wrong.
+        """Connect to the server and check it. The pool alone would connect later, and hide the error.
 
         Raises:
-            StoreError: it cannot be reached, or is not one that can be used.
+            StoreError: the server cannot be reached or used.
         """
         connection = await self._connect()
         async with connection:
@@ -102,17 +104,17 @@ class PostgresDriver:
     async def write_at_length(
         self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """A transaction that may take as long as it takes."""
+        """Run a transaction without a timeout."""
         return await self._attempt(partial(self._commit, partial(begin, *args, **kwargs), at_length=True))
 
     async def close(self) -> None:
         await self._pool.close()
 
     async def write_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """A transaction in which one statement writes, and commits itself.
+        """Run one statement that writes and commits by itself.
 
-        Where its answer was lost, it may have been stored. It is begun again all the same, because it writes only where nobody
-        has written since; but if somebody has, that may have been itself.
+        If its answer is lost, it may have been committed. It is retried, because it writes only if the branch has not changed
+        since. If the retry finds a change, the outcome is unknown: the change may be its own.
         """
         work = partial(self._look, partial(begin, *args, **kwargs))
         try:
@@ -128,7 +130,7 @@ class PostgresDriver:
         try:
             return await self._insist(work)
         except _Lost:
-            # The server went away since: none of the connections that were kept is of any use.
+            # The server was restarted: all pooled connections are lost.
             await self._pool.check()
         try:
             return await self._insist(work)
@@ -195,7 +197,7 @@ class PostgresDriver:
         name, parameters = step
         statement = self._statements[name]
         if not parameters:
-            # Without parameters it may be a script, of which the rows are of no interest.
+            # Without parameters it may be a script; its rows are not needed.
             cursor = await connection.execute(statement)
             return await _rows(cursor)
         async with connection.cursor(binary=True) as cursor:
@@ -223,7 +225,7 @@ class PostgresDriver:
         await connection.execute(self._statements["settle_connection"], settings)
 
     async def _why(self, error: PoolTimeout | PoolClosed) -> Exception:
-        """Why the pool gave no connection; it does not say so itself."""
+        """The reason that the pool gave no connection; the pool does not report it."""
         if isinstance(error, PoolClosed):
             return StoreError("the store is closed", hint="open it again")
         try:
@@ -238,7 +240,7 @@ class PostgresDriver:
 
 
 class PostgresStore(SqlStore):
-    """Conversations in a database of a server, in a schema of their own."""
+    """Conversations in a PostgreSQL database, in their own schema."""
 
     def __init__(self, driver: PostgresDriver) -> None:
         super().__init__(driver)
@@ -246,7 +248,7 @@ class PostgresStore(SqlStore):
 
     @classmethod
     async def open(cls, url: str, patience: Patience | None = None) -> PostgresStore:
-        """Open a database, and make its tables where they are missing.
+        """Open a database, and create its tables if they are missing.
 
         Raises:
             ConfigError: the URL cannot be read.
@@ -265,7 +267,7 @@ class PostgresStore(SqlStore):
         try:
             return await super().create(head, session, title=title, at=at)
         except Conflict:
-            # Another began it at this moment; by now it is there to be found.
+            # Another program created it at the same moment, so it exists now.
             return await super().create(head, session, title=title, at=at)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
@@ -283,7 +285,7 @@ class PostgresStore(SqlStore):
 
 
 def _bring_up_to_date() -> Transaction[list[str]]:
-    """Upgrade only where something is missing: whoever uses a database may not be allowed to change its tables."""
+    """Run missing migrations only: a user of the database may have no right to change its tables."""
     is_there = yield "has_migrations", {}
     if is_there[0][0] and not migrations.missing("postgres", (yield from migrations.applied())):
         return []
@@ -291,8 +293,8 @@ def _bring_up_to_date() -> Transaction[list[str]]:
 
 
 def _address(url: str, patience: Patience) -> tuple[str, str]:
-    """What to connect to, and how to call it in an error, which is without user and password."""
-    # A network that swallows packets is noticed as soon as a server that does not answer, and not after hours.
+    """The connection string, and the name of the database for errors, without user and password."""
+    # A network that drops packets is noticed as soon as a server that does not answer, and not after hours.
     wait_s = max(2, int(patience.wait_s))
     noticed = {"connect_timeout": wait_s, "keepalives_idle": 30, "tcp_user_timeout": 30_000}
     try:
@@ -304,7 +306,7 @@ def _address(url: str, patience: Patience) -> tuple[str, str]:
 
 
 def _place(url: str, given: Mapping[str, Any]) -> str:
-    """The database and its host; empty where a part of the password may have been taken for one of them."""
+    """The database and its host; empty if a part of the password may have been parsed as one of them."""
     database, host = str(given.get("dbname", "the default database")), str(given.get("host", "localhost"))
     is_clear = is_clear_url(url) and _DATABASE.fullmatch(database) and _SERVER.fullmatch(host)
     return f"{database} on {host}" if is_clear else ""
@@ -326,13 +328,13 @@ def _check_server(connection: Connection, place: str) -> None:
 
 
 async def _set_autocommit(connection: Connection, *, on: bool) -> None:
-    """Statements that only look need no transaction around them, which would take two more trips to the server."""
+    """A read needs no transaction, which would take two more round trips to the server."""
     if connection.autocommit != on:
         await connection.set_autocommit(on)
 
 
 async def _all_rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
-    """The rows of all parameters that a statement was run with."""
+    """The rows of a statement, for all its parameters together."""
     rows = await _rows(cursor)
     while cursor.nextset():
         rows += await _rows(cursor)
@@ -350,7 +352,7 @@ PART = 2_000
 
 
 def append_parameters(seen: Head, batch: Batch) -> Parameters | None:
-    """The parameters of the statement that appends a message; None for a batch that is more than one message, or needs a lookup."""
+    """The parameters of the statement that appends a message; None if the batch is more than one message, or needs a lookup."""
     if not is_one_message(seen, batch):
         return None
     check_numbers(seen, batch.messages)
@@ -368,6 +370,6 @@ def append(seen: Head, asked: Parameters) -> Transaction[Head]:
 
 
 def _spell_words(words: list[str], marks: list[str]) -> str:
-    """Words with their places, as `spell_words` does it: a function on the server takes three times as long."""
+    """Words with their positions, as by `spell_words`: a function on the server takes three times as long."""
     placed = [f"{word}:{place}" for place, word in enumerate(words, 1)]
     return " ".join(placed + [f"{mark}:1A" for mark in marks]) if words else ""

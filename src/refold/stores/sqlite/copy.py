@@ -1,7 +1,7 @@
 """Back up an SQLite database while it is in use, and check it for damage.
 
-A live database is several files that must not be copied by hand. SQLite copies a snapshot of it page by page into a file that gets
-its name only when all of it is on the disk.
+A database in use consists of several files, which must not be copied by hand. SQLite copies a snapshot page by page into a
+temporary file, which is renamed when all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from refold.model.errors import StoreError
 from refold.stores.sqlite.file import open_reader
 
 MOST_FAULTS = 100
-"""Of each kind: enough to see what damage it is."""
+"""Faults that are listed for each kind: enough to recognise the damage."""
 
 
 def copy_to(path: Path, source: apsw.Connection) -> None:
-    """Write a copy under a name that is free.
+    """Write a copy to a path that does not exist yet.
 
     Raises:
-        StoreError: it is not free, or the copy cannot be written.
+        StoreError: the path exists, or the copy cannot be written.
     """
     try:
         _make_empty(path)
@@ -49,8 +49,8 @@ def copy_to(path: Path, source: apsw.Connection) -> None:
 
 
 def find_faults(path: Path) -> list[str]:
-    """What is wrong with a database, a sentence each; nothing of what was said."""
-    # A connection of its own: one that has searched before remembers an index that others have changed since.
+    """The faults of a database, one sentence each, without content of messages."""
+    # A new connection: one that has searched before caches an index that other programs may have changed.
     connection = open_reader(path)
     try:
         return [fault for look in (_structure, _references, _messages) for fault in _found(look(connection))]
@@ -82,7 +82,7 @@ def _messages(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _found(faults: Iterator[str]) -> Iterator[str]:
-    """Faults as far as they can be looked for."""
+    """The faults that a check finds before it fails."""
     try:
         yield from islice(faults, MOST_FAULTS)
     except apsw.Error as error:
@@ -104,12 +104,12 @@ def _copy(source: apsw.Connection, path: Path) -> None:
 
 
 def _make_empty(path: Path) -> None:
-    """A file that only its owner can read, under a name that nobody else has taken."""
+    """Create a file that only its owner can read, under an unused name."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring a new name to the disk, where folders can be opened for that."""
+    """Flush a new name to the disk, on systems that can open folders for that."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,8 +1,8 @@
-"""The SQLite file: open it, or refuse to without changing it.
+"""Opens an SQLite file, or refuses it without changing it.
 
-Everything that can be wrong with a path is checked before the file is written to: a missing folder, a network filesystem, a file of
-another program or of a newer Refold. SQLite's locks and shared memory need a disk of this machine; over a network two programs can
-both believe that they are alone, and the file is lost. The connection settings guarantee that a commit is on the disk when it
+A path is checked before the file is written to: for a missing folder, a network filesystem, a file of another program or of a newer
+Refold. SQLite's locks and shared memory need a local disk; over a network two programs can hold the same lock, which destroys the
+file. The connection settings guarantee that a commit is on the disk when it
 returns, and that deleted data is overwritten.
 """
 
@@ -26,21 +26,21 @@ from refold.stores.sqlite.errors import store_error
 OLDEST = (3, 51, 3)
 """Versions of SQLite before this one can damage a file in WAL mode that two connections write to."""
 APPLICATION = 1_382_368_879
-"""What the first migration writes into the header: "ReFo"."""
+"""The application id that the first migration writes into the header: "ReFo"."""
 PATIENCE_S = 60.0
-"""How long a writer waits for another program: far longer than any transaction of ours, short enough to be told of a hang."""
+"""Time that a writer waits for another program: far longer than any transaction of Refold, short enough to report a hang."""
 READER_PATIENCE_MS = 5_000
-"""Readers meet a lock only while a file is recovered after a crash."""
+"""Readers wait for a lock only while a file is recovered after a crash."""
 MOST_IN_MEMORY = 64_000_000
-"""The largest file, in bytes, of which there is a second copy in memory while it is written anew; others have it in a file for a while."""
+"""The largest file, in bytes, that is rewritten by way of a copy in memory; larger ones use a temporary file."""
 _MAGIC = b"SQLite format 3\0"
 
 
 def prepare(path: Path) -> None:
-    """See that a file can be opened as ours, and make an empty one where there is none.
+    """Check that a file can be opened as a database of Refold, and create an empty one if there is none.
 
     Raises:
-        StoreError: it cannot; nothing was changed.
+        StoreError: the file cannot be used; it was not changed.
     """
     check_version(apsw.sqlite_lib_version())
     _check_place(path)
@@ -64,7 +64,7 @@ def prepare(path: Path) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Does the header of a file say that it is a database of Refold's? The file is only read."""
+    """True if the header of a file marks it as a database of Refold. The file is only read."""
     try:
         with path.open("rb") as file:
             header = file.read(72)
@@ -74,7 +74,9 @@ def is_ours(path: Path) -> bool:
 
 
 def open_writer(path: Path, wait: Callable[[int], bool]) -> apsw.Connection:
-    """The connection that writes, once the file is known to be ours; `wait` says whether to go on waiting for another program."""
+    """Open the connection that writes, after `prepare` has checked the file. `wait` returns whether to wait longer for another
+    program.
+    """
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_handler(wait)
@@ -94,10 +96,10 @@ def open_reader(path: Path) -> apsw.Connection:
 
 
 def wipe(path: Path, most_bytes: float, patience_ms: int) -> apsw.Error | None:
-    """Write a file anew if it is no larger than that, and empty its log; what was in the way, if anything.
+    """Rewrite a file of at most this size, and empty its log. Returns the error that prevented it, if any.
 
-    What is deleted is overwritten where it was. But a row that SQLite has moved to another page leaves its bytes behind in the unused
-    part of the first one, and only a file that is written anew is free of them.
+    Deleted rows are overwritten in place. But when SQLite moves a row to another page, its bytes stay in the unused part of the old
+    page, and only rewriting the file removes them.
     """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
@@ -113,13 +115,13 @@ def wipe(path: Path, most_bytes: float, patience_ms: int) -> apsw.Error | None:
 
 
 def _write_anew(connection: apsw.Connection, most_bytes: float) -> apsw.Error | None:
-    # Asked first: a connection that has read nothing yet knows of no log.
+    # Read first: a connection that has read nothing does not know the log.
     size = connection.pragma("page_count") * connection.pragma("page_size")
     if size > most_bytes:
         return None
     connection.pragma("synchronous", "FULL")
     if size <= MOST_IN_MEMORY:
-        connection.pragma("temp_store", "MEMORY")  # nothing of it into another folder
+        connection.pragma("temp_store", "MEMORY")  # no temporary file in another folder
     try:
         connection.execute("VACUUM")
     except (apsw.BusyError, apsw.FullError) as error:
@@ -131,7 +133,7 @@ def check_version(version: str) -> None:
     """Refuse an SQLite that can damage files.
 
     Raises:
-        StoreError: it is older than the first one that cannot.
+        StoreError: it is too old.
     """
     if tuple(int(number) for number in version.split(".")) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
@@ -144,10 +146,10 @@ def check_version(version: str) -> None:
 def patiently(
     patience_s: Callable[[], float] = lambda: PATIENCE_S, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[int], bool]:
-    """A wait for the writer's lock that asks often; `patience_s` is asked each time how long it may take.
+    """A busy handler that tries every millisecond; `patience_s` is called each time for the longest wait.
 
-    SQLite's own waits grow to a tenth of a second, in which another program that writes without a pause takes the lock
-    again and again; asking every millisecond finds the moment between two of its transactions.
+    SQLite's own waits grow to a tenth of a second, and a program that writes without a pause takes the lock again in between. With a
+    try every millisecond, the gap between two of its transactions is found.
     """
     begun = 0.0
 
@@ -180,7 +182,7 @@ def _check_place(path: Path) -> None:
 
 
 def _check_owner(connection: apsw.Connection, path: Path) -> None:
-    """Leave files of other programs and of newer versions alone."""
+    """Refuse files of other programs and of newer versions."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not tables:
         return
@@ -206,12 +208,12 @@ def _settle(connection: apsw.Connection, path: Path) -> None:
     connection.pragma("trusted_schema", False)
     # With several programs on one file a mapped page can be torn.
     connection.pragma("mmap_size", 0)
-    # What is deleted is overwritten, not only left out of sight.
+    # Deleted data is overwritten, not only unlinked.
     connection.pragma("secure_delete", True)
 
 
 def _set_wal(connection: apsw.Connection) -> str:
-    """Turn the log on. Another program that does the same at this moment makes SQLite give up at once, without a wait."""
+    """Turn on the write-ahead log. If another program does the same at this moment, SQLite fails at once, without a wait."""
     wait = patiently()
     for times in range(1_000_000):
         try:
@@ -223,7 +225,7 @@ def _set_wal(connection: apsw.Connection) -> str:
 
 
 def _worth(found: apsw.FTS5ExtensionApi, /, *given: object) -> float:
-    """How well a message matches, asked by SQLite for each; the first phrase of a query is the mark of whose it is."""
+    """The score of a message, as a function that SQLite calls; the first phrase of a query is the mark of the owner."""
     counts = [len(found.phrase_column_offsets(phrase, 1)) for phrase in range(1, found.phrase_count)]
     return worth(counts, _weights(str(given[0])), found.column_size(1))
 
@@ -244,7 +246,7 @@ _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
 
 def network_filesystem(path: Path, mounts: str | None = None) -> str:
-    """The kind of network filesystem that an absolute path is on; empty where it is none, or where nobody can tell.
+    """The kind of network filesystem that an absolute path is on; empty if it is none, or unknown.
 
     `mounts` is the text of Linux's `/proc/self/mountinfo`; other systems do not have it.
     """
@@ -252,7 +254,7 @@ def network_filesystem(path: Path, mounts: str | None = None) -> str:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if _MOUNTS.exists() else ""
     kind, longest = "", 0
     for place, of_kind in map(_place_and_kind, mounts.splitlines()):
-        # A later mount hides an earlier one on the same place.
+        # A later mount hides an earlier one at the same path.
         if path.is_relative_to(place) and len(place.parts) >= longest:
             kind, longest = of_kind, len(place.parts)
     return kind if kind in _OVER_A_NETWORK else ""

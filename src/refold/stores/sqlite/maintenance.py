@@ -14,16 +14,16 @@ from refold.stores.sql import conversations
 from refold.stores.sql.queries import Transaction
 
 MOST_WORDS, MOST_BYTES = 128, 262_144
-"""Messages that the index takes up in one transaction, and bytes: some milliseconds, in which others wait to write."""
+"""Messages, and bytes, that one transaction indexes: other writers wait for some milliseconds."""
 
 
 def is_behind(by: int) -> Transaction[bool]:
-    """Whether more than so many messages wait for the index."""
+    """True if more than this number of messages wait for the index."""
     return bool((yield "has_unindexed", {"more_than": by}))
 
 
 def index_some() -> Transaction[bool]:
-    """Take up some of what waits; is there more?"""
+    """Index some of the waiting messages. Returns True if there are more."""
     found = yield "list_unindexed", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
     if not found:
         return False
@@ -33,13 +33,13 @@ def index_some() -> Transaction[bool]:
         if (words := spaced(said(wire, body)))
     ]
     yield "index_words", spelt
-    # The last of each branch: they come in the order of their branches.
+    # The last message of each branch: the rows are in the order of their branches.
     yield "note_indexed", list({row[2] >> 32: {"id": row[2]} for row in found}.values())
     return (yield from is_behind(0))
 
 
 def merge(pages: int) -> Transaction[bool]:
-    """Write some pages of the index anew, without what was deleted; is there more to do?"""
+    """Rewrite some pages of the index without deleted words. Returns True if there is more to do."""
     before = yield "count_changes", {}
     yield "merge_words", {"pages": pages}
     after = yield "count_changes", {}
@@ -48,7 +48,7 @@ def merge(pages: int) -> Transaction[bool]:
 
 
 def delete(owner: str, conversation: str) -> Transaction[int]:
-    """Delete, and note that the file is to be cleared of it."""
+    """Delete conversations, and record that the file still has to be cleared of their data."""
     deleted = yield from conversations.delete(owner, conversation)
     if deleted or not conversation:
         yield "note_deletion", {}
@@ -56,7 +56,7 @@ def delete(owner: str, conversation: str) -> Transaction[int]:
 
 
 def expire(owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None) -> Transaction[int]:
-    """Likewise, of what nothing happened in for long."""
+    """Delete conversations that were not used for long, and record it in the same way."""
     deleted = yield from conversations.expire(owner, before, keep, limit)
     if deleted:
         yield "note_deletion", {}
@@ -64,10 +64,10 @@ def expire(owner: str, before: float, keep: Sequence[str] = (), limit: int | Non
 
 
 def last_deletion() -> Transaction[int]:
-    """The number of the last deletion that the file is to be cleared of; 0 where there is none."""
+    """The number of the last recorded deletion; 0 if the file is clear."""
     return (yield "last_deletion", {})[0][0] or 0
 
 
 def forget_deletions(number: int) -> Transaction[None]:
-    """Note that the file is clear of everything up to a deletion."""
+    """Record that the file is clear of all deletions up to this number."""
     yield "forget_deletions", {"number": number}

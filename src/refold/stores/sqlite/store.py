@@ -1,8 +1,8 @@
 """The SQLite store and its driver.
 
-A file has one writer in a process, however many stores are open on it; reads have connections and threads of their own and wait for
-no writer. A batch that is one message and nothing else is appended by one script: its branch is checked and not written, and values
-are passed by position, which is much quicker than by name.
+A file has one writer per process, for all stores that are open on it. Reads have their own connections and threads and never wait
+for the writer. A batch of a single message is appended by one script: it checks the row of the branch without writing it, and passes
+values by position, which is much faster than by name.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from refold.stores.sqlite.writer import Job, Script, join, leave, run, run_at_on
 _log = logging.getLogger("refold")
 
 READERS = 4
-"""Threads that read: a long search leaves others free, and an idle one costs next to nothing."""
+"""Reader threads: during a long search the others are free, and an idle thread costs almost nothing."""
 MERGED_PAGES = 200
-"""Pages of the index that are written anew at a time: some milliseconds, so that nobody waits long for their turn."""
+"""Pages of the index that are rewritten in one step: some milliseconds, so that other writers do not wait long."""
 WORDS_TOGETHER = 256
-"""Messages after which the index takes up what is new: it costs as much for one as for some dozens."""
+"""Number of new messages after which they are indexed: a few dozen take as long as one."""
 SMALL_BYTES = 32_768
-"""What a commit may hold to be small: copying it takes less time than the disk does."""
+"""Largest size of a small commit: copying it takes less time than the flush to the disk."""
 PATIENCE_MS = 5_000
-"""How long a deletion waits for others to let the file be cleared."""
+"""Time that a deletion waits for other programs before the file can be cleared."""
 MOST_NOTED = 1_000
-"""Sessions of which it is remembered when they were used: more are not in use within a second."""
+"""Sessions whose last use is kept in memory: no more are in use within one second."""
 MOST_WIPED = 64_000_000
-"""The largest file, in bytes, that is written anew whenever something is deleted: it takes less than a second."""
+"""The largest file, in bytes, that is rewritten after every deletion: that takes less than a second."""
 
 Read: TypeAlias = Callable[[apsw.Connection], Any]
 
@@ -67,7 +67,7 @@ class SqliteDriver:
         )
         self._is_closed = False
         self.here: Callable[[Job | Script, str], Any] = self._writer.write_here
-        """Run a small transaction in the event loop; None, and nothing is done, where that would delay another caller."""
+        """Run a small transaction in the event loop; None, without any effect, if that would delay another caller."""
 
     async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.look(lambda connection: run(connection, begin(*args, **kwargs)))
@@ -79,8 +79,8 @@ class SqliteDriver:
         return await self.do(lambda cursor: run(cursor, begin(*args, **kwargs)))
 
     async def do(self, job: Callable[[apsw.Cursor], T], visitor: str = "", *, is_small: bool = False) -> T:
-        """Run a job in a transaction that writes: a small one in the event loop, where that delays no other caller. After many writes
-        in a row there, other tasks have their turn first.
+        """Run a job in a write transaction. A small one runs in the event loop if that delays no other caller; after many such
+        writes in a row, other tasks run first.
         """
         try:
             if is_small:
@@ -95,7 +95,7 @@ class SqliteDriver:
             raise self._told(error) from error
 
     async def look(self, job: Callable[[apsw.Connection], T]) -> T:
-        """Run a job with a connection that only reads."""
+        """Run a job with a read-only connection."""
         if self._is_closed:
             raise closed()
         try:
@@ -109,7 +109,7 @@ class SqliteDriver:
             await asyncio.to_thread(self._close)
 
     def _told(self, error: apsw.Error | UnicodeEncodeError | WorkersStopped) -> StoreError:
-        # A caller that was on its way to a thread or a connection while the store was closed finds neither.
+        # The store may be closed while a caller is on its way to a thread or a connection.
         if self._is_closed or isinstance(error, WorkersStopped):
             return closed()
         return store_error(error, self.path)
@@ -137,18 +137,18 @@ class SqliteStore(SqlStore):
     def __init__(self, driver: SqliteDriver) -> None:
         super().__init__(driver)
         self._file, self._statements = driver, load("sqlite")
-        # The first message looks for what earlier programs left, which is taken up if it is enough.
+        # The first message also checks for messages that earlier programs left without an index.
         self._said = self._left = WORDS_TOGETHER - 1
         self._indexing: asyncio.Task[None] | None = None
         self._noted: dict[tuple[str, str], float] = {}
-        """When the conversation of a session was last used, as it was noted."""
+        """The recorded time of last use of each session's conversation."""
 
     @classmethod
     async def open(cls, path: Path, *, patience_s: float = PATIENCE_S) -> SqliteStore:
-        """Open a file, or begin one in a folder that is there; a write waits `patience_s` for another program that writes.
+        """Open a file, or create one in an existing folder. A write waits up to `patience_s` for a write of another program.
 
         Raises:
-            StoreError: it cannot be opened, is not ours, or was written by a newer program; nothing was changed.
+            StoreError: the file cannot be opened, belongs to another program, or was written by a newer Refold; it was not changed.
         """
         driver = await asyncio.to_thread(SqliteDriver, path, patience_s)
         try:
@@ -162,12 +162,12 @@ class SqliteStore(SqlStore):
     async def commit(self, seen: Head, batch: Batch) -> Head:
         is_small, kept = _is_small(batch), None
         asked = append_values(seen, batch) if is_small else None
-        # The time in the database never goes back: within a second of what is noted there is nothing but the message to write.
+        # The time in the database never decreases. Within a second of the recorded time only the message is written.
         if asked is not None and batch.at < self._noted.get((seen.owner, seen.session), -inf) + 1:
             try:  # noqa: SIM105 - making an object for it takes longer than the rest
                 kept = self._file.here((self._statements["append_message"], asked), seen.branch)
             except (apsw.Error, UnicodeEncodeError):
-                pass  # nothing was kept: the long way comes upon the same, and says what it is
+                pass  # nothing was stored: the general path meets the same error, and explains it
         if kept is None:
             head = await self._take_in(seen, batch, asked, is_small=is_small)
         else:
@@ -205,7 +205,7 @@ class SqliteStore(SqlStore):
 
     async def delete(self, owner: str, conversation: str = "") -> int:
         deleted = await self._write(maintenance.delete, owner, conversation)
-        if deleted or not conversation:  # an owner has more than conversations
+        if deleted or not conversation:  # an owner also has other rows
             await self._wipe()
         return deleted
 
@@ -213,25 +213,25 @@ class SqliteStore(SqlStore):
         self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
     ) -> int:
         deleted = await self._write(maintenance.expire, owner, before, keep, limit)
-        if deleted:  # it is asked every hour, and the whole index would be written anew for nothing
+        if deleted:  # runs every hour: without a deletion the index would be rewritten in vain
             await self._wipe()
         return deleted
 
     async def backup(self, path: Path) -> None:
-        """Write a copy of the whole database, as it is at one moment, while others go on writing.
+        """Write a copy of the database, a consistent snapshot, while other programs continue to write.
 
         Raises:
-            StoreError: there is a file of that name, or it cannot be written.
+            StoreError: a file of that name exists, or the copy cannot be written.
         """
         await self._file.look(partial(copy_to, path))
 
     async def vacuum(self) -> tuple[int, int]:
-        """Write the file anew, however large it is, without what its pages still hold of things deleted.
+        """Rewrite the file, of any size, without the remains of deleted data in its pages.
 
-        Returns its size before and after, in bytes. Whoever writes has to wait meanwhile.
+        Returns its size before and after, in bytes. Other writers wait in the meantime.
 
         Raises:
-            StoreError: others are in the way, or there is no room for it.
+            StoreError: another program uses the file, or the disk is full.
         """
         before = self._file.path.stat().st_size
         if error := await self._clear(inf, PATIENCE_MS):
@@ -239,12 +239,12 @@ class SqliteStore(SqlStore):
         return before, self._file.path.stat().st_size
 
     async def check(self) -> list[str]:
-        """What is wrong with the file: its structure, its references, and messages that are no longer what they were."""
+        """The faults of the file: in its structure, in its references, and messages with changed bytes."""
         return await self._file.look(lambda _: find_faults(self._file.path))
 
     async def _index(self, more_than: int) -> None:
-        """Have the index take up what waits, and end what a deletion left. Where it cannot now, a search will see to the one, and the
-        next time to the other.
+        """Index the waiting messages, and complete unfinished deletions. After an error, the next search indexes the messages, and
+        the next call completes the deletions.
         """
         try:
             with suppress(StoreError):
@@ -260,7 +260,7 @@ class SqliteStore(SqlStore):
             pass
 
     async def _wipe(self) -> None:
-        """Bring what was deleted out of memory and out of the file."""
+        """Remove deleted data from memory and from the file."""
         self._noted.clear()
         if failed := await self._clear(MOST_WIPED, PATIENCE_MS):
             _log.warning(
@@ -269,9 +269,9 @@ class SqliteStore(SqlStore):
             )
 
     async def _clear(self, most_bytes: float, patience_ms: int) -> apsw.Error | None:
-        """Bring what was deleted out of the index of words, in steps that let others write between, and out of the file and its log.
+        """Remove deleted data from the index of words, from the file and from its log. Other writers can write between the steps.
 
-        It was noted together with the deletion, so whoever is stopped in the middle has left it to the next.
+        The task is recorded in the transaction of the deletion, so another program can complete it after a crash.
         """
         last, pages = await self._file.read(maintenance.last_deletion), -MERGED_PAGES
         while await self._file.write(maintenance.merge, pages):
@@ -287,7 +287,7 @@ def _take_whole(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bo
 
 
 def _is_small(batch: Batch) -> bool:
-    """Whether a commit is messages, notes and calls of few bytes, and nothing that takes more work."""
+    """True if a batch has only messages, notes and calls, of few bytes."""
     if batch.changes or batch.embeddings or batch.undoes:
         return False
     said = sum(len(one.body) for one in batch.messages)
@@ -299,7 +299,7 @@ AppendValues: TypeAlias = tuple[object, ...]
 
 
 def append_values(seen: Head, batch: Batch) -> AppendValues | None:
-    """The values for the script that appends a message; None for a batch that is more than one message, or needs a lookup."""
+    """The values for the script that appends a message; None if the batch is more than one message, or needs a lookup."""
     if batch.notes is not None or batch.model is not None or not is_one_message(seen, batch):
         return None
     said = batch.messages[0]
@@ -314,7 +314,7 @@ def append_values(seen: Head, batch: Batch) -> AppendValues | None:
 
 
 def append(seen: Head, asked: AppendValues, at: float, cursor: apsw.Cursor) -> tuple[Head, bool]:
-    """Run the script, and record when the conversation was last used. The flag says whether that was another second."""
+    """Run the script, and record the time of the conversation's last use. Returns whether this is a new second."""
     try:
         cursor.execute(load("sqlite")["append_message"], asked)
     except apsw.ConstraintError:

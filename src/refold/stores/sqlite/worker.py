@@ -1,8 +1,8 @@
 """Worker threads with one queue, each with its own connection.
 
-A job waits its turn, first come, first served, runs in a thread from beginning to end, and its outcome goes to the event loop that
-asked for it. A thread may take several waiting jobs and do them together. A job that was cancelled before its turn is left out; one
-that has begun is finished.
+Jobs run in the order of their submission. A job runs in one thread from beginning to end, and its outcome is delivered to the event
+loop that submitted it. A thread may take several waiting jobs and run them together. A job that is cancelled before it begins is
+skipped; one that has begun is finished.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class WorkerPool(Generic[C, J]):
-    """A queue and its threads. `connect` is called in each of them when it has its first job, `leave` when it ends.
+    """A queue and its threads. Each thread calls `connect` before its first job and `leave` when it ends.
 
-    `work` is given up to `most` jobs that wait, and says what came of each.
+    `work` gets up to `most` waiting jobs, and returns the outcome of each.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class WorkerPool(Generic[C, J]):
         self._is_closed, self._door = True, threading.Lock()
 
     def close(self) -> None:
-        """Finish what is in the queue, and end."""
+        """Finish the jobs in the queue, and end the threads."""
         with self._door:
             self._is_closed = True
             for _ in self._threads:
@@ -134,7 +134,7 @@ class WorkerPool(Generic[C, J]):
             self._leave(connection)
 
     def _take(self) -> tuple[list[_QueuedJob[J]], bool]:
-        """Wait for a job, and take the others that wait already. The flag says whether the pool is still open."""
+        """Wait for a job, and take the other waiting jobs with it. The flag is True while the pool is open."""
         taken = list[_QueuedJob[J]]()
         entry = self._entries.get()
         while entry is not None:
@@ -150,12 +150,12 @@ class WorkerPool(Generic[C, J]):
 
 
 def _tell(entries: Sequence[_QueuedJob[Any]], told: Sequence[JobOutcome]) -> None:
-    """Hand outcomes to their event loops, one call for each loop, since each call wakes it up."""
+    """Deliver outcomes to their event loops, in one call per loop, because each call wakes the loop."""
     waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], JobOutcome]]] = {}
     for entry, one in zip(entries, told, strict=True):
         waiting.setdefault(entry.loop, []).append((entry.outcome, one))
     for loop, outcomes in waiting.items():
-        # The loop was closed meanwhile, and no task waits.
+        # The loop was closed in the meantime, and no task waits.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, outcomes)
 

@@ -1,13 +1,13 @@
-"""The one writer of a process for one SQLite file, and how transactions run on its connection.
+"""The one writer of a process for one SQLite file, and the transactions on its connection.
 
-All writes stand in one queue, first come, first served, from all stores of the process: no two of them compete for the file's lock,
-and none starves. A write is one job for the writer's thread, in which its whole transaction runs. Bringing a commit to the disk takes
-longer than the rest and no longer for many, so transactions that wait at the same time run one after the other, each behind its own
-savepoint, and share one commit; no caller is told of success before it. A transaction that fails takes back only its own work; where
-SQLite rolls everything back, as on a full disk, each is run again by itself.
+All writes of all stores of the process are in one queue, in the order of their submission: no two of them compete for the file's
+lock, and none starves. A write is one job of the writer's thread, which runs its whole transaction. Flushing a commit to the disk
+takes longer than the rest, and no longer for many transactions than for one. So transactions that wait at the same time run one
+after the other, each behind its own savepoint, and share one commit; no caller gets its result before that commit. If a transaction
+fails, only its own work is rolled back. If SQLite rolls everything back, as on a full disk, each transaction is run again by itself.
 
-A round trip to a thread takes longer than a quick disk does. So a small write is made directly in the event loop while no other
-caller is near and the disk is quick. With other callers, a slow disk or another program that writes, the queue is used.
+A round trip to a thread takes longer than a fast disk. So a small write runs directly in the event loop if no other caller has
+written just before and the disk is fast. With other callers, a slow disk or another program that writes, the queue is used.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from refold.stores.sqlite.file import open_writer, patiently, prepare
 from refold.stores.sqlite.worker import JobOutcome, WorkerPool, attempt
 
 MOST_TOGETHER = 64
-"""Transactions that go to the disk together: they take about as long as the disk itself does."""
+"""Transactions that share one commit: together they take about as long as the flush."""
 QUICK_S = 0.001
-"""A write is made in the event loop only if the last one took less than this: no longer than other steps of a loop."""
+"""A write runs in the event loop only if the last one took less than this: no longer than other steps of a loop."""
 ALONE_S = 0.001
-"""A write is made in the event loop only if no other caller wrote for this long: callers that come more often share a commit."""
+"""A write runs in the event loop only if no other caller wrote for this long: more frequent callers share a commit."""
 MOST_IN_A_ROW = 16
-"""Writes in the event loop before other tasks have their turn: some milliseconds."""
+"""Writes in the event loop in a row before other tasks run: some milliseconds."""
 
 HURRIED_S = 0.05
 """Busy timeout after a write that timed out, until one succeeds: the next writes do not each wait the full timeout behind a
 program that is stuck."""
 
 Script: TypeAlias = tuple[str, tuple[object, ...]]
-"""Statements, and the values that they ask for in their order."""
+"""Statements, and their values by position."""
 
 
 class FileWriter:
-    """The queue of a file, and the connection behind it."""
+    """The queue of a file, and its connection."""
 
     def __init__(self, path: Path, key: tuple[int, int], patience_s: float) -> None:
         self.key, self.stores, self.process = key, 0, os.getpid()
@@ -57,7 +57,7 @@ class FileWriter:
         # Opened here and not in the thread: errors go to the caller that opens the store.
         self.connection = open_writer(path, self._wait)
         self.cursor = self.connection.cursor()
-        """Kept, since making one takes longer than many a statement; after an error there is another."""
+        """Reused, because creating a cursor takes longer than many statements; replaced after an error."""
         self._turn = threading.Lock()
         self.workers: WorkerPool[apsw.Connection, Job] = WorkerPool(
             lambda: self.connection, self._close, self._work, threads=1, most=MOST_TOGETHER
@@ -70,16 +70,16 @@ class FileWriter:
         return await self.workers.submit(job)
 
     def makes_room(self) -> bool:
-        """Whether other tasks of the event loop must have their turn now; resets the count."""
+        """True if other tasks of the event loop must run now; resets the count."""
         is_much = self._in_a_row >= MOST_IN_A_ROW
         if is_much:
             self._in_a_row = 0
         return is_much
 
     def write_here(self, job: Job | Script, visitor: str) -> Any:
-        """Run a job in a transaction in the event loop; None, and nothing is done, where that would delay another caller.
+        """Run a job in a transaction in the event loop; None, without any effect, if that would delay another caller.
 
-        Every message takes this path, and the disk is quick: each additional call takes a hundredth of the time.
+        Every message takes this path. With a fast disk, each additional function call is a hundredth of the time.
         """
         now = perf_counter()
         if (
@@ -124,7 +124,7 @@ class FileWriter:
             connection.close()
 
     def _wait(self, times: int) -> bool:
-        """Wait for another program that writes, in the writer's own thread: elsewhere an event loop would wait with us."""
+        """Wait for the write of another program, only in the writer's thread: in an event loop it would block all tasks."""
         return threading.get_ident() == self._thread and self._patience(times)
 
 
@@ -133,11 +133,10 @@ _writers_lock: Final = threading.Lock()
 
 
 def join(path: Path, patience_s: float) -> FileWriter:
-    """The writer of a file: the one that is there, or a new one; it waits for other programs as long as the least patient of
-    those who use it.
+    """The writer of a file: the existing one, or a new one. It waits for other programs for the shortest patience of its users.
 
     Raises:
-        StoreError: it cannot be opened, or was open when this process was forked.
+        StoreError: the file cannot be opened, or was open when this process was forked.
     """
     prepare(path)
     with _writers_lock:
@@ -145,7 +144,7 @@ def join(path: Path, patience_s: float) -> FileWriter:
         key = (status.st_dev, status.st_ino)
         writer = _writers.get(key) or FileWriter(path, key, patience_s)
         if writer.process != os.getpid():
-            # SQLite takes the locks of the process before for its own, and they are not: what is written would be lost.
+            # SQLite would take the locks of the parent process for its own, and writes would be lost.
             raise StoreError(
                 "the database was open when this process was forked",
                 hint="open it after forking only, or start processes by spawn",
@@ -168,13 +167,13 @@ def leave(writer: FileWriter) -> None:
 
 
 Handle: TypeAlias = apsw.Connection | apsw.Cursor
-"""What statements are given to. A cursor that is kept saves making one for every statement."""
+"""The cursor that runs the statements. It is reused, because creating one for every statement takes time."""
 Job: TypeAlias = Callable[[apsw.Cursor], Any]
-"""What is done inside of a transaction."""
+"""The work inside a transaction."""
 
 
 def run(handle: Handle, transaction: Transaction[T]) -> T:
-    """Give a transaction the rows it asks for, to its end."""
+    """Run a transaction to its end: execute the queries it yields, and send it the rows."""
     try:
         step = next(transaction)
         while True:
@@ -184,7 +183,7 @@ def run(handle: Handle, transaction: Transaction[T]) -> T:
 
 
 def run_at_once(connection: apsw.Connection, transaction: Transaction[T]) -> T:
-    """Likewise, with the file as it is at one moment."""
+    """Run a transaction that reads, on one snapshot of the file."""
     connection.execute("BEGIN")
     try:
         return run(connection, transaction)
@@ -193,7 +192,7 @@ def run_at_once(connection: apsw.Connection, transaction: Transaction[T]) -> T:
 
 
 def commit(cursor: apsw.Cursor, job: Callable[[apsw.Cursor], T]) -> T:
-    """Do a job; what came of it is on the disk."""
+    """Run a job and commit it. The commit is on the disk before the outcome is returned."""
     cursor.execute("BEGIN IMMEDIATE")
     try:
         result = job(cursor)
@@ -211,7 +210,7 @@ def roll_back(connection: apsw.Connection) -> None:
 
 
 def commit_all(cursor: apsw.Cursor, jobs: Sequence[Job]) -> list[JobOutcome]:
-    """Do jobs in their order, each whole or not at all; what is told here is on the disk."""
+    """Run jobs in their order, each as a whole or not at all, with one commit. The outcomes are returned after it."""
     if len(jobs) > 1:
         together = attempt(partial(commit, cursor, partial(_do_all, jobs=jobs)))
         if together.error is None:
@@ -226,11 +225,11 @@ def _do_all(cursor: apsw.Cursor, jobs: Sequence[Job]) -> list[JobOutcome]:
 
 
 def _do_apart(cursor: apsw.Cursor, job: Job) -> JobOutcome:
-    """Do one of several; what it did is taken back if it fails."""
+    """Run one of several jobs behind a savepoint; if it fails, its work is rolled back."""
     cursor.execute("SAVEPOINT apart")
     told = attempt(partial(job, cursor))
     if told.error is not None:
-        # Raises where everything was rolled back already: then there is no savepoint to go back to.
+        # Raises if everything was rolled back already: then there is no savepoint.
         cursor.execute("ROLLBACK TO apart")
     cursor.execute("RELEASE apart")
     return told
@@ -239,6 +238,6 @@ def _do_apart(cursor: apsw.Cursor, job: Job) -> JobOutcome:
 def _ask(handle: Handle, step: Step) -> list[Row]:
     name, parameters = step
     statement = load("sqlite")[name]
-    if isinstance(parameters, dict):  # several times as quick as to ask for a mapping
+    if isinstance(parameters, dict):  # several times as fast as a check for Mapping
         return handle.execute(statement, parameters).fetchall()
     return [row for each in parameters for row in handle.execute(statement, each)]
