@@ -1,8 +1,8 @@
-"""Store URLs: which store a text names, and how it is opened.
+"""Store URLs: from a URL or a path to an open store.
 
 `memory:` is a store in memory and `postgresql://...` a server. A file is named as SQLAlchemy names it: `sqlite:///chats.db` is
 relative to the current folder, `sqlite:////home/me/chats.db` is absolute, and a plain path works too. Earlier versions read
-`sqlite:///path` as absolute and `sqlite://path` as relative, and neither of these opens another file without a message.
+`sqlite:///path` as absolute and `sqlite://path` as relative; a URL that may have had another meaning there gives a message.
 Messages show paths of files, but no URL of a server, which may hold a password.
 """
 
@@ -40,19 +40,19 @@ class _NamedFile(Struct, frozen=True):
     form: Literal["default", "plain", "url", "old"]
     """`url` has three slashes or four, `old` the two that earlier versions used for relative paths."""
     written: str = ""
-    """What stands after the slashes of the URL."""
+    """The part of the URL after the slashes."""
     name: str = ""
-    """The path, with its escapes read."""
+    """The path, with its escapes decoded."""
 
     @property
     def is_explicit(self) -> bool:
-        """Did the name mean the same file in earlier versions, or was it refused by them?"""
+        """True if earlier versions opened the same file for this name, or refused it."""
         first = self.name.partition("/")[0]
         return self.form != "url" or first in ("", ".", "..") or first.startswith("~")
 
     @property
     def earlier(self) -> str:
-        """The absolute path that earlier versions read in a URL with three slashes."""
+        """The absolute path that a URL with three slashes had in earlier versions."""
         return f"/{self.name}"
 
     @property
@@ -66,13 +66,13 @@ async def open_store(
 ) -> Store:
     """Open the store that a URL or a path names; without one, the file in the platform's data folder.
 
-    In a file, a write waits `patience_s` for another program that writes. `warn` is called where a URL is written as in earlier
+    In a file, a write waits `patience_s` for another program that writes. `warn` is called if the URL has the spelling of earlier
     versions; without it the caller gets a FutureWarning.
 
     Raises:
-        ConfigError: the URL names none, or a file that is not the one it named in earlier versions.
-        MissingExtra: what it needs is not installed.
-        StoreError: it cannot be opened; nothing was changed.
+        ConfigError: the URL names no store, or may have named another file in earlier versions.
+        MissingExtra: the package of this kind of store is not installed.
+        StoreError: the store cannot be opened; it was not changed.
     """
     text = url if isinstance(url, str) else _absolute_path(url)
     match kind_of(text):
@@ -89,7 +89,7 @@ async def open_store(
 def kind_of(url: str) -> Kind:
     """
     Raises:
-        ConfigError: the URL names no kind of store that there is.
+        ConfigError: the URL names no known kind of store.
     """
     scheme, colon, rest = url.partition(":")
     if not url or scheme == "sqlite":
@@ -109,10 +109,10 @@ def kind_of(url: str) -> Kind:
 
 
 def sqlite_file(url: str, warn: Warn = lambda _: None) -> Path | None:
-    """The absolute path of the SQLite file that a URL names; None where it names another kind of store.
+    """The absolute path of the SQLite file that a URL names; None for another kind of store.
 
     Raises:
-        ConfigError: it names no store, or may mean the file that it named in earlier versions.
+        ConfigError: the URL names no store, or may have named another file in earlier versions.
     """
     return _path_of(url, warn) if kind_of(url) == "sqlite" else None
 
@@ -139,13 +139,13 @@ def _path_of(url: str, warn: Warn) -> Path:
 
 
 def current_spelling(url: str) -> str:
-    """The URL as it is written now, for one that an earlier version may have saved.
+    """The current spelling of a URL that an earlier version may have saved.
 
-    A URL with three slashes is taken for an absolute path only where the relative file is not there and the absolute one is a
+    A URL with three slashes is taken for an absolute path only if the relative file does not exist and the absolute one is a
     store of Refold: then the earlier version has used it.
 
     Raises:
-        ConfigError: it names no store.
+        ConfigError: the URL names no store.
     """
     if kind_of(url) != "sqlite":
         return url
@@ -158,7 +158,7 @@ def current_spelling(url: str) -> str:
 
 
 def _is_ambiguous(file: _NamedFile) -> bool:
-    """Is the relative file not there, while the same path from the root is, or could be made in a folder that is there?"""
+    """True if the relative file does not exist, and the same path from the root exists or could be created in an existing folder."""
     if file.is_explicit or os.path.lexists(file.path) or _is_same(file):
         return False
     first, slash, _ = file.name.partition("/")
@@ -166,18 +166,18 @@ def _is_ambiguous(file: _NamedFile) -> bool:
 
 
 def _has_earlier_file(file: _NamedFile) -> bool:
-    """Is there a file, another one than that of today's reading, which earlier versions opened for this URL?"""
+    """True if earlier versions opened an existing file for this URL, and it is not the file of the current reading."""
     return not file.is_explicit and os.path.isfile(file.earlier) and not _is_same(file)  # noqa: PTH113
 
 
 def default_path(environ: Mapping[str, str], platform: str, home: Path) -> Path:
-    """Where the file is when nobody says: in the folder that the platform has for data of programs."""
+    """The default path of the file: in the platform's folder for application data."""
     if platform == "win32":
         folder = Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     elif platform == "darwin":
         folder = home / "Library" / "Application Support"
     else:
-        # A relative XDG_DATA_HOME is to be ignored: it would be another folder wherever the program starts.
+        # A relative XDG_DATA_HOME is ignored: its meaning would change with the current folder.
         named = Path(environ.get("XDG_DATA_HOME", ""))
         folder = named if named.is_absolute() else home / ".local" / "share"
     return folder / "refold" / FILE
@@ -215,7 +215,7 @@ def _checked(file: _NamedFile) -> _NamedFile:
 
 
 def _is_unicode(name: str) -> bool:
-    """SQLite takes its paths in UTF-8; a path of other bytes reaches Python with surrogates in it."""
+    """SQLite needs paths in UTF-8; in Python, a path with other bytes contains surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
@@ -224,7 +224,7 @@ def _in_memory() -> ConfigError:
 
 
 def _relative(file: _NamedFile) -> str:
-    """A relative path in today's form, with "./" where it could be taken for an absolute one."""
+    """A relative path in the current form, with "./" if it could be taken for an absolute one."""
     url = f"sqlite:///{file.written}"
     now = _file(url)
     return _explicit(file) if _is_ambiguous(now) or _has_earlier_file(now) else url
@@ -239,12 +239,12 @@ def _absolute(file: _NamedFile) -> str:
 
 
 def _is_same(file: _NamedFile) -> bool:
-    """Do both readings name one file, as they do in the root folder?"""
+    """True if both readings name the same file, as in the root folder."""
     return os.path.realpath(file.path) == os.path.realpath(file.earlier)
 
 
 def _is_store(path: str) -> bool:
-    """Does the header of a file say that it is a database of Refold's?"""
+    """True if the header of a file marks it as a database of Refold."""
     try:
         from refold.stores.sqlite.file import is_ours
     except ImportError:

@@ -1,6 +1,6 @@
-"""Search in memory, without an index: every text is looked at.
+"""Search in memory, without an index: every text is scanned.
 
-Each word stands between two spaces, so a word is counted by searching for it with its spaces, and a phrase is a longer such text.
+Each word is between two spaces, so a word is counted by searching for it with its spaces, and a phrase is a longer such text.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _GAP = "  "
 
 
 def prepare(text: str) -> str:
-    """A text as it is searched."""
+    """The searchable form of a text."""
     return _spell(words(text))
 
 
 def search(texts: Mapping[Head, Sequence[str]], query: str, limit: int) -> list[SearchHit]:
-    """Messages of branches that hold all that a query asks for; where there are none, those that hold some of it."""
+    """Messages of branches that match all parts of a query; if there are none, those that match some of them."""
     wanted = phrases(query)
     hits = list(_match(texts, dict.fromkeys(wanted, 1.0), len(wanted)))
     if not hits:

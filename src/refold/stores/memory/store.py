@@ -1,8 +1,8 @@
-"""The store in memory, for as long as the program runs.
+"""The store in memory, which ends with the program.
 
-Every method reads and changes an owner's tables in one step without awaiting anything, so no two tasks interleave inside it; only the
-words of a long text are split in a thread, before that. Each owner has tables of their own, so no query can reach another owner's.
-It is the reference for the databases: one contract suite runs over all stores.
+Every method reads and changes an owner's tables without awaiting, so tasks never interleave inside it; only the words of a long text
+are split in a thread, before that. Each owner has separate tables, so no query can reach the data of another owner. This store is the
+reference for the databases: one contract suite runs over all stores.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """A store that forgets everything when it is closed."""
+    """A store in memory; its data is lost when it is closed."""
 
     def __init__(self) -> None:
         self._owners: dict[str, OwnerTables] = {}
@@ -493,7 +493,7 @@ class MemoryStore:
 
 
 def _held(tables: OwnerTables, which: str, holder: str) -> Compaction | None:
-    """A compaction that has not come to its end and that the holder is at work on."""
+    """A compaction that has not ended, if this holder has its lease."""
     row = tables.compactions.get(which)
     return row if row and row.holder == holder and row.state not in HAS_ENDED else None
 

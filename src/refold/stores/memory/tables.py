@@ -1,7 +1,7 @@
 """The tables of one owner in memory, and the commit of a batch to them.
 
-A batch is applied to a copy-on-write layer over the tables, which is written to them only when all of it succeeded. An error on the
-way leaves the tables unchanged, so this is the reference for a transaction of the databases.
+A batch is applied to a copy-on-write layer over the tables. The layer is written to the tables only when the whole batch succeeded,
+so an error leaves them unchanged. This is the reference for a transaction of the databases.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from refold.stores.search_terms import said
 
 HAS_ENDED = ("installed", "failed", "superseded", "undone")
 EVERYTHING = 1 << 62
-"""A number after every message's."""
+"""A number above the number of every message."""
 
 
 class ConversationRow(Struct, frozen=True, kw_only=True):
-    """A conversation, apart from its branches."""
+    """A conversation, without its branches."""
 
     id: str
     title: str
@@ -51,7 +51,7 @@ class ConversationRow(Struct, frozen=True, kw_only=True):
 
 
 class OwnerTables:
-    """All that one owner has. What was put in first comes first in each dictionary."""
+    """All rows of one owner. Each dictionary is in the order of insertion."""
 
     def __init__(self) -> None:
         self.conversations: dict[str, ConversationRow] = {}
@@ -74,10 +74,10 @@ class OwnerTables:
         self.settings: dict[str, bytes] = {}
 
     def head(self, conversation: str, branch: str) -> Head:
-        """A branch that is there.
+        """The head of a branch.
 
         Raises:
-            NotFound: it is not.
+            NotFound: there is no such branch.
         """
         head = self.heads.get(branch)
         if head is None or head.conversation != conversation:
@@ -85,7 +85,7 @@ class OwnerTables:
         return head
 
     def idle_since(self, before: float, keep: Sequence[str]) -> list[ConversationRow]:
-        """Conversations in which nothing happened since, the oldest first, apart from those to keep."""
+        """Conversations that were not used since a time, oldest first, except those to keep."""
         old = [one for one in self.conversations.values() if one.updated_at < before and one.id not in keep]
         return sorted(old, key=lambda one: one.updated_at)
 
@@ -104,7 +104,7 @@ class OwnerTables:
         return [message for part in reversed(parts) for message in part]
 
     def key_of(self, head: Head, key: str) -> int | None:
-        """The number of the message that came with a key."""
+        """The number of the message that was sent with a key."""
         found = ((self.keys.get((branch, key)), ends) for branch, _, ends in self.line(head))
         return next((seq for seq, ends in found if seq is not None and seq < ends), None)
 
@@ -118,7 +118,7 @@ class OwnerTables:
         for branch, _, ends in self.line(head, size):
             rows = [row for row in self.compactions.values() if row.branch == branch]
             yield [row for row in rows if 0 < row.number <= number and row.size <= ends]
-            # What the base did after the fork at the very place of it came too late: numbers tell, sizes do not.
+            # A change of the base at the same size but after the fork does not count: the numbers decide, not the sizes.
             number = self.heads[branch].base_number if branch in self.heads else 0
 
     def latest(self, head: Head, size: int, before: int = EVERYTHING) -> Compaction | None:
@@ -142,18 +142,18 @@ class OwnerTables:
         return [row for row in self.compactions.values() if row.branch == branch and row.state == "failed"]
 
     def raw(self, head: Head) -> list[int]:
-        """Messages whose shortening on arrival was taken back."""
+        """Messages that were shortened on arrival and are shown in full again."""
         rows = [row for row in self.compactions.values() if row.branch == head.branch]
         return sorted(row.cut for row in rows if row.kind == "arrival" and row.state == "undone")
 
     def shown_by(self, trunk: Head, head: Head) -> Inherited:
-        """How the base is shown at the place of a fork."""
+        """The change in effect on the base at the position of a fork."""
         latest = self.latest(trunk, head.base_seq)
         shown = copied_compaction(latest, self.summaries.get(latest.id), head) if latest else None
         return Inherited(shown, tuple(self.raw(trunk)))
 
     def inherit(self, head: Head, inherited: Inherited) -> None:
-        """Give a fork what it takes over."""
+        """Copy the inherited changes to a fork."""
         self.compactions |= {row.id: row for row in copied_raw_arrivals(inherited.raw, head)}
         if inherited.shown is None:
             return
@@ -173,7 +173,7 @@ class OwnerTables:
         return sorted(found, key=lambda at: (at.size == at.length, order[at.branch], at.size), reverse=True)
 
     def is_held_elsewhere(self, history: bytes, size: int, head: Head) -> bool:
-        """Does another branch of the same format hold this history of `size` messages?"""
+        """True if another branch of the same format has this history of `size` messages."""
         holders = {branch for branch, held in self.chains.get(history, ()) if held == size}
         return any(self.heads[branch].format == head.format for branch in holders - {head.branch})
 
@@ -184,7 +184,7 @@ class OwnerTables:
         return len(fitting)
 
     def begin(self, head: Head, session: Session, past: int = 0) -> Head:
-        """A branch with nothing of its own yet; its base has had so many changes."""
+        """Create a branch without rows of its own; `past` is the number of changes of its base."""
         head = structs.replace(
             head, next_seq=head.base_seq, base_number=past, epoch=0, revision=0, session=session.id
         )
@@ -194,7 +194,7 @@ class OwnerTables:
         return head
 
     def list_up(self, begun: ConversationRow) -> Listed:
-        """A conversation with what it holds."""
+        """A conversation with its totals, for a list."""
         heads = {head.branch: head for head in self.heads.values() if head.conversation == begun.id}
         last = list(heads.values())[-1]
         calls = [call for call in self.calls.values() if call.branch in heads]
@@ -220,7 +220,7 @@ class OwnerTables:
         )
 
     def delete(self, conversation: str) -> None:
-        """Take a conversation away. Cached summaries are not told apart by conversation, so all of them go."""
+        """Delete a conversation. The cache of summaries does not record conversations, so all of it is deleted."""
         gone = {head.branch for head in self.heads.values() if head.conversation == conversation}
         mine = {key for key, compaction in self.compactions.items() if compaction.branch in gone}
         mine |= {session.summary for session in self.sessions.values() if session.branch in gone}
@@ -242,11 +242,11 @@ class OwnerTables:
 
 
 class PendingCommit:
-    """A branch while a batch is taken in."""
+    """A branch during the commit of a batch."""
 
     def __init__(self, tables: OwnerTables, seen: Head) -> None:
         self.head = tables.head(seen.conversation, seen.branch)
-        # Sessions go with their conversation only: without the one that was open, this is another one of the same name.
+        # Sessions are deleted only with their conversation: if the open one is missing, this is a new one of the same name.
         if seen.session not in tables.sessions:
             raise NotFound("the conversation was deleted, and begun anew")
         if self.head.place != seen.place:
@@ -285,7 +285,7 @@ class PendingCommit:
         self.head = structs.replace(self.head, notes=notes, model=model, revision=revision)
 
     def apply(self, texts: Sequence[str], at: float, title: str = "") -> Head:
-        """Write it all to the tables; `texts` are the messages as they are searched."""
+        """Write the layer to the tables; `texts` are the searchable texts of the messages."""
         tables, head = self._tables, self.head
         tables.messages[head.branch] += [
             structs.replace(message, is_findable=True) for message in self._messages
@@ -393,12 +393,12 @@ class PendingCommit:
 
 
 def _is_of(embedding: Embedding, session: Session | None) -> bool:
-    """Is this the vector of the summary that a closed session has?"""
+    """True if the session is closed, and this is the vector of its summary."""
     return session is not None and session.last is not None and session.summary == embedding.summary
 
 
 def _fresh(head: Head, session: Session) -> Session:
-    """A session as it is when it begins."""
+    """A session in its initial state."""
     return structs.replace(session, branch=head.branch, last=None, state="live", closed_at=None)
 
 
@@ -410,5 +410,5 @@ def _has_live_child(sessions: Mapping[str, Session], session: Session) -> bool:
 
 
 def searched(messages: Sequence[StoredMessage]) -> list[str]:
-    """Messages as they are searched."""
+    """The searchable texts of messages."""
     return [prepare(said(one.format, one.body) if one.is_findable else "") for one in messages]

@@ -1,8 +1,8 @@
 """PostgreSQL's errors as errors of Refold.
 
-Every error says what happened, whether anything was stored, and what to do. None contains the data that was to be stored, nor a
-password. So the server's own text is repeated only where it is about the connection, and only in the location of the error, which
-clients of the gateway do not see.
+Every error names the failure, says whether anything was stored, and has a hint. None contains the data of the transaction or a
+password. So the server's own text is repeated only for errors of the connection, and only in the location of the error, which clients
+of the gateway do not see.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from psycopg import errors
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError
 
 RULE: Final = "RF001"
-"""The code under which our triggers refuse a change."""
+"""The error code with which Refold's triggers refuse a change."""
 
 _AGAIN = "try again"
 _ESCAPES = "in a password %40 is written for @, %2F for /, %3F for ?"
@@ -72,7 +72,7 @@ _REFUSALS: Final[tuple[tuple[str, str, str], ...]] = (
     ("too many clients", "the server has no connection left", "raise max_connections, or open fewer stores"),
     ('database "', "there is no such database", "create it with CREATE DATABASE, or see its name in the URL"),
 )
-"""A refused connection has no code, only the server's words. Where these are in another language, they are all there is."""
+"""A refused connection has no code, only the server's text, which may be in another language; then it is shown alone."""
 
 
 def store_error(error: psycopg.Error | UnicodeEncodeError, place: str) -> RefoldError:
@@ -92,7 +92,7 @@ def store_error(error: psycopg.Error | UnicodeEncodeError, place: str) -> Refold
 
 
 def lost(place: str) -> StoreError:
-    """The connection went away before the last word of a transaction, and another one did as well."""
+    """The connection was lost before the commit, and so was a second one."""
     return StoreError(
         "the connection to the database was lost, and nothing was stored",
         hint="see that the server runs, and try again",
@@ -101,7 +101,7 @@ def lost(place: str) -> StoreError:
 
 
 def unknown_outcome(place: str) -> StoreError:
-    """The answer to the last word of a transaction never came: it may have been stored, or not."""
+    """The connection was lost during the commit: it is unknown whether the transaction was stored."""
     return StoreError(
         "the connection was lost during a commit, so it is not known whether it was stored",
         hint="load the conversation and see what is there, then try again",
@@ -110,7 +110,7 @@ def unknown_outcome(place: str) -> StoreError:
 
 
 def unreachable(error: psycopg.Error | OSError, place: str, password: str = "") -> RefoldError:
-    """The error to raise where no connection can be had. An empty `place` means that the URL can be read in several ways."""
+    """No connection can be made. An empty `place` means that the URL is ambiguous."""
     if isinstance(error, psycopg.ProgrammingError):
         return unreadable()
     said = str(error)
@@ -125,7 +125,7 @@ def unreachable(error: psycopg.Error | OSError, place: str, password: str = "") 
 
 
 def unreadable() -> ConfigError:
-    """What cannot be read is in the driver's own error, and with it perhaps a password."""
+    """The URL cannot be parsed. The driver's own error quotes the text, which may contain a password, so it is left out."""
     return ConfigError(
         "the URL of the database cannot be read",
         hint=f"write postgresql://user:password@host:5432/database; {_ESCAPES}",
@@ -133,7 +133,7 @@ def unreadable() -> ConfigError:
 
 
 def _with_words(place: str, said: str, password: str) -> str:
-    """A place with the first line of what the driver says about it, unless a part of the password may be in that."""
+    """A place with the first line of the driver's error, unless that line may contain a part of the password."""
     first = next(iter(said.strip().splitlines()), "")
     is_safe = bool(place and first) and not (password and password in first)
     return f"{place} ({first})" if is_safe else place

@@ -1,6 +1,6 @@
 """The transaction that commits a batch to a branch.
 
-Compare-and-swap: the branch's row is moved first, and only if it is still where the writer saw it. From then on no other
+Compare-and-swap: the branch's row is updated first, and only if it has not changed since the writer read it. From then on no other
 transaction can write to the branch, so messages, session ranges, compactions and the rest follow without further checks.
 """
 
@@ -64,7 +64,7 @@ def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
 
 
 def is_one_message(seen: Head, batch: Batch) -> bool:
-    """Whether a batch is one message, perhaps with notes, that needs no lookup in other tables."""
+    """True if a batch is one message, with or without notes, that needs no lookup in other tables."""
     more = (
         batch.changes or batch.undoes or batch.calls or batch.embeddings or batch.chains or batch.claims or batch.blobs or batch.title
     )  # fmt: skip
@@ -74,7 +74,7 @@ def is_one_message(seen: Head, batch: Batch) -> bool:
 
 
 def swapping(seen: Head, batch: Batch) -> Parameters:
-    """The parameters that move a branch from the head that was seen to the next."""
+    """The parameters of the compare-and-swap from the head that the writer read to the next one."""
     return {
         "owner": seen.owner,
         "conversation": seen.conversation,
@@ -93,18 +93,20 @@ def swapping(seen: Head, batch: Batch) -> Parameters:
 
 
 def refuse(seen: Head) -> Transaction[NoReturn]:
-    """Raise the reason why a branch is not where a writer saw it."""
+    """Raise the error for a failed compare-and-swap: the branch has changed, or does not exist."""
     there = yield "get_head", {"owner": seen.owner, "branch": seen.branch}
     if not there or rows.to_head(there[0]).conversation != seen.conversation:
         raise NotFound("there is no such branch")
-    # Sessions go with their conversation only: without the one that was open, this is another one of the same name.
+    # Sessions are deleted only with their conversation: if the open one is missing, this is a new one of the same name.
     if not (yield "get_session", {"owner": seen.owner, "id": seen.session}):
         raise NotFound("the conversation was deleted, and begun anew")
     raise Conflict
 
 
 def _steps(batch: Batch) -> int:
-    """How often a session begins or what is shown changes; what is short since it arrived was never shown otherwise."""
+    """The increments of the epoch: sessions that begin and changes to the shown messages. A message that was shortened on
+    arrival was never shown in full, so it does not count.
+    """
     changes = [change for change in batch.changes if change.opens or change.compaction.kind != "arrival"]
     return len(changes) + (batch.opens is not None) + bool(batch.undoes)
 
@@ -115,7 +117,7 @@ def _naming(head: Head, title: str) -> Parameters:
 
 
 def _append(head: Head, messages: tuple[StoredMessage, ...], spell: Spell) -> Transaction[None]:
-    # An index keeps keys apart within a branch; those of messages that a fork shares are looked up.
+    # An index keeps keys unique within a branch; the keys of messages that a fork shares are looked up.
     for message in messages if head.base else ():
         if message.key and (yield from find_key(head, message.key)) is not None:
             raise Conflict("a message with this key is there already")
@@ -173,10 +175,10 @@ def _point(head: Head, session: str) -> Transaction[Head]:
 
 
 def keep_chains(head: Head, batch: Batch) -> Transaction[None]:
-    """Note the hashes of a batch's messages, and the replies to its calls.
+    """Store the hashes of a batch's messages, and the replies to its calls.
 
     Raises:
-        HeldElsewhere: another branch holds the history that the batch claims.
+        HeldElsewhere: another branch has the history that the batch claims.
     """
     scope, first = {"owner": head.owner, "branch": head.branch}, head.next_seq - len(batch.chains)
     if batch.claims:

@@ -1,8 +1,8 @@
-"""Transactions on conversations: begin and fork branches, read them, list them, delete them.
+"""Transactions on conversations: create and fork branches, read them, list them, delete them.
 
-A branch is begun together with its first session, so every message has a session range that holds it. A fork shares messages by
-reference: a branch is read as a chain of branches, each of which holds a range of the message numbers. Without a fork the chain has
-one link, and a read is one query. Only whole conversations and owners are deleted; the database deletes their rows by foreign key.
+A branch is created together with its first session, so every message is in the range of a session. A fork shares messages by
+reference: a branch is read as a chain of branches, each with a range of the message numbers. Without a fork the chain has one link,
+and a read is one query. Only whole conversations and owners are deleted; the database deletes their rows by foreign key.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _KINDS = get_args(CompactionKind)
 
 
 LAST_CHARACTER = "\U0010ffff"
-"""No name goes on with it, and all that go on from a prefix come before it."""
+"""No name contains it, and every name with a prefix sorts before the prefix plus this character."""
 
 
 _PAGE = 500
-"""Messages that are looked over at a time: a whole branch may not fit into memory."""
+"""Messages that are read at a time: a whole branch may not fit into memory."""
 PLACES = 64
-"""Of one question: equal openings of many branches are not all of interest."""
+"""Results of one lookup: if many branches begin alike, not all of them are needed."""
 
 
 def create(head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Transaction[Head]:
@@ -83,7 +83,7 @@ def fork(
 
 
 def _shown_by(trunk: Head, head: Head) -> Transaction[Inherited]:
-    """How the base is shown at the place of the fork."""
+    """The change in effect on the base at the position of the fork."""
     raw = yield from raw_arrivals(trunk, 0)
     shown = yield from latest(trunk, head.base_seq)
     if shown is None:
@@ -111,7 +111,7 @@ def head(owner: str, conversation: str, branch: str = "") -> Transaction[Head | 
 
 
 def _begin(head: Head, session: Session) -> Transaction[Head]:
-    """A branch with nothing of its own yet."""
+    """Create a branch without rows of its own."""
     fresh = structs.replace(head, next_seq=head.base_seq, epoch=0, revision=0, session=session.id)
     added = yield "add_branch", rows.of_branch(fresh)
     yield "add_session", rows.of_session(fresh, session)
@@ -260,7 +260,7 @@ def summary(head: Head, number: int) -> Transaction[StoredSummary | None]:
 def _known(
     head: Head, size: int, name: str, asked: dict[str, object], *, number: int = EVERYTHING
 ) -> Transaction[Row | None]:
-    """The first row that a statement finds in a branch, up to a number, or in what its base had done before the fork."""
+    """The first row that a query finds in a branch, up to a number, or among the rows that its base had before the fork."""
     branch, base, begins, past = head.branch, head.base, head.base_seq, head.base_number
     while True:
         known = {"owner": head.owner, "branch": branch, "size": size, "number": number}
@@ -268,7 +268,7 @@ def _known(
             return found[0]
         if not base:
             return None
-        # What a base did after the fork, at the very place of it, came too late: its number tells, the size does not.
+        # A change of the base at the same size but after the fork does not count: the number decides, not the size.
         branch, number, size = base, past, min(size, begins)
         parents = yield "get_base", {"owner": head.owner, "branch": branch}
         base, begins, past = parents[0] if parents else ("", 0, 0)

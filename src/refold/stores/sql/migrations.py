@@ -16,7 +16,7 @@ def missing(dialect: SqlDialect, applied: Sequence[str]) -> list[str]:
     """The migrations that a database lacks, in order.
 
     Raises:
-        StoreError: the database has some that this program does not know.
+        StoreError: the database has migrations that this program does not know.
     """
     known = list(migrations(dialect))
     if unknown := sorted(set(applied) - set(known)):
@@ -40,7 +40,7 @@ def is_current(dialect: SqlDialect) -> Transaction[bool]:
 
 
 def upgrade(dialect: SqlDialect) -> Transaction[list[str]]:
-    """Apply what is missing; the names of what was applied."""
+    """Apply the missing migrations, and return their names."""
     yield "begin_migrating", {}
     names = missing(dialect, (yield from applied()))
     for name in names:

@@ -8,7 +8,7 @@ conversation or branch does not exist is `NotFound`.
 
 The queries are in `sql/shared.sql` where both databases agree, otherwise in `sqlite/queries.sql` and `postgres/queries.sql`. A query
 begins with `-- name: add_blob` and a comment of one sentence; parameters are written `:name`. Migrations are found under
-`migrations/<name>` and are run as they stand.
+`migrations/<name>` and are run unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Step: TypeAlias = tuple[str, Parameters | Sequence[Parameters]]
 Transaction: TypeAlias = Generator[Step, list[Row], T]
 
 EVERYTHING = 1 << 62
-"""More rows than there can be, and a number after every message's; it fits the integers of both databases."""
+"""Above every count of rows and every message number; it fits the integers of both databases."""
 
 
 class Driver(Protocol):
@@ -43,7 +43,7 @@ class Driver(Protocol):
     async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def read_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """All statements see the database as it is at one moment, whatever others write meanwhile."""
+        """All statements read one snapshot of the database, regardless of concurrent writes."""
         ...
 
     async def write(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T: ...

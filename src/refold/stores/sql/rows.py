@@ -42,7 +42,7 @@ _COMPACTION = (
     *("id", "branch", "number", "kind", "state", "base", "session", "cut", "size", "reason", "moment"),
     *("recipe", "before", "after", "edits", "holder", "until", "attempts", "error", "at", "shown"),
 )
-"""Where a statement leaves out the last column, the value has its default."""
+"""If a query leaves out the last column, the field has its default."""
 
 _LISTED = ("id", "branch", "title", "model", "format", "messages", "compactions", "sessions", "branches")
 
@@ -52,7 +52,7 @@ _NO_CONTENT = sha256(b"").digest()
 
 
 def folded(name: str, title: str) -> str:
-    """The name and the title of a conversation as they are searched."""
+    """The searchable form of a conversation's name and title."""
     return f"{name}\n{title}".casefold()
 
 
@@ -91,7 +91,7 @@ def to_written(row: Row) -> StoredSummary:
 def to_summary(body: bytes) -> Summary:
     """
     Raises:
-        Damaged: this is no summary.
+        Damaged: the bytes are no valid summary.
     """
     try:
         return _SUMMARY.decode(body)
@@ -171,7 +171,7 @@ def of_message(head: Head, message: StoredMessage) -> Parameters:
 
 
 def with_words(head: Head, message: StoredMessage) -> Parameters:
-    """A message together with what the index takes up of it."""
+    """The parameters of a message, with its words for the index."""
     words = spaced(said(message.format, message.body)) if message.is_findable else ""
     return {**of_message(head, message), "scope": scope(head.owner, head.conversation), "words": words}
 

@@ -1,6 +1,6 @@
 """Search by words and by vectors, and the vectors of closed sessions.
 
-A word search first asks for messages with all words, and only where there are none for messages with any: a question in plain words
+A word search looks for messages with all words, and only if there are none for messages with any of them: a question in plain words
 finds something, and a name finds only itself. A vector belongs to one summary: it is stored only for a closed session that has this
 summary, and deleted when the session is opened again, so that no search finds a session by a summary it no longer has.
 """
@@ -20,7 +20,7 @@ from refold.stores.sql.queries import EVERYTHING, Row, SqlDialect, Transaction
 from refold.stores.vectors import Nearest
 
 PAGE = 1_000
-"""Vectors that are held at once: one to six megabytes."""
+"""Vectors that are in memory at a time: one to six megabytes."""
 
 
 def search(
@@ -38,12 +38,12 @@ def search(
 
 
 class _Asking:
-    """Where a search looks, in the words of one database."""
+    """The scope of a search, in the syntax of one database."""
 
     def __init__(
         self, dialect: SqlDialect, owner: str, conversation: str, line: Sequence[tuple[str, int]]
     ) -> None:
-        """The `line` is the branches to look in, each with the number before which; none of them means all."""
+        """`line` lists the branches to search, each with the number at which its range ends; empty for all branches."""
         self.dialect, self.owner, self.conversation, self.line = dialect, owner, conversation, _spell(line)
 
     def find(self, weighed: dict[Phrase, float], limit: int, *, every: bool) -> Transaction[list[Row]]:
@@ -72,7 +72,7 @@ def _spell(values: Sequence[object]) -> str:
 
 
 def spell_query(dialect: SqlDialect, wanted: Sequence[Phrase], *, every: bool) -> str:
-    """Phrases in a database's own syntax; words hold letters and digits only, so nothing in them can be taken for it."""
+    """Phrases in a database's search syntax. Words have only letters and digits, so no word can be taken for syntax."""
     if dialect == "sqlite":
         return (" AND " if every else " OR ").join(f'"{" ".join(phrase)}"' for phrase in wanted)
     return (" & " if every else " | ").join(f"({' <-> '.join(phrase)})" for phrase in wanted)

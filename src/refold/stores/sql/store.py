@@ -1,8 +1,8 @@
 """The store over a database: the table of its methods and the transaction behind each.
 
 A method runs one transaction with the driver of the database. The transactions have the signatures of the protocols in
-`refold.ports.store`, so that a method is nothing but its transaction; those written out here do something besides. The databases
-share nearly everything; a driver is the rest.
+`refold.ports.store`, so most methods are nothing but their transaction; the methods written out here do more. The databases share
+nearly everything; the difference is their driver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from refold.text_work import run_text_work
 
 
 def _reads(begin: Callable[P, Transaction[T]]) -> Callable[Concatenate[SqlStore, P], Coroutine[Any, Any, T]]:
-    """A method that runs a transaction which only reads."""
+    """A method that runs a read transaction."""
 
     async def method(self: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._read(begin, *args, **kwargs)
@@ -32,7 +32,7 @@ def _reads(begin: Callable[P, Transaction[T]]) -> Callable[Concatenate[SqlStore,
 
 
 def _writes(begin: Callable[P, Transaction[T]]) -> Callable[Concatenate[SqlStore, P], Coroutine[Any, Any, T]]:
-    """A method that runs a transaction which writes."""
+    """A method that runs a write transaction."""
 
     async def method(self: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._write(begin, *args, **kwargs)

@@ -1,7 +1,7 @@
 """Transactions on summary jobs, the summaries they write, and the cache of summaries.
 
-A claim is a lease: it keeps two workers from paying for the same summary and decides nothing else. A worker that lost its lease may
-still store its summary unless another was first; the commit alone decides whether a compaction takes effect.
+A claim is a lease. Its only purpose is that no two workers pay for the same summary. A worker that lost its lease may still store its
+summary if no other is stored; only the commit decides whether a compaction takes effect.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def beat(owner: str, which: str, holder: str, until: float) -> Transaction[bool]
 def reply(
     owner: str, which: str, holder: str, written: StoredSummary, call: Call | None
 ) -> Transaction[bool]:
-    # What was spent is noted in any case: the provider sends the bill for it.
+    # The cost is stored in any case, because the provider bills it.
     if call is not None:
         yield "add_call", rows.of_call(owner, call)
     marked = yield "mark_summarised", {"owner": owner, "id": which}
@@ -108,7 +108,7 @@ def cache(owner: str, key: str, summary: Summary, at: float) -> Transaction[None
 
 
 def _has_replied(owner: str, which: str, holder: str) -> Transaction[bool]:
-    """Whether the reply that is kept is the holder's own, which is handed in a second time."""
+    """True if the stored reply is the holder's own, which is stored a second time."""
     found = yield "get_compaction", {"owner": owner, "id": which}
     if not found:
         return False
