@@ -1,7 +1,7 @@
-"""The client of the demo: OpenAI's own, or a plain HTTP one where that is not installed.
+"""The client of the demo: OpenAI's own, or a plain HTTP client if that is not installed.
 
-Neither knows of Refold. Both take the fields of a Chat Completions request and return the message of the reply, its headers and,
-where there is no message, the provider's error.
+Neither depends on Refold. Both take the fields of a Chat Completions request and return the message of the reply, its headers and,
+if there is no message, the provider's error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ask: TypeAlias = Callable[[dict[str, Any]], Awaitable[Answered]]
 
 @asynccontextmanager
 async def client_for(address: str) -> AsyncIterator[tuple[str, Ask]]:
-    """What the client is called, and how it asks."""
+    """The name of the client, and its function for a request."""
     if find_spec("openai"):
         async with _openai(address) as ask:
             yield "the OpenAI SDK", ask

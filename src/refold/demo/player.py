@@ -28,7 +28,7 @@ from refold.testing import Received, Refuse, Say, ScriptedUpstream, call, say
 
 NAME = "demo"
 STEP = "x-demo-step"
-"""The header by which the scripted model knows what to say: what it is shown changes with the window."""
+"""The header that tells the scripted model its next answer: the messages it sees depend on the window."""
 WINDOW = 8_000
 """Small, so that a session of a minute fills it several times."""
 REPLY = 800
@@ -42,18 +42,18 @@ class DemoCall(Struct, frozen=True):
 
     number: int
     asks: str
-    """What the user said before it, where that is new."""
+    """The user's message before the call, if it is new."""
     does: str
     messages: int
     whole: int
-    """Tokens of the whole history, and of what was sent of it."""
+    """Tokens of the whole history, and of the part that was sent."""
     sent: int
     action: str
     reason: str = ""
 
 
 class Recalled(Struct, frozen=True):
-    """What is asked for at the end, and what is found."""
+    """The question at the end of the demo, and the passage that recall finds."""
 
     question: str
     handle: str
@@ -71,12 +71,12 @@ class Played(Struct, frozen=True):
     refused: int
     """How often the provider refused a request."""
     without: str
-    """What the provider says to the request that is the first it refuses, if it comes as the client sends it."""
+    """The provider's error for the first request that it would refuse without Refold."""
     first_refused: int | None
     """Which call that is."""
     rule: str
     keeps_rule: bool
-    """Does the last window hold what the user asked for in the first turn, word for word?"""
+    """True if the last window has the user's rule of the first turn, word for word."""
     recalled: Recalled | None
 
     @property
@@ -140,7 +140,7 @@ class _Player:
         return {**fields, "extra_headers": headers}
 
     async def without_refold(self, window: int) -> tuple[int | None, str]:
-        """The first call that the provider refuses if it comes as it is, and what it says."""
+        """The first call that the provider refuses without Refold, and its error."""
         for one in self.calls:
             if one.whole > 0.8 * window:  # the prompt and the tools come on top
                 answered = await self._ask(self._request(one.messages, {"x-refold": "off"}))
@@ -159,7 +159,7 @@ class _Player:
                 await asyncio.sleep(self._pause_s)
 
     async def _take(self, step: Step, asks: str) -> bool:
-        """Ask for the next step and do what it says; was there an answer?"""
+        """Send the request of the next step and perform its tool calls. Returns False if there was no answer."""
         headers = {"x-refold-conversation": NAME, STEP: str(len(self.calls))}
         answered = await self._ask(self._request(len(self.history), headers))
         found = await self._noted(answered, step, asks)
@@ -189,7 +189,7 @@ async def _spoken(steps: list[Step], received: Received) -> Say:
 
 
 async def _reason(address: str) -> str:
-    """Why the gateway did what it did last."""
+    """The reason of the gateway's last change."""
     url = f"{address}/refold/conversations/{NAME}/compactions"
     async with aiohttp.ClientSession() as session, session.get(url) as got:
         rows = msgspec.json.decode(await got.read()) if got.status == 200 else []
@@ -197,7 +197,7 @@ async def _reason(address: str) -> str:
 
 
 async def _recalled(store: str, last: bytes) -> Recalled | None:
-    """What is found of the detail, in the conversation as it is stored."""
+    """The passage about the detail that recall finds in the stored conversation."""
     async with Engine(store) as engine:
         passages = str(await (await engine.conversation(NAME)).recall(QUESTION))
     lines, wanted = passages.splitlines(), DETAIL.split()
@@ -210,7 +210,7 @@ async def _recalled(store: str, last: bytes) -> Recalled | None:
 
 @asynccontextmanager
 async def _gateway(place: Path, url: str, options: DemoOptions) -> AsyncIterator[str]:
-    """The gateway as anybody starts it, without any settings of this machine."""
+    """Start the gateway as `refold serve` does, without any settings of this machine."""
     (place / "none.toml").touch()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}
     flags = [

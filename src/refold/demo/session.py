@@ -1,7 +1,7 @@
 """A day of a coding agent, as turns of steps: the user's requests, the agent's calls and the results.
 
-A scripted model plays it. Nothing in it depends on what Refold shows the model, so the same session runs with any window and any
-preset.
+A scripted model plays it. No step depends on the messages that Refold shows the model, so the same session runs with any window and
+any preset.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _function(at: int) -> str:
 
 
 def checked(passed: int, failures: Sequence[tuple[str, str]] = (), seconds: float = 4.2) -> str:
-    """What a run of the tests prints."""
+    """The output of a test run."""
     names = [f"tests/test_{NOUNS[at % 8]}s.py::test_{ENDINGS[at % 7]}_{at:03}" for at in range(passed)]
     lines = [f"{name:<52} ok     {3 + at * 7 % 41:>3} ms" for at, name in enumerate(names)]
     for name, why in failures:
@@ -80,7 +80,7 @@ def checked(passed: int, failures: Sequence[tuple[str, str]] = (), seconds: floa
 
 
 def hits(words: str, files: Sequence[str], each: int) -> str:
-    """What a search in the project prints."""
+    """The output of a search in the project."""
     return "\n".join(_hits(words, files, each))
 
 
@@ -93,7 +93,7 @@ def _hits(words: str, files: Sequence[str], each: int) -> Iterator[str]:
 
 
 def log(hour: int, lines: int, errors: Sequence[str] = ()) -> str:
-    """An hour of the service's log; the errors stand where they happened."""
+    """An hour of the service's log, with the errors at their times."""
     told = [_log_line(hour, at) for at in range(lines)]
     for number, error in enumerate(errors, 1):
         told.insert(number * lines // (len(errors) + 1), f"{hour:02}:{number * 17:02}:08 ERROR {error}")
@@ -107,7 +107,7 @@ def _log_line(hour: int, at: int) -> str:
 
 
 def diff(file: str, first: int, hunks: int) -> str:
-    """What changed in a file."""
+    """The diff of a file."""
     lines = [f"--- a/{file}", f"+++ b/{file}"]
     for at in range(hunks):
         noun, ending = NOUNS[(first + at) % 8], ENDINGS[at % 8]
@@ -121,7 +121,7 @@ def diff(file: str, first: int, hunks: int) -> str:
 
 
 def table(title: str, unit: str, rows: Sequence[tuple[str, float]], more: int = 0) -> str:
-    """Measurements, the largest first, and then what hardly counts."""
+    """Measurements, the largest first, followed by many small ones."""
     lines = [f"{title:<40}{unit:>12}", *(f"{name:<40}{value:>12,.2f}" for name, value in rows)]
     small = (f"{NOUNS[at % 8]}_{ENDINGS[at * 3 % 8]}" for at in range(more))
     return "\n".join([*lines, *(f"{name:<40}{0.9 / (at + 1):>12,.2f}" for at, name in enumerate(small))])
@@ -147,7 +147,7 @@ RULE = "snapshot otter-4471"
 FILES = listing(8, 6)
 QUESTION = "locker/count_03.py bytes"
 DETAIL = next(line for line in FILES.splitlines() if "locker/count_03.py" in line)
-"""A line of the first listing: nobody needs it again, and it leaves the window early. `QUESTION` asks for it."""
+"""A line of the first listing. No later step needs it, and it leaves the window early. `QUESTION` asks for it."""
 
 
 class Step(Struct, frozen=True):
