@@ -64,10 +64,10 @@ def _recount(request) -> int:
 def _look(request, counter):
     """All decisions before a request leaves: size, triggers, validity."""
     from refold.core.measure import count_fixed, measure
+    from refold.core.policy import AnyOf, MessageCount, TokenRatio
     from refold.core.triggers import TriggerFacts, due
     from refold.core.view import View
     from refold.model.budget import Budget
-    from refold.model.trigger import AnyOf, MessageCount, TokenRatio
 
     view = View.of(request.messages, request.dialect, counter)
     _decide(
@@ -91,11 +91,11 @@ def _decide(view, cost, budget, measure, due, facts, rules):
 def append_one_turn() -> dict[int, float]:
     """One more turn: decode eight messages, append them, decide."""
     from refold.core.measure import count_fixed, measure
+    from refold.core.policy import TokenRatio
     from refold.core.triggers import TriggerFacts, due
     from refold.core.view import View
     from refold.model.budget import Budget
     from refold.model.dialect import CHAT
-    from refold.model.trigger import TokenRatio
     from refold.wire import decode_message, decode_request
 
     writer, out = Writer(99), {}

@@ -50,7 +50,7 @@ NOUNS = {"reasoning", "testing"}
 
 
 def test_modules_and_packages_are_named_by_nouns():
-    """A newcomer searches for a noun. The last word of a name is looked at: `stored_messages` is about messages."""
+    """A newcomer searches for a noun. The last word of a name is looked at: `summary_jobs` is about jobs."""
     names = {path.stem for path in MODULES} | {path.parent.name for path in MODULES}
 
     found = {name for name in names if name.rpartition("_")[2].endswith(VERB_ENDINGS)}

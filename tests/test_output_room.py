@@ -10,9 +10,8 @@ from msgspec import structs
 
 import refold
 from refold.core.presets import PRESETS
-from refold.model.errors import BudgetError, ContextOverflow, DoesNotFit
+from refold.model.errors import BudgetError, ContextOverflow, DoesNotFit, Overflow
 from refold.model.message import assistant
-from refold.model.overflow import Overflow
 from refold.model.tokens import Usage
 from refold.wire.reply import Reply
 

@@ -17,16 +17,14 @@ from refold.core import search_terms
 from refold.core.digest.extract import digest
 from refold.core.digest.facts import Facts, index_message, term_ids
 from refold.core.digest.identifiers import identifiers
-from refold.core.digest.ledger import entries, ledger_of, merge
+from refold.core.digest.ledger import entries, ledger_of, merge, rules
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
-from refold.core.digest.rules import rules
 from refold.core.digest.search import excerpt, find, mentions
 from refold.core.digest.sections import mechanical, sections
 from refold.core.digest.shorten import shorten
-from refold.core.digest.terms import terms
+from refold.core.digest.terms import contains_word, terms
 from refold.core.digest.typed_text import typed_passages
-from refold.core.digest.word_match import contains_word
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
 from refold.core.prompts import fenced

@@ -67,9 +67,8 @@ if TYPE_CHECKING:
     )
     from refold.engine.state import Receipt
     from refold.model.budget import Budget
+    from refold.ports.models import Summariser, Upstream
     from refold.ports.store import Store
-    from refold.ports.summariser import Summariser
-    from refold.ports.upstream import Upstream
     from refold.recall import answer_recall, recall_tool
 
 __all__ = [
@@ -136,8 +135,8 @@ _NAMES = {
     "Policy": "refold.core.policy",
     "Receipt": "refold.engine.state",
     "Store": "refold.ports.store",
-    "Summariser": "refold.ports.summariser",
-    "Upstream": "refold.ports.upstream",
+    "Summariser": "refold.ports.models",
+    "Upstream": "refold.ports.models",
     "answer_recall": "refold.recall",
     "recall_tool": "refold.recall",
     **dict.fromkeys(_EVENTS.split(), "refold.engine.events"),

@@ -41,11 +41,9 @@ from refold.engine.status import Preview, Status
 from refold.engine.summary_jobs import SummaryFunction
 from refold.model.errors import ConfigError
 from refold.model.tokens import Measurement, TokenCounter
-from refold.ports.embedder import Embedder
+from refold.ports.models import CountingUpstream, Embedder, Summariser, SummaryCache, Upstream
 from refold.ports.records import Call, Compaction, Listed, Session, StoredSummary
 from refold.ports.store import Store
-from refold.ports.summariser import Summariser, SummaryCache
-from refold.ports.upstream import CountingUpstream, Upstream
 from refold.recall import MAX_TOKENS
 from refold.recall import answer_recall as answer_recall_async
 from refold.tokens.catalog import WindowSize

@@ -5,11 +5,11 @@ from msgspec import structs
 
 from refold.config import Settings, limit_for, policy_of
 from refold.config.tree import Cache, CompactionSettings, SummariserSettings
+from refold.core.policy import AnyOf, MessageCount, OverBudget, TokenRatio, ToolTokens
 from refold.core.presets import PRESETS
 from refold.core.stages import Prune
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError
-from refold.model.trigger import AnyOf, MessageCount, OverBudget, TokenRatio, ToolTokens
 
 
 def chosen(**fields: object) -> Settings:

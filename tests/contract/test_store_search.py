@@ -7,7 +7,7 @@ from msgspec import structs
 
 from refold.ports.records import Batch, Head
 from refold.ports.store import Store
-from refold.stores.search_terms import CONSIDERED
+from refold.stores.search import CONSIDERED
 from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, message, new_head, read, say
 
 

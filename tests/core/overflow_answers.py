@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from refold.model.overflow import OverflowKind
+from refold.model.errors import OverflowKind
 
 
 class Case(NamedTuple):

@@ -12,7 +12,7 @@ from refold.core.overflow import classify, classify_finish
 from refold.core.overflow.body import MOST_NODES, MOST_TEXT, ErrorDetails, read_answer
 from refold.core.overflow.classify import RULES
 from refold.core.overflow.phrases import Rule, phrase, read_number, read_phrase
-from refold.model.overflow import Overflow
+from refold.model.errors import Overflow
 from refold.model.tokens import Usage
 from tests.core.overflow_answers import OVERFLOW, Case, anthropic, openai
 from tests.core.overflow_refusals import NOT_OVERFLOW

@@ -13,7 +13,7 @@ from refold.core.fold import Folded
 from refold.core.measure import FixedCost
 from refold.core.plan import Plan, SummaryRequest, ahead, give_up, plan, request_room, requests_for, resolve
 from refold.core.plan_inputs import Frame, Now
-from refold.core.policy import LastMessages, Policy, TurnBoundaryBefore
+from refold.core.policy import LastMessages, MessageCount, Policy, TokenRatio, TurnBoundaryBefore
 from refold.core.shown import Edit
 from refold.core.stages import DropHalf, DropReasoning, Prune, Select
 from refold.core.user_requests import MAX_ROOM
@@ -23,7 +23,6 @@ from refold.model.dialect import ANTHROPIC, CHAT, Dialect
 from refold.model.message import Message, Opaque, Reasoning, Text, ToolCall, assistant, system, tool, user
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount
-from refold.model.trigger import MessageCount, TokenRatio
 from refold.model.window import Fixed
 from tests.core.conversations import FlatCounter, TextCounter, show, talk
 

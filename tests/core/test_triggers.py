@@ -1,9 +1,7 @@
 import msgspec
 import pytest
 
-from refold.core.triggers import TriggerFacts, due, fires
-from refold.model.errors import ConfigError
-from refold.model.trigger import (
+from refold.core.policy import (
     Age,
     AllOf,
     AnyOf,
@@ -16,6 +14,8 @@ from refold.model.trigger import (
     ToolTokens,
     Trigger,
 )
+from refold.core.triggers import TriggerFacts, due, fires
+from refold.model.errors import ConfigError
 
 
 def facts(**known) -> TriggerFacts:

@@ -4,10 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from refold.core.policy import LastMessages, LastTurns, Policy, TurnBoundaryBefore
+from refold.core.policy import (
+    AnyOf,
+    LastMessages,
+    LastTurns,
+    MessageCount,
+    MessagesToRefine,
+    OverBudget,
+    Policy,
+    TokenRatio,
+    ToolTokens,
+    TurnBoundaryBefore,
+)
 from refold.core.presets import PRESETS
 from refold.model.budget import Share, Tokens
-from refold.model.trigger import AnyOf, MessageCount, MessagesToRefine, OverBudget, TokenRatio, ToolTokens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
 ORDER = ("lis", "opal", "llms", "picoclaw", "librechat", "refold")

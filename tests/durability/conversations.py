@@ -10,9 +10,9 @@ from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.model.errors import InvalidWindow
 from refold.model.summary import Summary
+from refold.ports.models import SummaryTask
 from refold.ports.records import Head, Session
 from refold.ports.store import Store
-from refold.ports.summariser import SummaryTask
 from tests.durability.notes import OWNER
 
 WINDOW = {"window": 4_000, "max_output": 200}

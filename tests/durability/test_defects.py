@@ -29,8 +29,7 @@ from refold.stores.sql import commit, rows
 from refold.stores.sql.queries import Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite.store import SqliteStore
-from refold.stores.sqlite.worker import JobOutcome, attempt
-from refold.stores.sqlite.writer import Job
+from refold.stores.sqlite.writer import Job, JobOutcome, attempt
 from tests.contract import (
     test_store_commit,
     test_store_compactions,

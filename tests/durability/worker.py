@@ -20,7 +20,7 @@ from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.model.errors import DoesNotFit, InvalidWindow, NotFound, RefoldError
 from refold.model.summary import Summary
-from refold.ports.summariser import SummaryTask
+from refold.ports.models import SummaryTask
 from refold.stores.sqlite import writer
 from tests.durability.notes import CONVERSATIONS, SETTINGS, Noted, clock_of, name_of
 

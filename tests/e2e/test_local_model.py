@@ -19,7 +19,7 @@ from refold.core.presets import PRESETS
 from refold.core.prompts import Prompts
 from refold.local import Served, serve_local, weights_path
 from refold.model.summary import Summary
-from refold.ports.summariser import SummaryTask
+from refold.ports.models import SummaryTask
 from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
 from refold.upstreams import Provider, Retries, open_upstream
 

@@ -5,9 +5,8 @@ import pytest
 from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.model.dialect import CHAT
-from refold.model.errors import InvalidWindow, RecoverySpent
+from refold.model.errors import InvalidWindow, Overflow, RecoverySpent
 from refold.model.message import assistant, tool, user
-from refold.model.overflow import Overflow
 from refold.model.tokens import Usage
 from tests.engine.conversations import agent_turn, memory, size_of
 

@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from refold.model import errors
-from refold.model.overflow import Overflow
+from refold.model.errors import Overflow
 
 
 def test_the_docstring_is_the_default_message():

@@ -7,7 +7,7 @@ from msgspec import structs
 from refold.core.prompts import Passage
 from refold.model.message import Message, Text
 from refold.model.tokens import Usage
-from refold.ports.summariser import SummaryTask
+from refold.ports.models import SummaryTask
 from refold.summarisers import SummaryWriter
 from refold.wire.reply import Reply
 from tests.engine.conversations import agent_turn

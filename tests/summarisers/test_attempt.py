@@ -8,7 +8,7 @@ from refold.model.errors import UpstreamUnavailable
 from refold.model.message import assistant, user
 from refold.model.tokens import Usage
 from refold.model.window import Tool
-from refold.ports.summariser import SummaryTask
+from refold.ports.models import SummaryTask
 from refold.summarisers import ModelSummariser, Recipe
 from tests.summarisers.scripted_upstream import GOOD, Scripted, said, task, writer
 

@@ -6,8 +6,7 @@ from refold.core.digest.ledger import Ledger
 from refold.core.prompts import DEFAULT, Passage
 from refold.model.message import Message, Opaque, Text, user
 from refold.model.window import Tool
-from refold.ports.summariser import SummaryTask
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask, SummaryTask
 from refold.summarisers import ModelSummariser, Recipe
 from refold.summarisers.cache import key_of, question_key
 from tests.summarisers.scripted_upstream import GOOD, Scripted, task, writer

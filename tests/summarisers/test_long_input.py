@@ -7,12 +7,10 @@ from msgspec import structs
 
 from refold.core.digest.ledger import Ledger
 from refold.core.prompts import Passage
-from refold.model.errors import ContextOverflow, UpstreamUnavailable
+from refold.model.errors import ContextOverflow, Overflow, UpstreamUnavailable
 from refold.model.message import Message
-from refold.model.overflow import Overflow
 from refold.model.window import Tool
-from refold.ports.summariser import SummaryTask
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask, SummaryTask
 from refold.summarisers import KeptInMemory, ModelSummariser, Recipe
 from tests.engine.conversations import agent_turn
 from tests.summarisers.scripted_upstream import GOOD, Scripted, task, writer

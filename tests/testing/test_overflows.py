@@ -8,8 +8,7 @@ import pytest
 
 from refold.core.overflow import classify, classify_finish
 from refold.model.dialect import DIALECTS
-from refold.model.errors import ConfigError
-from refold.model.overflow import Overflow
+from refold.model.errors import ConfigError, Overflow
 from refold.testing import SILENT, WORDINGS, Body, ScriptedUpstream, overflow
 from refold.wire import decode_error, decode_reply
 from tests.core.overflow_answers import OVERFLOW

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from msgspec import Struct, structs
 
 from refold.model.message import DialectName, user
-from refold.ports.upstream import Ask, StreamingUpstream
+from refold.ports.models import Ask, StreamingUpstream
 from refold.testing import ScriptedUpstream
 from refold.upstreams import Provider, open_upstream
 from refold.upstreams.response_errors import Pace

@@ -5,7 +5,7 @@ import pytest
 from refold.engine.conversation import Conversation
 from refold.model.errors import UpstreamError
 from refold.model.message import user
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask
 from refold.testing import ScriptedUpstream
 from tests.upstreams.questions import QUESTION, asking
 

@@ -13,9 +13,9 @@ from refold.model.errors import UpstreamError, UpstreamUnavailable
 from refold.model.message import Reasoning, Text, assistant, tool, user
 from refold.model.tokens import Usage
 from refold.model.window import Tool
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask
 from refold.testing import Body, Refuse, ScriptedUpstream, Slow, call, echo, say, think
-from refold.upstreams import Provider, Retries, Timeouts, connection, open_upstream
+from refold.upstreams import Provider, Retries, Timeouts, http, open_upstream
 from refold.wire.reply import Reply
 from refold.wire.sse import CallDelta, ReasoningDelta, TextDelta
 from tests.upstreams.questions import FORMATS, QUESTION, Waits, asking, bare, streamed
@@ -192,7 +192,7 @@ async def test_one_connection_serves_many_questions(wire, monkeypatch):
         return await connect(self, *args)
 
     monkeypatch.setattr(aiohttp.TCPConnector, "_create_connection", counted)
-    monkeypatch.setattr(connection, "LINGER_S", 5)  # a busy machine takes its time
+    monkeypatch.setattr(http, "LINGER_S", 5)  # a busy machine takes its time
     slow_end = Slow(say("Yes."), between_s=0.001)
     async with ScriptedUpstream(otherwise=slow_end) as server, asking(server, wire) as upstream:
         for _ in range(5):

@@ -7,7 +7,7 @@ import pytest
 
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES
 from refold.model.message import Message, Text, assistant, system, user
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask
 from refold.upstreams.http import request_body
 from refold.upstreams.provider import Provider, complete
 from refold.wire import decode_transcript

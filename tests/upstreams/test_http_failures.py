@@ -16,7 +16,7 @@ from refold.model.errors import (
     UpstreamUnavailable,
 )
 from refold.model.message import user
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask
 from refold.testing import (
     WORDINGS,
     Body,

@@ -4,7 +4,7 @@ import pytest
 
 from refold.model.errors import ContextOverflow, RateLimited, UpstreamError, UpstreamUnavailable, WireError
 from refold.model.message import user
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask
 from refold.upstreams import Provider
 from refold.upstreams.response_errors import ErrorReply, asked_wait, error_of_response, unreadable_reply
 

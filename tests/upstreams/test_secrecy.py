@@ -10,7 +10,7 @@ import pytest
 
 from refold.model.errors import RefoldError
 from refold.model.message import user
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask
 from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, Slow, rate_limited, say
 from refold.upstreams import Retries, Timeouts
 from refold.upstreams.http import HttpUpstream

@@ -92,7 +92,7 @@ def runtime_layer(changes: Mapping[str, object]) -> Layer:
 
 
 def flag_layer(given: Mapping[str, object]) -> Layer:
-    """Return the flags by the names of their settings, as `refold.cli.flags` collects them. A flag that was
+    """Return the flags by the names of their settings, as `refold.cli.commands.serve` collects them. A flag that was
     not given is None or empty.
 
     Raises:

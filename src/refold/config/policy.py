@@ -13,14 +13,25 @@ from msgspec import structs
 
 from refold.config.tree import CompactionSettings, Settings
 from refold.core.budget import exact
-from refold.core.policy import ByMessage, Exchanges, LastTurns, Policy, UserBoundaryAfter
+from refold.core.policy import (
+    AllOf,
+    AnyOf,
+    ByMessage,
+    Exchanges,
+    LastTurns,
+    OverBudget,
+    Policy,
+    TokenRatio,
+    ToolTokens,
+    Trigger,
+    UserBoundaryAfter,
+)
 from refold.core.presets import PRESETS
 from refold.core.prompts import Recipe
 from refold.core.stages import AnyStage, Prune
 from refold.core.tool_kinds import ToolKinds
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError
-from refold.model.trigger import AllOf, AnyOf, OverBudget, TokenRatio, ToolTokens, Trigger
 
 Change: TypeAlias = Callable[[Policy, Any], Policy | None]
 """Returns the policy with a new value; None if the policy cannot use it."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from refold.core.budget import share_of
 from refold.core.digest.extract import CHARACTERS_PER_TOKEN
+from refold.core.digest.ledger import rules
 from refold.core.digest.pieces import ends
-from refold.core.digest.rules import rules
 from refold.core.digest.shorten import MAX_LEDGER, shorten
 from refold.core.digest.typed_text import said_by_user
 from refold.core.emergency import reduce

@@ -14,8 +14,7 @@ from msgspec import Struct, structs
 
 from refold.core.shown import Edit
 from refold.model.budget import Budget, Share, Tokens
-from refold.model.errors import BudgetError
-from refold.model.overflow import Overflow
+from refold.model.errors import BudgetError, Overflow
 
 SMALL_WINDOW = 8_000
 """Shares that shrink with the window are stated for a window of this size, and hold for all smaller ones."""

@@ -19,13 +19,13 @@ from refold.core.policy import (
     Exchanges,
     LastMessages,
     LastTurns,
+    Moment,
     Policy,
     TurnBoundaryBefore,
     UserBoundaryAfter,
 )
 from refold.core.view import View, safe_boundary
 from refold.model.budget import Budget, Share, Tokens
-from refold.model.trigger import Moment
 
 
 def by_message(view: View, keep_tokens: int) -> int:

@@ -35,7 +35,7 @@ from refold.core.plan_inputs import (
 from refold.core.secrets.redact import redact
 from refold.core.shown import Edit, Item, Room
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
-from refold.core.stages.units import units
+from refold.core.stages.removal import units
 from refold.core.summary_checks.accept import check_summary
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
 from refold.core.triggers import fold_count, fold_point, is_wanted, reason_to_act, reason_to_reduce

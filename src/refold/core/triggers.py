@@ -15,7 +15,7 @@ from refold.core.budget import exact, input_limit, limit_of
 from refold.core.cost import fold_at
 from refold.core.fold import Folded
 from refold.core.plan_inputs import Frame, Now, fits, limit_for, lowered_output, size_of, target_for
-from refold.model.trigger import (
+from refold.core.policy import (
     Age,
     AllOf,
     AnyOf,

@@ -17,8 +17,8 @@ from msgspec import Struct
 from refold.core.budget import share_of
 from refold.core.digest.extract import Sight, in_sight
 from refold.core.digest.facts import text_of
+from refold.core.digest.ledger import rules
 from refold.core.digest.pieces import ends
-from refold.core.digest.rules import rules
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, shorten
 from refold.core.digest.typed_text import said_by_user
 from refold.core.fold import Folded

@@ -19,8 +19,8 @@ from msgspec import structs
 from refold.core.budget import share_of
 from refold.core.digest.line_markers import quoted_lines, visible
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
+from refold.core.digest.terms import contains_separate_word
 from refold.core.digest.typed_text import request_text
-from refold.core.digest.word_match import contains_separate_word
 from refold.core.fold import Folded, UserRequest
 from refold.core.shown import Item, handle_of
 from refold.core.stages.truncate import Mark, truncate

@@ -36,7 +36,7 @@ from refold.core.overflow import classify
 from refold.core.plan import Decision, Plan, SummaryRequest, give_up, plan, resolve
 from refold.core.plan import ahead as plan_ahead
 from refold.core.plan_inputs import fits, limit_for, lowered_output, output_for, room_of, size_of
-from refold.core.policy import Policy
+from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import mark_window
 from refold.core.shown import Edit, handle_of
 from refold.core.system_messages import is_instruction, moved_edits
@@ -55,12 +55,10 @@ from refold.engine.events import (
 )
 from refold.engine.state import Change, Receipt, Sent, State
 from refold.model.budget import Budget
-from refold.model.errors import DoesNotFit, InvalidWindow, RecoverySpent, RefoldError
+from refold.model.errors import DoesNotFit, InvalidWindow, Overflow, RecoverySpent, RefoldError
 from refold.model.message import Message, Role, holds_sealed
-from refold.model.overflow import Overflow
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.model.trigger import Moment
 from refold.model.window import Fixed, Window
 from refold.ports.records import Call
 

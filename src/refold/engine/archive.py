@@ -33,9 +33,9 @@ from refold.ports.records import (
     Session,
     StoredMessage,
     StoredSummary,
+    read_stored,
 )
 from refold.ports.store import Store
-from refold.ports.stored_messages import read_stored
 
 # Rebuild: repeat the steps of a branch in another store
 

@@ -26,13 +26,7 @@ from refold.core.policy import Policy
 from refold.core.shown import handle_of
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
-from refold.engine.arguments import (
-    check_count,
-    check_kind,
-    check_members,
-    check_summariser,
-    check_text,
-)
+from refold.engine.arguments import check_count, check_kind, check_members, check_summariser, check_text
 from refold.engine.events import (
     ASKED,
     NOTHING,
@@ -65,7 +59,6 @@ from refold.engine.history import (
 from refold.engine.journal import Journal
 from refold.engine.provider_compactions import Compactions, Maker, compactions_since
 from refold.engine.recall import is_handle
-from refold.engine.sdk import RequestFields, read_refusal
 from refold.engine.session_summaries import SessionSummaries
 from refold.engine.sessions import OpenedSession
 from refold.engine.settings import (
@@ -96,14 +89,13 @@ from refold.model.message import Message, holds_compaction
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window
+from refold.ports.models import Ask, CountingUpstream, Summariser, Upstream
 from refold.ports.records import Call, Compaction, Head, Session
-from refold.ports.summariser import Summariser
-from refold.ports.upstream import Ask, CountingUpstream, Upstream
 from refold.text_work import run_text_act, run_text_work
 from refold.wire.json_codec import FIELDS, read
 from refold.wire.reply import Reply
 from refold.wire.request import fixed_of
-from refold.wire.sdk import plain_message, read_message, read_usage, text_in
+from refold.wire.sdk import RequestFields, plain_message, read_message, read_refusal, read_usage, text_in
 from refold.wire.translate import translate_messages
 
 T = TypeVar("T")

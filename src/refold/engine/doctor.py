@@ -17,9 +17,8 @@ from refold.engine.journal import read_notes, summaries_in
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message, Role
-from refold.ports.records import Compaction, Head, Outline, Session, StoredMessage
+from refold.ports.records import Compaction, Head, Outline, Session, StoredMessage, read_stored
 from refold.ports.store import Store
-from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
 
 PAGE = 1_000

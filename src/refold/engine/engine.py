@@ -57,10 +57,9 @@ from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
 from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.ports.embedder import Embedder
+from refold.ports.models import Embedder, Summariser, SummaryCache
 from refold.ports.records import Head, Listed, SearchHit, Session, StoredSummary
 from refold.ports.store import Store
-from refold.ports.summariser import Summariser, SummaryCache
 from refold.text_work import run_text_work
 
 OWNER = "local"

@@ -30,11 +30,11 @@ from msgspec import Struct, structs
 
 from refold.core.fold import Folded
 from refold.core.plan import Decision, Plan, SummaryRequest
+from refold.core.policy import Moment
 from refold.core.shown import Edit
 from refold.model.errors import RefoldError
 from refold.model.summary import Summary, SummaryKind
 from refold.model.tokens import Source, Usage
-from refold.model.trigger import Moment
 
 if TYPE_CHECKING:
     from refold.engine.state import Change, State

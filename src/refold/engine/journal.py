@@ -30,9 +30,19 @@ from refold.model.message import Message, Role, Text
 from refold.model.summary import Summary
 from refold.model.window import Fixed
 from refold.ports import records
-from refold.ports.records import Batch, Call, Compaction, Head, Session, StoredMessage, StoredSummary
+from refold.ports.records import (
+    Batch,
+    Call,
+    Compaction,
+    Head,
+    Session,
+    StoredMessage,
+    StoredSummary,
+    read_body,
+    read_stored,
+    read_with_shown,
+)
 from refold.ports.store import Conversations, Store
-from refold.ports.stored_messages import read_body, read_stored, read_with_shown
 from refold.text_work import run_text_work
 from refold.wire.message import encode_item
 from refold.wire.request import encode_fixed

@@ -29,9 +29,8 @@ from refold.engine.journal import read_notes
 from refold.engine.state import State
 from refold.model.errors import StoreError
 from refold.model.message import Message, compaction_of, holds_sealed, in_words, readable_text
-from refold.ports.records import Head, StoredMessage
+from refold.ports.records import Head, StoredMessage, read_stored
 from refold.ports.store import Store
-from refold.ports.stored_messages import read_stored
 from refold.text_work import run_text_work
 
 K = TypeVar("K")

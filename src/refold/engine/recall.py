@@ -27,8 +27,7 @@ from refold.model.errors import Damaged, NotFound
 from refold.model.message import Message, Part
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.ports.records import Head, StoredMessage
-from refold.ports.stored_messages import read_stored
+from refold.ports.records import Head, StoredMessage, read_stored
 from refold.text_work import run_text_work
 
 _HANDLE = re.compile(r"#?(?P<kind>[ms])(?P<number>[0-9]{1,9})(?:\.(?P<part>[0-9]{1,9}))?")

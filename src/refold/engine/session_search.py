@@ -16,7 +16,7 @@ from msgspec import structs
 from refold.core.secrets.redact import redact, values_of
 from refold.model.errors import ConfigError, Damaged
 from refold.model.message import user
-from refold.ports.embedder import Embedder
+from refold.ports.models import Embedder
 from refold.ports.records import Batch, Embedding, Session, StoredSummary
 from refold.ports.store import Store
 from refold.text_work import run_text_work

@@ -22,8 +22,8 @@ from refold.engine.state import State
 from refold.engine.summary_jobs import SummariserCall, SummaryJobs, in_background
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
+from refold.ports.models import Summariser
 from refold.ports.records import Session, StoredSummary
-from refold.ports.summariser import Summariser
 
 _log = logging.getLogger("refold")
 

@@ -39,8 +39,7 @@ from refold.model.message import Message, system
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Fixed
-from refold.ports.summariser import Summariser, SummaryCache, SummaryTask
-from refold.ports.upstream import Upstream
+from refold.ports.models import Summariser, SummaryCache, SummaryTask, Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.catalog import WindowSize, find_model, window_for
 from refold.tokens.counters import counter_for

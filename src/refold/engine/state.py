@@ -22,7 +22,7 @@ from refold.core.fold import Folded
 from refold.core.measure import Calibration, Meter, count_fixed, estimate_window, holds
 from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.plan_inputs import Frame, Now, lowered_output, room_of, size_of
-from refold.core.policy import Policy
+from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import breakpoint_edits
 from refold.core.regex_safety import ambiguity
 from refold.core.secrets.redact import texts_of, values_of
@@ -30,12 +30,10 @@ from refold.core.shown import Edit
 from refold.core.triggers import pressure
 from refold.core.view import View
 from refold.model.budget import Budget, Tokens
-from refold.model.errors import ConfigError
+from refold.model.errors import ConfigError, Overflow
 from refold.model.message import Message, user
-from refold.model.overflow import Overflow
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
-from refold.model.trigger import Moment
 from refold.model.window import Fixed, Window
 from refold.ports.records import StoredMessage
 

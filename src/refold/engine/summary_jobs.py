@@ -40,9 +40,9 @@ from refold.model.dialect import Dialect
 from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
+from refold.ports.models import Summariser, SummaryTask
 from refold.ports.records import Batch, Call, Compaction, CompactionState, Session, StoredSummary
 from refold.ports.store import Store
-from refold.ports.summariser import Summariser, SummaryTask
 from refold.summarisers import checked
 from refold.text_work import run_text_work
 from refold.wire.sdk import plain_message

@@ -23,7 +23,7 @@ from refold.core.shown import handle_of
 from refold.engine.state import Secrecy
 from refold.model.message import Message
 from refold.model.window import Tool, Window
-from refold.ports.summariser import SummaryTask
+from refold.ports.models import SummaryTask
 
 if TYPE_CHECKING:
     from refold.engine.state import State

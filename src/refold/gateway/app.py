@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from refold.config import Resolved, resolve, runtime_layer
 from refold.engine.engine import Engine
 from refold.engine.events import Event
-from refold.gateway import errors, models, previous_response
+from refold.gateway import errors, previous_response, upstreams
 from refold.gateway.auth import send_answer
 from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.conversations import OwnerConversations
@@ -54,7 +54,7 @@ from refold.gateway.request_edits import additions_of, check_fits, thinking_budg
 from refold.gateway.summarisers import Authors
 from refold.gateway.upstreams import Credentials, Forwarder, Targets
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
-from refold.ports.embedder import Embedder
+from refold.ports.models import Embedder
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 from refold.wire.json_codec import FIELDS, NULL, word
@@ -161,7 +161,7 @@ class Gateway:
     ) -> None:
         limits = self.resolved.settings.server
         body = await read_body(scope, receive, max_bytes=limits.max_body_mb * MIB)
-        if path == models.PATH and scope["method"] == "GET" and len(self.targets) > 1:
+        if path == upstreams.PATH and scope["method"] == "GET" and len(self.targets) > 1:
             await self._list_models(scope, send, is_anthropic=shape == "anthropic")
             return
         ticket = await self._ticket(scope, body, path, shape, call_id)
@@ -172,7 +172,7 @@ class Gateway:
         wanted = "anthropic" if is_anthropic else "chat"
         asked = [one for one in self.targets if wanted in one.formats]
         credentials = Credentials(_texts(scope), "", self.targets.home_of_keys(asked or [*self.targets]))
-        body = await models.list_models(self._forwarder, asked, credentials, is_anthropic=is_anthropic)
+        body = await upstreams.list_models(self._forwarder, asked, credentials, is_anthropic=is_anthropic)
         await send_answer(send, errors.ErrorResponse(200, body, (("content-type", "application/json"),)))
 
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:

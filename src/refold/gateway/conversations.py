@@ -62,8 +62,8 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
+from refold.ports.models import Summariser
 from refold.ports.records import Head, HistoryPlace, Session
-from refold.ports.summariser import Summariser
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
 from refold.wire.request import fixed_of

@@ -22,8 +22,7 @@ from refold.gateway.backlog import Backlog
 from refold.gateway.provider_state import ProviderState, StateId, StateRow, is_id
 from refold.gateway.request import Incoming
 from refold.model.errors import WireError
-from refold.ports.records import StoredMessage
-from refold.ports.stored_messages import read_stored
+from refold.ports.records import StoredMessage, read_stored
 from refold.text_work import run_text_work
 from refold.wire.json_codec import NULL, read_list, word
 

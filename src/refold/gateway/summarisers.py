@@ -23,10 +23,9 @@ from refold.engine.settings import ConversationSettings, writer_for, writes_with
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
-from refold.ports.upstream import Upstream
+from refold.ports.models import Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
-from refold.upstreams.connection import Connection
-from refold.upstreams.http import HttpUpstream
+from refold.upstreams.http import Connection, HttpUpstream
 from refold.upstreams.provider import Provider, ProviderKey, complete
 from refold.upstreams.response_errors import Pace
 

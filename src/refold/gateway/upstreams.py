@@ -8,6 +8,7 @@ in a private network is refused unless the operator declared it private.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +18,13 @@ from typing import Any
 from urllib.parse import unquote_plus, urlsplit
 
 import aiohttp
+import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
-from msgspec import Struct
+from msgspec import Raw, Struct
 from yarl import URL
 
 from refold.config import UpstreamSettings, completed
-from refold.model.errors import ConfigError
+from refold.model.errors import ConfigError, UpstreamUnavailable
 from refold.model.message import DialectName
 from refold.upstreams.provider import Auth, Provider, ProviderKey
 
@@ -419,3 +421,68 @@ def response_headers(upstream_headers: Any, *, has_length: bool = True) -> list[
         for name, value in lower
         if name.decode("latin-1") not in _HOP and name not in own and not name.startswith(b"x-refold")
     ]
+
+
+# `GET /v1/models` for several upstreams: their lists, merged in the operator's order. An upstream
+# that does not answer is left out. With a single upstream its list is passed on unchanged, without
+# this module.
+
+PATIENCE_S = 10.0
+"""Time for the list of one upstream; a slower one is left out."""
+MOST_BYTES = 8 * 1024 * 1024
+"""Size of one list: the longest known has a few thousand models."""
+PATH = "/v1/models"
+
+
+class _Model(Struct):
+    id: str
+
+
+class _List(Struct):
+    data: list[Raw]
+
+
+_LIST, _MODEL = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Model)
+
+
+async def list_models(
+    forwarder: Forwarder, targets: Sequence[Target], credentials: Credentials, *, is_anthropic: bool
+) -> bytes:
+    """The body of the answer, in the format of the client.
+
+    Raises:
+        UpstreamUnavailable: no upstream gave a list.
+    """
+    found = await asyncio.gather(*(_models(forwarder, one, credentials) for one in targets))
+    known: dict[str, Raw] = {}
+    for models in found:
+        for raw in models or ():
+            known.setdefault(_MODEL.decode(raw).id, raw)
+    if not any(models is not None for models in found):
+        raise UpstreamUnavailable("no upstream lists its models", hint="check their urls and keys")
+    listed: dict[str, object] = {"data": list(known.values())}
+    if is_anthropic:
+        ids = list(known)
+        listed |= {
+            "has_more": False,
+            "first_id": ids[0] if ids else None,
+            "last_id": ids[-1] if ids else None,
+        }
+    else:
+        listed = {"object": "list", **listed}
+    return msgspec.json.encode(listed)
+
+
+async def _models(forwarder: Forwarder, target: Target, credentials: Credentials) -> list[Raw] | None:
+    if target.is_small:
+        return [Raw(b'{"id":"local","object":"model","created":0,"owned_by":"refold"}')]
+    try:
+        sent = await request_headers(target, credentials)
+        async with asyncio.timeout(PATIENCE_S):
+            response = await forwarder.send(target, "GET", target.address(PATH), sent, None)
+            async with response:
+                body = await response.content.read(MOST_BYTES) if response.status == 200 else b""
+        listed = _LIST.decode(body)
+        return [raw for raw in listed.data if _MODEL.decode(raw).id]
+    except (ConfigError, aiohttp.ClientError, OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None

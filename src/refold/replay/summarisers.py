@@ -31,8 +31,7 @@ from refold.model.mask import mask_model
 from refold.model.message import user
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.summariser import SummaryCache, SummaryTask
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask, SummaryCache, SummaryTask
 from refold.replay.candidate import Stopped, Writing
 from refold.replay.table import Spending
 from refold.summarisers import ModelSummariser, SummaryWriter

@@ -1,7 +1,7 @@
 """Stores keep conversations: in memory, in an SQLite file or in PostgreSQL, behind the protocols of `refold.ports.store`.
 
     url.py           open_store(url): `sqlite:///file`, a path, `postgresql://...`, `memory:`
-    memory/          store.py: the reference, without a database; tables.py: the tables of one owner; search.py
+    memory/          store.py: the reference, without a database; tables.py: the tables of one owner and their search
     sql/             shared by both databases
       store.py       SqlStore: which transaction each method runs
       commit.py      commit a batch: compare-and-swap the branch, append, close one session and open the next
@@ -10,13 +10,13 @@
       owner_values.py   learnt values, client keys, settings
       queries.py shared.sql   a transaction is a generator: it yields (name of a query, parameters) and is sent rows
       rows.py        rows to records and back           migrations.py     bring a database up to date
-    sqlite/          store.py: the store and its driver; writer.py: one writer per file, group commit; worker.py: threads with a
-                     queue; file.py: open or refuse a file; maintenance.py: index of words, removal of deleted data; copy.py:
+    sqlite/          store.py: the store and its driver; writer.py: one writer per file, group commit, threads with a
+                     queue; file.py: open or refuse a file; maintenance.py: index of words, removal of deleted data,
                      backup and check; errors.py; queries.sql; migrations/
     postgres/        store.py: the store and its driver; errors.py; queries.sql; migrations/
     forks.py         the compactions that a fork copies
-    search_terms.py  the words of a text, alike for every store and for the query
-    vectors.py       the nearest vectors                failpoints.py     where durability tests kill the process
+    search.py        words, scores and vectors, alike for every store
+    failpoints.py    places at which durability tests kill the process
 
 Messages are appended and never changed: triggers refuse it, and refuse to delete one while its branch exists. A branch is deleted only
 when its conversation is, so a purge deletes conversations by name and the database deletes the rest by foreign key. In SQLite a trigger

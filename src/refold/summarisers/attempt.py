@@ -17,13 +17,11 @@ from refold.core.prompts import Asked, Passage, Recipe, fenced, instruction, que
 from refold.core.secrets.redact import redact
 from refold.core.summary_checks.accept import Accepted, DraftSource, SummaryDraft, accept
 from refold.core.verify import count_breakpoints
-from refold.model.errors import ContextOverflow
+from refold.model.errors import ContextOverflow, Overflow
 from refold.model.message import Message, Reasoning, user
-from refold.model.overflow import Overflow
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.summariser import SummaryTask
-from refold.ports.upstream import Ask, Upstream
+from refold.ports.models import Ask, SummaryTask, Upstream
 from refold.summarisers.cache import PaidAnswers, question_key
 from refold.text_work import run_text_work
 from refold.wire.reply import Reply

@@ -17,8 +17,7 @@ from refold.core.prompts import VERSION, Passage, Recipe, transcript
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.window import Tool
-from refold.ports.summariser import SummaryCache, SummaryTask
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask, SummaryCache, SummaryTask
 
 MOST = 1_000
 """Summaries of a few thousand tokens each: a few megabytes."""

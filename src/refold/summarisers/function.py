@@ -15,7 +15,7 @@ from refold.core.summary_checks.must_keep import typed_by_user
 from refold.core.transcript_chunks import Count
 from refold.core.user_requests import missing_lines
 from refold.model.summary import Summary
-from refold.ports.summariser import SummaryTask
+from refold.ports.models import SummaryTask
 
 _log = logging.getLogger("refold.summarisers")
 

@@ -16,7 +16,7 @@ from refold.core.summary_checks.must_keep import typed_by_user, with_facts
 from refold.core.user_requests import missing_lines
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.summariser import SummaryCache, SummaryTask
+from refold.ports.models import SummaryCache, SummaryTask
 from refold.summarisers.attempt import Rejected, SummaryAttempt, SummaryWriter, TaskAnswer, TaskCost
 from refold.summarisers.cache import KeptInMemory, PaidAnswers, key_of
 from refold.summarisers.long_input import Reader

@@ -5,7 +5,7 @@
 
 `server` listens and writes answers to the connection; `provider` reads, refuses, answers and bills; `script`
 holds the next answers, with replies and faults. `chat`, `responses` and `anthropic` encode them, as a body or
-as `events`. `rules` are a provider's checks, `overflows` the providers' wordings for too long requests,
+as the events of a stream. `rules` are a provider's checks, `overflows` the providers' wordings for too long requests,
 `prompt` the token count and the prompt cache.
 """
 

@@ -12,8 +12,7 @@ import msgspec
 
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
-from refold.testing.events import Json, ReplyEvent, pieces
-from refold.testing.script import Finish, NumberedReply, Refuse, ReplyPart
+from refold.testing.script import Finish, Json, NumberedReply, Refuse, ReplyEvent, ReplyPart, pieces
 
 OPENING = 1
 """Events before the first one with content."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
-from refold.testing.events import Json, ReplyEvent, pieces
-from refold.testing.script import Finish, NumberedReply, Refuse, ReplyPart
+from refold.testing.script import Finish, Json, NumberedReply, Refuse, ReplyEvent, ReplyPart, pieces
 
 CREATED = 1_750_000_000
 """The time of all replies: a real clock would not be deterministic."""

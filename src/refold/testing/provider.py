@@ -22,10 +22,9 @@ from refold.model.errors import WireError
 from refold.model.message import Message, Reasoning, ToolCall
 from refold.testing import responses
 from refold.testing.chat import CREATED
-from refold.testing.events import Json
 from refold.testing.prompt import Biller
 from refold.testing.rules import ProviderLimits, ReadRequest, chains_of, malformed, refuse, refuse_unread
-from refold.testing.script import Answer, NumberedReply, Received, Refuse, ReplyPart, Say, Script, sign
+from refold.testing.script import Answer, Json, NumberedReply, Received, Refuse, ReplyPart, Say, Script, sign
 from refold.wire import Request, decode_messages, decode_request
 
 

@@ -12,8 +12,7 @@ from itertools import count
 from refold.model.message import Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing import chat
-from refold.testing.events import Json, ReplyEvent, pieces
-from refold.testing.script import Finish, NumberedReply, Refuse, ReplyPart
+from refold.testing.script import Finish, Json, NumberedReply, Refuse, ReplyEvent, ReplyPart, pieces
 
 OPENING = 2
 """Events before the first one with content."""

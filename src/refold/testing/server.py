@@ -25,21 +25,23 @@ from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.message import DialectName
 from refold.model.tokens import TokenCounter
 from refold.testing import anthropic, chat, responses
-from refold.testing.events import GARBAGE, Json, ReplyEvent
 from refold.testing.overflows import overflow
 from refold.testing.prompt import Biller
 from refold.testing.provider import ScriptedProvider, embed_texts, list_models, model_entry, token_count
 from refold.testing.rules import ProviderLimits
 from refold.testing.script import (
     EVENTS,
+    GARBAGE,
     GIVEN_UP,
     JSON,
     Answer,
     Body,
     Broken,
+    Json,
     NumberedReply,
     Received,
     Refuse,
+    ReplyEvent,
     Reset,
     Say,
     Script,

@@ -7,13 +7,13 @@ window can help. Neither keys nor content are ever logged or put into an error.
     async with open_upstream(Provider("anthropic", "claude-sonnet-4-5")) as upstream:
         reply = await upstream.ask(Ask((user("Hello!"),)))
 
-`provider` holds the settings and the key, `http` writes and sends a question over a `connection`,
-`response_errors` classifies failures and retries, `embeddings` asks for vectors over the same connection.
+`provider` holds the settings and the key, `http` asks for replies and for vectors over one connection, and
+`response_errors` classifies failures and retries.
 """
 
 from __future__ import annotations
 
-from refold.ports.upstream import Ask, StreamingUpstream, Upstream
+from refold.ports.models import Ask, StreamingUpstream, Upstream
 from refold.upstreams.factory import open_embedder, open_upstream
 from refold.upstreams.provider import KNOWN, Provider, Retries, Timeouts
 

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, MissingExtra
-from refold.ports.embedder import Embedder
-from refold.ports.upstream import StreamingUpstream
+from refold.ports.models import Embedder, StreamingUpstream
 from refold.upstreams.provider import Provider, ProviderKey, complete
 from refold.upstreams.response_errors import Pace
 
 if TYPE_CHECKING:
-    from refold.upstreams.connection import Connection
+    from refold.upstreams.http import Connection
 
 EMBEDDINGS = "/embeddings"
 _PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
@@ -63,7 +62,7 @@ async def open_embedder(
             hint="name one with OpenAI's /embeddings, such as openai",
         )
     async with _connected(whole, environ, pace, EMBEDDINGS) as connection:
-        from refold.upstreams.embeddings import HttpEmbedder
+        from refold.upstreams.http import HttpEmbedder
 
         yield HttpEmbedder(whole, connection, pace)
 
@@ -77,7 +76,7 @@ async def _connected(
         import aiohttp
     except ImportError:
         raise MissingExtra("upstreams", "asking a model") from None
-    from refold.upstreams.connection import Connection
+    from refold.upstreams.http import Connection
 
     # No limit on connections: the caller decides how many requests run at once.
     connector = aiohttp.TCPConnector(ssl=_trust(whole), limit=0)

@@ -7,23 +7,27 @@ stream unasked and some never stream.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import asyncio
+import sys
+from array import array
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
+from io import BytesIO
+from math import hypot
 
 import aiohttp
-from msgspec import DecodeError, Raw, Struct
+from msgspec import DecodeError, MsgspecError, Raw, Struct, json
 from msgspec.json import decode
 
 from refold.core.assemble import BRIDGE, needs_bridge
 from refold.core.pairs import repair
 from refold.model.dialect import Dialect
-from refold.model.errors import UpstreamError, WireError
+from refold.model.errors import UpstreamError, UpstreamUnavailable, WireError
 from refold.model.message import Message, system, user
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask
 from refold.text_work import run_text_act, run_text_work
-from refold.upstreams.connection import Connection
-from refold.upstreams.provider import Provider
+from refold.upstreams.provider import Provider, ProviderKey
 from refold.upstreams.response_errors import (
     MAX_ERROR_BYTES,
     ErrorReply,
@@ -40,6 +44,140 @@ from refold.wire.request import Request, encode_request
 from refold.wire.sse import Delta
 from refold.wire.stream import StreamReader
 from refold.wire.translate import translate_messages, translate_tools
+
+# The HTTP connection to a provider: sends requests, reads bytes, and limits every wait. Every wait
+# has two limits: its own, and the time left for the whole question. Every failure of the network
+# becomes a `Setback`. Redirects are not followed: a key goes only to the host it was given for.
+
+# Network failures as typed errors
+
+
+def network_failure(provider: Provider, error: Exception, waited_s: float | None) -> Setback:
+    """The error for a request without an answer, or with only the beginning of one.
+
+    `waited_s` is the time without data; None if the time for the whole question was over.
+    """
+    what, hint, again = _explain(provider, error, waited_s)
+    return Setback(UpstreamUnavailable(f"{provider.name} {what}", hint=hint), again=again)
+
+
+def _explain(provider: Provider, error: Exception, waited_s: float | None) -> tuple[str, str, bool]:
+    match error:
+        case aiohttp.ServerTimeoutError():
+            connect_s = provider.timeouts.connect_s
+            return f"could not be reached within {connect_s:g} s", "check base_url and proxy", True
+        case TimeoutError():
+            late = f"did not finish within {provider.timeouts.total_s:g} s"
+            problem = late if waited_s is None else f"sent nothing for {waited_s:g} s"
+            return problem, "raise its timeouts, or ask for less", False
+        case aiohttp.ClientSSLError():
+            return "shows a certificate that is not trusted", "name your own authority with ca_file", False
+        case aiohttp.ClientHttpProxyError():
+            return f"is behind a proxy that answered {error.status}", "check proxy", error.status >= 500
+        case aiohttp.ClientConnectorError():
+            return "cannot be reached", "check base_url and proxy", True
+        case _:
+            return "broke the connection", "it may have billed an answer all the same", False
+
+
+ANTHROPIC_VERSION = "2023-06-01"
+LINGER_S = 0.05
+"""Wait for the end of the connection after the end of a stream, so that the connection can be reused."""
+_PATHS = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/v1/messages"}
+
+
+class Connection:
+    def __init__(
+        self,
+        provider: Provider,
+        dialect: Dialect,
+        session: aiohttp.ClientSession,
+        key: ProviderKey,
+        pace: Pace,
+        path: str = "",
+    ) -> None:
+        """`path` replaces the path of the format, for questions that do not ask for a reply."""
+        self._provider, self._session, self._key, self._pace = provider, session, key, pace
+        own = {name.lower(): value for name, value in provider.headers.items()}
+        fixed = {"content-type": "application/json", "user-agent": "refold"}
+        if dialect.name == "anthropic":
+            fixed["anthropic-version"] = ANTHROPIC_VERSION
+        self._headers, self._own = fixed, own
+        path = path or _PATHS[dialect.name]
+        # Anthropic's own base URL ends before the version, those of compatible servers often after it.
+        self._url = provider.base_url.removesuffix("/v1" if path.startswith("/v1/") else "") + path
+
+    def __repr__(self) -> str:
+        return f"<connection to {self._provider.name}>"
+
+    @asynccontextmanager
+    async def post(
+        self, body: bytes, accept: str, until: float, *, under: str = ""
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The provider's response. If the key is refused and a key command is configured, the key is renewed
+        once.
+
+        `under` is appended to the path: providers count the tokens of a request below the path that would
+        answer it.
+        """
+        url, key = self._url + under, await self._key.headers()
+        response = await self._send(url, body, {"accept": accept, **key}, until)
+        try:
+            if response.status == 401 and await self._key.renew(key):
+                response.close()
+                renewed = {"accept": accept, **await self._key.headers()}
+                response = await self._send(url, body, renewed, until)
+            yield response
+        finally:
+            response.close()
+
+    async def _send(
+        self, url: str, body: bytes, headers: dict[str, str], until: float
+    ) -> aiohttp.ClientResponse:
+        async with self._waiting(self._provider.timeouts.first_byte_s, until):
+            return await self._session.post(
+                url,
+                data=BytesIO(body),
+                headers={**self._headers, **headers, **self._own},
+                allow_redirects=False,
+                proxy=self._provider.proxy or None,
+            )
+
+    async def chunks(self, response: aiohttp.ClientResponse, until: float) -> AsyncGenerator[bytes, None]:
+        limit_s = self._provider.timeouts.first_byte_s
+        while True:
+            async with self._waiting(limit_s, until):
+                chunk = await response.content.readany()
+            if not chunk:
+                return
+            yield chunk
+            limit_s = self._provider.timeouts.between_s
+
+    async def body(self, response: aiohttp.ClientResponse, until: float, limit: int) -> bytes:
+        """The whole body, or its first `limit` + 1 bytes."""
+        body = bytearray()
+        async with aclosing(self.chunks(response, until)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > limit:
+                    break
+        return bytes(body[: limit + 1])
+
+    async def linger(self, response: aiohttp.ClientResponse) -> None:
+        with suppress(TimeoutError, aiohttp.ClientError):
+            async with asyncio.timeout(LINGER_S):
+                while await response.content.readany():
+                    pass
+
+    @asynccontextmanager
+    async def _waiting(self, limit_s: float, until: float) -> AsyncIterator[None]:
+        left_s = until - self._pace.clock()
+        try:
+            async with asyncio.timeout(min(limit_s, left_s)):
+                yield
+        except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
+            raise network_failure(self._provider, error, limit_s if limit_s <= left_s else None) from None
+
 
 # Request bodies
 
@@ -249,3 +387,84 @@ class HttpUpstream:
 
     def _refused(self, answer: ErrorReply, ask: Ask) -> Setback:
         return error_of_response(self._provider, answer, ask, self._pace.wall())
+
+
+# Vectors from a provider: any server with OpenAI's `/embeddings`. Uses the same connection, key,
+# timeouts, retries and errors as a question for a reply.
+
+MAX_CHARACTERS = 6_000
+"""Characters of a text, about 1,500 tokens: its beginning shows its subject, and some servers refuse longer
+texts.
+"""
+
+
+class _Vector(Struct, frozen=True):
+    embedding: list[float]
+    index: int = 0
+
+
+class _Answer(Struct, frozen=True):
+    data: list[_Vector]
+
+
+class HttpEmbedder:
+    """Made by `open_embedder`."""
+
+    def __init__(self, provider: Provider, connection: Connection, pace: Pace) -> None:
+        self._provider, self._connection, self._pace = provider, connection, pace
+        self.least = -1.0  # not measured for arbitrary models
+        size = provider.parameters.get("dimensions")
+        self.name = f"{provider.name}:{provider.model}" + (f":{size}" if size else "")
+
+    def __repr__(self) -> str:
+        return f"<embedder {self.name}>"
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """A vector for each of the texts, empty for a blank text.
+
+        Raises:
+            UpstreamError: the provider gave no vectors.
+        """
+        asked = [text[:MAX_CHARACTERS] for text in texts if text.strip()]
+        if not asked:
+            return [b""] * len(texts)
+        until = self._pace.clock() + self._provider.timeouts.total_s
+        tries = with_retries(lambda: self._try(asked, until), self._provider, self._pace, until)
+        async with aclosing(tries):
+            found = iter(await anext(tries))
+        return [next(found) if text.strip() else b"" for text in texts]
+
+    async def _try(self, texts: list[str], until: float) -> AsyncGenerator[list[bytes], None]:
+        fields = {"model": self._provider.model, "input": texts, **self._provider.parameters}
+        body = json.encode({key: value for key, value in fields.items() if value is not None})
+        async with self._connection.post(body, _JSON, until) as response:
+            is_fine = 200 <= response.status < 300
+            limit = MAX_BODY_BYTES if is_fine else MAX_ERROR_BYTES
+            answer = ErrorReply(
+                response.status, await self._connection.body(response, until, limit), response.headers
+            )
+        if not is_fine:
+            raise error_of_response(self._provider, answer, Ask(()), self._pace.wall())
+        yield self._read(answer.body, len(texts))
+
+    def _read(self, body: bytes, count: int) -> list[bytes]:
+        try:
+            found = sorted(json.decode(body, type=_Answer).data, key=lambda one: one.index)
+            vectors = [_packed(one.embedding) for one in found]
+        except (MsgspecError, ZeroDivisionError):
+            raise self._unreadable_reply("no vectors") from None
+        if len(vectors) != count:
+            raise self._unreadable_reply(f"{len(vectors)} vectors for {count} texts")
+        return vectors
+
+    def _unreadable_reply(self, what: str) -> Setback:
+        return unreadable_reply(self._provider, WireError(what))
+
+
+def _packed(numbers: list[float]) -> bytes:
+    """A vector of length one, in the stored format."""
+    length = hypot(*numbers)
+    packed = array("f", (number / length for number in numbers))
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()

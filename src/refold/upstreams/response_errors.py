@@ -21,13 +21,14 @@ from refold.model.errors import (
     ContextOverflow,
     MalformedHistory,
     OutputCapExceeded,
+    Overflow,
+    OverflowKind,
     RateLimited,
     UpstreamError,
     UpstreamUnavailable,
     WireError,
 )
-from refold.model.overflow import Overflow, OverflowKind
-from refold.ports.upstream import Ask
+from refold.ports.models import Ask
 from refold.upstreams.provider import Provider, Retries
 from refold.wire.error import ErrorBody, decode_error
 

@@ -17,20 +17,18 @@ content.
 
 `json_codec` reads and writes JSON within limits; `chat`, `anthropic` and `responses` are the items and
 streams of one format, `message` one item of any format; `request`, `reply`, `error` and `transcript` are
-whole bodies; `sse` and `stream` read streamed replies; `detect` recognises the format, `translate`
-converts between formats, `sdk` takes plain Python values; `cache_breakpoints` writes breakpoints, `media`
-data URLs; `logs` reads the session logs of coding agents.
+whole bodies; `sse` and `stream` read streamed replies; `transcript` also recognises the format, `translate`
+converts between formats, `sdk` takes and returns plain Python values; `media` reads and writes data URLs; `logs` reads the session logs of coding agents.
 """
 
 from __future__ import annotations
 
-from refold.wire.detect import detect_dialect
 from refold.wire.error import ErrorBody, decode_error
 from refold.wire.json_codec import MAX_BODY_BYTES, MAX_MESSAGES, MAX_OBJECTS
 from refold.wire.message import decode_message, decode_messages, encode_message
 from refold.wire.reply import Reply, decode_reply, decode_usage
 from refold.wire.request import Request, decode_request, decode_tools, encode_request, encode_window
-from refold.wire.transcript import decode_transcript, encode_transcript
+from refold.wire.transcript import decode_transcript, detect_dialect, encode_transcript
 
 __all__ = [
     "MAX_BODY_BYTES",

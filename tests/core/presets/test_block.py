@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from refold.core.policy import AllOf, MessagesToRefine, RemainingTokens, TokenRatio
 from refold.core.presets.block import policy_of, read_block
 from refold.core.presets.librechat import LIBRECHAT, PROMPTS, WITHOUT_SUMMARIES
 from refold.core.stages import Trim
 from refold.model.budget import Share
 from refold.model.errors import ConfigError
-from refold.model.trigger import AllOf, MessagesToRefine, RemainingTokens, TokenRatio
 
 pytestmark = pytest.mark.feature("C16")
 

@@ -1,12 +1,11 @@
 import msgspec
 import pytest
 
-from refold.core.policy import LastTurns
+from refold.core.policy import AllOf, LastTurns, MessagesToRefine, RemainingTokens, TokenRatio
 from refold.core.presets.librechat import ACROSS_RUNS, CLEAN_SLATE, LIBRECHAT, WITHOUT_SUMMARIES
 from refold.core.stages import Trim
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.model.tokens import Usage
-from refold.model.trigger import AllOf, MessagesToRefine, RemainingTokens, TokenRatio
 from tests.core.presets.played_presets import ask, changed, estimated, results, use_tool, work, written
 
 LINES = "".join(f"line {number:05d} of the output\n" for number in range(2_000))

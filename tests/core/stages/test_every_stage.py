@@ -10,17 +10,12 @@ from msgspec import structs
 
 from refold.core.shown import HANDLE_PATTERN
 from refold.core.stages import AnyStage
-from refold.core.stages.drop import DropHalf
-from refold.core.stages.fade import Fade
-from refold.core.stages.fit import Fit
-from refold.core.stages.mask import Mask
+from refold.core.stages.fit import Fade, Fit, Squeeze
 from refold.core.stages.media import DescribeMedia
-from refold.core.stages.prune import Prune
 from refold.core.stages.reasoning import DropReasoning
-from refold.core.stages.select import Select
-from refold.core.stages.squeeze import Squeeze
+from refold.core.stages.removal import DropHalf, Select
 from refold.core.stages.supersede import Supersede
-from refold.core.stages.trim import Trim
+from refold.core.stages.tool_results import Mask, Prune, Trim
 from refold.core.stages.truncate import COUNT_MARK
 from refold.core.verify import verify
 from refold.model.dialect import DIALECTS

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.line_markers import quoted_lines, visible
-from refold.core.digest.word_match import contains_word
+from refold.core.digest.terms import contains_word
 from refold.core.prompts import DEFAULT, defused, instruction
 from refold.core.summary_checks import headings
 from refold.core.summary_checks.accept import SummaryDraft, accept

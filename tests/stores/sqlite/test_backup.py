@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from refold.model.errors import StoreError
-from refold.stores.sqlite import copy
+from refold.stores.sqlite import maintenance as copy
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import ANNA, begin, read, say
 

@@ -10,7 +10,7 @@ import apsw
 from msgspec import json, structs
 
 from refold.ports.records import Batch, Head
-from refold.stores.search_terms import scope
+from refold.stores.search import scope
 from refold.stores.sql import queries
 from refold.stores.sqlite.store import SqliteStore, append_values
 from tests.contract.talks import ANNA, BORIS, begin, first_session, message, new_head, read, say

@@ -91,7 +91,7 @@ async def _write_parts(parts: AsyncIterator[bytes]) -> None:
 async def _messages(engine: Engine, head: Head) -> AsyncIterator[tuple[Message, bytes]]:
     """The messages of a branch, each with its bytes."""
     from refold.cli.store_access import pages_of
-    from refold.ports.stored_messages import read_stored
+    from refold.ports.records import read_stored
 
     async for page in pages_of(engine, head, 0, head.next_seq):
         for one in page:

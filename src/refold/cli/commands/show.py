@@ -112,7 +112,7 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
 def _read(one: StoredMessage, head: Head) -> tuple[Message | None, str]:
     """Return a message, or what is damaged about it: one damaged message must not hide the others."""
     from refold.model.errors import Damaged
-    from refold.ports.stored_messages import read_stored
+    from refold.ports.records import read_stored
 
     try:
         return read_stored(one, head), ""

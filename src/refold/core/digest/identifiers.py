@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from refold.core.digest.pieces import ends, is_safe
-from refold.core.digest.word_match import contains_word
+from refold.core.digest.terms import contains_word
 
 MAX_SEARCHED = 4_000
 """Characters of a message that are searched, three quarters from its beginning and one quarter from its end."""

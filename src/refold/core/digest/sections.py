@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from refold.core.digest.identifiers import are_stated
 from refold.core.digest.ledger import Ledger, from_both_ends
 from refold.core.digest.line_markers import visible
-from refold.core.digest.word_match import contains_word
+from refold.core.digest.terms import contains_word
 from refold.model.message import Message, Role
 
 RULES = "## Rules the user gave"

@@ -1,7 +1,7 @@
 """Classification of a provider's answers as overflow of the window or another error.
 
 `classify` reads an answer, `classify_finish` a finish reason with its usage. `body` reads the fields of an
-answer, `phrases` recognises sentences, and `refusals` and `sentences` are the tables of known sentences.
+answer, `phrases` recognises sentences, and `sentences` has the tables of known sentences.
 """
 
 from __future__ import annotations

@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from refold.core.overflow.body import ErrorDetails, read_answer
 from refold.core.overflow.phrases import Numbers, Phrase, Rule, read_phrase
-from refold.core.overflow.refusals import BYTES, HISTORY, LIMIT_CODES, LIMITS, OUTPUT, PARAMETERS
-from refold.core.overflow.sentences import CODES, FLOOR, NAMED, NUMBERED, UNNUMBERED
-from refold.model.overflow import Overflow, OverflowKind
+from refold.core.overflow.sentences import (
+    BYTES,
+    CODES,
+    FLOOR,
+    HISTORY,
+    LIMIT_CODES,
+    LIMITS,
+    NAMED,
+    NUMBERED,
+    OUTPUT,
+    PARAMETERS,
+    UNNUMBERED,
+)
+from refold.model.errors import Overflow, OverflowKind
 from refold.model.tokens import Usage
 
 RULES: tuple[Rule, ...] = (

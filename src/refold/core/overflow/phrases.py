@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from refold.model.overflow import LimitOf, OverflowKind
+from refold.model.errors import LimitOf, OverflowKind
 
 Piece: TypeAlias = tuple[str, str]
 """Words, and the name of the number that must follow them ("" for none)."""

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from refold.core.policy import Policy
 from refold.core.presets.librechat import LIBRECHAT
-from refold.core.presets.lis import LIS
-from refold.core.presets.llms import LLMS
-from refold.core.presets.opal import OPAL
-from refold.core.presets.picoclaw import PICOCLAW
-from refold.core.presets.refold import REFOLD
+from refold.core.presets.policies import LIS, LLMS, OPAL, PICOCLAW, REFOLD
 
 PRESETS: dict[str, Policy] = {
     policy.name: policy for policy in (REFOLD, LIS, OPAL, LLMS, PICOCLAW, LIBRECHAT)

@@ -12,13 +12,12 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from refold.core.policy import Policy
+from refold.core.policy import AllOf, MessagesToRefine, Policy, RemainingTokens, TokenRatio, Trigger
 from refold.core.presets.librechat import LIBRECHAT, WITHOUT_SUMMARIES
 from refold.core.prompts import Recipe
 from refold.core.stages import Trim
 from refold.model.budget import Share
 from refold.model.errors import ConfigError
-from refold.model.trigger import AllOf, MessagesToRefine, RemainingTokens, TokenRatio, Trigger
 
 Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]

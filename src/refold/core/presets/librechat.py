@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from refold.core.policy import LastTurns, Policy, Texts
-from refold.core.presets.emergency import EMERGENCY, SUMMARY_SHARE
+from refold.core.policy import LastTurns, MessagesToRefine, Policy, Texts, TokenRatio
+from refold.core.presets.policies import EMERGENCY, SUMMARY_SHARE
 from refold.core.prompts import Prompts, Recipe
 from refold.core.stages import Fade, Fit, Mask
 from refold.core.stages.truncate import COUNT_MARK
 from refold.model.budget import Share
-from refold.model.trigger import MessagesToRefine, TokenRatio
 
 _MASK = Mask(at=0.8, floor=300, headroom=0.025, active=True, mark=COUNT_MARK)
 _FIT = Fit(result_share=0.3, input_share=0.15, floor=200, active=True, mark=COUNT_MARK)

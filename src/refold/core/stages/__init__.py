@@ -7,29 +7,25 @@ nothing is lost.
 
 Stages never change the active turn or pinned messages. Each is idempotent.
 
-    cause      supersede                  a later event made it worthless
-    age        prune, trim, reasoning, media
-    pressure   mask, fade                 the fuller the window, the less is left
-    size       fit                        no single part takes more than its share
-    selection  select, drop               messages that do not fit are removed, to be summarised
-    emergency  squeeze                    a little of everything; the one stage that cuts inside the active turn unasked
+    module         stages
+    supersede      Supersede              a later event made a result worthless
+    tool_results   Prune, Trim, Mask      old output: by total size, by age, or when the window fills
+    reasoning      DropReasoning          reasoning of earlier turns
+    media          DescribeMedia          media of earlier turns
+    fit            Fit, Fade, Squeeze     no part takes more than its share; `Squeeze` alone cuts inside the active turn unasked
+    removal        Select, DropHalf       messages that do not fit are removed, to be summarised
 """
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-from refold.core.stages.drop import DropHalf
-from refold.core.stages.fade import Fade
-from refold.core.stages.fit import Fit
-from refold.core.stages.mask import Mask
+from refold.core.stages.fit import Fade, Fit, Squeeze
 from refold.core.stages.media import DescribeMedia
-from refold.core.stages.prune import Prune
 from refold.core.stages.reasoning import DropReasoning
-from refold.core.stages.select import Select
-from refold.core.stages.squeeze import Squeeze
+from refold.core.stages.removal import DropHalf, Select
 from refold.core.stages.supersede import Supersede
-from refold.core.stages.trim import Trim
+from refold.core.stages.tool_results import Mask, Prune, Trim
 
 __all__ = [
     "AnyStage",

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from refold.core.digest.ledger import EMPTY, Ledger
 from refold.core.digest.line_markers import quoted_lines, visible
-from refold.core.digest.word_match import contains_word
+from refold.core.digest.terms import contains_word
 from refold.core.prompts import defused
 from refold.core.summary_checks import headings
 from refold.core.summary_checks.echoes import continues, ends_open, is_call, is_echo, without_thoughts

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from refold.core.digest.ledger import Ledger, from_both_ends
+from refold.core.digest.ledger import Ledger, from_both_ends, sentences, stated
 from refold.core.digest.line_markers import QUOTE, is_rules_title
-from refold.core.digest.rules import sentences, stated
 from refold.core.digest.sections import (
     DECISIONS,
     ERRORS,
@@ -25,8 +24,8 @@ from refold.core.digest.sections import (
     is_shown,
     one_line,
 )
+from refold.core.digest.terms import contains_word
 from refold.core.digest.typed_text import said_by_user, typed_passages
-from refold.core.digest.word_match import contains_word
 from refold.core.prompts import Passage, defused
 from refold.core.summary_checks.headings import headings_once, is_heading, lines_of, section_span
 from refold.core.transcript_chunks import Count

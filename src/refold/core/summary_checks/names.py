@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from refold.core.digest.word_match import CJK
+from refold.core.digest.terms import CJK
 
 # Numbers and dates, in all their spellings.
 

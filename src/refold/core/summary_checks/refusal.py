@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from refold.core.digest.terms import TermKind, terms
-from refold.core.digest.word_match import CJK
+from refold.core.digest.terms import CJK, TermKind, terms
 from refold.core.summary_checks.headings import is_heading, lines_of
 
 _OPENING = 240

@@ -34,16 +34,16 @@ from refold.ports.records import (
     StoredMessage,
     StoredSummary,
 )
-from refold.stores.memory.search import search
 from refold.stores.memory.tables import (
     EVERYTHING,
     HAS_ENDED,
     ConversationRow,
     OwnerTables,
     PendingCommit,
+    search,
     searched,
 )
-from refold.stores.vectors import Nearest
+from refold.stores.search import Nearest
 from refold.text_work import run_text_work
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from operator import add
 
 from msgspec import Struct, structs
 
+from refold.core.search_terms import Phrase, fragments, phrases, words
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -28,13 +29,51 @@ from refold.ports.records import (
     Inherited,
     InstalledCompaction,
     Listed,
+    SearchHit,
     Session,
     StoredMessage,
     StoredSummary,
 )
 from refold.stores.forks import copied_compaction, copied_raw_arrivals
-from refold.stores.memory.search import prepare
-from refold.stores.search_terms import said
+from refold.stores.search import said, weigh, worth
+
+# Search in memory, without an index: every text is scanned. Each word is between two spaces, so a
+# word is counted by searching for it with its spaces, and a phrase is a longer such text.
+
+_GAP = "  "
+
+
+def prepare(text: str) -> str:
+    """The searchable form of a text."""
+    return _spell(words(text))
+
+
+def search(texts: Mapping[Head, Sequence[str]], query: str, limit: int) -> list[SearchHit]:
+    """Messages of branches that match all parts of a query; if there are none, those that match some of them."""
+    wanted = phrases(query)
+    hits = list(_match(texts, dict.fromkeys(wanted, 1.0), len(wanted)))
+    if not hits:
+        parts = fragments(wanted)
+        counts = [len(list(_match(texts, {part: 1.0}, 1))) for part in parts]
+        hits = list(_match(texts, weigh(parts, counts), 1))
+    return sorted(hits, key=lambda hit: (-hit.score, -hit.seq))[:limit]
+
+
+def _match(
+    texts: Mapping[Head, Sequence[str]], weighed: Mapping[Phrase, float], needed: int
+) -> Iterator[SearchHit]:
+    spelt, weights = [_spell(phrase) for phrase in weighed], list(weighed.values())
+    for head, held in texts.items():
+        for seq, text in enumerate(held, head.base_seq):
+            counts = [text.count(phrase) for phrase in spelt]
+            if weights and sum(map(bool, counts)) >= needed:
+                score = worth(counts, weights, text.count(_GAP) + 1)
+                yield SearchHit(conversation=head.conversation, branch=head.branch, seq=seq, score=score)
+
+
+def _spell(phrase: Sequence[str]) -> str:
+    return f" {_GAP.join(phrase)} "
+
 
 HAS_ENDED = ("installed", "failed", "superseded", "undone")
 EVERYTHING = 1 << 62

@@ -26,7 +26,7 @@ from refold.ports.records import (
     StoredMessage,
     StoredSummary,
 )
-from refold.stores.search_terms import said, scope
+from refold.stores.search import said, scope
 from refold.stores.sql.queries import Parameters, Row
 
 _SUMMARY = msgspec.json.Decoder(Summary)

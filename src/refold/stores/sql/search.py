@@ -13,11 +13,10 @@ from msgspec import json
 
 from refold.core.search_terms import Phrase, fragments, phrases
 from refold.ports.records import Embedding, Head, SearchHit, Session
-from refold.stores.search_terms import CONSIDERED, weigh, within
+from refold.stores.search import CONSIDERED, Nearest, weigh, within
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import line
 from refold.stores.sql.queries import EVERYTHING, Row, SqlDialect, Transaction
-from refold.stores.vectors import Nearest
 
 PAGE = 1_000
 """Vectors that are in memory at a time: one to six megabytes."""

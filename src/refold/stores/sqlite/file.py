@@ -19,7 +19,7 @@ import apsw
 from msgspec import json
 
 from refold.model.errors import StoreError
-from refold.stores.search_terms import worth
+from refold.stores.search import worth
 from refold.stores.sql.migrations import missing
 from refold.stores.sqlite.errors import store_error
 

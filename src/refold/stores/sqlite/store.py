@@ -28,11 +28,21 @@ from refold.stores.sql.commit import commit, committed, is_one_message, out_of_o
 from refold.stores.sql.queries import P, SqlDialect, T, Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite import maintenance
-from refold.stores.sqlite.copy import copy_to, find_faults
 from refold.stores.sqlite.errors import store_error
 from refold.stores.sqlite.file import PATIENCE_S, open_reader, wipe
-from refold.stores.sqlite.worker import JobOutcome, WorkerPool, WorkersStopped, attempt
-from refold.stores.sqlite.writer import Job, Script, join, leave, run, run_at_once
+from refold.stores.sqlite.maintenance import copy_to, find_faults
+from refold.stores.sqlite.writer import (
+    Job,
+    JobOutcome,
+    Script,
+    WorkerPool,
+    WorkersStopped,
+    attempt,
+    join,
+    leave,
+    run,
+    run_at_once,
+)
 
 _log = logging.getLogger("refold")
 

@@ -1,25 +1,19 @@
-"""The one writer of a process for one SQLite file, and the transactions on its connection.
-
-All writes of all stores of the process are in one queue, in the order of their submission: no two of them compete for the file's
-lock, and none starves. A write is one job of the writer's thread, which runs its whole transaction. Flushing a commit to the disk
-takes longer than the rest, and no longer for many transactions than for one. So transactions that wait at the same time run one
-after the other, each behind its own savepoint, and share one commit; no caller gets its result before that commit. If a transaction
-fails, only its own work is rolled back. If SQLite rolls everything back, as on a full disk, each transaction is run again by itself.
-
-A round trip to a thread takes longer than a fast disk. So a small write runs directly in the event loop if no other caller has
-written just before and the disk is fast. With other callers, a slow disk or another program that writes, the queue is used.
-"""
+"""The threads that work on an SQLite file: workers with one queue, and the one writer of a process for one file."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakSet
 
 import apsw
 
@@ -27,7 +21,177 @@ from refold.model.errors import StoreError
 from refold.stores.failpoints import reach
 from refold.stores.sql.queries import Row, Step, T, Transaction, load
 from refold.stores.sqlite.file import open_writer, patiently, prepare
-from refold.stores.sqlite.worker import JobOutcome, WorkerPool, attempt
+
+# Worker threads with one queue, each with its own connection. Jobs run in the order of their
+# submission. A job runs in one thread from beginning to end, and its outcome is delivered to the
+# event loop that submitted it. A thread may take several waiting jobs and run them together. A job
+# that is cancelled before it begins is skipped; one that has begun is finished.
+
+R = TypeVar("R")
+C = TypeVar("C")
+J = TypeVar("J")
+
+
+class WorkersStopped(Exception):
+    """The pool was closed before the job began."""
+
+
+class JobOutcome(NamedTuple):
+    """The outcome of a job: a result, or an error."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+class _QueuedJob(NamedTuple, Generic[J]):
+    job: J
+    loop: asyncio.AbstractEventLoop
+    outcome: asyncio.Future[Any]
+
+
+Work: TypeAlias = Callable[[C, Sequence[J]], Sequence[JobOutcome]]
+
+
+def attempt(job: Callable[[], R]) -> JobOutcome:
+    """Run a job and catch its error."""
+    try:
+        return JobOutcome(job())
+    except BaseException as error:  # noqa: BLE001 - the caller gets it
+        return JobOutcome(error=error)
+
+
+_pools: WeakSet[WorkerPool[Any, Any]] = WeakSet()
+
+
+def _end_all() -> None:
+    """A forked process has none of the threads: callers get an error instead of waiting."""
+    for pool in _pools:
+        pool.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_end_all)
+
+
+class WorkerPool(Generic[C, J]):
+    """A queue and its threads. Each thread calls `connect` before its first job and `leave` when it ends.
+
+    `work` gets up to `most` waiting jobs, and returns the outcome of each.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], C],
+        leave: Callable[[C], None],
+        work: Work[C, J],
+        *,
+        threads: int,
+        most: int,
+    ) -> None:
+        self._connect, self._leave, self._work, self._most = connect, leave, work, most
+        self._entries: SimpleQueue[_QueuedJob[J] | None] = SimpleQueue()
+        self._is_closed, self._door = False, threading.Lock()
+        _pools.add(self)
+        # Daemons: a program that forgets to close a store must still be able to end.
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no job waits and the pool is open; a job may be running."""
+        return self._entries.empty() and not self._is_closed
+
+    async def submit(self, job: J) -> Any:
+        """
+        Raises:
+            WorkersStopped: the threads have ended.
+        """
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Any] = loop.create_future()
+        with self._door:
+            if self._is_closed:
+                raise WorkersStopped
+            self._entries.put(_QueuedJob(job, loop, outcome))
+        return await outcome
+
+    def abandon(self) -> None:
+        """Close without the threads, which do not exist in this process."""
+        self._is_closed, self._door = True, threading.Lock()
+
+    def close(self) -> None:
+        """Finish the jobs in the queue, and end the threads."""
+        with self._door:
+            self._is_closed = True
+            for _ in self._threads:
+                self._entries.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        connection: C | None = None
+        is_open = True
+        while is_open:
+            entries, is_open = self._take()
+            if not entries:
+                continue
+            made = attempt(lambda current=connection: current or self._connect())  # type: ignore[misc]
+            connection = made.result
+            told = (
+                [made] * len(entries) if made.error else self._work(made.result, [one.job for one in entries])
+            )
+            _tell(entries, told)
+        if connection is not None:
+            self._leave(connection)
+
+    def _take(self) -> tuple[list[_QueuedJob[J]], bool]:
+        """Wait for a job, and take the other waiting jobs with it. The flag is True while the pool is open."""
+        taken = list[_QueuedJob[J]]()
+        entry = self._entries.get()
+        while entry is not None:
+            if not entry.outcome.cancelled():
+                taken.append(entry)
+            if len(taken) >= self._most:
+                return taken, True
+            try:
+                entry = self._entries.get_nowait()
+            except Empty:
+                return taken, True
+        return taken, False
+
+
+def _tell(entries: Sequence[_QueuedJob[Any]], told: Sequence[JobOutcome]) -> None:
+    """Deliver outcomes to their event loops, in one call per loop, because each call wakes the loop."""
+    waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], JobOutcome]]] = {}
+    for entry, one in zip(entries, told, strict=True):
+        waiting.setdefault(entry.loop, []).append((entry.outcome, one))
+    for loop, outcomes in waiting.items():
+        # The loop was closed in the meantime, and no task waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, outcomes)
+
+
+def _settle(outcomes: Sequence[tuple[asyncio.Future[Any], JobOutcome]]) -> None:
+    for outcome, told in outcomes:
+        if outcome.cancelled():
+            continue
+        if told.error is None:
+            outcome.set_result(told.result)
+        else:
+            outcome.set_exception(told.error)
+
+
+# The one writer of a process for one SQLite file, and the transactions on its connection. All
+# writes of all stores of the process are in one queue, in the order of their submission: no two of
+# them compete for the file's lock, and none starves. A write is one job of the writer's thread,
+# which runs its whole transaction. Flushing a commit to the disk takes longer than the rest, and no
+# longer for many transactions than for one. So transactions that wait at the same time run one
+# after the other, each behind its own savepoint, and share one commit; no caller gets its result
+# before that commit. If a transaction fails, only its own work is rolled back. If SQLite rolls
+# everything back, as on a full disk, each transaction is run again by itself. A round trip to a
+# thread takes longer than a fast disk. So a small write runs directly in the event loop if no other
+# caller has written just before and the disk is fast. With other callers, a slow disk or another
+# program that writes, the queue is used.
 
 MOST_TOGETHER = 64
 """Transactions that share one commit: together they take about as long as the flush."""
