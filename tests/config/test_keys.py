@@ -51,6 +51,7 @@ def test_nothing_that_leads_elsewhere_or_protects_is_changed_over_http():
     locked |= {
         "summariser.models",
         "summariser.max_spend",
+        "summariser.timeout_s",
         "compaction.sensitive",
         "compaction.allow_system_summary",
     }

@@ -10,7 +10,7 @@ import pytest
 
 from refold.model.errors import ContextOverflow, RecoverySpent
 from refold.model.message import user
-from refold.testing import SILENT, Refuse, Say, ScriptedUpstream, overflow, say
+from refold.testing import SILENT, Refuse, Say, ScriptedUpstream, overflow, overloaded, say
 from refold.upstreams import Ask, open_upstream
 from tests.formats import KEYS
 from tests.formats import turn as turn_in
@@ -180,7 +180,8 @@ async def test_e56_a_conversation_recovers_from_an_error_inside_of_a_stream(wire
     """Case E56: as the official clients report it; twice, each time with less, and then it goes on."""
     async with (
         ScriptedUpstream(still_too_long, still_too_long, otherwise="Fine.") as server,
-        playing(server, window=16_000, format=wire) as played,
+        ScriptedUpstream(otherwise=overloaded()) as writer,
+        playing(writer, window=16_000, format=wire) as played,
     ):
         for number in range(30):
             await played.talk.add(*turn_in(number, wire))

@@ -34,7 +34,7 @@ CASES = [
 ELSEWHERE = {
     "B15": ["core/test_view_turns.py::test_safe_boundary_golden_table"],
     "B16": [
-        "core/presets/test_picoclaw.py::test_a_single_huge_turn_keeps_its_question_and_says_what_is_gone"
+        "core/presets/test_policies_picoclaw.py::test_a_single_huge_turn_keeps_its_question_and_says_what_is_gone"
     ],
     "B17": [
         "core/test_cut.py::test_extremes",
@@ -232,7 +232,7 @@ class TestRoom:
 
     def test_a_thinking_budget_that_fills_the_window_is_refused_at_once(self):
         """Case D42."""
-        with pytest.raises(BudgetError, match="fill the whole limit"):
+        with pytest.raises(BudgetError, match="fill the whole window"):
             Played(
                 Fixed(CHAT),
                 Budget(window=4_000, max_output=4_000, thinking=3_500),

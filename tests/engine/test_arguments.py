@@ -90,7 +90,7 @@ async def test_a_record_or_an_object_of_another_type(engine, wrong):
         {"max_spend": -0.01},
         {"max_spend": float("nan")},
     ],
-    ids=str,
+    ids=lambda given: next(iter(given)),
 )
 async def test_a_setting_of_another_type(engine, setting):
     (name,) = setting
@@ -121,7 +121,7 @@ def test_a_limit_of_dollars(spend):
         {"keep_days": "x"},
         {"max_expired_share": "x"},
     ],
-    ids=str,
+    ids=lambda given: next(iter(given)),
 )
 def test_a_setting_of_the_engine_of_another_type(setting):
     with pytest.raises(ConfigError) as told:

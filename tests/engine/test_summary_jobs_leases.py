@@ -250,9 +250,11 @@ async def test_what_was_stopped_or_left_can_be_begun_again():
 async def test_what_was_written_for_a_session_that_has_ended_is_let_go():
     journal = await begun()
     await summarise(journal, "a", Model())
-    assert (await LeasedJobs(journal, "b").ready()).text == "what happened"
+    assert (await LeasedJobs(journal, "b").stored_results()).ready.text == "what happened"
     journal.session = type(journal.session)(id="later", branch=journal.head.branch, first=4)
-    assert await LeasedJobs(journal, "b").ready() is None
+    found = await LeasedJobs(journal, "b").stored_results()
+    assert (found.ready, found.late) == (None, None)
+    assert [one.text for one in found.discarded] == ["what happened"]
     assert await states(journal) == ["superseded"]
 
 

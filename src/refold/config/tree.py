@@ -370,8 +370,12 @@ class SummariserSettings(Section, frozen=True):
     ] = None
     """The cost of each summary is shown with it."""
     timeout_s: Annotated[
-        Annotated[float, Meta(gt=0, le=3_600)],
-        Meta(description="Seconds that a request waits for a summary, in presets that wait for one."),
+        float,
+        Meta(
+            gt=0,
+            le=3_600,
+            description="Seconds that a request waits for a summary, in presets that wait for one.",
+        ),
     ] = 60.0
     """Longer than models take for a summary; a client waits about so long for its first byte."""
 

@@ -476,7 +476,8 @@ class _Draft:
         state = self.state
         if state.summarise is not None:
             return state.summarise(request, folded, state.frame)
-        is_mechanical = state.frame.policy.fallback == "mechanical"
+        policy = state.frame.policy
+        is_mechanical = policy.fallback == "mechanical" and policy.recipe.strategy != "extractive"
         write = extractive_summary.mechanical_summary if is_mechanical else extractive_summary.summarise
         return write(request, folded, state.frame)
 

@@ -894,7 +894,8 @@ class Conversation:
         request = await run_text_act(state.text_size, partial(actions.wanted_now, state, cut))
         if request is None:
             return
-        await self._jobs.write(request, author, state=state)
+        with self._jobs.awaiting():
+            await self._jobs.write(request, author, state=state)
         if not self._jobs.is_ready:
             raise SummaryError(
                 "no summary could be written, and the old compaction was restored",

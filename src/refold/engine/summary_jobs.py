@@ -291,8 +291,7 @@ class SummaryJobs:
         """Run one job, and hold its summary as the one that is ready. Without one, the full history is still
         there.
         """
-        with self.awaiting():
-            return await self._write(request, summariser, focus, state or self._current())
+        return await self._write(request, summariser, focus, state or self._current())
 
     def _begin(
         self,

@@ -412,9 +412,10 @@ class PendingCommit:
             raise NotFound("there is no such compaction to take back")
         if compaction.session:
             self._reopen(self._sessions[compaction.session])
-            within = [row for row in self._compactions.values() if row.base == compaction.session]
-            for row in within:
-                if row.state == "installed" and row.kind != "arrival":
+            child, branch = compaction.session, compaction.branch
+            for row in [*self._compactions.values()]:
+                is_within = row.base == child and row.branch == branch
+                if is_within and row.state == "installed" and row.kind != "arrival":
                     self._compactions[row.id] = structs.replace(row, state="undone")
         self._compactions[which] = structs.replace(compaction, state="undone")
         self.head = structs.replace(self.head, epoch=self.head.epoch + 1)

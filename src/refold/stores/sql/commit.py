@@ -160,7 +160,7 @@ def _undo(head: Head, which: str) -> Transaction[Head]:
         return head
     if child != head.session:
         raise Conflict("a later session has begun since")
-    yield "undo_changes", {"owner": head.owner, "session": child}
+    yield "undo_changes", {"owner": head.owner, "branch": head.branch, "session": child}
     parents = yield "undo_session", {"owner": head.owner, "id": child, "last": head.next_seq}
     parent = parents[0][0]
     if not (yield "reopen_session", {"owner": head.owner, "id": parent, "branch": head.branch}):

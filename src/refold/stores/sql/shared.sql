@@ -539,7 +539,8 @@ RETURNING key
 
 -- name: undo_changes
 -- Take back the changes that were made in a session that is undone.
-UPDATE compaction SET state = 'undone' WHERE owner = :owner AND base = :session AND state = 'installed' AND kind <> 'arrival'
+UPDATE compaction SET state = 'undone'
+WHERE owner = :owner AND branch = :branch AND base = :session AND state = 'installed' AND kind <> 'arrival'
 
 -- name: undo_compaction
 -- Take a compaction back that is in effect.
