@@ -61,7 +61,9 @@ if TYPE_CHECKING:
         Event,
         Pruned,
         Recovered,
+        SummaryDiscarded,
         SummaryFailed,
+        SummarySwitched,
         SummaryWritten,
         Undone,
     )
@@ -109,7 +111,9 @@ __all__ = [
     "StoreError",
     "Summariser",
     "SummaryError",
+    "SummaryDiscarded",
     "SummaryFailed",
+    "SummarySwitched",
     "SummaryWritten",
     "Undone",
     "Upstream",
@@ -127,7 +131,10 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {"presets": "refold.core.presets", "sync": "refold.sync"}
-_EVENTS = "CompactionEnd CompactionStart Event Pruned Recovered SummaryFailed SummaryWritten Undone"
+_EVENTS = """
+    CompactionEnd CompactionStart Event Pruned Recovered SummaryDiscarded SummaryFailed SummarySwitched SummaryWritten
+    Undone
+"""
 _NAMES = {
     "Budget": "refold.model.budget",
     "Conversation": "refold.engine.conversation",

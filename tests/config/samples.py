@@ -50,7 +50,7 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "summariser.temperature": (("off", "off"), (1, "1.0")),
     "summariser.max_tokens": ((64, "64"), ("1k", "1000")),
     "summariser.max_spend": ((0, "0"), (1.5, "1.5")),
-    "summariser.timeout_s": ((5, "5"), (0.5, "0.5")),
+    "summariser.timeout_s": ((5, "5"), (600, "600")),
     "notify.pruning": ((False, "no"), (True, "yes")),
     "notify.compaction": ((False, "no"), (True, "yes")),
     "upstreams.NAME.url": (("http://h/v1", "http://h/v1"), ("https://[::1]:8", "https://[::1]:8")),

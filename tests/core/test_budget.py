@@ -1,13 +1,24 @@
 import pytest
 
-from refold.core.budget import input_limit, tokens_of
+from refold.core.budget import arithmetic, input_limit, tokens_of
 from refold.model.budget import Budget, Messages, Share, Tokens, Turns
 from refold.model.errors import BudgetError
 
 
-def test_the_input_gets_what_output_and_limit_leave():
+def test_the_input_gets_what_the_output_leaves_and_at_most_the_limits():
     assert input_limit(Budget(window=200_000, max_output=64_000)) == 136_000
-    assert input_limit(Budget(window=200_000, limit=100_000, max_output=64_000)) == 36_000
+    assert input_limit(Budget(window=200_000, limit=100_000, max_output=64_000)) == 100_000
+    assert input_limit(Budget(window=200_000, limit=150_000, max_output=64_000)) == 136_000
+    assert input_limit(Budget(window=200_000, max_input=90_000, max_output=64_000)) == 90_000
+
+
+def test_the_limit_of_the_input_is_shown_as_a_sum():
+    budget = Budget(window=8_000, max_output=1_000, reserve=Share(0.01))
+    assert arithmetic(budget) == "window 8,000 − output 1,000 − reserve 80 = 6,920"
+    limited = Budget(window=8_000, max_output=1_000, limit=5_000, max_input=6_000)
+    assert arithmetic(limited) == (
+        "window 8,000 − output 1,000 − reserve 0 = 7,000, at most 6,000 as the model's input, limited to 5,000"
+    )
 
 
 def test_sizes():

@@ -31,7 +31,8 @@ MANUAL, OVERFLOW = Now("manual"), Now("overflow")
 FULL = TokenRatio(0.8, ">=")
 PRUNE = (Prune(threshold=0, keep=0),)
 """Every result but those of the active turn becomes the name of its tool."""
-SOFT = {"soft": Share(0.7)}
+SOFT = {"soft": 0.875}
+"""At 140 of 200 tokens: the fold point is at 160."""
 THOUGHT = Reasoning("thinking about it", "signed")
 
 
@@ -689,18 +690,18 @@ class TestGiveUp:
 
 class TestAhead:
     @pytest.mark.parametrize(("messages", "is_asked"), [(13, False), (14, True)])
-    def test_it_is_asked_for_from_a_share_of_the_limit_on(self, messages, is_asked):
+    def test_it_is_asked_for_from_a_share_of_the_fold_point_on(self, messages, is_asked):
         request = ahead(folded("u " * messages), frame(**SOFT), BEFORE_CALL)
         assert (request is not None) is is_asked
         if request:
             assert (request.first, request.last) == (0, 12)
 
-    @pytest.mark.parametrize(("ratio", "is_asked"), [(1.0, False), (1.99, False), (2.0, True)])
+    @pytest.mark.parametrize(("ratio", "is_asked"), [(1.0, False), (1.9, False), (2.0, True)])
     def test_sizes_are_the_providers(self, ratio, is_asked):
         request = ahead(folded("u " * 7), frame(**SOFT), structs.replace(BEFORE_CALL, ratio=ratio))
         assert (request is not None) is is_asked
 
-    @pytest.mark.parametrize(("messages", "is_asked"), [(6, False), (7, True)])
+    @pytest.mark.parametrize(("messages", "is_asked"), [(9, False), (10, True)])
     def test_or_from_a_share_of_the_messages_that_the_policy_counts(self, messages, is_asked):
         rules = frame(10_000, triggers={"after_call": MessageCount(10)}, **SOFT)
         assert (ahead(folded("u " * messages), rules, BEFORE_CALL) is not None) is is_asked

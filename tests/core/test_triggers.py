@@ -36,7 +36,12 @@ def facts(**known) -> TriggerFacts:
             facts(tokens=80, room=90),
         ),
         (OverBudget(0.75), facts(tokens=54, max_output=20), None, facts(tokens=56, max_output=20)),
-        (RemainingTokens(10), facts(tokens=79, room=90), facts(tokens=80, room=90), facts(tokens=81, room=90)),
+        (
+            RemainingTokens(10),
+            facts(tokens=79, room=90),
+            facts(tokens=80, room=90),
+            facts(tokens=81, room=90),
+        ),
         (MessageCount(20), facts(messages=19), None, facts(messages=21)),
         (MessagesToRefine(2), facts(to_refine=1), facts(to_refine=2), facts(to_refine=3)),
         (ToolTokens(8_000), facts(tool_tokens=7_999), None, facts(tool_tokens=8_001)),

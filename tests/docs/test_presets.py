@@ -102,7 +102,9 @@ ROWS = {
     "scope": lambda policy: policy.scope,
     "placed as": lambda policy: policy.placement,
     "without a summary": lambda policy: policy.on_failure.replace("_", " "),
-    "asks a model from": lambda policy: f"{policy.soft.fraction * 100:g} % of the limit",
+    "without a model": lambda policy: policy.fallback,
+    "asks a model from": lambda policy: f"{(policy.soft or 1) * 100:g} % of the fold point",
+    "if none is ready": lambda policy: policy.on_switch.replace("_", " "),
     "a model writes": lambda policy: policy.recipe.strategy,
     "a model reads": lambda policy: policy.recipe.reading,
     "updates with": lambda policy: (

@@ -180,7 +180,7 @@ async def test_e56_a_conversation_recovers_from_an_error_inside_of_a_stream(wire
     """Case E56: as the official clients report it; twice, each time with less, and then it goes on."""
     async with (
         ScriptedUpstream(still_too_long, still_too_long, otherwise="Fine.") as server,
-        ScriptedUpstream(otherwise=overloaded()) as writer,
+        ScriptedUpstream(otherwise=overloaded) as writer,
         playing(writer, window=16_000, format=wire) as played,
     ):
         for number in range(30):

@@ -23,7 +23,7 @@ def store():
 
 async def test_every_call_of_a_long_conversation_can_be_put_together_again(store):
     talk, sent = await engine(store).conversation("chat"), []
-    for number in range(30):
+    for number in range(45):
         await talk.add(*answer(number)[:3])
         sent.append(await talk.context())
         await talk.record(USAGE)

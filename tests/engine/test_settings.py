@@ -22,14 +22,14 @@ class TestSizes:
         memory, window = state_for(ConversationSettings(model="gpt-4o"))
 
         assert (window.tokens, window.source, window.warning) == (128_000, "catalogue", "")
-        assert memory.frame.budget.max_output == 8_192
-        assert input_limit(memory.frame.budget) == 128_000 - 8_192 - 1_280
+        assert memory.frame.budget.max_output == 4_096
+        assert input_limit(memory.frame.budget) == 128_000 - 4_096 - 1_280
 
     def test_a_small_window_is_not_all_reply(self):
-        assert budget(model="gpt-4o", window=8_000).max_output == 2_000
+        assert budget(model="gpt-4o", window=8_000).max_output == 1_000
 
     def test_a_model_that_writes_little_needs_no_more_room(self):
-        assert budget(model="gpt-4", window=100_000).max_output <= 8_192
+        assert budget(model="gpt-4", window=100_000).max_output <= 4_096
 
     def test_what_is_said_wins(self):
         found = budget(model="gpt-4o", window=8_000, max_output=100, limit=4_000)
@@ -37,11 +37,21 @@ class TestSizes:
         assert (found.window, found.max_output, found.limit) == (8_000, 100, 4_000)
         assert budget(model="gpt-4o", max_output=0).max_output == 0
 
-    def test_estimates_are_given_more_reserve_than_counts(self):
-        counted = budget(model="gpt-4o", window=10_000, max_output=0)
-        estimated = budget(model="claude-sonnet-4-5", window=10_000, max_output=0)
+    @pytest.mark.parametrize(
+        ("preset", "limit"), [("refold", 9_900), ("lis", 9_900), ("picoclaw", 10_000), ("librechat", 9_500)]
+    )
+    def test_the_reserve_is_the_preset_s(self, preset, limit):
+        state, _ = state_for(ConversationSettings(model="gpt-4o", preset=preset, window=10_000, max_output=0))
+        assert input_limit(state.frame.budget) == limit
 
-        assert (input_limit(counted), input_limit(estimated)) == (9_900, 9_500)
+    @pytest.mark.feature("P2")
+    def test_in_picoclaw_the_window_is_four_times_the_output_if_nothing_states_it(self):
+        _, window = state_for(ConversationSettings(model="gpt-4o", preset="picoclaw", max_output=3_000))
+        assert (window.tokens, window.source) == (12_000, "output")
+        _, stated = state_for(
+            ConversationSettings(model="gpt-4o", preset="picoclaw", max_output=3_000, window=50_000)
+        )
+        assert (stated.tokens, stated.source) == (50_000, "override")
 
     def test_an_unknown_model_is_a_guess_that_says_so(self):
         _, window = state_for(ConversationSettings(model="nobody-knows-it"))

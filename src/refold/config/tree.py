@@ -204,7 +204,7 @@ class CompactionSettings(Section, frozen=True):
             extra={"unset": "the most that the model can write, within reason"},
         ),
     ] = None
-    """The most that the model can write, up to 8,192 tokens and a quarter of the window."""
+    """The most that the model can write, up to 4,096 tokens and an eighth of the window."""
     limit: Annotated[
         Tokens | Share | None,
         Meta(
@@ -370,13 +370,13 @@ class SummariserSettings(Section, frozen=True):
     ] = None
     """The cost of each summary is shown with it."""
     timeout_s: Annotated[
-        float,
+        int,
         Meta(
-            gt=0,
+            ge=1,
             le=3_600,
             description="Seconds that a request waits for a summary, in presets that wait for one.",
         ),
-    ] = 60.0
+    ] = 60
     """Longer than models take for a summary; a client waits about so long for its first byte."""
 
 

@@ -135,7 +135,7 @@ def test_the_next_summary_takes_the_place_of_the_one_before():
 
 
 @pytest.mark.feature("O13")
-@pytest.mark.parametrize("reported, is_compacted", [(10_000, False), (10_001, True)])
+@pytest.mark.parametrize("reported, is_compacted", [(9_000, False), (10_001, True)])
 def test_more_input_than_the_window_holds_is_compacted_before_the_next_call(reported, is_compacted):
     talk = chat(changed("opal", measure="reported"))
     for _ in range(5):

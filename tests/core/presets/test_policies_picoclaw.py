@@ -170,14 +170,3 @@ def test_the_summary_after_next_covers_what_was_dropped():
     while not written(talk):
         ask(talk, LINE)
     assert written(talk)[-1].first == 0
-
-
-@pytest.mark.feature("P5", "X6")
-def test_a_summary_is_asked_for_ahead_of_the_twentieth_message_too():
-    talk = memory("picoclaw", window=1_000_000)
-    for number in range(20):
-        talk.add(user(f"question {number}"), assistant(f"answer {number}"))
-        if talk.ahead() is not None:
-            break
-    assert 14 <= talk.folded.size <= 20
-    assert not talk.folded.summaries
