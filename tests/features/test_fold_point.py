@@ -23,8 +23,8 @@ class Writer:
     async def __call__(self, messages, *, previous, max_tokens):
         self.asked += 1
         ready = self.turn + self.turns
-        while self.turn < ready:
-            await asyncio.sleep(0.001)  # noqa: ASYNC110  # turns pass without an event
+        while self.turn < ready:  # noqa: ASYNC110  # turns pass without an event
+            await asyncio.sleep(0.001)
         if self.fails:
             raise TimeoutError
         said = [one["content"][:50] for one in messages if one["role"] == "user"]
@@ -161,7 +161,7 @@ async def test_the_limit_is_the_budget_of_the_input():
 
 @pytest.mark.feature("N10", "N4")
 async def test_an_undo_opens_a_fold_that_a_model_s_summary_replaced_as_a_whole():
-    run, is_switched = Run("refold", 8_000, Writer(2)), False
+    run, is_switched = Run("refold", 8_000, Writer(8)), False
     for number in range(400):
         run.writer.turn += 1
         await run.chat.add(f"Where is crate {number}? " + "It was blue and heavy. " * 60)

@@ -5,7 +5,6 @@ from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import Image, Message, Text, assistant, user
 from refold.model.summary import Summary
 from tests.core.presets.played_presets import ask, estimated, use_tool, work, written
-from tests.engine.conversations import memory
 
 TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
 OPENING = "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for reference only."
