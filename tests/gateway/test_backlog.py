@@ -191,7 +191,7 @@ async def test_a_chain_of_responses_goes_on_after_a_reply_that_was_stored_late(p
         gate.openai() as client,
     ):
         previous = None
-        for turn in range(16):
+        for turn in range(24):
             store.refuses_calls = turn == 3
             reply = await client.responses.create(
                 model="gpt-5", input=f"step {turn} " + "word " * 40, previous_response_id=previous
@@ -201,7 +201,7 @@ async def test_a_chain_of_responses_goes_on_after_a_reply_that_was_stored_late(p
             await everything_is_stored(gate)
 
         (listed,) = await store.conversations(OWNER)
-        assert (listed.messages, listed.branches) == (31, 1)
+        assert (listed.messages, listed.branches) == (47, 1)
         assert listed.compactions
 
 

@@ -26,7 +26,10 @@ def body_of(messages=LONG, **more):
 
 @pytest.mark.feature("O12")
 async def test_a_refusal_as_too_long_is_answered_with_less_and_the_client_sees_the_answer():
-    async with ScriptedUpstream(window=4_000, otherwise="Fine.") as upstream, served(upstream) as gate:
+    async with (
+        ScriptedUpstream(window=4_000, otherwise="Fine.") as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+    ):
         status, told, answer = await gate.post("/v1/chat/completions", body_of())
 
         assert (status, told["x-refold-action"]) == (200, "recover")
@@ -37,7 +40,10 @@ async def test_a_refusal_as_too_long_is_answered_with_less_and_the_client_sees_t
 
 @pytest.mark.feature("O12")
 async def test_what_was_learnt_from_a_refusal_holds_for_the_next_call_and_the_next_conversation():
-    async with ScriptedUpstream(window=4_000, otherwise="Fine.") as upstream, served(upstream) as gate:
+    async with (
+        ScriptedUpstream(window=4_000, otherwise="Fine.") as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+    ):
         await gate.post("/v1/chat/completions", body_of())
         more = [*LONG, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "And then?"}]
         await gate.post("/v1/chat/completions", body_of(more))

@@ -60,7 +60,8 @@ async def test_a_summary_is_there_when_it_is_needed_and_nobody_waited_for_it():
         after = upstream.requests[-1]
         assert ONLY in after.body.decode()
         spent = [call for call in await gate.store.calls("local", "ships") if call.kind == "summary"]
-        assert [call.model for call in spent] == ["gpt-5"] * len(questions)
+        assert {call.model for call in spent} == {"gpt-5"}
+        assert 0 < len(spent) <= len(questions)  # a summary may take two questions, and is one call
 
 
 async def test_a_model_that_cannot_write_costs_no_call_its_answer():

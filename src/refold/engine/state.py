@@ -590,9 +590,9 @@ def frame_for(
         BudgetError: instructions and reserve leave no room for messages.
     """
     cost = count_fixed(fixed, counter)
-    budget = _with_less_reserve(budget, cost.total.tokens, lowers=policy.enabled)
     if tokens_of(policy.reserve, budget) > tokens_of(budget.reserve, budget):
         budget = structs.replace(budget, reserve=policy.reserve)
+    budget = _with_less_reserve(budget, cost.total.tokens, lowers=policy.enabled)
     check_room(budget, instructions=cost.total.tokens, lowers=policy.enabled)
     return Frame(fixed, cost, budget, policy, prices, counter.message(user(BRIDGE)))
 
