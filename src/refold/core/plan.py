@@ -38,7 +38,14 @@ from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import units
 from refold.core.summary_checks.accept import check_summary
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
-from refold.core.triggers import fold_count, fold_point, is_wanted, reason_to_act, reason_to_reduce
+from refold.core.triggers import (
+    fold_count,
+    fold_point,
+    is_triggered,
+    is_wanted,
+    reason_to_act,
+    reason_to_reduce,
+)
 from refold.core.unread_cut import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
 from refold.model.budget import Tokens
@@ -227,10 +234,10 @@ def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
 
 
 def _is_small(folded: Folded, frame: Frame, now: Now) -> bool:
-    """True if the stages alone have reached the target."""
-    if now.moment == "manual":
+    """True if the stages alone have reached the target, and no trigger fires any more."""
+    if now.moment == "manual" or size_of(folded, frame) > min(target_for(frame, now), limit_for(frame, now)):
         return False
-    return size_of(folded, frame) <= min(target_for(frame, now), limit_for(frame, now))
+    return not is_triggered(folded, frame, now)
 
 
 def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:

@@ -263,6 +263,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     recipe: Recipe = Recipe()
     """Settings for a model that writes the summary: strategy, prompts, length, temperature."""
     recovery: Recovery = Recovery()
+    resume: Tokens | Share = Share(0.7, "limit")
+    """Most tokens, instructions included, of an earlier session that is resumed with all its messages. A larger
+    one is resumed by its summary, so that there is room to go on."""
     cache: Ttl | None = "5m"
     """Lifetime of the prompt cache at a provider with breakpoints; None sets no breakpoints. An hour costs more to write."""
     texts: Texts = Texts()

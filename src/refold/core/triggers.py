@@ -196,6 +196,11 @@ def is_wanted(folded: Folded, frame: Frame, now: Now) -> bool:
     return now.moment in ("manual", "overflow") or bool(_wanted(folded, frame, now))
 
 
+def is_triggered(folded: Folded, frame: Frame, now: Now) -> bool:
+    """Whether a trigger of the policy fires at this moment."""
+    return bool(due(frame.policy.triggers, now.moment, _facts(folded, frame, now)))
+
+
 def reason_to_reduce(folded: Folded, frame: Frame, now: Now) -> str:
     """The reason to run the stages; empty if there is none."""
     rules = frame.policy.reduce_at
@@ -253,11 +258,17 @@ def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
         window=budget.window,
         max_output=output,
         messages=len(shown),
-        to_refine=shown.suffix_within(max(0, room)),
+        to_refine=_messages_to_refine(folded, max(0, room)),
         tool_tokens=shown.result_tokens_between(0, len(shown)).tokens,
         idle_s=now.idle_s,
         reported=now.reported,
     )
+
+
+def _messages_to_refine(folded: Folded, room: int) -> int:
+    """Messages that do not fit, with those that were dropped before and that no summary describes yet."""
+    leaving, last = folded.shown.suffix_within(room), folded.summaries[-1] if folded.summaries else None
+    return leaving + (last.last - last.told_until if leaving and last else 0)
 
 
 def _by_price(folded: Folded, frame: Frame, now: Now) -> str:

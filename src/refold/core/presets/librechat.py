@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from refold.core.policy import LastTurns, MessagesToRefine, Policy, Texts, TokenRatio
+from refold.core.policy import (
+    LastTurns,
+    MessagesToRefine,
+    Moment,
+    Policy,
+    Texts,
+    TokenRatio,
+    ToolTokens,
+    Trigger,
+)
 from refold.core.presets.policies import EMERGENCY, SUMMARY_SHARE
 from refold.core.prompts import Prompts, Recipe
-from refold.core.stages import Fade, Fit, Mask
+from refold.core.stages import Fade, Fit, Mask, Trim
 from refold.core.stages.truncate import COUNT_MARK
 from refold.model.budget import Share
 
@@ -75,13 +84,27 @@ ACROSS_RUNS = structs.replace(
 CLEAN_SLATE = structs.replace(LIBRECHAT, cut=LastTurns(0))
 """No turn is kept besides the active one."""
 
-WITHOUT_SUMMARIES = structs.replace(
-    LIBRECHAT,
-    triggers={},
-    stages=(structs.replace(_MASK, headroom=0.0), _FADE),
-    cut=None,
-    emergency=EMERGENCY,
-)
-"""Nothing is summarised: results fade as the window fills, and messages that still do not fit are dropped, with a note.
 
-`Trim()` as an additional stage prunes by position as well."""
+def without_summaries(policy: Policy, trim: Trim | None = None) -> Policy:
+    """The policy without summaries: results fade as the window fills, and messages that still do not fit are
+    dropped, with a note. `trim` prunes by position as well, as soon as a result is old enough.
+    """
+    stages = (structs.replace(_MASK, headroom=0.0), _FADE, *((trim,) if trim else ()))
+    reduce_at: dict[Moment, Trigger] = {"before_call": ToolTokens(0)} if trim else policy.reduce_at
+    return structs.replace(
+        policy, triggers={}, reduce_at=reduce_at, stages=stages, cut=None, emergency=EMERGENCY
+    )
+
+
+WITHOUT_SUMMARIES = without_summaries(LIBRECHAT)
+
+BY_POSITION = without_summaries(LIBRECHAT, Trim())
+"""Nothing is summarised, and old results are trimmed by their position."""
+
+VARIANTS: dict[str, Policy] = {
+    "across-runs": ACROSS_RUNS,
+    "clean-slate": CLEAN_SLATE,
+    "without-summaries": WITHOUT_SUMMARIES,
+    "by-position": BY_POSITION,
+}
+"""The variants by the names that a setting selects them with."""
