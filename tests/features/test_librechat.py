@@ -100,7 +100,7 @@ def test_the_turns_that_stay_are_set_by_retain_recent():
 
 @pytest.mark.feature("C16", "C2")
 def test_a_reserve_of_0_leaves_the_whole_window():
-    talk, size, _ = talk_with(reserveRatio=0)
+    _, size, _ = talk_with(reserveRatio=0)
     assert 9_000 < size <= 9_250
 
 
@@ -292,3 +292,18 @@ def test_an_unknown_variant_is_refused_with_those_that_exist(tmp_path, monkeypat
     said = "".join(capsys.readouterr())
     assert "compaction.variant" in said
     assert "by-position" in said
+
+
+@pytest.mark.feature("N2", "C1", "C5")
+def test_an_excerpt_of_a_result_names_the_original():
+    talk = Conversation("gpt-4o", preset="librechat", window=8_000, max_output=800)
+    for number in range(4):
+        talk.add(*turn(number, lines=270))
+        talk.add(question("And the next one?"), answer("Yes."))
+    talk.add(question("And now?"))
+    sent = talk.context()["messages"]
+    cut = [one["content"] for one in sent if one["role"] == "tool" and "[truncated: " in one["content"]]
+    assert cut
+    for text in cut:
+        handle = text.partition(" limit; ")[2].partition("]")[0]
+        assert text.partition("\n")[0] in talk.recall(handle)["content"]

@@ -36,6 +36,7 @@ from refold.core.secrets.redact import redact
 from refold.core.shown import Edit, Item, Room
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import units
+from refold.core.stages.tool_results import PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
 from refold.core.triggers import (
@@ -143,7 +144,7 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     if is_due and (early := _plan_without_stages(folded, frame, now, is_due, room)):
         return structs.replace(early, edits=cut)
     shown, more = reduce(folded.touchable, policy.stages, room)
-    reduced, edits = folded.show(shown.items) if more else folded, (*cut, *more)
+    reduced, edits = _prune_until(folded.show(shown.items), more) if more else folded, (*cut, *more)
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
     if not is_due or _is_small(reduced, frame, now):
         return found
@@ -155,6 +156,12 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     if request is None:
         return _make_fit(found)
     return structs.replace(found, decision="summarise", request=request)
+
+
+def _prune_until(folded: Folded, edits: tuple[Edit, ...]) -> Folded:
+    """The state with the prune boundary after the last message that was pruned now."""
+    last = max((edit.seq for edit in edits if edit.stage == PRUNE_STAGE), default=-1)
+    return structs.replace(folded, pruned=last + 1) if last >= folded.pruned else folded
 
 
 def _plan_without_stages(folded: Folded, frame: Frame, now: Now, reason: str, room: Room) -> Plan | None:

@@ -133,7 +133,14 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     free = limit_for(frame, now) - instructions - before
     tools = frame.policy.file_tools
     return Room(
-        max(0, free), instructions + before, view.counter, view.dialect, pinned, newest=newest, tools=tools
+        max(0, free),
+        instructions + before,
+        view.counter,
+        view.dialect,
+        pinned,
+        newest=newest,
+        tools=tools,
+        pruned=folded.pruned,
     )
 
 

@@ -6,6 +6,7 @@ string. A number that is unknown fires nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
@@ -251,6 +252,7 @@ def fold_point(folded: Folded, frame: Frame, now: Now) -> int:
 def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
     shown, budget, output = folded.shown, frame.budget, lowered_output(frame, now)
     room = limit_for(frame, now) - frame.instructions - folded.lead.tokens
+    unpruned = bisect_left(range(len(shown)), folded.pruned, key=folded.number)
     return TriggerFacts(
         tokens=now.size if now.size is not None else round(size_of(folded, frame) * now.ratio),
         limit=limit_of(budget),
@@ -259,7 +261,7 @@ def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
         max_output=output,
         messages=len(shown),
         to_refine=_messages_to_refine(folded, max(0, room)),
-        tool_tokens=shown.result_tokens_between(0, len(shown)).tokens,
+        tool_tokens=shown.result_tokens_between(unpruned, len(shown)).tokens,
         idle_s=now.idle_s,
         reported=now.reported,
     )

@@ -275,6 +275,7 @@ class _Snapshot(Struct, frozen=True):
     task_replies: int = -1
     """The number of replies before the task; -1 if not known."""
     asked: tuple[int, bytes] | None = None
+    pruned: int = 0
 
 
 def write_snapshot(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
@@ -305,6 +306,7 @@ def write_snapshot(folded: Folded, encode: Encode, *, in_words: bool = False) ->
         more=tuple(task[1:]),
         task_replies=folded.task[0].replies if task else -1,
         asked=(asked.number, encode(asked.message)) if asked else None,
+        pruned=folded.pruned,
     )
     return msgspec.msgpack.encode(state)
 
@@ -340,6 +342,7 @@ def read_snapshot(
         lead=_decode_lead(state.lead),
         settled=state.settled,
         declined=state.declined,
+        pruned=state.pruned,
         pinned=pinned,
         facts=_read_facts(state, known),
         ledger=state.ledger,

@@ -67,6 +67,7 @@ LIBRECHAT = Policy(
     on_failure="mechanical",
     recipe=Recipe(reading="raw", prompts=PROMPTS),
     texts=Texts(
+        opening="[Earlier messages {handles}{recall}]\n",
         fence="summary",
         closing=(
             "\n\nThis is your own checkpoint of the work so far. Pick up where you left off. Do not repeat prior tasks: "
@@ -77,7 +78,9 @@ LIBRECHAT = Policy(
 )
 
 ACROSS_RUNS = structs.replace(
-    LIBRECHAT, placement="system", texts=Texts(opening="## Conversation Summary\n\n", fence="summary")
+    LIBRECHAT,
+    placement="system",
+    texts=Texts(opening="## Conversation Summary ({handles}{recall})\n\n", fence="summary"),
 )
 """For a summary taken over from an earlier run: it stands in the system prompt, and still counts as a summary."""
 
