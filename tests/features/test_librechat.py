@@ -298,7 +298,7 @@ def test_an_unknown_variant_is_refused_with_those_that_exist(tmp_path, monkeypat
 def test_an_excerpt_of_a_result_names_the_original():
     talk = Conversation("gpt-4o", preset="librechat", window=8_000, max_output=800)
     for number in range(4):
-        talk.add(*turn(number, lines=270))
+        talk.add(*turn(number, lines=220))
         talk.add(question("And the next one?"), answer("Yes."))
     talk.add(question("And now?"))
     sent = talk.context()["messages"]

@@ -586,7 +586,7 @@ class _Draft:
             first = found[0]
             where = f"message {first.index}: " if first.index is not None else ""
             raise InvalidWindow(f"{where}{first.message}", hint=first.hint)
-        self.set(sent=planned.sent, window=window)
+        self.set(sent=planned.sent, window=window, called_at=self.state.at)
         self.window = window
 
     def _with_output(self, window: Window, planned: Plan) -> Window:

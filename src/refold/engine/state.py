@@ -404,8 +404,10 @@ class State(Struct, frozen=True, kw_only=True):
     """Whether a summary of the messages shown now was tried and could not be written."""
     looks_ahead: bool = False
     """Whether a summary is to be requested before it is needed."""
-    idle_s: float | None = None
-    """Seconds since the last call; None if there was none, or if it is not known."""
+    at: float = 0.0
+    """The time of the action, by the engine's clock; 0 without a clock."""
+    called_at: float = 0.0
+    """The time at which the last window was made; 0 if there was none, or if it is not known."""
     outputs: tuple[int, ...] = ()
     """The outputs that the last calls asked for."""
     summarise: Summarise | None = None
@@ -458,6 +460,17 @@ class State(Struct, frozen=True, kw_only=True):
         """Provider tokens per token of ours; 1.0 if the policy does not calibrate."""
         is_learnt = self.frame.policy.measure in ("hybrid", "calibrated")
         return self.calibration.ratio if is_learnt else 1.0
+
+    @property
+    def idle_s(self) -> float | None:
+        """Seconds since the last call; None if there was none, or if it is not known."""
+        return max(0.0, self.at - self.called_at) if self.at and self.called_at else None
+
+    @property
+    def reported(self) -> int | None:
+        """The size of the last call by the provider's report; None if it is not about the messages shown now."""
+        last = self.meter.anchor
+        return last.prompt if last is not None and holds(last, self.folded.shown) else None
 
     @property
     def output(self) -> int:
@@ -536,6 +549,7 @@ class State(Struct, frozen=True, kw_only=True):
         return Now(
             moment,
             size,
+            reported=self.reported,
             idle_s=self.idle_s,
             is_prepared=self.prepared is not None,
             largest_output=max(self.outputs, default=0),

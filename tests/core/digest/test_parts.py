@@ -6,7 +6,7 @@ import pytest
 
 from refold.core.digest.extract import Sight, digest
 from refold.core.digest.facts import Facts, index_message
-from refold.core.digest.ledger import ledger_of, merge
+from refold.core.digest.ledger import EMPTY, Ledger, entries, merge
 from refold.core.digest.sections import mechanical, sections
 from refold.core.digest.shorten import shorten
 from refold.core.summary_checks.accept import check_summary, passes
@@ -19,6 +19,13 @@ COUNTER = ReferenceCounter()
 
 def call(name: str, **arguments: str) -> Message:
     return assistant("", ToolCall("x", name, json.dumps(arguments)))
+
+
+def ledger_of(messages) -> Ledger:
+    found = EMPTY
+    for message in messages:
+        found = merge(found, entries(message))
+    return found
 
 
 def indexed(messages) -> Facts:
