@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from refold.cli.main import run
 from refold.sync import Conversation, Engine
 from refold.testing import ScriptedUpstream
 from tests.formats import answer, chat_call, chat_result, question
@@ -104,3 +105,26 @@ def test_the_summary_names_the_messages_that_it_stands_for():
         summary = talk.receipts[-1].summary
         openings[preset] = f"#m{summary.first} to #m{summary.last - 1}" in sent
     assert openings == dict.fromkeys(openings, True)
+
+
+@pytest.mark.feature("L3")
+@pytest.mark.parametrize(
+    ("budget", "carries"), [("", "summary"), ("90%", "full"), ("6000", "full"), ("1k", "summary")]
+)
+def test_the_resume_budget_is_a_setting(tmp_path, monkeypatch, capsys, budget, carries):
+    """By default an earlier session is resumed whole if it takes at most 70 % of the window."""
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    if budget:
+        monkeypatch.setenv("REFOLD_COMPACTION_RESUME_BUDGET", budget)
+    with Engine(url, model="gpt-4o", window=8_000) as engine:
+        talk = engine.conversation("shop")
+        first = talk.status()
+        while talk.measurement.content.tokens < 5_650:
+            talk.add(question("What comes next? " * 20), answer("The next file, of course. " * 20))
+        talk.start_session()
+        session = engine.sessions("shop")[0]
+    assert first.messages == 0
+    args = ["resume", "shop", session.id, "--window", "8000", "--max-output", "500", "--store", url, "--json"]
+    assert run(args) == 0
+    assert json.loads(capsys.readouterr().out)["carries"] == carries

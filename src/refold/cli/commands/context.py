@@ -1,4 +1,4 @@
-"""`refold context`: the regions that fill the window of a transcript.
+"""`refold context`: the regions that fill the window of a transcript or of a stored conversation.
 
 The same report is drawn for people and printed for programs. Every number has its source: counted, estimated or reported.
 """
@@ -6,14 +6,23 @@ The same report is drawn for people and printed for programs. Every number has i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
 
 from refold.cli import output
-from refold.cli.options import File, Json, SizeOptions, TranscriptOptions, expanded
+from refold.cli.options import (
+    BranchId,
+    Json,
+    Preset,
+    SizeOptions,
+    StoreOptions,
+    TranscriptOptions,
+    expanded,
+)
 from refold.cli.output import ALARM, percent, plural
+from refold.model.errors import NotFound
 from refold.model.tokens import Measurement, Region, Source
 
 if TYPE_CHECKING:
@@ -21,30 +30,55 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from refold.cli.transcript import Sizing
+    from refold.engine.conversation import Conversation
+    from refold.engine.engine import Engine
     from refold.wire import Request
 from collections.abc import Iterable
 
 from rich.text import Text
 
 WIDTH_WITH_WORDS = 76
+EXAMPLES = """\b
+Examples:
+  refold context examples/coding-agent.json --model gpt-4o
+  refold context support-42 --preset picoclaw"""
 
 
 def declare(app: typer.Typer) -> None:
-    app.command(epilog="Example: refold context examples/coding-agent.json --model gpt-4o")(expanded(context))
+    app.command(epilog=EXAMPLES)(expanded(context))
 
 
-def context(file: File, *, sizes: SizeOptions, reads: TranscriptOptions, as_json: Json = False) -> int:
+def context(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="FILE|CONV", help="A transcript (- for stdin), or a stored conversation."),
+    ],
+    *,
+    preset: Preset = "",
+    sizes: SizeOptions,
+    reads: TranscriptOptions,
+    branch: BranchId = "",
+    place: StoreOptions,
+    as_json: Json = False,
+) -> int:
     """Show what fills the context window.
 
     Draws the window as a grid of 200 cells and lists its regions, each with its tokens and where the number comes from:
-    counted with the model's tokenizer, or estimated.
+    counted with the model's tokenizer, or estimated. For a stored conversation it also says at which sizes it is summarised and
+    compressed.
     """
     from refold.cli import transcript
 
-    data = transcript.read_bytes(file, limit=reads.max_body_bytes)
+    if not transcript.is_file(what):
+        return _context_of_conversation(what, branch, preset, sizes, place, as_json=as_json)
+    data = transcript.read_bytes(what, limit=reads.max_body_bytes)
     with output.busy("measuring", len(data)):
-        request = transcript.decode(data, file, reads)
-        report = inspect(request, transcript.shown_name(file), transcript.size_up(request, sizes))
+        request = transcript.decode(data, what, reads)
+        report = inspect(request, transcript.shown_name(what), transcript.size_up(request, sizes))
+    return _deliver(report, as_json=as_json)
+
+
+def _deliver(report: ContextReport, *, as_json: bool) -> int:
     output.warn(report.sizing.warning)
     if as_json:
         output.write_json(as_document(report))
@@ -53,8 +87,74 @@ def context(file: File, *, sizes: SizeOptions, reads: TranscriptOptions, as_json
     return 0
 
 
+def _context_of_conversation(
+    name: str, branch: str, preset: str, sizes: SizeOptions, place: StoreOptions, *, as_json: bool
+) -> int:
+    from refold.cli import store_access
+    from refold.cli.options import SummariserOptions
+    from refold.cli.settings import policy_here
+
+    policy = policy_here(preset)
+
+    async def act(engine: Engine) -> int:
+        try:
+            head = await store_access.head_of(engine, name, branch)
+        except NotFound as error:
+            shown = output.plain(name)
+            raise NotFound(f"there is no file and no conversation {shown!r}", hint=error.hint) from None
+        opened = store_access.opened(engine, head, sizes, SummariserOptions(), policy=policy)
+        async with opened as conversation:
+            await conversation.load()
+            report = of_conversation(name, conversation, sizes)
+        return _deliver(report, as_json=as_json)
+
+    return store_access.look(place, act)
+
+
+def of_conversation(name: str, conversation: Conversation, sizes: SizeOptions) -> ContextReport:
+    """Measure a stored conversation as its next request would be."""
+    from refold.cli.transcript import Sizing
+    from refold.core.budget import arithmetic
+    from refold.core.plan_inputs import lowered_output
+    from refold.core.triggers import fold_count, fold_point
+
+    state, size = conversation.state, conversation.window
+    rules, frame, now = state.frame.policy.triggers, state.frame, state.now("before_call")
+    sizing = Sizing(
+        conversation.model,
+        "option" if sizes.model else "conversation",
+        frame.budget,
+        size.source,
+        size.warning,
+    )
+    limits = ContextLimits(
+        state.frame.policy.name,
+        fold_point(state.folded, frame, state.now(next(iter(rules), "before_call"))),
+        fold_count(rules),
+        state.limit,
+        arithmetic(frame.budget, lowered_output(frame, now)),
+    )
+    turns = len(state.folded.shown.turn_starts)
+    return ContextReport(
+        name, conversation.format, conversation.size, turns, sizing, conversation.measurement, limits
+    )
+
+
+class ContextLimits(Struct, frozen=True):
+    """The sizes at which a policy acts on a stored conversation."""
+
+    preset: str
+    summarise_at: int
+    """The fold point, in our tokens."""
+    messages: int | None
+    """The number of messages at which it is summarised whatever their size; None if the policy does not count them."""
+    compress_at: int
+    """The wall: a larger request is not sent."""
+    arithmetic: str
+
+
 class ContextReport(Struct, frozen=True):
-    """The measurement of one transcript."""
+    """The measurement of one transcript or stored conversation."""
 
     file: str
     format: str
@@ -63,6 +163,8 @@ class ContextReport(Struct, frozen=True):
     turns: int
     sizing: Sizing
     measurement: Measurement
+    limits: ContextLimits | None = None
+    """Of a stored conversation."""
 
     @property
     def window(self) -> int:
@@ -92,7 +194,25 @@ def page(report: ContextReport, width: int) -> Iterator[Text | Table]:
     yield Text()
     yield region_table(report, width)
     yield Text()
-    yield verdict(report)
+    if report.limits is None:
+        yield verdict(report)
+        return
+    yield from limit_lines(report, report.limits)
+
+
+def limit_lines(report: ContextReport, limits: ContextLimits) -> Iterator[Text]:
+    """How full the window is, and the sizes at which the policy acts."""
+    from rich.text import Text
+
+    content = report.measurement.content.tokens
+    count = "" if limits.messages is None else f", or {plural(limits.messages, 'message')}"
+    yield Text(f"{percent(content / report.window, digits=0)} full, preset {limits.preset}")
+    yield Text(f"summarise at {limits.summarise_at:,} tokens{count}: {_away(content, limits.summarise_at)}")
+    yield Text(f"compress at {limits.compress_at:,} tokens: {limits.arithmetic}")
+
+
+def _away(content: int, at: int) -> str:
+    return f"{at - content:,} from here" if content < at else "now"
 
 
 def headline(report: ContextReport) -> Iterator[Text]:
@@ -106,7 +226,7 @@ def headline(report: ContextReport) -> Iterator[Text]:
     yield Text.assemble(
         (output.plain(sizing.model), "bold"),
         f" ({MODEL_SOURCES[sizing.model_source]})",
-        f"  window {report.window:,} tokens ({WINDOW_SOURCES[sizing.window_source]})",
+        f"  window {report.window:,} tokens ({WINDOW_SOURCES.get(sizing.window_source, sizing.window_source)})",
     )
 
 
@@ -179,6 +299,7 @@ def as_document(report: ContextReport) -> dict[str, object]:
 
     sizing, measured = report.sizing, report.measurement
     trigger = tokens_of(sizing.budget.trigger, sizing.budget)
+    trigger = report.limits.summarise_at if report.limits else trigger
     return {
         "file": report.file,
         "format": report.format,
@@ -196,6 +317,15 @@ def as_document(report: ContextReport) -> dict[str, object]:
         },
         "trigger": {"tokens": trigger, "remaining": trigger - measured.content.tokens},
         "fits": measured.free >= 0,
+        **(_limits_document(report.limits) if report.limits else {}),
+    }
+
+
+def _limits_document(limits: ContextLimits) -> dict[str, object]:
+    return {
+        "preset": limits.preset,
+        "summarise_at": {"tokens": limits.summarise_at, "messages": limits.messages},
+        "compress_at": {"tokens": limits.compress_at, "arithmetic": limits.arithmetic},
     }
 
 
