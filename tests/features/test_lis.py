@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_later_output_is_pruned_again_and_the_prefix_stays(tmp_path):
             pruned.append(number)
         sent = found
     assert len(pruned) >= 3
-    assert all(later - earlier >= 3 for earlier, later in itertools.pairwise(pruned))
+    assert all(later - earlier >= 3 for earlier, later in pairwise(pruned))
 
 
 @pytest.mark.feature("L7")
@@ -87,7 +87,7 @@ async def test_the_gateway_prunes_once_and_keeps_the_bytes_before_the_boundary()
             await client.chat.completions.create(model="gpt-4o", messages=[*said, question("And?")])
         sent = [json.loads(one.body)["messages"] for one in upstream.requests]
     assert results(sent[0])[0] == "read_log #m2"
-    for earlier, later in itertools.pairwise(sent):
+    for earlier, later in pairwise(sent):
         assert later[: len(earlier) - 1] == earlier[:-1]
 
 
@@ -128,3 +128,42 @@ def test_the_resume_budget_is_a_setting(tmp_path, monkeypatch, capsys, budget, c
     args = ["resume", "shop", session.id, "--window", "8000", "--max-output", "500", "--store", url, "--json"]
     assert run(args) == 0
     assert json.loads(capsys.readouterr().out)["carries"] == carries
+
+
+def folded_roles(preset, format_name, *, ends_with):
+    """The roles of a request after a fold, and the edits of that request."""
+    talk = Conversation("gpt-4o", preset=preset, format=format_name, window=6_000, max_output=500)
+    for number in range(30):
+        talk.add(question(f"Step {number}: {'look at the next file. ' * 20}"))
+        talk.context()
+        talk.add(answer("It reads the settings and checks them. " * 12))
+    assert talk.receipts
+    if ends_with == "user":
+        talk.add(question("And now?"))
+    sent = talk.context()
+    said = sent["input" if format_name == "responses" else "messages"]
+    return [one["role"] for one in said], said, [edit.stage for edit in talk.state.window_edits]
+
+
+@pytest.mark.feature("X7", "L4")
+@pytest.mark.parametrize("preset", ["lis", "llms"])
+@pytest.mark.parametrize("format_name", ["chat", "responses", "anthropic"])
+def test_two_messages_of_the_assistant_never_follow_each_other(preset, format_name):
+    roles, said, _ = folded_roles(preset, format_name, ends_with="user")
+    assert not [pair for pair in pairwise(roles) if pair == ("assistant", "assistant")]
+    first = ["user", "assistant"] if format_name == "anthropic" else ["assistant"]
+    assert roles[: len(first)] == first  # a bridge of the user's stands first only where the format wants it
+    assert roles[-1] == "user"
+    assert "And now?" in str(said[-1])
+
+
+@pytest.mark.feature("L4")
+@pytest.mark.parametrize("preset", ["lis", "llms"])
+def test_where_the_assistant_spoke_last_the_user_says_continue_if_the_format_wants_it(preset):
+    roles, said, edits = folded_roles(preset, "anthropic", ends_with="assistant")
+    assert roles[-2:] == ["assistant", "user"]
+    assert "continue" in str(said[-1]["content"])
+    assert "continue" in edits
+    roles, _, edits = folded_roles(preset, "chat", ends_with="assistant")
+    assert roles[-1] == "assistant"
+    assert "continue" not in edits

@@ -18,6 +18,7 @@ from refold.core.policy import (
     AnyOf,
     ByMessage,
     Exchanges,
+    Fallback,
     LastMessages,
     LastTurns,
     MessageCount,
@@ -41,6 +42,10 @@ from refold.model.errors import ConfigError, SettingError
 
 Change: TypeAlias = Callable[[Policy, Any], Policy | None]
 """Returns the policy with a new value; None if the policy cannot use it."""
+
+
+FALLBACKS: dict[str, Fallback] = {"extractive": "digest", "truncate": "mechanical"}
+"""The strategies that ask no model, with the texts that they write."""
 
 
 def policy_of(settings: Settings, *, preset: str = "") -> Policy:
@@ -116,11 +121,10 @@ def _read_block(values: dict[str, object]) -> PresetBlock:
 def _with_common_settings(policy: Policy, settings: Settings) -> Policy:
     """Apply the settings that every preset takes."""
     chosen, ttl = settings.compaction, settings.cache.ttl
-    is_truncated = settings.summariser.strategy == "truncate"
     return structs.replace(
         policy,
         enabled=chosen.enabled,
-        fallback="mechanical" if is_truncated else policy.fallback,
+        fallback=FALLBACKS.get(settings.summariser.strategy or "", policy.fallback),
         resume=policy.resume if chosen.resume_budget is None else _of_limit(chosen.resume_budget),
         cache=None if ttl == "off" else ttl,
         recovery=structs.replace(policy.recovery, attempts=chosen.recoveries),

@@ -126,6 +126,8 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     before = folded.lead.tokens or frame.bridge
     if newest is not None and folded.lead.tokens and view.dialect.system_follows_user:
         before += frame.bridge  # it may have to stand first
+    if folded.lead.ends_with_assistant:
+        before += frame.bridge
     if compacted and view.dialect.starts_with_user:
         before += frame.bridge
     settings = (item.seq for item in items if is_setting(item.message))

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from refold.core.assemble import BRIDGE, assemble
-from refold.core.budget import OutputRoom, check_room, input_limit, output_room, tokens_of
+from refold.core.budget import NO_SEQ, OutputRoom, check_room, input_limit, output_room, tokens_of
 from refold.core.cost import Prices, call_cost, growing_cost
 from refold.core.digest.shorten import searchable
 from refold.core.fold import Folded
@@ -515,15 +515,24 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def window_edits(self) -> tuple[Edit, ...]:
-        """The cache breakpoints of the last window, and its lowered output: edits that are made anew with
-        every call.
+        """The cache breakpoints of the last window, a user message at its end, and its lowered output: edits
+        that are made anew with every call.
         """
         if self.window is None:
             return ()
-        marks = breakpoint_edits(self.window, self.sent)
+        marks = [*breakpoint_edits(self.window, self.sent), *self._last_word]
         if self.window.output is None or not self.frame.budget.is_output_stated:
             return tuple(marks)
         return (*marks, self.room.edit(self.window.output))
+
+    @property
+    def _last_word(self) -> list[Edit]:
+        """The edit for the user message that was added because the format refuses a reply at the end."""
+        added = self.window.after if self.window else ()
+        tokens = sum(map(self.counter.message, added))
+        return [Edit("continue", NO_SEQ, 0, tokens, "the format requires the user to speak last")] * len(
+            added
+        )
 
     @property
     def is_sent_as_shown(self) -> bool:

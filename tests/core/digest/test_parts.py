@@ -6,12 +6,13 @@ import pytest
 
 from refold.core.digest.extract import Sight, digest
 from refold.core.digest.facts import Facts, index_message
-from refold.core.digest.ledger import EMPTY, Ledger, entries, merge
+from refold.core.digest.ledger import merge
 from refold.core.digest.sections import mechanical, sections
 from refold.core.digest.shorten import shorten
 from refold.core.summary_checks.accept import check_summary, passes
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.replay import ReferenceCounter
+from tests.core.digest.ledgers import ledger_of
 from tests.engine.conversations import agent_turn
 
 COUNTER = ReferenceCounter()
@@ -19,13 +20,6 @@ COUNTER = ReferenceCounter()
 
 def call(name: str, **arguments: str) -> Message:
     return assistant("", ToolCall("x", name, json.dumps(arguments)))
-
-
-def ledger_of(messages) -> Ledger:
-    found = EMPTY
-    for message in messages:
-        found = merge(found, entries(message))
-    return found
 
 
 def indexed(messages) -> Facts:
