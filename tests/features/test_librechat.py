@@ -8,9 +8,10 @@ import pytest
 
 import refold
 from refold.cli.main import run
-from refold.engine.settings import ConversationSettings, with_block
+from refold.engine.settings import ConversationSettings, open_summariser, with_block
 from refold.sync import Conversation
 from refold.testing import ScriptedUpstream
+from refold.upstreams import Provider
 from tests.formats import answer, chat_call, chat_result, question, turn
 from tests.gateway.conftest import served
 
@@ -307,3 +308,41 @@ def test_an_excerpt_of_a_result_names_the_original():
     for text in cut:
         handle = text.partition(" limit; ")[2].partition("]")[0]
         assert text.partition("\n")[0] in talk.recall(handle)["content"]
+
+
+@pytest.mark.feature("C10", "C12")
+async def test_every_checkpoint_is_asked_for_behind_the_messages_as_they_were_last_sent():
+    """The provider's cache holds the prefix of the second and third question as well as that of the first."""
+    tools = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
+    text = f"{CHECKPOINT}\n## Progress\nThe files were read, one after the other."
+    async with ScriptedUpstream(otherwise=text, window=10**6) as upstream:
+        own = Provider("local", "gpt-4o", base_url=f"{upstream.url}/v1")
+        settings = ConversationSettings(model="gpt-4o", preset="librechat", summarisers=(own,))
+        async with (
+            open_summariser(settings, own) as writer,
+            refold.Conversation(
+                "gpt-4o",
+                preset="librechat",
+                system="Be brief.",
+                tools=tools,
+                window=128_000,
+                summariser=writer,
+            ) as talk,
+        ):
+            for number in range(3):
+                for step in range(8):
+                    await talk.add(question(f"Step {number}.{step}: {'look at the next file. ' * 20}"))
+                    await talk.context()
+                    await talk.add(answer(f"File {number}.{step} reads the settings. " * 20))
+                await talk.add(question("Get on."))
+                sent = (await talk.context())["messages"]
+                await talk.compact()
+                asked = json.loads(upstream.requests[-1].body)
+                assert len(upstream.requests) == number + 1
+                covered = asked["messages"][:-1]
+                assert covered == sent[: len(covered)]
+                assert len(covered) >= 14
+                assert asked["tools"] == tools
+                told = asked["messages"][-1]["content"]
+                assert ("once more" in told) is (number > 0)  # the update prompt
+                await talk.add(answer("Well."))

@@ -183,8 +183,9 @@ def test_where_the_user_must_speak_first_a_line_stands_before_the_summary():
     while not written(talk):
         talk.add(*agent_turn(len(talk.folded.branch)))
     talk.add(user("and now?"))
-    bridge, lead = talk.context().summaries
+    bridge, lead, *between = talk.context().summaries
     assert (bridge.role, lead.role) == ("user", "assistant")
+    assert [one.role for one in between] in ([], ["user"])
 
 
 def test_without_a_summary_the_history_stays_and_it_is_tried_again():
