@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -90,11 +91,24 @@ def test_the_context_of_a_stored_conversation_says_when_it_is_summarised_and_com
     shown = capsys.readouterr().out
     assert "preset picoclaw" in shown
     assert re.search(r"summarise at [\d,]+ tokens, or 21 messages: [\d,]+ from here", shown)
-    assert "compress at 8,000 tokens: window 10,000 − output 2,000 − reserve 0 = 8,000" in shown
+    assert "compress at 8,000 tokens\n  window 10,000 − output 2,000 − reserve 0 = 8,000\n" in shown
     assert run(["context", "shop", "--preset", "librechat", "--json", *sizes]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["summarise_at"] == {"tokens": 7_500, "messages": None}
     assert found["compress_at"]["arithmetic"] == "window 10,000 − output 2,000 − reserve 500 = 7,500"
+
+
+@pytest.mark.feature("P6")
+@pytest.mark.parametrize("preset", ["refold", "lis", "picoclaw"])
+def test_the_context_of_a_file_is_measured_against_the_preset(preset, tmp_path, monkeypatch, capsys):
+    example = Path("examples/coding-agent.json").absolute()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "refold.toml").write_text(f'[compaction]\npreset = "{preset}"\n')
+    assert run(["context", str(example), "--window", "100000", "--max-output", "4000"]) == 0
+    shown = capsys.readouterr().out
+    at = {"refold": r"[\d,]+ tokens", "lis": "80,000 tokens", "picoclaw": r"[\d,]+ tokens, or 21 messages"}
+    assert re.search(rf"preset {preset}\nsummarise at {at[preset]}: ", shown)
+    assert "output 4,000" in shown
 
 
 @pytest.mark.feature("P5")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.cli import output
 from refold.cli.options import (
@@ -22,16 +22,18 @@ from refold.cli.options import (
     expanded,
 )
 from refold.cli.output import ALARM, percent, plural
-from refold.model.errors import NotFound
+from refold.model.errors import BudgetError, NotFound
 from refold.model.tokens import Measurement, Region, Source
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from refold.cli.transcript import Sizing
+    from refold.cli.transcript import ModelSource, Sizing
+    from refold.core.policy import Policy
     from refold.engine.conversation import Conversation
     from refold.engine.engine import Engine
+    from refold.engine.state import State
     from refold.wire import Request
 from collections.abc import Iterable
 
@@ -64,10 +66,10 @@ def context(
     """Show what fills the context window.
 
     Draws the window as a grid of 200 cells and lists its regions, each with its tokens and where the number comes from:
-    counted with the model's tokenizer, or estimated. For a stored conversation it also says at which sizes it is summarised and
-    compressed.
+    counted with the model's tokenizer, or estimated. The last lines say at which sizes the preset summarises and compresses it.
     """
     from refold.cli import transcript
+    from refold.cli.settings import policy_here
 
     if not transcript.is_file(what):
         return _context_of_conversation(what, branch, preset, sizes, place, as_json=as_json)
@@ -75,7 +77,8 @@ def context(
     with output.busy("measuring", len(data)):
         request = transcript.decode(data, what, reads)
         report = inspect(request, transcript.shown_name(what), transcript.size_up(request, sizes))
-    return _deliver(report, as_json=as_json)
+        limits = limits_of_file(request, sizes, policy_here(preset))
+    return _deliver(structs.replace(report, limits=limits), as_json=as_json)
 
 
 def _deliver(report: ContextReport, *, as_json: bool) -> int:
@@ -114,34 +117,53 @@ def _context_of_conversation(
 def of_conversation(name: str, conversation: Conversation, sizes: SizeOptions) -> ContextReport:
     """Measure a stored conversation as its next request would be."""
     from refold.cli.transcript import Sizing
-    from refold.core.budget import arithmetic
-    from refold.core.plan_inputs import lowered_output
-    from refold.core.triggers import fold_count, fold_point
 
     state, size = conversation.state, conversation.window
-    rules, frame, now = state.frame.policy.triggers, state.frame, state.now("before_call")
-    sizing = Sizing(
-        conversation.model,
-        "option" if sizes.model else "conversation",
-        frame.budget,
-        size.source,
-        size.warning,
-    )
-    limits = ContextLimits(
-        state.frame.policy.name,
-        fold_point(state.folded, frame, state.now(next(iter(rules), "before_call"))),
-        fold_count(rules),
-        state.limit,
-        arithmetic(frame.budget, lowered_output(frame, now)),
-    )
+    source: ModelSource = "option" if sizes.model else "conversation"
+    sizing = Sizing(conversation.model, source, state.frame.budget, size.source, size.warning)
+    limits = limits_of(state)
     turns = len(state.folded.shown.turn_starts)
     return ContextReport(
         name, conversation.format, conversation.size, turns, sizing, conversation.measurement, limits
     )
 
 
+def limits_of_file(request: Request, sizes: SizeOptions, policy: Policy) -> ContextLimits | None:
+    """The limits of a transcript; None if output and instructions leave no room for messages."""
+    from refold.cli.transcript import choose_max_output, choose_model
+    from refold.engine.settings import ConversationSettings, state_for
+
+    settings = ConversationSettings(
+        model=choose_model(request, sizes)[0],
+        window=sizes.window,
+        max_output=choose_max_output(request, sizes) or None,
+        policy=policy,
+    )
+    try:
+        state, _ = state_for(settings, request.fixed)
+    except BudgetError:
+        return None
+    return limits_of(state.showing(state.folded.extend(request.messages)))
+
+
+def limits_of(state: State) -> ContextLimits:
+    """The sizes at which the policy acts on the messages of a state."""
+    from refold.core.budget import arithmetic
+    from refold.core.plan_inputs import lowered_output
+    from refold.core.triggers import fold_count, fold_point
+
+    rules, frame = state.frame.policy.triggers, state.frame
+    return ContextLimits(
+        frame.policy.name,
+        fold_point(state.folded, frame, state.now(next(iter(rules), "before_call"))),
+        fold_count(rules),
+        state.limit,
+        arithmetic(frame.budget, lowered_output(frame, state.now("before_call"))),
+    )
+
+
 class ContextLimits(Struct, frozen=True):
-    """The sizes at which a policy acts on a stored conversation."""
+    """The sizes at which a policy acts."""
 
     preset: str
     summarise_at: int
@@ -164,7 +186,6 @@ class ContextReport(Struct, frozen=True):
     sizing: Sizing
     measurement: Measurement
     limits: ContextLimits | None = None
-    """Of a stored conversation."""
 
     @property
     def window(self) -> int:
@@ -194,10 +215,10 @@ def page(report: ContextReport, width: int) -> Iterator[Text | Table]:
     yield Text()
     yield region_table(report, width)
     yield Text()
-    if report.limits is None:
+    if report.limits is None or report.measurement.free < 0:
         yield verdict(report)
-        return
-    yield from limit_lines(report, report.limits)
+    if report.limits is not None:
+        yield from limit_lines(report, report.limits)
 
 
 def limit_lines(report: ContextReport, limits: ContextLimits) -> Iterator[Text]:
@@ -206,9 +227,12 @@ def limit_lines(report: ContextReport, limits: ContextLimits) -> Iterator[Text]:
 
     content = report.measurement.content.tokens
     count = "" if limits.messages is None else f", or {plural(limits.messages, 'message')}"
-    yield Text(f"{percent(content / report.window, digits=0)} full, preset {limits.preset}")
+    if report.measurement.free >= 0:
+        yield Text(f"{percent(content / report.window, digits=0)} full")
+    yield Text(f"preset {limits.preset}")
     yield Text(f"summarise at {limits.summarise_at:,} tokens{count}: {_away(content, limits.summarise_at)}")
-    yield Text(f"compress at {limits.compress_at:,} tokens: {limits.arithmetic}")
+    yield Text(f"compress at {limits.compress_at:,} tokens")
+    yield Text(f"  {limits.arithmetic}", style="dim")
 
 
 def _away(content: int, at: int) -> str:
