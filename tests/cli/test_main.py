@@ -51,7 +51,7 @@ def test_without_a_command_there_is_help_but_no_data(refold):
     ("args", "message", "command"),
     [
         (["nonsense"], "no such command 'nonsense'", "refold"),
-        (["context"], "missing argument 'FILE'", "refold context"),
+        (["context"], "missing argument 'FILE|CONV'", "refold context"),
         (["context", "x.json", "--window", "0"], "--window", "refold context"),
         (["context", "x.json", "--window", "large"], "--window", "refold context"),
         (["context", "x.json", "--window", "9" * 5000], "--window", "refold context"),

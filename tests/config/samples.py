@@ -20,6 +20,17 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "store.content": ((False, "off"), (True, "yes")),
     "compaction.enabled": ((False, "0"), (True, "True")),
     "compaction.preset": (("lis", "lis"), ("opal", "opal")),
+    "compaction.variant": (("clean-slate", "clean-slate"), ("across-runs", "across-runs")),
+    "compaction.summarization": (
+        ({"reserveRatio": 0.1}, "{ reserveRatio = 0.1 }"),
+        (
+            {"enabled": False, "contextPruning": {"enabled": True}},
+            "{ enabled = false, contextPruning = { enabled = true } }",
+        ),
+    ),
+    "compaction.max_messages": ((30, "30"), (1, "1")),
+    "compaction.keep_messages": ((6, "6"), (0, "0")),
+    "compaction.resume_budget": (("50%", "0.5"), (4000, "4k")),
     "compaction.window": ((8000, "8k"), ("1m", "1_000_000")),
     "compaction.max_output": ((64, "64"), ("4k", "4000")),
     "compaction.limit": ((0.5, "50%"), (100_000, "100k")),
@@ -43,6 +54,7 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "compaction.thinking": (("high", "high"), (5000, "5k")),
     "cache.ttl": (("1h", "1h"), ("off", "off")),
     "summariser.enabled": ((False, "false"), (True, "true")),
+    "summariser.strategy": (("hierarchical", "hierarchical"), ("truncate", "truncate")),
     "summariser.models": (
         (["openai:gpt-4o-mini"], "openai:gpt-4o-mini"),
         (["ollama:qwen3:8b", f"{BOX}:m"], f"ollama:qwen3:8b,{BOX}:m"),
@@ -66,6 +78,14 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "upstreams.NAME.allow": ((["GET /v1/files"], "GET /v1/files"), (["/v1/a/*", "*"], "/v1/a/*,*")),
 }
 
+PRESET_OF = {
+    "compaction.variant": "librechat",
+    "compaction.summarization": "librechat",
+    "compaction.max_messages": "picoclaw",
+    "compaction.keep_messages": "picoclaw",
+}
+"""The presets that take these settings."""
+
 
 def name_of(key: SettingKey) -> str:
     return key.name.replace("NAME", BOX)
@@ -74,7 +94,8 @@ def name_of(key: SettingKey) -> str:
 def base_for(key: SettingKey) -> Layer:
     """What has to be there for the setting to make sense, in the weakest layer; never the setting itself."""
     values: dict[str, object] = {
-        "compaction.preset": "lis",
+        "compaction.preset": PRESET_OF.get(key.name, "lis"),
+        "compaction.allow_system_summary": key.name in PRESET_OF,
         f"upstreams.{BOX}.url": "http://box/v1",
         "upstreams.other.url": "http://other/v1",
     }

@@ -54,6 +54,7 @@ def test_nothing_that_leads_elsewhere_or_protects_is_changed_over_http():
         "summariser.timeout_s",
         "compaction.sensitive",
         "compaction.allow_system_summary",
+        "compaction.summarization",
     }
     assert not TUNABLE & locked
     assert not [key for key in UPSTREAM_KEYS.values() if key.is_tunable]
@@ -91,7 +92,7 @@ def test_every_setting_that_takes_text_says_how_it_is_shown():
     texts = {key.name: key for key in ALL if takes_text(key.type)}
 
     assert {name for name, key in texts.items() if key.mask.hides} == {
-        *("store.url", "compaction.sensitive", "summariser.models"),
+        *("store.url", "compaction.sensitive", "compaction.summarization", "summariser.models"),
         *(f"upstreams.NAME.{field}" for field in ("url", "key_env", "key_command", "headers")),
     }
     assert not [

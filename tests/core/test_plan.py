@@ -29,7 +29,7 @@ from tests.core.conversations import FlatCounter, TextCounter, show, talk
 TURN_START, BEFORE_CALL = Now("turn_start"), Now("before_call")
 MANUAL, OVERFLOW = Now("manual"), Now("overflow")
 FULL = TokenRatio(0.8, ">=")
-PRUNE = (Prune(threshold=0, keep=0),)
+PRUNE = (Prune(threshold=0, keep=0, text="{name}"),)
 """Every result but those of the active turn becomes the name of its tool."""
 SOFT = {"soft": 0.875}
 """At 140 of 200 tokens: the fold point is at 160."""
@@ -220,7 +220,7 @@ class TestReduce:
 
     def test_stages_are_told_that_a_summary_is_due(self):
         """Below its threshold this stage does nothing, unless messages are about to leave."""
-        patient = (Prune(threshold=1_000, keep=0),)
+        patient = (Prune(threshold=1_000, keep=0, text="{name}"),)
         rules = frame(110, stages=patient, reduce_at={"before_call": TokenRatio(0.1)}, target=Tokens(1))
         assert plan(self.STATE, rules, BEFORE_CALL).edits == ()
         assert seqs(plan(self.STATE, rules, TURN_START).edits) == [2, 6]
@@ -606,7 +606,7 @@ class TestResolve:
     def test_what_an_emergency_does_beside_a_summary_is_recorded(self):
         messages = [*talk("u a u a u a:x"), tool("x", "r" * 100), *talk("a u a")]
         state = folded(messages, TextCounter())
-        rules = frame(90, cut=LastMessages(6), emergency=(Prune(force=True, keep=0),))
+        rules = frame(90, cut=LastMessages(6), emergency=(Prune(force=True, keep=0, text="{name}"),))
         planned = plan(state, rules, BEFORE_CALL)
         assert (planned.decision, planned.edits) == ("summarise", ())
         done = resolve(planned, summary_for(planned))

@@ -34,7 +34,7 @@ def shown_as(messages, *, lead: Lead = NO_LEAD) -> Folded:
 def pruned(folded: Folded) -> Folded:
     """The branch with all tool results before the active turn replaced."""
     shown = folded.items
-    result = Prune(force=True, keep=0).apply(shown, Room(10**6, 0, TextCounter(), ANTHROPIC))
+    result = Prune(force=True, keep=0, text="{name}").apply(shown, Room(10**6, 0, TextCounter(), ANTHROPIC))
     return folded.show(result.shown.items)
 
 

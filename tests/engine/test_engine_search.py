@@ -9,7 +9,6 @@ from msgspec import structs
 
 from refold.embeddings import installed
 from refold.engine.engine import Engine
-from refold.engine.sessions import RESUME_SHARE
 from refold.ports.records import Batch
 from refold.stores.memory.store import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
@@ -203,12 +202,11 @@ async def test_a_session_is_resumed_whole_up_to_70_percent_of_the_window(store):
     size = talk.state.folded.tokens
     await talk.start_session()
     first, _ = await big.sessions("chat")
-    room = int(size / RESUME_SHARE)
+    room = int(size / 0.70)
     carried = []
     for window in (room + 2, room - 2):
         small = await engine(store, window=window, max_output=0).conversation("chat")
         carried.append((await small.resume(first)).carries)
-    assert RESUME_SHARE == 0.70
     assert carried == ["full", "summary"]
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec import structs
 
 import refold
+from refold import presets
+from refold.core.policy import Age, LastMessages, ReportedOverflow
 from refold.sync import Conversation
 from refold.testing import ScriptedUpstream
 from tests.features.tool_outputs import FAILURES, LOOK_ALIKES
@@ -177,3 +180,50 @@ def test_an_error_that_was_fixed_leaves_the_list_of_errors():
     passed = (chat_call("bash", command=run.command), chat_result("bash", "done\n"), answer("Built."))
     assert "has no member named 'nxt'" in listed(folded_text(*failed), "## Errors")
     assert listed(folded_text(*failed, *passed), "## Errors") == ""
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def idle_policy(seconds):
+    return structs.replace(
+        presets.OPAL, name="idle", triggers={"turn_start": Age(seconds)}, cut=LastMessages(2)
+    )
+
+
+@pytest.mark.feature("X11")
+async def test_a_conversation_that_rested_is_compacted_by_its_age(tmp_path):
+    """The time of the last call is stored: another program knows it too."""
+    clock, url = Clock(), f"sqlite:///{tmp_path / 'chats.db'}"
+    for number, pause in enumerate((0, 100, 299, 300)):
+        clock.now += pause
+        async with refold.Engine(url, model="gpt-4o", policy=idle_policy(300), clock=clock) as engine:
+            talk = await engine.conversation("shop")
+            await talk.add(*turn(number), question("And?"))
+            await talk.context()
+            assert [one.reason for one in talk.receipts] == (
+                ["300.0 seconds without a call >= 300"] if pause == 300 else []
+            )
+            await talk.add(answer("Well."))
+
+
+@pytest.mark.feature("X11", "O13")
+@pytest.mark.parametrize(("reported", "is_compacted"), [(9_999, False), (10_000, False), (10_001, True)])
+def test_a_report_above_the_window_fires_its_trigger(reported, is_compacted):
+    policy = structs.replace(
+        presets.OPAL, name="clipped", triggers={"after_call": ReportedOverflow()}, cut=LastMessages(2)
+    )
+    talk = Conversation("gpt-4o", policy=policy, window=10_000, max_output=500)
+    for number in range(6):
+        talk.add(*turn(number, lines=70))
+    talk.add(question("And now?"))
+    talk.context()
+    talk.record({"prompt_tokens": reported, "completion_tokens": 9, "total_tokens": reported + 9})
+    talk.add(answer("Well."))
+    reasons = [one.reason for one in talk.receipts]
+    assert reasons == (["10,001 reported tokens > 10,000"] if is_compacted else [])

@@ -37,7 +37,15 @@ BranchId: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Preset: TypeAlias = Annotated[str, typer.Option("--preset", metavar="NAME", help="The policy to apply.")]
+Preset: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help="The policy to apply. Default: the setting compaction.preset, else refold.",
+        show_default=False,
+    ),
+]
 ShowsDiff: TypeAlias = Annotated[bool, typer.Option("--diff", help="List every message before and after.")]
 Limit: TypeAlias = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")]
 

@@ -9,12 +9,39 @@ from msgspec import structs
 
 from refold.cli import output
 from refold.cli.output import plain
-from refold.config.layers import RANKS, Layer, environment_layer, file_layers, with_current_url
+from refold.config.layers import RANKS, Layer, environment_layer, file_layers, flag_layer, with_current_url
 from refold.config.resolution import resolve
+from refold.core.policy import Policy
 
 
 def layers_here() -> list[Layer]:
     return [environment_layer(os.environ), *file_layers(os.environ, Path.cwd())]
+
+
+def policy_here(preset: str = "", strategy: str = "") -> Policy:
+    """The policy of a command: the named preset, else that of the settings of this place, with their settings for it.
+
+    A system prompt that a summary is put into is the user's own here, so `compaction.allow_system_summary` is not asked for.
+
+    Raises:
+        ConfigError: a file cannot be read, a setting cannot be used, or there is no such preset.
+    """
+    from refold.config.policy import policy_of
+    from refold.engine.settings import preset_named
+
+    if preset:
+        preset_named(preset)
+    layers = [structs.replace(layer, values=_of_policies(layer)) for layer in layers_here()]
+    given: dict[str, object] = {"compaction.allow_system_summary": True}
+    if strategy:
+        given["summariser.strategy"] = strategy
+    return policy_of(resolve([flag_layer(given), *layers]).settings, preset=preset)
+
+
+def _of_policies(layer: Layer) -> dict[str, object]:
+    return {
+        name: raw for name, raw in layer.values.items() if name.partition(".")[0] not in ("server", "store")
+    }
 
 
 def store_url() -> str:

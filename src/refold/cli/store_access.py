@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from refold.cli.options import SizeOptions, StoreOptions, SummariserOptions
 from refold.cli.output import note, plain, plural, short, when
+from refold.core.policy import Policy
 from refold.embeddings import installed
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
@@ -96,9 +97,9 @@ async def opened(
     sizes: SizeOptions,
     summariser: SummariserOptions,
     *,
-    preset: str = "refold",
+    policy: Policy | None = None,
 ) -> AsyncIterator[Conversation]:
-    """A stored conversation with the given sizes and preset, and with the summariser that was named, if any."""
+    """A stored conversation with the given sizes and policy, and with the summariser that was named, if any."""
     model = sizes.model or head.model
     async with AsyncExitStack() as stack:
         writer = None
@@ -106,7 +107,7 @@ async def opened(
             from refold.engine.settings import ConversationSettings, open_summariser
             from refold.upstreams.provider import provider_of
 
-            settings = ConversationSettings(model=model, window=sizes.window, preset=preset)
+            settings = ConversationSettings(model=model, window=sizes.window, policy=policy)
             provider = provider_of(summariser.spec, key_env=summariser.key_env)
             writer = await stack.enter_async_context(open_summariser(settings, provider))
         conversation = await engine.conversation(
@@ -114,7 +115,7 @@ async def opened(
             model=model,
             window=sizes.window,
             max_output=sizes.max_output,
-            preset=preset,
+            policy=policy,
             branch=head.branch,
             summariser=writer,
         )

@@ -24,16 +24,20 @@ STDIN = "-"
 DEFAULT_MODEL = "gpt-4o"
 """For transcripts that name none: its tokenizer is that of most current models, and its window a usual one."""
 
-ModelSource: TypeAlias = Literal["option", "file", "default"]
+ModelSource: TypeAlias = Literal["option", "file", "conversation", "default"]
 MODEL_SOURCES: dict[ModelSource, str] = {
     "option": "--model",
     "file": "from the file",
+    "conversation": "of the conversation",
     "default": "default: the file names none",
 }
 WINDOW_SOURCES = {
     "override": "--window",
     "catalogue": "catalogue",
     "pattern": "from its name",
+    "upstream": "by the upstream's report",
+    "learned": "learnt from an error",
+    "output": "a multiple of the output",
     "default": "assumed",
 }
 _KINDS = "give a request body, a list of messages, one message per line, or the log of an agent"

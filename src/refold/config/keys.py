@@ -24,14 +24,18 @@ UPSTREAMS = "upstreams"
 ANY_NAME = f"{UPSTREAMS}.NAME"
 TUNABLE = frozenset(
     {
-        *(f"compaction.{field}" for field in ("enabled", "preset", "window", "max_output", "limit")),
+        *(
+            f"compaction.{field}"
+            for field in ("enabled", "preset", "variant", "window", "max_output", "limit")
+        ),
         *(f"compaction.{field}" for field in ("trigger", "keep_recent", "tool_policy", "tools")),
         *(f"compaction.{field}" for field in ("tool_prune_threshold", "tool_keep_threshold")),
         *(f"compaction.{field}" for field in ("read_tools", "write_tools")),
+        *(f"compaction.{field}" for field in ("max_messages", "keep_messages", "resume_budget")),
         *(f"compaction.{field}" for field in ("include_usage", "recoveries", "thinking")),
         *(f"compaction.{field}" for field in ("prompt", "update_prompt")),
         "cache.ttl",
-        *(f"summariser.{field}" for field in ("enabled", "temperature", "max_tokens")),
+        *(f"summariser.{field}" for field in ("enabled", "strategy", "temperature", "max_tokens")),
         *(f"notify.{field}" for field in ("pruning", "compaction")),
     }
 )

@@ -11,30 +11,41 @@ from typing import Any, TypeAlias
 
 from msgspec import structs
 
-from refold.config.tree import CompactionSettings, Settings
+from refold.config.tree import CompactionSettings, Settings, SummariserSettings
 from refold.core.budget import exact
 from refold.core.policy import (
     AllOf,
     AnyOf,
     ByMessage,
     Exchanges,
+    Fallback,
+    LastMessages,
     LastTurns,
+    MessageCount,
     OverBudget,
     Policy,
     TokenRatio,
     ToolTokens,
     Trigger,
+    TurnBoundaryBefore,
     UserBoundaryAfter,
 )
-from refold.core.presets import PRESETS
-from refold.core.prompts import Recipe
+from refold.core.presets import PRESETS, VARIANTS
+from refold.core.presets.block import PresetBlock, read_block, takes_block
+from refold.core.presets.block import policy_of as policy_of_block
+from refold.core.prompts import Recipe, Strategy
 from refold.core.stages import AnyStage, Prune
 from refold.core.tool_kinds import ToolKinds
+from refold.core.triggers import fold_count
 from refold.model.budget import Share, Tokens
-from refold.model.errors import SettingError
+from refold.model.errors import ConfigError, SettingError
 
 Change: TypeAlias = Callable[[Policy, Any], Policy | None]
 """Returns the policy with a new value; None if the policy cannot use it."""
+
+
+FALLBACKS: dict[str, Fallback] = {"extractive": "digest", "truncate": "mechanical"}
+"""The strategies that ask no model, with the texts that they write."""
 
 
 def policy_of(settings: Settings, *, preset: str = "") -> Policy:
@@ -48,8 +59,10 @@ def policy_of(settings: Settings, *, preset: str = "") -> Policy:
     """
     chosen = settings.compaction
     name = preset or chosen.preset
-    policy = _with_common_settings(_preset(name), settings)
-    if name == chosen.preset:
+    is_configured = name == chosen.preset
+    policy = _variant(name, chosen.variant) if is_configured and chosen.variant else _preset(name)
+    policy = _with_common_settings(policy, settings)
+    if is_configured:
         policy = _with_preset_settings(policy, chosen)
     if policy.placement == "system" and not chosen.allow_system_summary:
         raise SettingError(
@@ -76,17 +89,52 @@ def _preset(name: str) -> Policy:
     return PRESETS[name]
 
 
+def _variant(name: str, variant: str) -> Policy:
+    known = VARIANTS.get(_preset(name).name, {})
+    if variant not in known:
+        hint = f"choose from: {', '.join(known)}" if known else f"these have some: {', '.join(VARIANTS)}"
+        raise SettingError("compaction.variant", f"the preset {name!r} has no such variant", hint=hint)
+    return known[variant]
+
+
+def block_of(settings: Settings) -> PresetBlock | None:
+    """Return the settings block for the preset that takes one; None if there is none.
+
+    Raises:
+        SettingError: a key of the block is not known, or has a value that cannot be used.
+    """
+    values = settings.compaction.summarization
+    return _read_block(values) if values else None
+
+
+def _with_block(policy: Policy, values: dict[str, object]) -> Policy | None:
+    return policy_of_block(_read_block(values), policy) if takes_block(policy) else None
+
+
+def _read_block(values: dict[str, object]) -> PresetBlock:
+    try:
+        return read_block(values)
+    except ConfigError as error:
+        raise SettingError("compaction.summarization", error.message, hint=error.hint) from None
+
+
 def _with_common_settings(policy: Policy, settings: Settings) -> Policy:
     """Apply the settings that every preset takes."""
     chosen, ttl = settings.compaction, settings.cache.ttl
     return structs.replace(
         policy,
         enabled=chosen.enabled,
+        fallback=FALLBACKS.get(settings.summariser.strategy or "", policy.fallback),
+        resume=policy.resume if chosen.resume_budget is None else _of_limit(chosen.resume_budget),
         cache=None if ttl == "off" else ttl,
         recovery=structs.replace(policy.recovery, attempts=chosen.recoveries),
         recipe=_recipe(policy.recipe, settings),
         file_tools=_file_tools(policy.file_tools, chosen),
     )
+
+
+def _of_limit(size: Tokens | Share) -> Tokens | Share:
+    return Share(size.fraction, "limit") if isinstance(size, Share) else size
 
 
 def _file_tools(tools: ToolKinds, chosen: CompactionSettings) -> ToolKinds:
@@ -109,10 +157,16 @@ def _recipe(recipe: Recipe, settings: Settings) -> Recipe:
     return structs.replace(
         recipe,
         prompts=prompts,
-        strategy=recipe.strategy if writer.enabled else "extractive",
+        strategy=_strategy(recipe, writer),
         max_tokens=recipe.max_tokens if writer.max_tokens is None else writer.max_tokens,
         temperature=None if writer.temperature == "off" else writer.temperature,
     )
+
+
+def _strategy(recipe: Recipe, writer: SummariserSettings) -> Strategy:
+    if not writer.enabled or writer.strategy == "truncate":
+        return "extractive"
+    return writer.strategy or recipe.strategy
 
 
 def _with_preset_settings(policy: Policy, chosen: CompactionSettings) -> Policy:
@@ -177,6 +231,35 @@ def _with_keep(policy: Policy, keep: Tokens | Share) -> Policy | None:
     return structs.replace(policy, cut=structs.replace(cut, keep=keep))
 
 
+def _with_max_messages(policy: Policy, messages: int) -> Policy | None:
+    """Compact at another number of messages."""
+    if fold_count(policy.triggers) is None:
+        return None
+    rules = {moment: _at_messages(rule, messages) for moment, rule in policy.triggers.items()}
+    return structs.replace(policy, triggers=rules)
+
+
+def _at_messages(trigger: Trigger, messages: int) -> Trigger:
+    match trigger:
+        case MessageCount():
+            return structs.replace(trigger, messages=messages)
+        case AnyOf() | AllOf():
+            parts = tuple(_at_messages(one, messages) for one in trigger.triggers)
+            return structs.replace(trigger, triggers=parts)
+        case _:
+            return trigger
+
+
+def _with_keep_messages(policy: Policy, messages: int) -> Policy | None:
+    match policy.cut:
+        case TurnBoundaryBefore():
+            return structs.replace(policy, cut=TurnBoundaryBefore(messages))
+        case LastMessages():
+            return structs.replace(policy, cut=LastMessages(messages))
+        case _:
+            return None
+
+
 def _with_prune(policy: Policy, field: str, value: Any) -> Policy | None:
     if not any(isinstance(stage, Prune) for stage in policy.stages):
         return None
@@ -202,8 +285,11 @@ def _with_threshold(policy: Policy, tokens: int) -> Policy | None:
 CHANGES: dict[str, Change] = {
     "trigger": _with_trigger,
     "keep_recent": _with_keep,
+    "max_messages": _with_max_messages,
+    "keep_messages": _with_keep_messages,
     "tool_prune_threshold": _with_threshold,
     "tool_keep_threshold": lambda policy, tokens: _with_prune(policy, "keep", tokens),
     "tool_policy": lambda policy, value: _with_prune(policy, "policy", value),
     "tools": lambda policy, rules: _with_prune(policy, "rules", rules),
+    "summarization": _with_block,
 }

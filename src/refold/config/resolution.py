@@ -118,7 +118,7 @@ def _check_policy(settings: Settings) -> None:
 
 
 def _check_summarisers(settings: Settings) -> None:
-    if settings.summariser.models:
+    if settings.summariser.models or settings.compaction.summarization:
         from refold.config.upstream import summarisers_of
 
         summarisers_of(settings)

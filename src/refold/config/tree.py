@@ -56,11 +56,18 @@ def _show_all(value: Any) -> Any:
     return value
 
 
+def _show_block(block: dict[str, object]) -> dict[str, object]:
+    given = block.get("parameters")
+    return {**block, "parameters": mask_values(given)} if isinstance(given, dict) else block
+
+
 ADDRESS = SettingMask(mask_url)
 STORE = SettingMask(mask_store)
 COMMAND = SettingMask(mask_command)
 VARIABLE = SettingMask(mask_variable)
 HEADERS = SettingMask(mask_values)
+BLOCK = SettingMask(_show_block)
+"""Its parameters go to a model, and may hold a key."""
 MODELS = SettingMask(_show_models)
 PATTERNS = SettingMask(_show_count)
 """Only their number is shown: the patterns themselves tell what a user wants to hide."""
@@ -90,6 +97,9 @@ CALL_PATTERN = r"^(\*|([A-Z]+ )?/v1/[^ ]+)$"
 
 TOOL_NAME = r"^[A-Za-z0-9_.:/-]{1,128}$"
 
+MAX_MESSAGES = 1_000_000
+"""No conversation has so many messages: a larger number is a mistake."""
+
 EFFORTS = {"low": 1_024, "medium": 4_096, "high": 16_384}
 """Tokens for thinking. Fewer than 1,024 are refused by the provider that takes a number."""
 Window: TypeAlias = Annotated[int, Meta(ge=256, le=MAX_TOKENS), Counted()]
@@ -99,6 +109,7 @@ Length: TypeAlias = Annotated[int, Meta(ge=64, le=MAX_TOKENS), Counted()]
 Effort: TypeAlias = Annotated[int, Meta(ge=EFFORTS["low"], le=MAX_TOKENS), Counted(tuple(EFFORTS.items()))]
 Words: TypeAlias = Annotated[str, Meta(min_length=1)]
 ToolPolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
+SummaryStrategy: TypeAlias = Literal["abstractive", "hierarchical", "selective", "extractive", "truncate"]
 ToolRule: TypeAlias = Literal["prune", "summarise"]
 
 
@@ -189,6 +200,22 @@ class CompactionSettings(Section, frozen=True):
         "refold"
     )
     """No other preset keeps more for less money on the recorded sessions (docs/evaluation.md)."""
+    variant: Annotated[
+        str | None,
+        Meta(
+            description="A variant of the preset; see docs/presets.md.", extra={"unset": "the preset itself"}
+        ),
+        PLAIN,
+    ] = None
+    """The preset itself."""
+    summarization: Annotated[
+        dict[str, Any],
+        Meta(
+            description="The settings block of LibreChat, with its own keys, for the preset that takes it; see docs/summaries.md."
+        ),
+        BLOCK,
+    ] = {}
+    """For users who bring such a block along."""
     window: Annotated[
         Window | None,
         Meta(
@@ -229,6 +256,30 @@ class CompactionSettings(Section, frozen=True):
         ),
     ] = None
     """The preset's own."""
+    max_messages: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_MESSAGES)] | None,
+        Meta(
+            description="The number of messages above which a conversation is compacted, for presets that count them.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own, 20."""
+    keep_messages: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_MESSAGES)] | None,
+        Meta(
+            description="How many of the newest messages stay, for presets that count them.",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own, 4 or 2."""
+    resume_budget: Annotated[
+        Tokens | Share | None,
+        Meta(
+            description="The largest earlier session that is resumed with all its messages: tokens, or a share of the limit.",
+            extra={"unset": "70%"},
+        ),
+    ] = None
+    """70%: the rest is room to go on."""
     tool_prune_threshold: Annotated[
         Amount | None,
         Meta(
@@ -340,6 +391,14 @@ class SummariserSettings(Section, frozen=True):
         bool, Meta(description="Off: no model is asked; digests are made of the messages' own words.")
     ] = True
     """A model's summary reads better."""
+    strategy: Annotated[
+        SummaryStrategy | None,
+        Meta(
+            description="How a summary is made: a model reads everything at once (abstractive), in parts (hierarchical), or only texts and failures (selective); without a model, quotations (extractive), or counts and lists of files (truncate).",
+            extra={"unset": "the preset's"},
+        ),
+    ] = None
+    """The preset's own, mostly abstractive."""
     models: Annotated[
         tuple[str, ...],
         Meta(

@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
+from refold.config.policy import block_of
 from refold.config.tree import Settings, UpstreamSettings
+from refold.engine.settings import providers_with_block
 from refold.model.errors import ConfigError, SettingError
 from refold.model.message import DialectName
 from refold.upstreams.provider import KNOWN, Provider, complete, provider_of
@@ -47,12 +49,34 @@ def completed(name: str, upstream: UpstreamSettings, environ: Mapping[str, str])
 
 def summarisers_of(settings: Settings) -> tuple[Provider, ...]:
     """Return the models that write summaries, in their order: `NAME:MODEL` with an upstream of the settings,
-    or a name that `upstreams.provider` reads.
+    or a name that `upstreams.provider` reads. Without any, the model of the settings block; if the block
+    names no provider, the provider has no name, and stands for the conversation's own.
 
     Raises:
         SettingError: one of them names no model.
     """
-    return tuple(_writer(settings, spec, at) for at, spec in enumerate(settings.summariser.models, 1))
+    named = tuple(_writer(settings, spec, at) for at, spec in enumerate(settings.summariser.models, 1))
+    block = block_of(settings)
+    if block is None:
+        return named
+    if named:
+        return providers_with_block(structs.replace(block, provider=None, model=None), named)
+    return tuple(_of_block(settings, provider) for provider in providers_with_block(block, ()))
+
+
+def _of_block(settings: Settings, provider: Provider) -> Provider:
+    name, place = provider.name, "compaction.summarization"
+    if not name:
+        return provider
+    if name in settings.upstreams:
+        known = _provider(name, settings.upstreams[name], provider.model or ANY_MODEL)
+        return structs.replace(known, model=provider.model, parameters=provider.parameters)
+    if name not in KNOWN:
+        hint = f"describe it as [upstreams.{name}] with its url, or take one of: {', '.join(KNOWN)}"
+        raise SettingError(place, f"its provider {name!r} has no known address", hint=hint)
+    if not provider.model:
+        raise SettingError(place, "it names a provider and no model", hint="add the key model")
+    return provider
 
 
 def is_literal(url: str) -> bool:

@@ -36,6 +36,9 @@ from refold.model.window import Fixed, Tool, Violation, Window
 
 BRIDGE = "Continue from the context below."
 """First message if the dialect requires a user message first and the conversation does not begin with one."""
+CONTINUE = "continue"
+"""The user message between a summary and a reply that are both the assistant's, and after a reply that comes
+last in a format that refuses it."""
 RECALL = "recall"
 _PREFIXED_RECALL = re.compile(r"(?i)(?:mcp[_.:/-]+)?refold[_.:/-]+recall")
 """The recall tool with a client's prefix, such as `mcp__refold__recall` in Claude Code and `refold_recall` in opencode."""
@@ -56,6 +59,10 @@ class Lead(Struct, frozen=True):
     @property
     def ends_with_user(self) -> bool:
         return bool(self.messages) and self.messages[-1].role == "user"
+
+    @property
+    def ends_with_assistant(self) -> bool:
+        return bool(self.messages) and self.messages[-1].role == "assistant"
 
 
 NO_LEAD = Lead()
@@ -163,7 +170,8 @@ def assemble(fixed: Fixed, messages: tuple[Message, ...], lead: Lead = NO_LEAD) 
         )
         summaries = ()
     if opening < len(messages) and needs_bridge(messages[opening], fixed.dialect, lead):
-        summaries = (*summaries, user(BRIDGE))
+        is_between = lead.ends_with_assistant and not is_instruction(messages[opening])
+        summaries = (*summaries, user(CONTINUE if is_between else BRIDGE))
     if messages and is_led_in(messages[0], fixed.dialect, lead):
         before = (user(BRIDGE),)
     return Window(fixed, messages, summaries, lead.block, opening=opening, before=before)
@@ -173,12 +181,21 @@ def needs_bridge(first: Message, dialect: Dialect, lead: Lead = NO_LEAD) -> bool
     """True if a user message must be inserted before the first message after the summaries.
 
     Some servers of every format require the user to speak first, except before a provider's own
-    compaction. Later instructions may stand before that user message, unless the dialect requires every
+    compaction, and refuse two messages of the assistant in a row. Later instructions may stand before that user message, unless the dialect requires every
     system message to follow one of the user's.
     """
     if dialect.system_follows_user and is_instruction(first):
         return not lead.ends_with_user
-    return not lead.messages and first.role in ("assistant", "tool") and not holds_compaction(first)
+    is_led = bool(lead.messages) and not lead.ends_with_assistant
+    return not is_led and first.role in ("assistant", "tool") and not holds_compaction(first)
+
+
+def with_last_word(window: Window) -> Window:
+    """The window with a user message at its end, if the format refuses a reply there."""
+    last = window.sent[-1] if window.sent else None
+    if not window.fixed.dialect.refuses_prefill or last is None or last.role != "assistant":
+        return window
+    return structs.replace(window, after=(user(CONTINUE),))
 
 
 def is_led_in(first: Message, dialect: Dialect, lead: Lead) -> bool:
@@ -202,6 +219,8 @@ def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
 
 def _is_solved(found: Violation, window: Window) -> bool:
     """True if the messages that assembly inserted before the message solve the violation."""
+    if found.rule == "ends_with_assistant":
+        return bool(window.after)
     if found.index is None or not (place := window.place(found.index)):
         return False
     if found.rule == "starts_without_user":

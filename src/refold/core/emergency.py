@@ -29,6 +29,8 @@ SHARES = ((0.35, 0.10), (0.15, 0.10), (0.0, 0.05), (0.0, 0.0))
 """Shares of the room for the summary so far and for the user's rules, if both do not fit in full. The next
 pair is tried if the messages that must stay leave less. The last pair is for the emergency stages alone,
 which have shrunk everything else by then."""
+NAMES = 16
+"""Tokens left for the names of the messages that are removed in addition, to make room for the names themselves."""
 _CHARACTERS_PER_TOKEN = 3
 """A low estimate: text cut by it must fit."""
 
@@ -58,9 +60,15 @@ def squeeze_in(
     so_far, noted = folded.summaries, plain
     for shares in SHARES if stages == policy.emergency else SHARES[:-1]:
         note = partial(_with_note, so_far=so_far, policy=policy, room=room, fixed=fixed, shares=shares)
-        noted = _apply_stages(note(folded, gone=(), is_final=False), stages, room)
+        begun = note(folded, gone=(), is_final=False)
+        noted = _apply_stages(begun, stages, room)
         gone = _removed(folded, noted[0])
         named = note(noted[0], gone=gone, is_final=True)
+        if gone and named.tokens > room.tokens:  # the names of the removed messages need room as well
+            tokens = max(0, room.tokens - (named.lead.tokens - noted[0].lead.tokens) - NAMES)
+            noted = _apply_stages(begun, stages, structs.replace(room, tokens=tokens))
+            gone = _removed(folded, noted[0])
+            named = note(noted[0], gone=gone, is_final=True)
         if named.lead is not noted[0].lead and named.tokens <= room.tokens:
             return named, noted[1]
         if gone and noted[0].lead is folded.lead:

@@ -128,6 +128,8 @@ class Folded(Struct, frozen=True, dict=True):
     """Number of originals when a summary was last written or attempted; -1 for never."""
     declined: int = -1
     """Number of originals when a compaction was undone. No automatic compaction happens until there are more."""
+    pruned: int = 0
+    """The prune boundary: tool results in messages below this number are not pruned again."""
     pinned: frozenset[int] = frozenset()
     facts: Facts = field(default_factory=Facts)
     """Index of every original, updated as it arrives."""

@@ -92,11 +92,6 @@ def _observe_overhead(calibration: Calibration, prompt: int, counted: int) -> Ca
     return structs.replace(remembered, overhead=best, last_overhead=observed)
 
 
-def calibrated(tokens: int, calibration: Calibration) -> int:
-    """Our count converted to the provider's tokens."""
-    return round(tokens * calibration.ratio)
-
-
 def instruction_tokens(estimate: int, calibration: Calibration) -> int:
     """The instruction overhead to plan with: the estimate, unless the observed one is far from it."""
     observed = calibration.overhead

@@ -36,9 +36,17 @@ from refold.core.secrets.redact import redact
 from refold.core.shown import Edit, Item, Room
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import units
+from refold.core.stages.tool_results import PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
 from refold.core.system_messages import holds_more, is_setting, newest_instruction
-from refold.core.triggers import fold_count, fold_point, is_wanted, reason_to_act, reason_to_reduce
+from refold.core.triggers import (
+    fold_count,
+    fold_point,
+    is_triggered,
+    is_wanted,
+    reason_to_act,
+    reason_to_reduce,
+)
 from refold.core.unread_cut import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
 from refold.model.budget import Tokens
@@ -136,7 +144,7 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     if is_due and (early := _plan_without_stages(folded, frame, now, is_due, room)):
         return structs.replace(early, edits=cut)
     shown, more = reduce(folded.touchable, policy.stages, room)
-    reduced, edits = folded.show(shown.items) if more else folded, (*cut, *more)
+    reduced, edits = _prune_until(folded.show(shown.items), more) if more else folded, (*cut, *more)
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
     if not is_due or _is_small(reduced, frame, now):
         return found
@@ -148,6 +156,12 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     if request is None:
         return _make_fit(found)
     return structs.replace(found, decision="summarise", request=request)
+
+
+def _prune_until(folded: Folded, edits: tuple[Edit, ...]) -> Folded:
+    """The state with the prune boundary after the last message that was pruned now."""
+    last = max((edit.seq for edit in edits if edit.stage == PRUNE_STAGE), default=-1)
+    return structs.replace(folded, pruned=last + 1) if last >= folded.pruned else folded
 
 
 def _plan_without_stages(folded: Folded, frame: Frame, now: Now, reason: str, room: Room) -> Plan | None:
@@ -227,10 +241,10 @@ def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
 
 
 def _is_small(folded: Folded, frame: Frame, now: Now) -> bool:
-    """True if the stages alone have reached the target."""
-    if now.moment == "manual":
+    """True if the stages alone have reached the target, and no trigger fires any more."""
+    if now.moment == "manual" or size_of(folded, frame) > min(target_for(frame, now), limit_for(frame, now)):
         return False
-    return size_of(folded, frame) <= min(target_for(frame, now), limit_for(frame, now))
+    return not is_triggered(folded, frame, now)
 
 
 def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:

@@ -126,6 +126,8 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     before = folded.lead.tokens or frame.bridge
     if newest is not None and folded.lead.tokens and view.dialect.system_follows_user:
         before += frame.bridge  # it may have to stand first
+    if folded.lead.ends_with_assistant:
+        before += frame.bridge
     if compacted and view.dialect.starts_with_user:
         before += frame.bridge
     settings = (item.seq for item in items if is_setting(item.message))
@@ -133,7 +135,14 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     free = limit_for(frame, now) - instructions - before
     tools = frame.policy.file_tools
     return Room(
-        max(0, free), instructions + before, view.counter, view.dialect, pinned, newest=newest, tools=tools
+        max(0, free),
+        instructions + before,
+        view.counter,
+        view.dialect,
+        pinned,
+        newest=newest,
+        tools=tools,
+        pruned=folded.pruned,
     )
 
 

@@ -254,6 +254,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     """The text of a summary if no model is configured."""
     deferred: bool = False
     """A trigger that fires after a call takes effect at the next request, which adds a message."""
+    goes_on: bool = False
+    """If the assistant spoke last and the format refuses such a request, the user says `continue`. The gateway
+    leaves that to its clients, which may want the last reply to be continued."""
     by_price: bool = False
     """Compact earlier if, by the model's prices, carrying the context along costs more than writing it again."""
     source: Source = "span"
@@ -263,6 +266,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     recipe: Recipe = Recipe()
     """Settings for a model that writes the summary: strategy, prompts, length, temperature."""
     recovery: Recovery = Recovery()
+    resume: Tokens | Share = Share(0.7, "limit")
+    """Most tokens, instructions included, of an earlier session that is resumed with all its messages. A larger
+    one is resumed by its summary, so that there is room to go on."""
     cache: Ttl | None = "5m"
     """Lifetime of the prompt cache at a provider with breakpoints; None sets no breakpoints. An hour costs more to write."""
     texts: Texts = Texts()

@@ -76,6 +76,8 @@ class Room(Struct, frozen=True):
     """Number of the newest system or developer message: it holds the rules for everything after it."""
     tools: ToolKinds = COMMON_TOOLS
     """The tools that read files and the tools that change them."""
+    pruned: int = 0
+    """The prune boundary: tool results in messages below this number are not pruned again."""
 
     def pressure(self, shown: Shown) -> Fraction:
         """Used share of the window, instructions included."""

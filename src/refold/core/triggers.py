@@ -6,6 +6,7 @@ string. A number that is unknown fires nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
@@ -196,6 +197,11 @@ def is_wanted(folded: Folded, frame: Frame, now: Now) -> bool:
     return now.moment in ("manual", "overflow") or bool(_wanted(folded, frame, now))
 
 
+def is_triggered(folded: Folded, frame: Frame, now: Now) -> bool:
+    """Whether a trigger of the policy fires at this moment."""
+    return bool(due(frame.policy.triggers, now.moment, _facts(folded, frame, now)))
+
+
 def reason_to_reduce(folded: Folded, frame: Frame, now: Now) -> str:
     """The reason to run the stages; empty if there is none."""
     rules = frame.policy.reduce_at
@@ -246,6 +252,7 @@ def fold_point(folded: Folded, frame: Frame, now: Now) -> int:
 def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
     shown, budget, output = folded.shown, frame.budget, lowered_output(frame, now)
     room = limit_for(frame, now) - frame.instructions - folded.lead.tokens
+    unpruned = bisect_left(range(len(shown)), folded.pruned, key=folded.number)
     return TriggerFacts(
         tokens=now.size if now.size is not None else round(size_of(folded, frame) * now.ratio),
         limit=limit_of(budget),
@@ -253,11 +260,17 @@ def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
         window=budget.window,
         max_output=output,
         messages=len(shown),
-        to_refine=shown.suffix_within(max(0, room)),
-        tool_tokens=shown.result_tokens_between(0, len(shown)).tokens,
+        to_refine=_messages_to_refine(folded, max(0, room)),
+        tool_tokens=shown.result_tokens_between(unpruned, len(shown)).tokens,
         idle_s=now.idle_s,
         reported=now.reported,
     )
+
+
+def _messages_to_refine(folded: Folded, room: int) -> int:
+    """Messages that do not fit, with those that were dropped before and that no summary describes yet."""
+    leaving, last = folded.shown.suffix_within(room), folded.summaries[-1] if folded.summaries else None
+    return leaving + (last.last - last.told_until if leaving and last else 0)
 
 
 def _by_price(folded: Folded, frame: Frame, now: Now) -> str:

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from refold.core import extractive_summary
 from refold.core.arrival_cap import arrive
-from refold.core.assemble import broken_rules
+from refold.core.assemble import broken_rules, with_last_word
 from refold.core.budget import output_after, tokens_of
 from refold.core.cost import rewrite_pays
 from refold.core.digest.search import find
@@ -132,6 +132,7 @@ def add(state: State, messages: Sequence[Message], *, sensitive: bool = False) -
 def context(state: State) -> Outcome:
     """Make the window of the next call. The `problem` may be DoesNotFit or InvalidWindow."""
     draft = _Draft(state)
+    draft.may_go_on = True
     draft.send(draft.plan_call)
     return draft.outcome()
 
@@ -233,7 +234,7 @@ class _Draft:
         self.problem: RefoldError | None = None
         self.changes: list[Change] = []
         self.events: list[Event] = []
-        self.has_skipped = self.has_grown = self.may_wait = False
+        self.has_skipped = self.has_grown = self.may_wait = self.may_go_on = False
         self.wanted: SummaryRequest | None = None
         self.wanted_from: State | None = None
         self.awaited: SummaryRequest | None = None
@@ -581,12 +582,15 @@ class _Draft:
             planned = self._without_open_calls(planned)
             window = self._marked(planned)
             found = broken_rules(window, planned.sent.shown)
+        if found and self.may_go_on and self.state.frame.policy.goes_on:
+            window = with_last_word(window)
+            found = broken_rules(window, planned.sent.shown)
         window = self._with_output(window, planned)
         if found:
             first = found[0]
             where = f"message {first.index}: " if first.index is not None else ""
             raise InvalidWindow(f"{where}{first.message}", hint=first.hint)
-        self.set(sent=planned.sent, window=window)
+        self.set(sent=planned.sent, window=window, called_at=self.state.at)
         self.window = window
 
     def _with_output(self, window: Window, planned: Plan) -> Window:

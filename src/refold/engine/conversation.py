@@ -390,7 +390,8 @@ class Conversation:
             head = await self._journal.current_head()
             if head is None or head.place != self._journal.head.place:
                 await self._load()
-        return self._jobs.with_prepared(self._state)
+        state = self._jobs.with_prepared(self._state)
+        return structs.replace(state, at=self._journal.clock())
 
     async def _settle(self) -> None:
         """Decide whether a commit of unknown outcome was stored. With stored content a reload shows it.

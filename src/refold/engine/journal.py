@@ -54,6 +54,11 @@ from refold.wire.request import encode_fixed
 # are stored once, under their hash, and the notes hold the hash.
 
 
+CALL_PRECISION_S = 60.0
+"""The time of the last call is stored this precisely. It tells whether a provider's cache is cold, which takes
+minutes."""
+
+
 class Notes(Struct, frozen=True):
     """The small facts of a state that are stored beside its messages and snapshots. The field names are part
     of the stored format.
@@ -82,13 +87,16 @@ class Notes(Struct, frozen=True):
     imported."""
     standing: FillLevel = FillLevel()
     """The fill level, as the program that wrote these notes saw it."""
+    called_at: float = 0.0
+    """The time of the last call, see `State.called_at`."""
 
     @property
     def lasting(self) -> Notes:
-        """The notes without the fill level. Only a difference here is worth a commit of its own: the level
-        follows from the rest, and from the window of the program that reads it.
+        """The notes without the fill level and the time of the last call. Only a difference here is worth a
+        commit of its own: the level follows from the rest, and from the window of the program that reads it,
+        and a reply follows the call.
         """
-        return structs.replace(self, standing=FillLevel())
+        return structs.replace(self, standing=FillLevel(), called_at=0.0)
 
 
 def read_notes(notes: bytes) -> Notes:
@@ -132,6 +140,7 @@ def notes_of(state: State) -> Notes:
         tuple(sorted(state.secrecy.numbers)),
         tuple(sorted(state.secrecy.holders)),
         standing=state.fill_level,
+        called_at=state.called_at,
     )
 
 
@@ -275,6 +284,7 @@ class _Snapshot(Struct, frozen=True):
     task_replies: int = -1
     """The number of replies before the task; -1 if not known."""
     asked: tuple[int, bytes] | None = None
+    pruned: int = 0
 
 
 def write_snapshot(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
@@ -305,6 +315,7 @@ def write_snapshot(folded: Folded, encode: Encode, *, in_words: bool = False) ->
         more=tuple(task[1:]),
         task_replies=folded.task[0].replies if task else -1,
         asked=(asked.number, encode(asked.message)) if asked else None,
+        pruned=folded.pruned,
     )
     return msgspec.msgpack.encode(state)
 
@@ -340,6 +351,7 @@ def read_snapshot(
         lead=_decode_lead(state.lead),
         settled=state.settled,
         declined=state.declined,
+        pruned=state.pruned,
         pinned=pinned,
         facts=_read_facts(state, known),
         ledger=state.ledger,
@@ -612,12 +624,15 @@ class Journal:
         return await self.store.head(self.head.owner, self.head.conversation, self.head.branch)
 
     def _is_news(self, noted: Notes, fill_level: FillLevel) -> bool:
-        """Whether the fill level has to be stored: it does not follow from the stored messages, or following
-        it would mean to read many of them.
+        """Whether the notes have to be stored: the fill level does not follow from the stored messages, or
+        following it would mean to read many of them, or the stored time of the last call is too old.
         """
         if noted.standing != fill_level or self.model != self.head.model:
             return True
-        return fill_level.size - read_notes(self.head.notes).standing.size >= MOST_SINCE
+        stored = read_notes(self.head.notes)
+        if noted.called_at - stored.called_at >= CALL_PRECISION_S:
+            return True
+        return fill_level.size - stored.standing.size >= MOST_SINCE
 
     # Reads
 
@@ -661,6 +676,7 @@ class Journal:
             meter=notes.meter,
             calibration=notes.calibration,
             bill=notes.bill,
+            called_at=max(state.called_at, notes.called_at),
         )
         if head.notes and head.model == self.model:
             return state

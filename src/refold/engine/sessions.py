@@ -13,7 +13,7 @@ from copy import copy
 from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, lead_of
-from refold.core.budget import exact, limit_of, tokens_of
+from refold.core.budget import tokens_of
 from refold.core.digest.facts import Facts
 from refold.core.digest.ledger import EMPTY
 from refold.core.extractive_summary import summarise
@@ -32,8 +32,6 @@ from refold.ports.store import SessionRows, Store
 from refold.text_work import run_text_work
 
 NEW, RESUMED = "a new session", "an earlier session goes on"
-RESUME_SHARE = 0.70
-"""Share of the context. A larger session is resumed by its summary, so that there is room to go on."""
 SUMMARY_TOKENS = 2_048
 """The size of a closed session's summary: as much as a reader takes in at once."""
 
@@ -338,7 +336,8 @@ def has_own_summary(session: Session) -> bool:
 
 def room_of(state: State) -> int:
     """Tokens of the window that an earlier session may take."""
-    return max(0, int(exact(RESUME_SHARE) * limit_of(state.frame.budget)) - state.frame.instructions)
+    budget = state.frame.budget
+    return max(0, tokens_of(state.frame.policy.resume, budget) - state.frame.instructions)
 
 
 def source_of(

@@ -44,7 +44,7 @@ from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.catalog import WindowSize, find_model, window_for
 from refold.tokens.counters import counter_for
 from refold.upstreams import Provider, open_upstream
-from refold.upstreams.provider import ProviderKey, complete, provider_of
+from refold.upstreams.provider import KNOWN, ProviderKey, complete, provider_of
 from refold.wire.anthropic import decode_system
 from refold.wire.sdk import as_json, read_tools
 
@@ -382,12 +382,17 @@ def with_block(values: Mapping[str, object], settings: ConversationSettings) -> 
         ConfigError: a key is unknown, or its value cannot be used; the message names it.
     """
     block = read_block(values)
+    if block.provider and block.provider not in KNOWN:
+        raise ConfigError(
+            f"summarization.provider cannot be used: {block.provider!r} has no known address",
+            hint=f"leave it out and give a Provider with a base_url in `summarisers`, or one of: {', '.join(KNOWN)}",
+        )
     return structs.replace(
-        settings, policy=policy_of(block), summarisers=_providers_with_block(block, settings.summarisers)
+        settings, policy=policy_of(block), summarisers=providers_with_block(block, settings.summarisers)
     )
 
 
-def _providers_with_block(block: PresetBlock, others: tuple[Provider, ...]) -> tuple[Provider, ...]:
+def providers_with_block(block: PresetBlock, others: tuple[Provider, ...]) -> tuple[Provider, ...]:
     """Return the provider that a block names. A block that names none keeps the given ones, and adds its
     fields to their parameters.
     """

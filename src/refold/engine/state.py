@@ -15,7 +15,7 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from refold.core.assemble import BRIDGE, assemble
-from refold.core.budget import OutputRoom, check_room, input_limit, output_room, tokens_of
+from refold.core.budget import NO_SEQ, OutputRoom, check_room, input_limit, output_room, tokens_of
 from refold.core.cost import Prices, call_cost, growing_cost
 from refold.core.digest.shorten import searchable
 from refold.core.fold import Folded
@@ -404,8 +404,10 @@ class State(Struct, frozen=True, kw_only=True):
     """Whether a summary of the messages shown now was tried and could not be written."""
     looks_ahead: bool = False
     """Whether a summary is to be requested before it is needed."""
-    idle_s: float | None = None
-    """Seconds since the last call; None if there was none, or if it is not known."""
+    at: float = 0.0
+    """The time of the action, by the engine's clock; 0 without a clock."""
+    called_at: float = 0.0
+    """The time at which the last window was made; 0 if there was none, or if it is not known."""
     outputs: tuple[int, ...] = ()
     """The outputs that the last calls asked for."""
     summarise: Summarise | None = None
@@ -460,6 +462,17 @@ class State(Struct, frozen=True, kw_only=True):
         return self.calibration.ratio if is_learnt else 1.0
 
     @property
+    def idle_s(self) -> float | None:
+        """Seconds since the last call; None if there was none, or if it is not known."""
+        return max(0.0, self.at - self.called_at) if self.at and self.called_at else None
+
+    @property
+    def reported(self) -> int | None:
+        """The size of the last call by the provider's report; None if it is not about the messages shown now."""
+        last = self.meter.anchor
+        return last.prompt if last is not None and holds(last, self.folded.shown) else None
+
+    @property
     def output(self) -> int:
         """The output to ask for with the last window: the stated one, or less if it had to be lowered."""
         lowered = self.window.output if self.window else None
@@ -502,15 +515,24 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def window_edits(self) -> tuple[Edit, ...]:
-        """The cache breakpoints of the last window, and its lowered output: edits that are made anew with
-        every call.
+        """The cache breakpoints of the last window, a user message at its end, and its lowered output: edits
+        that are made anew with every call.
         """
         if self.window is None:
             return ()
-        marks = breakpoint_edits(self.window, self.sent)
+        marks = [*breakpoint_edits(self.window, self.sent), *self._last_word]
         if self.window.output is None or not self.frame.budget.is_output_stated:
             return tuple(marks)
         return (*marks, self.room.edit(self.window.output))
+
+    @property
+    def _last_word(self) -> list[Edit]:
+        """The edit for the user message that was added because the format refuses a reply at the end."""
+        added = self.window.after if self.window else ()
+        tokens = sum(map(self.counter.message, added))
+        return [Edit("continue", NO_SEQ, 0, tokens, "the format requires the user to speak last")] * len(
+            added
+        )
 
     @property
     def is_sent_as_shown(self) -> bool:
@@ -536,6 +558,7 @@ class State(Struct, frozen=True, kw_only=True):
         return Now(
             moment,
             size,
+            reported=self.reported,
             idle_s=self.idle_s,
             is_prepared=self.prepared is not None,
             largest_output=max(self.outputs, default=0),

@@ -64,8 +64,8 @@ def task_of(
     """Build the task of a request. A sensitive message appears by its number only.
 
     If a window was `sent` before, a provider may have most of it in its cache. So a summariser that reads
-    messages like the conversation's own model also gets the originals as they came, after the earlier
-    summaries. It does not get them if something had to be redacted, because the originals still hold it, nor
+    messages like the conversation's own model also gets the originals since the last summary as they came,
+    after that summary. It does not get them if something had to be redacted, because the originals still hold it, nor
     if a text is too long for a summariser; the passages then hold a plain digest of that text.
     """
     secrecy, policy = (secrecy or Secrecy()).search(folded), frame.policy
@@ -76,8 +76,11 @@ def task_of(
     long = sum(
         count_long(message, bound) for number, message in messages.items() if number not in secrecy.numbers
     )
-    window = _window(folded, frame, start, tuple(messages.values())) if sent and not long else None
-    window = window if window and _may_be_shared(window, secrecy, known, start, request.last) else None
+    # Behind an earlier summary, the messages are sent as the conversation's own model last got them.
+    since = previous.told_until if previous else 0
+    raw = messages if since == start else _covered_messages(folded, request, since)
+    window = _window(folded, frame, since, tuple(raw.values())) if sent and not long else None
+    window = window if window and _may_be_shared(window, secrecy, known, since, request.last) else None
     lines, counter = requests_for(folded, request.kept, request.last, frame, request), folded.shown.counter
     return SummaryTask(
         passages=_passages(messages, bound, secrecy.numbers, known),

@@ -18,7 +18,7 @@ from hashlib import sha256
 import aiohttp
 from msgspec import structs
 
-from refold.config import Resolved, summarisers_of
+from refold.config import summarisers_of
 from refold.engine.settings import ConversationSettings, writer_for, writes_with_model
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
@@ -47,14 +47,16 @@ class Authors:
         """The summariser of a conversation; None if no model should write summaries."""
         resolved, owner = host.resolved, host.engine.owner
         wished = resolved.settings.summariser
-        if not (wished.enabled and writes_with_model(terms)) or (target.is_small and not wished.models):
+        named = summarisers_of(resolved.settings)
+        is_own = not any(one.name for one in named)
+        if not (wished.enabled and writes_with_model(terms)) or (target.is_small and is_own):
             return None
-        keys = _keys(credentials) if credentials.go_to(target) and not wished.models else None
+        keys = _keys(credentials) if credentials.go_to(target) and is_own else None
         mark = sha256(repr(keys and sorted(keys.items())).encode()).hexdigest()
         place = (owner, target.name, terms.model, terms.format, str(terms.window), mark, *wished.models)
         if place not in self._made:
             self._made[place] = ModelSummariser(
-                self._chain(resolved, terms, target, keys), cache=host.engine.cache
+                self._chain(named, terms, target, keys), cache=host.engine.cache
             )
             if len(self._made) > MOST:
                 self._made.popitem(last=False)
@@ -62,18 +64,23 @@ class Authors:
         return self._made[place]
 
     def _chain(
-        self, resolved: Resolved, terms: ConversationSettings, target: Target, keys: dict[str, str] | None
+        self,
+        named: tuple[Provider, ...],
+        terms: ConversationSettings,
+        target: Target,
+        keys: dict[str, str] | None,
     ) -> list[SummaryWriter]:
-        named = summarisers_of(resolved.settings)
-        if named:
-            return [writer_for(self._open(one, None, None), terms, url=one.base_url) for one in named]
+        elsewhere = [one for one in named if one.name]
+        if elsewhere:
+            return [writer_for(self._open(one, None, None), terms, url=one.base_url) for one in elsewhere]
         dialect = DIALECTS[terms.format]  # type: ignore[index]
         own = Provider(
             target.name,
-            terms.model,
+            named[0].model if named and named[0].model else terms.model,
             format=dialect.name,
             base_url=target.address("/v1"),
             headers={**target.headers, **(keys or {})},
+            parameters=named[0].parameters if named else {},
         )
         key = target.key if keys is None else None
         return [writer_for(self._open(own, dialect, target, key), terms, url=target.url)]

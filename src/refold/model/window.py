@@ -56,6 +56,8 @@ class Window(Struct, frozen=True):
     """Number of messages before the summaries: a provider's own compaction and the results of its calls."""
     before: tuple[Message, ...] = ()
     """Messages before these, if the format requires the user to speak first."""
+    after: tuple[Message, ...] = ()
+    """Messages after all others, if the format requires the user to speak last."""
     output: int | None = None
     """The lowered output to ask for; None for the requested output."""
 
@@ -63,7 +65,7 @@ class Window(Struct, frozen=True):
     def sent(self) -> tuple[Message, ...]:
         """All messages after the system prompt, in wire order."""
         first, rest = self.messages[: self.opening], self.messages[self.opening :]
-        return (*self.before, *first, *self.summaries, *rest)
+        return (*self.before, *first, *self.summaries, *rest, *self.after)
 
     def place(self, index: int) -> int:
         """The place in `sent` of the message at an index."""
@@ -74,7 +76,7 @@ class Window(Struct, frozen=True):
         index = place - len(self.before)
         if index >= self.opening:
             index -= len(self.summaries)
-            return index if index >= self.opening else None
+            return index if self.opening <= index < len(self.messages) else None
         return index if index >= 0 else None
 
     @property

@@ -1,8 +1,9 @@
 import pytest
 
 from refold.core.digest.identifiers import MAX_PER_TEXT, are_stated, identifiers
-from refold.core.digest.ledger import MAX_IDS, ledger_of
+from refold.core.digest.ledger import MAX_IDS
 from refold.model.message import ToolCall, assistant, tool, user
+from tests.core.digest.ledgers import ledger_of
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 import pytest
 
-from refold.core.digest.ledger import EMPTY, MAX_ENTRIES, MAX_RULES, Ledger, entries, ledger_of, merge
+from refold.core.digest.ledger import EMPTY, MAX_ENTRIES, MAX_RULES, Ledger, entries, merge
 from refold.core.tool_kinds import ToolKinds
 from refold.model.message import Message, Text, assistant, system, tool, user
 from tests.core.digest.conversations import call, work
+from tests.core.digest.ledgers import ledger_of
 
 
 @pytest.mark.feature("O11")

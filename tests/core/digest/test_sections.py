@@ -1,11 +1,12 @@
 import pytest
 
-from refold.core.digest.ledger import EMPTY, Ledger, ledger_of, merge
+from refold.core.digest.ledger import EMPTY, Ledger, merge
 from refold.core.digest.sections import MODIFIED, RULES, mechanical, sections
 from refold.core.summary_checks.accept import check_headings_once
 from refold.model.message import user
 from tests.core.conversations import talk
 from tests.core.digest.conversations import work
+from tests.core.digest.ledgers import ledger_of
 
 LEDGER = Ledger(
     read=("a.py",),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.policy import AllOf, MessagesToRefine, RemainingTokens, TokenRatio
+from refold.core.policy import MessagesToRefine, RemainingTokens, TokenRatio
 from refold.core.presets.block import policy_of, read_block
 from refold.core.presets.librechat import LIBRECHAT, PROMPTS, WITHOUT_SUMMARIES
 from refold.core.stages import Trim
@@ -31,8 +31,9 @@ def test_off_summarises_nothing():
     "trigger, expected",
     [
         (None, MessagesToRefine(1)),
-        ({"type": "token_ratio", "value": 0.7}, AllOf((MessagesToRefine(1), TokenRatio(0.7, ">=")))),
-        ({"type": "remaining_tokens", "value": 500}, AllOf((MessagesToRefine(1), RemainingTokens(500)))),
+        ({"type": "token_ratio", "value": 0.7}, TokenRatio(0.7, ">=", of="room")),
+        ({"type": "remaining_tokens", "value": 500}, RemainingTokens(500)),
+        ({"type": "token_ratio", "value": 0}, MessagesToRefine(1)),
         ({"type": "messages_to_refine", "value": 4}, MessagesToRefine(4)),
     ],
 )

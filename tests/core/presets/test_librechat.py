@@ -168,7 +168,9 @@ class TestPlacement:
         (lead,) = talk.context().summaries
         (summary,) = written(talk)
         assert lead.role == "user"
-        assert lead.text.startswith(f"<summary>\n{summary.text}\n</summary>\n\n")
+        assert lead.text.startswith(
+            f"[Earlier messages #m0 to #m9]\n<summary>\n{summary.text}\n</summary>\n\n"
+        )
         assert "Pick up where you left off" in lead.text
         use_tool(talk, "x")
         assert talk.context().summaries == (lead,)
@@ -183,7 +185,7 @@ class TestPlacement:
         (summary,) = written(talk)
         assert (
             window.system[0].text
-            == f"be kind\n\n## Conversation Summary\n\n<summary>\n{summary.text}\n</summary>"
+            == f"be kind\n\n## Conversation Summary (#m0 to #m9)\n\n<summary>\n{summary.text}\n</summary>"
         )
         assert window.summaries == ()
         assert talk.measurement.instructions == before
@@ -220,7 +222,7 @@ class TestWithoutSummaries:
             work(talk, output(3_000 + number))
         talk.add(user("and now?"))
         shown = results(talk.context().messages)
-        assert shown[0] == "[Old tool result content cleared]"
+        assert shown[0] == "[Old tool result content cleared] read_file #m2"
         assert shown[-1] == output(3_009)
 
 

@@ -48,6 +48,11 @@ def test_without_a_report_our_own_count_decides():
         assert written(talk)
 
 
+def results_by_name(messages):
+    """The texts of the results; those that were pruned without their handles."""
+    return [text.partition(" #m")[0] for text in results(messages)]
+
+
 @pytest.mark.feature("L7")
 class TestPruning:
     def test_more_than_8_000_tokens_of_results_become_names_but_for_the_newest_2_000(self):
@@ -55,8 +60,9 @@ class TestPruning:
         work(talk, "a" * 4_000, "b" * 2_500, "c" * 1_490)
         assert not talk.receipts
         work(talk, "d" * 500)
-        shown = results(talk.folded.shown.messages())
+        shown = results_by_name(talk.folded.shown.messages())
         assert shown == ["read_file", "read_file", "c" * 1_490, "d" * 500]
+        assert results(talk.folded.shown.messages())[0] == "read_file #m2"
         assert talk.receipts[-1].decision == "reduce"
         assert not written(talk)
         assert talk.recall("#m2").results[0].text == "a" * 4_000
@@ -81,9 +87,9 @@ class TestPruning:
         talk.add(user("please look"))
         for _ in range(5):
             use_tool(talk, "x" * 3_000)
-        assert results(talk.context().messages) == ["x" * 3_000] * 5
+        assert results_by_name(talk.context().messages) == ["x" * 3_000] * 5
         talk.add(assistant("done"))
-        assert results(talk.folded.shown.messages()) == ["read_file"] * 5
+        assert results_by_name(talk.folded.shown.messages()) == ["read_file"] * 5
 
 
 @pytest.mark.feature("L8")
@@ -93,14 +99,14 @@ class TestPolicyForToolOutput:
         policy = changed("lis", stages=(Prune(policy="keep_all"),))
         talk = chat(policy, window=20_000, summarise=give_up)
         work(talk, "a" * 9_000)
-        assert results(talk.folded.shown.messages()) == ["a" * 9_000]
+        assert results_by_name(talk.folded.shown.messages()) == ["a" * 9_000]
         work(talk, "b" * 8_000)
-        assert results(talk.folded.shown.messages()) == ["read_file", "read_file"]
+        assert results_by_name(talk.folded.shown.messages()) == ["read_file", "read_file"]
 
     def test_keep_none_keeps_no_result_when_it_prunes(self):
         talk = chat(changed("lis", stages=(Prune(policy="keep_none"),)), window=100_000)
         work(talk, "a" * 8_000, "b" * 100)
-        assert results(talk.folded.shown.messages()) == ["read_file", "read_file"]
+        assert results_by_name(talk.folded.shown.messages()) == ["read_file", "read_file"]
 
     def test_a_tool_that_is_summarised_stays_whole_until_its_summary_is_written(self):
         requests = []
@@ -113,7 +119,7 @@ class TestPolicyForToolOutput:
         work(talk, "a" * 4_000)
         work(talk, "b" * 9_000, name="read_book")
         work(talk, "c" * 8_000)
-        assert results(item.message for item in requests[0].items) == ["read_file", "b" * 9_000]
+        assert results_by_name(item.message for item in requests[0].items) == ["read_file", "b" * 9_000]
 
 
 def test_4_000_tokens_are_kept_by_message():
@@ -156,7 +162,7 @@ class TestLineage:
         (lead,) = talk.context().summaries
         assert lead.role == "assistant"
         opening, parent, heading, *lines = lead.text.splitlines()
-        assert opening == "Here is context from the previous conversation session:"
+        assert opening.startswith("Here is context from the previous conversation session (#m")
         assert parent == third.text
         assert lines == [f"#s1 {second.text} …", f"#s0 {first.text} …"]
         assert heading == "## Before that"
@@ -177,8 +183,9 @@ def test_where_the_user_must_speak_first_a_line_stands_before_the_summary():
     while not written(talk):
         talk.add(*agent_turn(len(talk.folded.branch)))
     talk.add(user("and now?"))
-    bridge, lead = talk.context().summaries
+    bridge, lead, *between = talk.context().summaries
     assert (bridge.role, lead.role) == ("user", "assistant")
+    assert [one.role for one in between] in ([], ["user"])
 
 
 def test_without_a_summary_the_history_stays_and_it_is_tried_again():

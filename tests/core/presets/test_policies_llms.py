@@ -21,7 +21,8 @@ class TestFilter:
         window = talk.context()
         (summary,) = written(talk)
         assert window.system == talk.frame.fixed.system
-        assert window.summaries == (assistant(f"[Context Summary]\n\n{summary.text}"),)
+        lead = assistant(f"[Context Summary] #m0 to #m2\n\n{summary.text}")
+        assert window.summaries == (lead, user("continue"))  # no two messages of the assistant in a row
         assert window.messages == (assistant("the last answer"), user("and now?"))
 
     @pytest.mark.parametrize("reported, is_compacted", [(7_999, False), (8_000, True)])

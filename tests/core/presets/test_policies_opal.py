@@ -120,7 +120,9 @@ def test_the_summary_is_a_user_message_that_says_what_it_is():
     talk.add(user("next"))
     (lead,) = talk.context().summaries
     (summary,) = written(talk)
-    assert lead == user(f"[Conversation summary — older messages were compacted]\n\n{summary.text}")
+    assert lead == user(
+        f"[Conversation summary — older messages were compacted: #m0 to #m9]\n\n{summary.text}"
+    )
     assert (summary.first, summary.last) == (0, 10)
 
 

@@ -1,13 +1,40 @@
+from functools import partial
+
 import msgspec
 import pytest
+from msgspec import structs
 
-from refold.core.stages.tool_results import Prune
+from refold.core.stages import tool_results
 from refold.model.dialect import ANTHROPIC, CHAT
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, tool, user
 from refold.wire.message import decode_messages, encode_message
 from tests.core.stages.shown_messages import results_of, room_for, show_all, work
 
 ROOM = room_for(1_000_000)
+Prune = partial(tool_results.Prune, text="{name}")
+
+
+def after(result, room=ROOM):
+    """The room for the next pruning: the boundary is after the last message that was pruned."""
+    last = max((edit.seq + 1 for edit in result.edits), default=room.pruned)
+    return structs.replace(room, pruned=last)
+
+
+def later(shown, *outputs):
+    """The same messages, and more work after them."""
+    size = len(shown.items)
+    items = (structs.replace(item, seq=size + item.seq) for item in show_all(work(*outputs)).items)
+    return type(shown)((*shown.items, *items), size + 2 * len(outputs) + 2)
+
+
+def test_the_stub_names_the_tool_first_and_the_original():
+    shown = show_all(work("x" * 9_000))
+    assert results_of(tool_results.Prune().apply(shown, ROOM).shown) == ["look #m2"]
+
+
+def test_a_result_that_reads_like_a_stub_is_pruned_like_any_other():
+    shown = show_all(work("x" * 9_000, "look", "y" * 9_000))
+    assert results_of(Prune(keep=0).apply(shown, ROOM).shown) == ["look"] * 3
 
 
 def test_nothing_is_pruned_up_to_the_threshold():
@@ -67,31 +94,29 @@ def test_a_tool_that_nobody_knows():
 
 def test_the_prefix_up_to_the_boundary_never_changes_again():
     """Acceptance case G71: the boundary moves only forward, and rarely."""
-    stage, outputs = Prune(threshold=1_000, keep=300), []
-    shown, boundary, rewrites = show_all(work(answer="")), 0, 0
+    stage, outputs, room = Prune(threshold=1_000, keep=300), [], ROOM
+    shown, rewrites = show_all(work(answer="")), 0
     for number in range(60):
         grown = work(*outputs, f"{number:03d}" * 33, answer="")
         fresh = show_all(grown).items[len(shown.items) :]
-        prefix = shown.messages[:boundary]
+        prefix = shown.messages[: room.pruned]
         shown = type(shown)((*shown.items, *fresh), len(grown))
         outputs.append(f"{number:03d}" * 33)
-        result = stage.apply(shown, ROOM)
+        result = stage.apply(shown, room)
         rewrites += bool(result.edits)
-        shown = result.shown
+        shown, room = result.shown, after(result, room)
         assert shown.messages[: len(prefix)] == prefix
-        assert stage.boundary(shown) >= boundary
-        boundary = stage.boundary(shown)
     assert 5 <= rewrites <= 10
-    assert boundary > 100
+    assert room.pruned > 100
 
 
 def test_later_output_arms_it_again():
     stage = Prune(threshold=1_000, keep=200)
-    once = stage.apply(show_all(work("x" * 1_500, "y" * 100)), ROOM).shown
-    grown = type(once)((*once.items, *show_all(work("z" * 800)).items), len(once.items) + 4)
-    assert results_of(stage.apply(grown, ROOM).shown) == ["look", "y" * 100, "z" * 800]
-    more = type(once)((*grown.items, *show_all(work("w" * 150)).items), len(grown.items) + 4)
-    assert results_of(stage.apply(more, ROOM).shown) == ["look", "look", "look", "w" * 150]
+    once = stage.apply(show_all(work("x" * 1_500, "y" * 100)), ROOM)
+    grown, room = later(once.shown, "z" * 800), after(once)
+    assert results_of(stage.apply(grown, room).shown) == ["look", "y" * 100, "z" * 800]
+    more = later(grown, "w" * 150)
+    assert results_of(stage.apply(more, room).shown) == ["look", "look", "look", "w" * 150]
 
 
 def test_keep_all_prunes_only_when_forced():
@@ -105,10 +130,10 @@ def test_keep_all_prunes_only_when_forced():
 def test_keep_none_prunes_every_result_up_to_now():
     shown = show_all(work("x" * 9_000, "y" * 10))
     stage = Prune(policy="keep_none", rules={"look": "summarise"})
-    once = stage.apply(shown, ROOM).shown
-    assert results_of(once) == ["look", "look"]
-    grown = type(once)((*once.items, *show_all(work("z" * 100)).items), len(once.items) + 4)
-    assert results_of(stage.apply(grown, ROOM).shown) == ["look", "look", "z" * 100]
+    once = stage.apply(shown, ROOM)
+    assert results_of(once.shown) == ["look", "look"]
+    grown = later(once.shown, "z" * 100)
+    assert results_of(stage.apply(grown, after(once)).shown) == ["look", "look", "z" * 100]
 
 
 @pytest.mark.parametrize("rule", ["summarise", "summarize"])
@@ -117,7 +142,7 @@ def test_tools_that_are_summarised_stay(rule):
     stage = Prune(rules={"report": rule})
     result = stage.apply(shown, ROOM)
     assert results_of(result.shown) == ["x" * 9_000, "look"]
-    assert stage.apply(result.shown, ROOM).reason.startswith("0 tokens of tool results since")
+    assert stage.apply(result.shown, after(result)).reason.startswith("0 tokens of tool results since")
 
 
 def test_force_does_not_wait_for_the_threshold():

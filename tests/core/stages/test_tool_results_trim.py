@@ -22,7 +22,7 @@ def test_old_results_are_trimmed_and_older_ones_cleared():
     """Ten turns of four messages: the last three replies stay, from age 0.3 on results are trimmed, from 0.5 on cleared."""
     texts = results_of(SEED.apply(show_all(turns(10)), ROOM).shown)
     trimmed = "\n\n… [soft-trimmed: 60001 chars → 3000 chars, middle removed] …\n\n"
-    assert texts[:5] == [CLEARED] * 5
+    assert texts[:5] == [f"{CLEARED} look #m{4 * number + 2}" for number in range(5)]
     assert texts[5:7] == ["a" * 1_500 + trimmed + "b" * 1_499 + number for number in "56"]
     assert texts[7:] == [f"{BIG}{number}" for number in "789"]
 
@@ -39,7 +39,7 @@ def test_the_last_replies_are_protected(keep, untouched):
 def test_a_reply_is_one_with_all_its_tool_rounds():
     messages = [*work(BIG, BIG), *talk("u a u a"), *work(BIG, BIG, BIG)]
     texts = results_of(Trim().apply(show_all(messages), ROOM).shown)
-    assert texts == [CLEARED, CLEARED, BIG, BIG, BIG]
+    assert texts == [f"{CLEARED} look #m2", f"{CLEARED} look #m4", BIG, BIG, BIG]
 
 
 @pytest.mark.feature("C14")
@@ -52,7 +52,7 @@ def test_what_comes_before_the_first_user_message_is_protected():
 @pytest.mark.parametrize("length, cleared", [(49_999, False), (50_000, True)])
 def test_small_results_stay(length, cleared):
     messages = [*work("x" * length), *talk("u a u a u a u a")]
-    assert (results_of(Trim().apply(show_all(messages), ROOM).shown) == [CLEARED]) is cleared
+    assert (results_of(Trim().apply(show_all(messages), ROOM).shown) == [f"{CLEARED} look #m2"]) is cleared
 
 
 def test_clearing_can_be_switched_off():

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from refold.cli.changes import MessageChange
     from refold.cli.transcript import ModelSource
+    from refold.core.policy import Policy
     from refold.engine.engine import Engine
     from refold.engine.state import Receipt, State
     from refold.ports.records import Compaction, Head
@@ -61,7 +62,7 @@ def declare(app: typer.Typer) -> None:
 class CompactOptions(Struct, frozen=True, kw_only=True):
     """The options that transcripts and stored conversations have in common, and those of a transcript."""
 
-    preset: str = "refold"
+    policy: Policy
     sizes: SizeOptions = SizeOptions()
     dry_run: bool = False
     diff: bool = False
@@ -78,7 +79,7 @@ def compact(
         typer.Argument(metavar="FILE|CONV", help="A transcript (- for stdin), or a stored conversation."),
     ],
     *,
-    preset: Preset = "refold",
+    preset: Preset = "",
     sizes: SizeOptions,
     now: Annotated[bool, typer.Option("--now", help="FILE: compact whatever the thresholds say.")] = False,
     target: Annotated[
@@ -97,6 +98,15 @@ def compact(
         ),
     ] = "",
     summariser: SummariserOptions,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            metavar="NAME",
+            help="How a summary is made: abstractive, hierarchical, selective, extractive or truncate. Default: as the preset does.",
+            show_default=False,
+        ),
+    ] = "",
     branch: BranchId = "",
     place: StoreOptions,
     as_json: Json = False,
@@ -111,9 +121,16 @@ def compact(
     begins. `refold undo` takes that back, and no message is changed.
     """
     from refold.cli import transcript
+    from refold.cli.settings import policy_here
 
     options = CompactOptions(
-        preset=preset, sizes=sizes, dry_run=dry_run, diff=diff, as_json=as_json, now=now, target=target
+        policy=policy_here(preset, strategy),
+        sizes=sizes,
+        dry_run=dry_run,
+        diff=diff,
+        as_json=as_json,
+        now=now,
+        target=target,
     )
     if transcript.is_file(what):
         for_conversations = {"focus": focus, "summariser": summariser.spec, "key-env": summariser.key_env}
@@ -153,9 +170,7 @@ def _compact_conversation(
 ) -> int:
     from refold.cli import store_access
     from refold.cli.changes import ChangeReport, show_report
-    from refold.engine.settings import preset_named
 
-    preset_named(options.preset)
     if focus and not summariser.spec:
         raise ConfigError(
             "--focus is for a model", hint="name one with --summariser, such as openai:gpt-4o-mini"
@@ -166,7 +181,7 @@ def _compact_conversation(
     async def act(engine: Engine) -> int:
         head = await _head(engine, name, branch)
         async with store_access.opened(
-            engine, head, options.sizes, writer, preset=options.preset
+            engine, head, options.sizes, writer, policy=options.policy
         ) as conversation:
 
             async def compact_it() -> None:
@@ -282,7 +297,7 @@ def compact_transcript(request: Request, file: str, options: CompactOptions) -> 
         model=model,
         window=options.sizes.window,
         max_output=choose_max_output(request, options.sizes) if wanted else None,
-        preset=options.preset,
+        policy=options.policy,
     )
     try:
         state, size = state_for(settings, request.fixed)
@@ -381,7 +396,7 @@ def headline(outcome: CompactedTranscript) -> Iterator[Text]:
         f", {outcome.max_output:,} for the reply" if budget.max_output else "",
         f" (lowered from {budget.max_output:,})" if outcome.max_output < budget.max_output else "",
     )
-    yield Text(f"preset {outcome.options.preset}")
+    yield Text(f"preset {outcome.options.policy.name}")
 
 
 def nothing_done(outcome: CompactedTranscript) -> Text:
@@ -411,7 +426,7 @@ def as_document(outcome: CompactedTranscript, body: bytes) -> dict[str, object]:
         },
         "max_output": outcome.max_output,
         "max_output_asked": outcome.state.frame.budget.max_output,
-        "preset": options.preset,
+        "preset": options.policy.name,
         "limit": outcome.limit,
         "before": {"tokens": outcome.before.tokens, "source": outcome.before.source},
         "after": {"tokens": outcome.after.tokens, "source": outcome.after.source},

@@ -1,4 +1,4 @@
-"""`refold context`: the regions that fill the window of a transcript.
+"""`refold context`: the regions that fill the window of a transcript or of a stored conversation.
 
 The same report is drawn for people and printed for programs. Every number has its source: counted, estimated or reported.
 """
@@ -6,45 +6,82 @@ The same report is drawn for people and printed for programs. Every number has i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.cli import output
-from refold.cli.options import File, Json, SizeOptions, TranscriptOptions, expanded
+from refold.cli.options import (
+    BranchId,
+    Json,
+    Preset,
+    SizeOptions,
+    StoreOptions,
+    TranscriptOptions,
+    expanded,
+)
 from refold.cli.output import ALARM, percent, plural
+from refold.model.errors import BudgetError, NotFound
 from refold.model.tokens import Measurement, Region, Source
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from refold.cli.transcript import Sizing
+    from refold.cli.transcript import ModelSource, Sizing
+    from refold.core.policy import Policy
+    from refold.engine.conversation import Conversation
+    from refold.engine.engine import Engine
+    from refold.engine.state import State
     from refold.wire import Request
 from collections.abc import Iterable
 
 from rich.text import Text
 
 WIDTH_WITH_WORDS = 76
+EXAMPLES = """\b
+Examples:
+  refold context examples/coding-agent.json --model gpt-4o
+  refold context support-42 --preset picoclaw"""
 
 
 def declare(app: typer.Typer) -> None:
-    app.command(epilog="Example: refold context examples/coding-agent.json --model gpt-4o")(expanded(context))
+    app.command(epilog=EXAMPLES)(expanded(context))
 
 
-def context(file: File, *, sizes: SizeOptions, reads: TranscriptOptions, as_json: Json = False) -> int:
+def context(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="FILE|CONV", help="A transcript (- for stdin), or a stored conversation."),
+    ],
+    *,
+    preset: Preset = "",
+    sizes: SizeOptions,
+    reads: TranscriptOptions,
+    branch: BranchId = "",
+    place: StoreOptions,
+    as_json: Json = False,
+) -> int:
     """Show what fills the context window.
 
     Draws the window as a grid of 200 cells and lists its regions, each with its tokens and where the number comes from:
-    counted with the model's tokenizer, or estimated.
+    counted with the model's tokenizer, or estimated. The last lines say at which sizes the preset summarises and compresses it.
     """
     from refold.cli import transcript
+    from refold.cli.settings import policy_here
 
-    data = transcript.read_bytes(file, limit=reads.max_body_bytes)
+    if not transcript.is_file(what):
+        return _context_of_conversation(what, branch, preset, sizes, place, as_json=as_json)
+    data = transcript.read_bytes(what, limit=reads.max_body_bytes)
     with output.busy("measuring", len(data)):
-        request = transcript.decode(data, file, reads)
-        report = inspect(request, transcript.shown_name(file), transcript.size_up(request, sizes))
+        request = transcript.decode(data, what, reads)
+        report = inspect(request, transcript.shown_name(what), transcript.size_up(request, sizes))
+        limits = limits_of_file(request, sizes, policy_here(preset))
+    return _deliver(structs.replace(report, limits=limits), as_json=as_json)
+
+
+def _deliver(report: ContextReport, *, as_json: bool) -> int:
     output.warn(report.sizing.warning)
     if as_json:
         output.write_json(as_document(report))
@@ -53,8 +90,93 @@ def context(file: File, *, sizes: SizeOptions, reads: TranscriptOptions, as_json
     return 0
 
 
+def _context_of_conversation(
+    name: str, branch: str, preset: str, sizes: SizeOptions, place: StoreOptions, *, as_json: bool
+) -> int:
+    from refold.cli import store_access
+    from refold.cli.options import SummariserOptions
+    from refold.cli.settings import policy_here
+
+    policy = policy_here(preset)
+
+    async def act(engine: Engine) -> int:
+        try:
+            head = await store_access.head_of(engine, name, branch)
+        except NotFound as error:
+            shown = output.plain(name)
+            raise NotFound(f"there is no file and no conversation {shown!r}", hint=error.hint) from None
+        opened = store_access.opened(engine, head, sizes, SummariserOptions(), policy=policy)
+        async with opened as conversation:
+            await conversation.load()
+            report = of_conversation(name, conversation, sizes)
+        return _deliver(report, as_json=as_json)
+
+    return store_access.look(place, act)
+
+
+def of_conversation(name: str, conversation: Conversation, sizes: SizeOptions) -> ContextReport:
+    """Measure a stored conversation as its next request would be."""
+    from refold.cli.transcript import Sizing
+
+    state, size = conversation.state, conversation.window
+    source: ModelSource = "option" if sizes.model else "conversation"
+    sizing = Sizing(conversation.model, source, state.frame.budget, size.source, size.warning)
+    limits = limits_of(state)
+    turns = len(state.folded.shown.turn_starts)
+    return ContextReport(
+        name, conversation.format, conversation.size, turns, sizing, conversation.measurement, limits
+    )
+
+
+def limits_of_file(request: Request, sizes: SizeOptions, policy: Policy) -> ContextLimits | None:
+    """The limits of a transcript; None if output and instructions leave no room for messages."""
+    from refold.cli.transcript import choose_max_output, choose_model
+    from refold.engine.settings import ConversationSettings, state_for
+
+    settings = ConversationSettings(
+        model=choose_model(request, sizes)[0],
+        window=sizes.window,
+        max_output=choose_max_output(request, sizes) or None,
+        policy=policy,
+    )
+    try:
+        state, _ = state_for(settings, request.fixed)
+    except BudgetError:
+        return None
+    return limits_of(state.showing(state.folded.extend(request.messages)))
+
+
+def limits_of(state: State) -> ContextLimits:
+    """The sizes at which the policy acts on the messages of a state."""
+    from refold.core.budget import arithmetic
+    from refold.core.plan_inputs import lowered_output
+    from refold.core.triggers import fold_count, fold_point
+
+    rules, frame = state.frame.policy.triggers, state.frame
+    return ContextLimits(
+        frame.policy.name,
+        fold_point(state.folded, frame, state.now(next(iter(rules), "before_call"))),
+        fold_count(rules),
+        state.limit,
+        arithmetic(frame.budget, lowered_output(frame, state.now("before_call"))),
+    )
+
+
+class ContextLimits(Struct, frozen=True):
+    """The sizes at which a policy acts."""
+
+    preset: str
+    summarise_at: int
+    """The fold point, in our tokens."""
+    messages: int | None
+    """The number of messages at which it is summarised whatever their size; None if the policy does not count them."""
+    compress_at: int
+    """The wall: a larger request is not sent."""
+    arithmetic: str
+
+
 class ContextReport(Struct, frozen=True):
-    """The measurement of one transcript."""
+    """The measurement of one transcript or stored conversation."""
 
     file: str
     format: str
@@ -63,6 +185,7 @@ class ContextReport(Struct, frozen=True):
     turns: int
     sizing: Sizing
     measurement: Measurement
+    limits: ContextLimits | None = None
 
     @property
     def window(self) -> int:
@@ -92,7 +215,28 @@ def page(report: ContextReport, width: int) -> Iterator[Text | Table]:
     yield Text()
     yield region_table(report, width)
     yield Text()
-    yield verdict(report)
+    if report.limits is None or report.measurement.free < 0:
+        yield verdict(report)
+    if report.limits is not None:
+        yield from limit_lines(report, report.limits)
+
+
+def limit_lines(report: ContextReport, limits: ContextLimits) -> Iterator[Text]:
+    """How full the window is, and the sizes at which the policy acts."""
+    from rich.text import Text
+
+    content = report.measurement.content.tokens
+    count = "" if limits.messages is None else f", or {plural(limits.messages, 'message')}"
+    if report.measurement.free >= 0:
+        yield Text(f"{percent(content / report.window, digits=0)} full")
+    yield Text(f"preset {limits.preset}")
+    yield Text(f"summarise at {limits.summarise_at:,} tokens{count}: {_away(content, limits.summarise_at)}")
+    yield Text(f"compress at {limits.compress_at:,} tokens")
+    yield Text(f"  {limits.arithmetic}", style="dim")
+
+
+def _away(content: int, at: int) -> str:
+    return f"{at - content:,} from here" if content < at else "now"
 
 
 def headline(report: ContextReport) -> Iterator[Text]:
@@ -106,7 +250,7 @@ def headline(report: ContextReport) -> Iterator[Text]:
     yield Text.assemble(
         (output.plain(sizing.model), "bold"),
         f" ({MODEL_SOURCES[sizing.model_source]})",
-        f"  window {report.window:,} tokens ({WINDOW_SOURCES[sizing.window_source]})",
+        f"  window {report.window:,} tokens ({WINDOW_SOURCES.get(sizing.window_source, sizing.window_source)})",
     )
 
 
@@ -179,6 +323,7 @@ def as_document(report: ContextReport) -> dict[str, object]:
 
     sizing, measured = report.sizing, report.measurement
     trigger = tokens_of(sizing.budget.trigger, sizing.budget)
+    trigger = report.limits.summarise_at if report.limits else trigger
     return {
         "file": report.file,
         "format": report.format,
@@ -196,6 +341,15 @@ def as_document(report: ContextReport) -> dict[str, object]:
         },
         "trigger": {"tokens": trigger, "remaining": trigger - measured.content.tokens},
         "fits": measured.free >= 0,
+        **(_limits_document(report.limits) if report.limits else {}),
+    }
+
+
+def _limits_document(limits: ContextLimits) -> dict[str, object]:
+    return {
+        "preset": limits.preset,
+        "summarise_at": {"tokens": limits.summarise_at, "messages": limits.messages},
+        "compress_at": {"tokens": limits.compress_at, "arithmetic": limits.arithmetic},
     }
 
 

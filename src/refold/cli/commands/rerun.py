@@ -35,7 +35,7 @@ def declare(app: typer.Typer) -> None:
 def rerun(
     conv: Conv,
     *,
-    preset: Preset = "refold",
+    preset: Preset = "",
     summariser: SummariserOptions,
     sizes: SizeOptions,
     diff: ShowsDiff = False,
@@ -50,13 +50,13 @@ def rerun(
     """
     from refold.cli import store_access
     from refold.cli.changes import ChangeReport, show_report
-    from refold.engine.settings import preset_named
+    from refold.cli.settings import policy_here
 
-    preset_named(preset)
+    policy = policy_here(preset)
 
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
-        async with store_access.opened(engine, head, sizes, summariser, preset=preset) as conversation:
+        async with store_access.opened(engine, head, sizes, summariser, policy=policy) as conversation:
             found, made = await store_access.difference_made_by(
                 conversation.rerun, engine, head, conversation
             )

@@ -65,14 +65,16 @@ def resume(
     an argument the latest sessions that can be resumed are listed.
     """
     from refold.cli import store_access
+    from refold.cli.settings import policy_here
 
     if not what.strip():
         return _list(place, conv, branch=branch, as_json=as_json)
+    policy = policy_here()
 
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
         target = await _wanted(engine, head, what.strip())
-        async with store_access.opened(engine, head, sizes, summariser) as conversation:
+        async with store_access.opened(engine, head, sizes, summariser, policy=policy) as conversation:
             resumed = await conversation.resume(target)
             await conversation.ready()
             status = await conversation.status()

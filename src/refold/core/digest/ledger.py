@@ -247,15 +247,6 @@ class Ledger(Struct, frozen=True):
 EMPTY = Ledger()
 
 
-def ledger_of(messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS) -> Ledger:
-    """Return the entries that some messages add to the ledger."""
-    found, calls = EMPTY, dict[str, ToolCall]()
-    for message in messages:
-        found = merge(found, entries(message, tools, calls=calls))
-        calls |= {call.id: call for call in message.calls}
-    return found
-
-
 def entries(
     message: Message,
     tools: ToolKinds = COMMON_TOOLS,

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from refold.core.policy import Policy
 from refold.core.presets.librechat import LIBRECHAT
+from refold.core.presets.librechat import VARIANTS as _LIBRECHAT_VARIANTS
 from refold.core.presets.policies import LIS, LLMS, OPAL, PICOCLAW, REFOLD
 
 PRESETS: dict[str, Policy] = {
     policy.name: policy for policy in (REFOLD, LIS, OPAL, LLMS, PICOCLAW, LIBRECHAT)
 }
+VARIANTS: dict[str, dict[str, Policy]] = {LIBRECHAT.name: _LIBRECHAT_VARIANTS}
+"""The variants of a preset, by its name and theirs."""

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from refold.core.policy import AllOf, MessagesToRefine, Policy, RemainingTokens, TokenRatio, Trigger
-from refold.core.presets.librechat import LIBRECHAT, WITHOUT_SUMMARIES
+from refold.core.policy import Cut, LastTurns, MessagesToRefine, Policy, RemainingTokens, TokenRatio, Trigger
+from refold.core.presets.librechat import LIBRECHAT, without_summaries
 from refold.core.prompts import Recipe
 from refold.core.stages import Trim
-from refold.model.budget import Share
+from refold.model.budget import Share, Tokens
 from refold.model.errors import ConfigError
 
 Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
@@ -25,11 +25,19 @@ Words: TypeAlias = Annotated[str, Meta(min_length=1)]
 Length: TypeAlias = Annotated[int, Meta(ge=1)]
 PLACE = "summarization"
 """Name of the block in its configuration file."""
+PROVIDERS = {"openai": "openai", "google": "gemini", "mistralai": "mistral"}
+"""Names of providers in the block that are other names here, in small letters."""
+NO_ADDRESS = {
+    "azureopenai": "https://RESOURCE.openai.azure.com/openai/v1",
+    "bedrock": "https://bedrock-runtime.REGION.amazonaws.com/openai/v1",
+    "vertexai": "https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION/endpoints/openapi",
+}
+"""Providers without one address for all of their customers, with the form of their OpenAI-compatible address."""
 T = TypeVar("T")
 
 
 class ByTokenRatio(Struct, frozen=True, tag_field="type", tag="token_ratio", forbid_unknown_fields=True):
-    value: Annotated[float, Meta(gt=0, le=1)]
+    value: Fraction
 
 
 class ByRemainingTokens(
@@ -45,6 +53,14 @@ class ByMessagesToRefine(
 
 
 When: TypeAlias = ByTokenRatio | ByRemainingTokens | ByMessagesToRefine
+
+
+class RetainRecent(Struct, frozen=True, forbid_unknown_fields=True):
+    """The turns that stay word for word."""
+
+    turns: Count = 2
+    tokens: Length | None = None
+    """Most tokens of these turns; None for half of the room."""
 
 
 class SoftTrim(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -88,8 +104,8 @@ class ContextPruning(Struct, frozen=True, rename="camel", forbid_unknown_fields=
 class Parameters(Struct, frozen=True, rename="camel"):
     """The parameters that are not fields of the model request."""
 
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = LIBRECHAT.recipe.temperature
-    max_summary_tokens: Length = LIBRECHAT.recipe.max_tokens
+    temperature: Annotated[float, Meta(ge=0, le=2)] | UnsetType | None = UNSET
+    max_summary_tokens: Length | None = None
 
 
 class PresetBlock(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -103,8 +119,9 @@ class PresetBlock(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     prompt: Words | None = None
     update_prompt: Words | None = None
     trigger: When | None = None
-    reserve_ratio: Annotated[float, Meta(gt=0, lt=1)] = 0.05
+    reserve_ratio: Annotated[float, Meta(ge=0, lt=1)] | None = None
     max_summary_tokens: Length | None = None
+    retain_recent: RetainRecent | None = None
     context_pruning: ContextPruning = ContextPruning()
 
     @property
@@ -127,40 +144,63 @@ def read_block(values: Mapping[str, object]) -> PresetBlock:
     """
     block = _converted(values, PresetBlock, PLACE)
     _ = block.ours  # check the parameters as well
-    return block
+    name = (block.provider or "").lower()
+    if name in NO_ADDRESS:
+        raise ConfigError(
+            f"{PLACE}.provider cannot be used: {block.provider} has no address that is the same for everybody",
+            hint=f"leave provider out, and name the model with its OpenAI-compatible address as a summariser: "
+            f"{block.model or 'MODEL'}@{NO_ADDRESS[name]}",
+        )
+    return structs.replace(block, provider=PROVIDERS.get(name, block.provider))
 
 
-def policy_of(block: PresetBlock) -> Policy:
-    """The policy that a block describes."""
-    base = LIBRECHAT if block.enabled else WITHOUT_SUMMARIES
-    policy = structs.replace(base, reserve=Share(block.reserve_ratio), recipe=_recipe(block))
-    if block.enabled:
-        return structs.replace(policy, triggers={"before_call": _trigger(block.trigger)})
-    pruning = block.context_pruning
-    return structs.replace(policy, stages=(*policy.stages, pruning.stage)) if pruning.enabled else policy
+def takes_block(policy: Policy) -> bool:
+    """Whether a policy is the preset that blocks belong to, or a variant of it."""
+    return policy.name == LIBRECHAT.name
 
 
-def _recipe(block: PresetBlock) -> Recipe:
+def policy_of(block: PresetBlock, base: Policy = LIBRECHAT) -> Policy:
+    """The policy that a block describes: `base` with everything that the block sets."""
+    policy = structs.replace(base, recipe=_recipe(block, base.recipe))
+    if block.reserve_ratio is not None:
+        policy = structs.replace(policy, reserve=Share(block.reserve_ratio))
+    if not block.enabled:
+        return without_summaries(
+            policy, block.context_pruning.stage if block.context_pruning.enabled else None
+        )
+    if block.retain_recent is not None:
+        policy = structs.replace(policy, cut=_cut(block.retain_recent, policy.cut))
+    if block.trigger is None:
+        return policy
+    return structs.replace(
+        policy, triggers={"before_call": _trigger(block.trigger)}, summarises_at_wall=False
+    )
+
+
+def _recipe(block: PresetBlock, base: Recipe) -> Recipe:
     """The recipe of a block. The block's own length takes precedence over the one among the parameters."""
-    prompts, ours = LIBRECHAT.recipe.prompts, block.ours
+    prompts, ours = base.prompts, block.ours
     if block.prompt is not None:
         prompts = structs.replace(prompts, fresh=block.prompt, update="")
     if block.update_prompt is not None:
         prompts = structs.replace(prompts, update=block.update_prompt)
-    length = block.max_summary_tokens or ours.max_summary_tokens
-    return structs.replace(LIBRECHAT.recipe, prompts=prompts, max_tokens=length, temperature=ours.temperature)
+    length = block.max_summary_tokens or ours.max_summary_tokens or base.max_tokens
+    temperature = base.temperature if ours.temperature is UNSET else ours.temperature
+    return structs.replace(base, prompts=prompts, max_tokens=length, temperature=temperature)
 
 
-def _trigger(when: When | None) -> Trigger:
-    """The trigger of a block. Each one requires messages that leave, because a summary of nothing is useless."""
-    left = MessagesToRefine(1)
+def _cut(recent: RetainRecent, base: Cut | None) -> LastTurns:
+    keep = base.keep if isinstance(base, LastTurns) else Share(1.0)
+    return LastTurns(recent.turns, keep if recent.tokens is None else Tokens(recent.tokens))
+
+
+def _trigger(when: When) -> Trigger:
+    """The trigger of a block. A ratio of 0 is always reached, so the summary waits for a message that does not fit."""
     match when:
-        case None:
-            return left
         case ByTokenRatio():
-            return AllOf((left, TokenRatio(when.value, ">=")))
+            return TokenRatio(when.value, ">=", of="room") if when.value else MessagesToRefine(1)
         case ByRemainingTokens():
-            return AllOf((left, RemainingTokens(when.value)))
+            return RemainingTokens(when.value)
         case ByMessagesToRefine():
             return MessagesToRefine(when.value)
 

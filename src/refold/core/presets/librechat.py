@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from refold.core.policy import LastTurns, MessagesToRefine, Policy, Texts, TokenRatio
+from refold.core.policy import (
+    LastTurns,
+    MessagesToRefine,
+    Moment,
+    Policy,
+    Texts,
+    TokenRatio,
+    ToolTokens,
+    Trigger,
+)
 from refold.core.presets.policies import EMERGENCY, SUMMARY_SHARE
 from refold.core.prompts import Prompts, Recipe
-from refold.core.stages import Fade, Fit, Mask
+from refold.core.stages import Fade, Fit, Mask, Trim
 from refold.core.stages.truncate import COUNT_MARK
 from refold.model.budget import Share
 
@@ -58,6 +67,7 @@ LIBRECHAT = Policy(
     on_failure="mechanical",
     recipe=Recipe(reading="raw", prompts=PROMPTS),
     texts=Texts(
+        opening="[Earlier messages {handles}{recall}]\n",
         fence="summary",
         closing=(
             "\n\nThis is your own checkpoint of the work so far. Pick up where you left off. Do not repeat prior tasks: "
@@ -68,20 +78,36 @@ LIBRECHAT = Policy(
 )
 
 ACROSS_RUNS = structs.replace(
-    LIBRECHAT, placement="system", texts=Texts(opening="## Conversation Summary\n\n", fence="summary")
+    LIBRECHAT,
+    placement="system",
+    texts=Texts(opening="## Conversation Summary ({handles}{recall})\n\n", fence="summary"),
 )
 """For a summary taken over from an earlier run: it stands in the system prompt, and still counts as a summary."""
 
 CLEAN_SLATE = structs.replace(LIBRECHAT, cut=LastTurns(0))
 """No turn is kept besides the active one."""
 
-WITHOUT_SUMMARIES = structs.replace(
-    LIBRECHAT,
-    triggers={},
-    stages=(structs.replace(_MASK, headroom=0.0), _FADE),
-    cut=None,
-    emergency=EMERGENCY,
-)
-"""Nothing is summarised: results fade as the window fills, and messages that still do not fit are dropped, with a note.
 
-`Trim()` as an additional stage prunes by position as well."""
+def without_summaries(policy: Policy, trim: Trim | None = None) -> Policy:
+    """The policy without summaries: results fade as the window fills, and messages that still do not fit are
+    dropped, with a note. `trim` prunes by position as well, as soon as a result is old enough.
+    """
+    stages = (structs.replace(_MASK, headroom=0.0), _FADE, *((trim,) if trim else ()))
+    reduce_at: dict[Moment, Trigger] = {"before_call": ToolTokens(0)} if trim else policy.reduce_at
+    return structs.replace(
+        policy, triggers={}, reduce_at=reduce_at, stages=stages, cut=None, emergency=EMERGENCY
+    )
+
+
+WITHOUT_SUMMARIES = without_summaries(LIBRECHAT)
+
+BY_POSITION = without_summaries(LIBRECHAT, Trim())
+"""Nothing is summarised, and old results are trimmed by their position."""
+
+VARIANTS: dict[str, Policy] = {
+    "across-runs": ACROSS_RUNS,
+    "clean-slate": CLEAN_SLATE,
+    "without-summaries": WITHOUT_SUMMARIES,
+    "by-position": BY_POSITION,
+}
+"""The variants by the names that a setting selects them with."""

@@ -119,9 +119,10 @@ LIS = Policy(
     source="span",
     scope="own",
     placement="assistant",
+    goes_on=True,
     on_failure="digest_if_full",
     recipe=Recipe(prompts=_LIS_PROMPTS),
-    texts=Texts(opening="Here is context from the previous conversation session:\n"),
+    texts=Texts(opening="Here is context from the previous conversation session ({handles}{recall}):\n"),
     emergency=EMERGENCY,
 )
 
@@ -148,7 +149,7 @@ OPAL = Policy(
     on_failure="mechanical",
     fallback="mechanical",
     recovery=Recovery(keep=Share(0.2)),
-    texts=Texts(opening="[Conversation summary — older messages were compacted]\n\n"),
+    texts=Texts(opening="[Conversation summary — older messages were compacted: {handles}{recall}]\n\n"),
     emergency=EMERGENCY,
 )
 
@@ -182,9 +183,10 @@ LLMS = Policy(
     source="all",
     scope="cumulative",
     placement="assistant",
+    goes_on=True,
     on_failure="digest_if_full",
     recipe=Recipe(prompts=_LLMS_PROMPTS),
-    texts=Texts(opening="[Context Summary]\n\n"),
+    texts=Texts(opening="[Context Summary] {handles}{recall}\n\n"),
     emergency=EMERGENCY,
 )
 
@@ -213,7 +215,8 @@ PICOCLAW = Policy(
     texts=Texts(
         opening=(
             "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for reference only. "
-            "It may be incomplete or outdated — always defer to explicit instructions.\n\n"
+            "It may be incomplete or outdated — always defer to explicit instructions. "
+            "It stands for {handles}{recall}.\n\n"
         ),
         fence="context_summary",
         dropped="\n[Emergency compression dropped {count} oldest messages due to context limit] {handles}",

@@ -12,11 +12,15 @@ from refold.core.budget import exact
 from refold.core.shown import Room, Shown, StageResult, changed
 from refold.core.stages.parts import Result, cut_result, find_results, last_answer, rebuilt, stub_result
 from refold.core.stages.truncate import HANDLE_MARK, Mark, excerpt, share
-from refold.model.message import Part, Text
+from refold.model.message import Part
 
 PrunePolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
 ToolRule: TypeAlias = Literal["prune", "summarise", "summarize"]
 """`summarize` is another spelling of `summarise`."""
+
+
+PRUNE_STAGE = "prune"
+"""The name of the stage in its edits."""
 
 
 class Prune(Struct, frozen=True, tag="prune"):
@@ -24,7 +28,7 @@ class Prune(Struct, frozen=True, tag="prune"):
 
     Pruning is rare and large, and never goes back. Results are replaced only when those since the last pruning
     exceed a threshold, and nothing up to the last replaced result is changed again, so a provider's cache of
-    that prefix stays valid. The last replaced result is the boundary; no other record is needed.
+    that prefix stays valid. The boundary is recorded in `Folded.pruned` and stored with it.
     """
 
     threshold: int = 8_000
@@ -37,7 +41,7 @@ class Prune(Struct, frozen=True, tag="prune"):
     """Rules by tool name. Results of tools with `summarise` stay until they are summarised; all other results are pruned."""
     force: bool = False
     """Prune now, regardless of the threshold and `keep_all`. A summary that is due forces pruning as well."""
-    text: str = "{name}"
+    text: str = "{name} {handle}"
     """The stub for a result; `{name}` is its tool's name, `{handle}` its handle."""
     unknown: str = "pruned"
     """The name in the stub if the tool is unknown."""
@@ -46,7 +50,7 @@ class Prune(Struct, frozen=True, tag="prune"):
         is_forced = self.force or room.is_due
         if self.policy == "keep_all" and not is_forced:
             return StageResult.skipped(shown, "the policy keeps all tool results")
-        fresh = self._fresh(find_results(shown))
+        fresh = [found for found in find_results(shown) if found.item.seq >= room.pruned]
         sizes = [found.tokens(room.counter) for found in fresh]
         if sum(sizes) <= self.threshold and not is_forced:
             text = (
@@ -58,17 +62,7 @@ class Prune(Struct, frozen=True, tag="prune"):
         if not stale:
             return StageResult.skipped(shown, "no tool result may be pruned")
         parts = {(at.index, at.place): stub_result(at.result, self._stub(at)) for at in stale}
-        return changed("prune", shown, rebuilt(shown, parts), room, lambda _: "old tool output")
-
-    def boundary(self, shown: Shown) -> int:
-        """One past the index of the last pruned result: messages before it are not changed any more. 0 if none is pruned."""
-        pruned = (found.index for found in reversed(find_results(shown)) if self._is_pruned(found))
-        return next(pruned, -1) + 1
-
-    def _fresh(self, results: list[Result]) -> list[Result]:
-        """The results after the last pruned one."""
-        pruned = [at for at, found in enumerate(results) if self._is_pruned(found)]
-        return results[pruned[-1] + 1 :] if pruned else results
+        return changed(PRUNE_STAGE, shown, rebuilt(shown, parts), room, lambda _: "old tool output")
 
     def _oldest_kept(self, sizes: list[int]) -> int:
         """The position from which all newer results fit into `keep`."""
@@ -85,10 +79,6 @@ class Prune(Struct, frozen=True, tag="prune"):
         if self.policy != "keep_none" and self.rules.get(found.name) in ("summarise", "summarize"):
             return False
         return "{handle}" not in self.text or len(self._stub(found)) < len(found.result.text)
-
-    def _is_pruned(self, found: Result) -> bool:
-        parts = found.result.parts
-        return len(parts) == 1 and type(parts[0]) is Text and parts[0].text == self._stub(found)
 
     def _stub(self, found: Result) -> str:
         return self.text.replace("{name}", found.name or self.unknown).replace("{handle}", found.handle)
@@ -113,7 +103,7 @@ class Trim(Struct, frozen=True, tag="trim"):
     soft_tail: int = 1_500
     hard_clear: bool = True
     text: str = "[Old tool result content cleared]"
-    """The stub for a cleared result; `{handle}` names it."""
+    """The stub for a cleared result. The name of the tool and the handle are added, unless it has `{handle}`."""
     mark: Mark = HANDLE_MARK
 
     def apply(self, shown: Shown, room: Room) -> StageResult:
@@ -134,7 +124,7 @@ class Trim(Struct, frozen=True, tag="trim"):
     def _cut(self, found: Result, count: int) -> Part | None:
         result, distance = found.result, count - found.index
         if self.hard_clear and distance >= exact(self.hard_clear_ratio) * count:
-            return stub_result(result, self.text.replace("{handle}", found.handle))
+            return stub_result(result, self._stub(found))
         if distance < exact(self.soft_trim_ratio) * count or len(result.text) <= self.soft_max:
             return None
         kept = self.soft_head + self.soft_tail
@@ -144,6 +134,11 @@ class Trim(Struct, frozen=True, tag="trim"):
         words = self.mark.whole_words
         cut = excerpt(result.text, self.soft_head, self.soft_tail, inserted, whole_words=words)
         return stub_result(result, cut)
+
+    def _stub(self, found: Result) -> str:
+        if "{handle}" in self.text:
+            return self.text.replace("{handle}", found.handle).replace("{name}", found.name)
+        return " ".join(filter(None, (self.text, found.name, found.handle)))
 
     def _first_user(self, shown: Shown) -> int:
         roles = (item.message.role for item in shown.items)

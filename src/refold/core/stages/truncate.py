@@ -18,7 +18,8 @@ class Mark(Struct, frozen=True):
     """The text inserted at a cut, and the precision of the cut.
 
     `{handle}`, `{length}`, `{limit}` and `{kept}` in the text are filled in: the handle of the original,
-    its characters, the characters allowed, the characters left.
+    its characters, the characters allowed, the characters left. `{; handle}` is the handle after a semicolon,
+    or nothing if there is none.
     """
 
     text: str
@@ -29,16 +30,19 @@ class Mark(Struct, frozen=True):
     text in a new object."""
 
     def spell(self, *, handle: str = "", length: int = 0, limit: int = 0, kept: int = 0) -> str:
-        filled = self.text.replace("{handle}", handle).replace("{kept}", str(kept))
+        filled = self.text.replace("{; handle}", f"; {handle}" if handle else "")
+        filled = filled.replace("{handle}", handle).replace("{kept}", str(kept))
         return filled.replace("{length}", str(length)).replace("{limit}", str(limit))
 
 
 HANDLE_MARK = Mark("\n[… the rest is in {handle}]\n")
 """Names the original, and adds no number or identifier that was not in the source."""
 COUNT_MARK = Mark(
-    "\n\n… [truncated: {length} chars exceeded {limit} limit] …\n\n", whole_words=False, inputs="whole"
+    "\n\n… [truncated: {length} chars exceeded {limit} limit{; handle}] …\n\n",
+    whole_words=False,
+    inputs="whole",
 )
-"""States the number of missing characters."""
+"""States the number of missing characters, and names the original."""
 SNAP = 200
 """Characters that a cut may move to find a line end or a word's end: two or three lines of code."""
 MIN_BOTH_ENDS = 200
@@ -60,7 +64,9 @@ def truncate(text: str, limit: int, mark: Mark, handle: str = "") -> str:
         head = available if available < MIN_BOTH_ENDS else -(-7 * available // 10)
         cut = excerpt(text, head, available - head, inserted, whole_words=mark.whole_words)
     else:
-        cut = inserted.strip() if handle and handle in inserted else text[:limit]
+        # A mark with numbers would change when it is cut again.
+        alone = f"[… {handle}]" if "{length}" in mark.text else inserted.strip()
+        cut = alone if handle and handle in inserted else text[:limit]
     return cut if len(cut) < len(text) else text
 
 

@@ -1,0 +1,169 @@
+"""The features of the preset `lis`, through the doors that users have."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from refold.cli.main import run
+from refold.sync import Conversation, Engine
+from refold.testing import ScriptedUpstream
+from tests.formats import answer, chat_call, chat_result, question
+from tests.gateway.conftest import served
+
+LONG = "a line of a long listing, number {0}\n"
+
+
+def output(words, number=0):
+    return LONG.format(number) * (words // 10)
+
+
+def look(name, text):
+    """A question that a tool answers."""
+    return [question(f"What does {name} say?"), chat_call(name), chat_result(name, text), answer("I see.")]
+
+
+def results(messages):
+    return [one["content"] for one in messages if one["role"] == "tool"]
+
+
+def sent_by(talk):
+    """The results of the next request; the question is taken back by an answer."""
+    talk.add(question("And?"))
+    found = results(talk.context()["messages"])
+    talk.add(answer("Well."))
+    return found
+
+
+@pytest.mark.feature("L7", "N2")
+def test_a_pruned_result_is_the_name_of_its_tool_with_the_handle_of_the_original():
+    talk = Conversation("gpt-4o", preset="lis", window=100_000)
+    whole = output(9_000)
+    talk.add(*look("read_log", whole), *look("ls", "a.py"))
+    assert sent_by(talk) == ["read_log #m2", "a.py"]
+    assert talk.recall("#m2")["content"] == whole
+
+
+@pytest.mark.feature("L7")
+def test_a_result_that_is_the_name_of_its_tool_hides_no_other_from_pruning():
+    talk = Conversation("gpt-4o", preset="lis", window=100_000)
+    talk.add(*look("read_log", output(9_000)), *look("done", "done"), *look("read_more", output(9_000)))
+    assert sent_by(talk) == ["read_log #m2", "done", "read_more #m10"]
+
+
+@pytest.mark.feature("L7")
+def test_later_output_is_pruned_again_and_the_prefix_stays(tmp_path):
+    """The boundary is stored: another program goes on with the same bytes."""
+    url, sent, pruned = f"sqlite:///{tmp_path / 'chats.db'}", [], []
+    for number in range(14):
+        with Engine(url, preset="lis", model="gpt-4o", window=200_000) as engine:
+            talk = engine.conversation("logs")
+            talk.add(*look(f"tool_{number}", output(2_500, number)))
+            found = sent_by(talk)
+        stubs = [text for text in found if "#m" in text]
+        known = [text for text in sent if "#m" in text]
+        assert stubs[: len(known)] == known
+        if len(stubs) == len(known):
+            assert found[: len(sent)] == sent  # nothing before changes unless something is pruned
+        else:
+            pruned.append(number)
+        sent = found
+    assert len(pruned) >= 3
+    assert all(later - earlier >= 3 for earlier, later in pairwise(pruned))
+
+
+@pytest.mark.feature("L7")
+async def test_the_gateway_prunes_once_and_keeps_the_bytes_before_the_boundary():
+    said = [*look("read_log", output(9_000)), *look("done", "done")]
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=100_000, compaction_preset="lis", summariser_enabled=False) as gate,
+        gate.openai() as client,
+    ):
+        for number in range(4):
+            said += look(f"ls_{number}", f"{number}.py")
+            await client.chat.completions.create(model="gpt-4o", messages=[*said, question("And?")])
+        sent = [json.loads(one.body)["messages"] for one in upstream.requests]
+    assert results(sent[0])[0] == "read_log #m2"
+    for earlier, later in pairwise(sent):
+        assert later[: len(earlier) - 1] == earlier[:-1]
+
+
+@pytest.mark.feature("N2", "L4")
+def test_the_summary_names_the_messages_that_it_stands_for():
+    openings = {}
+    for preset in ("lis", "opal", "llms", "picoclaw", "librechat", "refold"):
+        talk = Conversation("gpt-4o", preset=preset, window=6_000, max_output=600, system="Be brief.")
+        for number in range(40):
+            talk.add(question(f"Step {number}: {'look at the next file. ' * 12}"))
+            sent = json.dumps(talk.context())
+            if talk.receipts and talk.receipts[-1].summary:
+                break
+            talk.add(answer("It reads the settings and checks them. " * 8))
+        summary = talk.receipts[-1].summary
+        openings[preset] = f"#m{summary.first} to #m{summary.last - 1}" in sent
+    assert openings == dict.fromkeys(openings, True)
+
+
+@pytest.mark.feature("L3")
+@pytest.mark.parametrize(
+    ("budget", "carries"), [("", "summary"), ("90%", "full"), ("6000", "full"), ("1k", "summary")]
+)
+def test_the_resume_budget_is_a_setting(tmp_path, monkeypatch, capsys, budget, carries):
+    """By default an earlier session is resumed whole if it takes at most 70 % of the window."""
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    if budget:
+        monkeypatch.setenv("REFOLD_COMPACTION_RESUME_BUDGET", budget)
+    with Engine(url, model="gpt-4o", window=8_000) as engine:
+        talk = engine.conversation("shop")
+        first = talk.status()
+        while talk.measurement.content.tokens < 5_650:
+            talk.add(question("What comes next? " * 20), answer("The next file, of course. " * 20))
+        talk.start_session()
+        session = engine.sessions("shop")[0]
+    assert first.messages == 0
+    args = ["resume", "shop", session.id, "--window", "8000", "--max-output", "500", "--store", url, "--json"]
+    assert run(args) == 0
+    assert json.loads(capsys.readouterr().out)["carries"] == carries
+
+
+def folded_roles(preset, format_name, *, ends_with):
+    """The roles of a request after a fold, and the edits of that request."""
+    talk = Conversation("gpt-4o", preset=preset, format=format_name, window=6_000, max_output=500)
+    for number in range(30):
+        talk.add(question(f"Step {number}: {'look at the next file. ' * 20}"))
+        talk.context()
+        talk.add(answer("It reads the settings and checks them. " * 12))
+    assert talk.receipts
+    if ends_with == "user":
+        talk.add(question("And now?"))
+    sent = talk.context()
+    said = sent["input" if format_name == "responses" else "messages"]
+    return [one["role"] for one in said], said, [edit.stage for edit in talk.state.window_edits]
+
+
+@pytest.mark.feature("X7", "L4")
+@pytest.mark.parametrize("preset", ["lis", "llms"])
+@pytest.mark.parametrize("format_name", ["chat", "responses", "anthropic"])
+def test_two_messages_of_the_assistant_never_follow_each_other(preset, format_name):
+    roles, said, _ = folded_roles(preset, format_name, ends_with="user")
+    assert not [pair for pair in pairwise(roles) if pair == ("assistant", "assistant")]
+    first = ["user", "assistant"] if format_name == "anthropic" else ["assistant"]
+    assert roles[: len(first)] == first  # a bridge of the user's stands first only where the format wants it
+    assert roles[-1] == "user"
+    assert "And now?" in str(said[-1])
+
+
+@pytest.mark.feature("L4")
+@pytest.mark.parametrize("preset", ["lis", "llms"])
+def test_where_the_assistant_spoke_last_the_user_says_continue_if_the_format_wants_it(preset):
+    roles, said, edits = folded_roles(preset, "anthropic", ends_with="assistant")
+    assert roles[-2:] == ["assistant", "user"]
+    assert "continue" in str(said[-1]["content"])
+    assert "continue" in edits
+    roles, _, edits = folded_roles(preset, "chat", ends_with="assistant")
+    assert roles[-1] == "assistant"
+    assert "continue" not in edits
