@@ -440,7 +440,8 @@ class Engine:
     async def _with_fill_level(self, one: Listed) -> Listed:
         head = await self.store.head(self.owner, one.id, one.branch)
         known = await stored_fill_level(self.store, head) if head else FillLevel()
-        return structs.replace(one, tokens=known.tokens, limit=known.limit, reason=known.reason)
+        level = {"tokens": known.tokens, "limit": known.limit, "reason": known.reason}
+        return structs.replace(one, **level, summary=known.summary)
 
     async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         """Return the sessions of a conversation, or the latest of all."""

@@ -253,6 +253,8 @@ class Ticket:
             talk = self.hosted.live.conversation
             headers["x-refold-conversation"] = talk.id
             headers["x-refold-branch"] = talk.branch
+            if summary := talk.author_of(self.made.sent).text:
+                headers["x-refold-summary"] = summary
             headers["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
             if waiting := self._backlog.waiting_for(self.hosted.line.hashes):
                 headers["x-refold-not-kept"] = str(waiting)

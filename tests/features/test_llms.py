@@ -1,0 +1,202 @@
+"""The features of the preset `llms` and of the HTTP API, through the doors that users have."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+
+import refold
+from refold.testing import Refuse, ScriptedUpstream
+from tests.formats import answer, question
+from tests.gateway.conftest import served
+from tests.gateway.test_admin import asked
+from tests.gateway.test_summarisers import SUMMARY, either, is_question, told
+
+TEXT = "We talked about the shop, and the customer wants the money of the order back soon. " * 24
+
+
+async def grow(talk, turns):
+    """Add turns to a conversation, with a request before each reply."""
+    for number in range(turns):
+        await talk.add(question(f"Question {number}: {TEXT}"))
+        await talk.context()
+        await talk.add(answer(f"Answer {number}: {TEXT}"))
+
+
+def ends(events):
+    found = [one for one in events if isinstance(one, refold.CompactionEnd)]
+    return [one for one in found if one.outcome == "installed"]
+
+
+def warnings(caplog):
+    found = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    return [one for one in found if "without the summariser" in one]
+
+
+# Who wrote a summary, and why
+
+
+@pytest.mark.feature("X6", "O3")
+async def test_a_digest_says_that_the_model_is_still_writing_and_then_that_it_is_ready(caplog):
+    may_write, events = asyncio.Event(), []
+
+    async def slow(messages, *, previous, max_tokens):
+        await may_write.wait()
+        return SUMMARY
+
+    settings = {"window": 8_000, "max_output": 500, "summariser": slow, "on_event": events.append}
+    async with refold.Conversation("gpt-4o", **settings) as talk:
+        await grow(talk, 16)
+        end, receipt = ends(events)[0], next(one for one in talk.receipts if one.summary)
+
+        assert (end.author, end.why) == ("digest", "the model is still writing")
+        assert (receipt.author, receipt.why) == (end.author, end.why)
+        assert (await talk.status()).summary.text == "digest; the model is still writing"
+        assert warnings(caplog) == [
+            "a compaction was made without the summariser: the model is still writing"
+        ] * len(ends(events))
+        may_write.set()
+        await talk.ready()
+        assert (await talk.status()).summary.text == "digest; model summary ready"
+
+
+@pytest.mark.feature("X6", "O3")
+async def test_a_model_that_wrote_ahead_is_named_as_the_author(caplog):
+    events = []
+
+    async def quick(messages, *, previous, max_tokens):
+        return SUMMARY
+
+    settings = {"window": 8_000, "max_output": 500, "summariser": quick, "on_event": events.append}
+    async with refold.Conversation("gpt-4o", **settings) as talk:
+        for number in range(16):
+            await talk.add(question(f"Question {number}: {TEXT}"))
+            await talk.context()
+            await talk.add(answer(f"Answer {number}: {TEXT}"))
+            await talk.ready()
+        status = await talk.status()
+
+    assert {(one.author, one.why) for one in ends(events)} == {("model", "")}
+    assert status.summary.author == "model"
+    assert not warnings(caplog)
+
+
+@pytest.mark.feature("X6")
+@pytest.mark.parametrize(
+    "preset, settings, why",
+    [
+        ("llms", {}, "the model failed"),
+        ("refold", {"max_spend": 0.0}, "max_spend is reached"),
+        ("llms", {"summariser_timeout_s": 0.05}, "the model took longer than 0.05 seconds"),
+    ],
+)
+async def test_a_summariser_that_was_not_used_is_a_warning_with_the_reason(preset, settings, why, caplog):
+    events = []
+
+    async def writes_nothing(messages, *, previous, max_tokens):
+        await asyncio.sleep(5 if "summariser_timeout_s" in settings else 0)
+        raise OSError
+
+    settings = {"window": 8_000, "max_output": 500, "on_event": events.append, **settings}
+    async with refold.Conversation("gpt-4o", preset=preset, summariser=writes_nothing, **settings) as talk:
+        await grow(talk, 18)
+        status = await talk.status()
+
+    assert why in {one.why for one in ends(events)}
+    assert f"a compaction was made without the summariser: {why}" in warnings(caplog)
+    assert status.summary.author == "digest"
+
+
+@pytest.mark.feature("X6")
+async def test_a_summariser_that_keeps_failing_is_paused_and_the_event_says_so():
+    events = []
+
+    async def fails(messages, *, previous, max_tokens):
+        raise OSError
+
+    settings = {"window": 8_000, "max_output": 500, "on_event": events.append, "summariser": fails}
+    async with refold.Conversation("gpt-4o", **settings) as talk:
+        for number in range(40):
+            await talk.add(question(f"Question {number}: {TEXT}"))
+            await talk.context()
+            await talk.add(answer(f"Answer {number}: {TEXT}"))
+            await talk.ready()
+
+    assert any("times in a row" in one.why for one in ends(events))
+
+
+@pytest.mark.feature("X6")
+async def test_without_a_summariser_nothing_is_warned_of(caplog):
+    async with refold.Conversation("gpt-4o", window=8_000, max_output=500) as talk:
+        await grow(talk, 16)
+        status = await talk.status()
+
+    assert status.summary.text == "digest; no summariser is configured"
+    assert not warnings(caplog)
+
+
+async def chat_until_folded(gate, *, ready=True, turns=101, **headers):
+    """Send a growing conversation, and return the response headers of each request."""
+    found = []
+    for turn in range(1, turns, 2):
+        body = json.dumps({"model": "gpt-5", "messages": told(turn), "max_tokens": 100}).encode()
+        status, said, _ = await gate.post(
+            "/v1/chat/completions", body, x_refold_conversation="ships", **headers
+        )
+        assert status == 200
+        found.append(said)
+        for live in (await gate.gateway.host("local")).table if ready else ():
+            await live.conversation.ready()
+    return found
+
+
+@pytest.mark.feature("X4", "X6", "X9")
+@pytest.mark.parametrize(
+    "is_model_up, settings, summary",
+    [
+        (True, {}, "model gpt-5"),
+        (False, {}, "digest; the model "),
+        (True, {"summariser_enabled": False}, "digest; no summariser is configured"),
+    ],
+)
+async def test_the_gateway_names_the_author_in_a_header_and_its_pages(is_model_up, settings, summary):
+    def reply(received):
+        return either(received) if is_model_up or not is_question(received) else Refuse(500)
+
+    async with (
+        ScriptedUpstream(window=6_000, otherwise=reply) as upstream,
+        served(upstream, window=6_000, **settings) as gate,
+    ):
+        sent = await chat_until_folded(gate)
+        _, detail = await asked(gate, "GET", "conversations/ships")
+        _, (listed,) = await asked(gate, "GET", "conversations")
+
+    assert "x-refold-summary" not in sent[0]
+    assert sent[-1]["x-refold-summary"].startswith(summary)
+    assert detail["summary"]["author"] == summary.split(";")[0].split()[0]
+    assert listed["summary"].startswith(summary)
+
+
+def cli(folder, *args):
+    """Run the program as users do, and return its output."""
+    store = f"sqlite:///{folder / 'chats.db'}"
+    command = [sys.executable, "-m", "refold", *args, "--store", store]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
+    return done.stdout
+
+
+@pytest.mark.feature("X6", "X2")
+def test_the_commands_name_the_author_of_a_summary(tmp_path):
+    why = "digest; no summariser is configured"
+    cli(tmp_path, "import", "examples/coding-agent.json", "--as", "shifts")
+    cli(tmp_path, "compact", "shifts", "--window", "12000")
+
+    sessions = json.loads(cli(tmp_path, "sessions", "shifts", "--json"))
+    assert (sessions["summary"], sessions["sessions"][0]["author"]) == (why, why)
+    assert why in cli(tmp_path, "conversations")
+    assert json.loads(cli(tmp_path, "show", "shifts", "--json"))["summary"] == why
