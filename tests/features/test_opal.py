@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+import openai
 import pytest
 from msgspec import structs
 
 from refold import presets
 from refold.sync import Conversation
-from refold.testing import ScriptedUpstream
+from refold.testing import Body, ScriptedUpstream
 from tests.formats import answer, chat_call, chat_result, question, turn
 from tests.gateway.conftest import served
 
@@ -104,3 +105,40 @@ async def test_the_tools_that_count_are_settings_of_the_gateway():
         text = json.dumps(json.loads(upstream.requests[-1].body)["messages"])
     assert "## Files modified\\n- docs/save_doc.md" in text
     assert "- docs/load_doc.md" in text.partition("## Files read")[2]
+
+
+TYPE_COMPLAINTS = {
+    "OpenAI": {
+        "error": {
+            "message": "Invalid type for 'max_tokens': expected an integer, but got a string instead.",
+            "type": "invalid_request_error",
+            "param": "max_tokens",
+            "code": "invalid_type",
+        }
+    },
+    "vLLM": {
+        "object": "error",
+        "message": "[{'type': 'int_parsing', 'loc': ('body', 'max_tokens'), 'msg': 'Input should be a valid integer, "
+        "unable to parse string as an integer', 'input': 'abc'}]",
+        "type": "BadRequestError",
+        "code": 400,
+    },
+}
+
+
+@pytest.mark.feature("O12")
+@pytest.mark.parametrize("provider", TYPE_COMPLAINTS)
+async def test_a_complaint_about_the_type_of_a_parameter_is_not_taken_for_an_overflow(provider):
+    complaint = TYPE_COMPLAINTS[provider]
+    messages = [question(f"Why? {'It does not work. ' * 200}"), answer("No idea. " * 200), question("And now?")]
+    async with (
+        ScriptedUpstream(otherwise=Body.of(400, complaint)) as upstream,
+        served(upstream, window=8_000, summariser_enabled=False) as gate,
+    ):
+        async with gate.openai() as client:
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.chat.completions.create(model="gpt-4o", messages=messages)
+
+    assert len(upstream.requests) == 1
+    assert refused.value.response.headers["x-refold-action"] == "none"
+    assert refused.value.response.json() == complaint
