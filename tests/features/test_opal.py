@@ -130,14 +130,18 @@ TYPE_COMPLAINTS = {
 @pytest.mark.parametrize("provider", TYPE_COMPLAINTS)
 async def test_a_complaint_about_the_type_of_a_parameter_is_not_taken_for_an_overflow(provider):
     complaint = TYPE_COMPLAINTS[provider]
-    messages = [question(f"Why? {'It does not work. ' * 200}"), answer("No idea. " * 200), question("And now?")]
+    messages = [
+        question(f"Why? {'It does not work. ' * 200}"),
+        answer("No idea. " * 200),
+        question("And now?"),
+    ]
     async with (
         ScriptedUpstream(otherwise=Body.of(400, complaint)) as upstream,
         served(upstream, window=8_000, summariser_enabled=False) as gate,
+        gate.openai() as client,
     ):
-        async with gate.openai() as client:
-            with pytest.raises(openai.BadRequestError) as refused:
-                await client.chat.completions.create(model="gpt-4o", messages=messages)
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(model="gpt-4o", messages=messages)
 
     assert len(upstream.requests) == 1
     assert refused.value.response.headers["x-refold-action"] == "none"

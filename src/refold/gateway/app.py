@@ -289,14 +289,14 @@ class Gateway:
             if known is None:
                 return
             incoming, seen = known, None
-        added = additions_of(incoming, settings)
+        added = await run_text_work(len(incoming.body), additions_of, incoming, settings)
         terms = host.terms(
             incoming.model,
             incoming.dialect.name,
             window=target.window,
             wishes=incoming.wishes,
             max_output=incoming.max_output,
-            thinking_budget=thinking_budget({**incoming.fields, **added}),
+            thinking_budget=thinking_budget({**incoming.fields, **added.fields}),
             held=incoming.held,
         )
         author = self._authors.author(host, terms, target, ticket.credentials)

@@ -30,6 +30,7 @@ from refold.gateway.provider_state import Source, StateHandout, StateRow, ids_in
 from refold.gateway.request import DIALECT_OF, Incoming
 from refold.gateway.request_edits import (
     USAGE,
+    Additions,
     body_of,
     is_only_usage,
     lowered_fields,
@@ -37,6 +38,7 @@ from refold.gateway.request_edits import (
     room_header,
     room_to_warn_of,
     with_fields,
+    without_thoughts,
 )
 from refold.gateway.response_tap import EVENTS, Watcher, WholeEvents
 from refold.gateway.upstreams import Credentials, Forwarder, Target, request_headers, response_headers
@@ -97,6 +99,9 @@ class Ticket:
         self._upstream = targets[0].name if targets else ""
         """The upstream that was asked last."""
         self._added: dict[str, Raw] = {}
+        self._without_thinking = ""
+        """Why the thinking that the client or the settings ask for is off."""
+        self._thinking_off: dict[str, Raw] = {}
         self._lowered: dict[str, Raw] = {}
         self._room: OutputRoom | None = None
         """Room left for messages, if the client is warned that it is small."""
@@ -121,9 +126,10 @@ class Ticket:
         """True if the gateway asked for a usage report that the client did not ask for."""
         return USAGE in self._added
 
-    async def host(self, incoming: Incoming, hosted: TakenRequest, added: dict[str, Raw]) -> None:
+    async def host(self, incoming: Incoming, hosted: TakenRequest, added: Additions) -> None:
         """Send the window instead of the original body, with the operator's additions."""
-        self.incoming, self.hosted, self._added = incoming, hosted, added
+        self.incoming, self.hosted, self._added = incoming, hosted, added.fields
+        self._without_thinking = added.without_thinking
         self._room = room_to_warn_of(hosted)
         await self._use_window(hosted.made)
 
@@ -132,7 +138,8 @@ class Ticket:
         assert incoming is not None
         assert hosted is not None
         self.made, self._lowered = made, lowered_fields(incoming, made)
-        talk, changed = hosted.live.conversation, {**added, **self._lowered}
+        self._thinking_off = without_thoughts(incoming, made)
+        talk, changed = hosted.live.conversation, {**added, **self._lowered, **self._thinking_off}
         self.handout.answers = StateRow(
             "",
             talk.id,
@@ -174,7 +181,9 @@ class Ticket:
 
         def write() -> tuple[bytes, Made]:
             rewritten = hosted.live.in_words(made, twins)
-            return with_fields(body_of(incoming, hosted, rewritten), self._added), rewritten
+            return with_fields(
+                body_of(incoming, hosted, rewritten), {**self._added, **self._thinking_off}
+            ), rewritten
 
         body, rewritten = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
         self.made = structs.replace(made, note=rewritten.note)
@@ -264,6 +273,9 @@ class Ticket:
             headers["x-refold-room"] = room_header(self._room)
         if self._added:
             headers["x-refold-added"] = ", ".join(self._added)
+        problem = "the tool loop in progress has lost its thoughts" if self._thinking_off else ""
+        if problem := problem or self._without_thinking:
+            headers["x-refold-thinking"] = f"off; {problem}"
         return [(name.encode(), _header(value)) for name, value in headers.items()]
 
 
