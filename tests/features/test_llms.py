@@ -200,3 +200,36 @@ def test_the_commands_name_the_author_of_a_summary(tmp_path):
     assert (sessions["summary"], sessions["sessions"][0]["author"]) == (why, why)
     assert why in cli(tmp_path, "conversations")
     assert json.loads(cli(tmp_path, "show", "shifts", "--json"))["summary"] == why
+
+
+@pytest.mark.feature("X14")
+def test_the_same_messages_under_another_name_are_not_paid_for_twice(tmp_path):
+    file = tmp_path / "talk.json"
+    messages = [
+        message for n in range(12) for message in (question(f"{n}: {TEXT}"), answer(f"{n}: {TEXT}"))
+    ]
+    file.write_text(json.dumps({"model": "gpt-4o", "messages": messages}))
+    with ScriptedUpstream(otherwise=SUMMARY) as writer:
+        for name in ("one", "two"):
+            cli(tmp_path, "import", str(file), "--as", name)
+            cli(tmp_path, "compact", name, "--summariser", f"small@{writer.url}/v1")
+        sessions = json.loads(cli(tmp_path, "sessions", "two", "--json"))
+
+    assert len(writer.requests) == 1
+    assert sessions["summary"] == "model small"
+
+
+@pytest.mark.feature("X14")
+async def test_a_summariser_by_its_name_uses_the_cache_of_the_store(tmp_path):
+    async with ScriptedUpstream(otherwise=SUMMARY) as writer:
+        named = f"small@{writer.url}/v1"
+        async with refold.Engine(tmp_path / "chats.db", model="gpt-4o", summariser=named) as engine:
+            for name in ("one", "two"):
+                talk = await engine.conversation(name)
+                for number in range(12):
+                    await talk.add(question(f"{number}: {TEXT}"), answer(f"{number}: {TEXT}"))
+                await talk.add(question("And now?"))
+                await talk.compact()
+                assert (await talk.status()).summary.author == "model"
+
+        assert len(writer.requests) == 1

@@ -202,9 +202,9 @@ def ahead(state: State) -> SummaryRequest | None:
     return plan_ahead(state.folded, state.frame, state.now("after_call"))
 
 
-def wanted_now(state: State, cut: int | None = None) -> SummaryRequest | None:
-    """Return the summary that a manual compaction would need now."""
-    return plan(state.folded, state.frame, state.now("manual", cut=cut)).request
+def wanted_now(state: State, cut: int | None = None, keep: int | None = None) -> SummaryRequest | None:
+    """Return the summary that a manual compaction would need now; `keep` and `cut` as in `compact`."""
+    return plan(state.folded, state.frame, state.now("manual", keep, cut)).request
 
 
 def suffices(state: State, last: int) -> bool:

@@ -262,7 +262,7 @@ class Conversation:
         given, state = settings.summariser, self._state
         self._named_summariser: NamedSummariser | None = None
         if isinstance(given, str):
-            self._named_summariser = NamedSummariser(given, settings)
+            self._named_summariser = NamedSummariser(given, settings, cache=lambda: settings.cache)
             return self._named_summariser
         return summariser_of(given, state.frame.fixed.dialect, state.counter.text)
 
@@ -737,7 +737,7 @@ class Conversation:
             start = self._emit_start("manual", ASKED)
             try:
                 if self._jobs.place == place:  # else another task compacted at the same time
-                    await self._jobs.ensure_written(self._wanted_now, focus)
+                    await self._jobs.ensure_written(partial(self._wanted_now, keep), focus)
                 done, fields = await self._apply_for_fields(
                     partial(self._compact_at, place=place, start=start, keep=keep)
                 )
@@ -757,8 +757,8 @@ class Conversation:
             return structs.replace(done, events=(*done.events, end))
         return _as_part_of(start, actions.compact(state, keep=keep))
 
-    async def _wanted_now(self) -> SummaryRequest | None:
-        return await self._read(actions.wanted_now)
+    async def _wanted_now(self, keep: int | None) -> SummaryRequest | None:
+        return await self._read(partial(actions.wanted_now, keep=keep))
 
     def _emit_start(self, path: Path, reason: str) -> CompactionStart:
         """Emit the start of a compaction at once, because the compaction may take a while."""
@@ -910,14 +910,18 @@ class Conversation:
                 hint="the model failed, is paused after failures, or max_spend is reached; the log says why",
             )
 
-    async def preview(self, *, policy: Policy | None = None) -> Preview:
-        """Return the effect that a compaction would have now, without doing it and without asking a model."""
+    async def preview(self, *, policy: Policy | None = None, keep: int | None = None) -> Preview:
+        """Return the effect that a compaction would have now, without doing it and without asking a model.
+        `keep` as in `compact`.
+        """
         if policy is not None:
             check_policy(policy)
+        if keep is not None:
+            check_count(keep, "keep")
 
         def look(state: State) -> Preview:
             frame = structs.replace(state.frame, policy=policy) if policy else state.frame
-            return preview_of(state, frame)
+            return preview_of(state, frame, keep)
 
         return await self._read(look)
 

@@ -199,7 +199,7 @@ class Engine:
         )
         self._named_summariser: NamedSummariser | None = None
         if isinstance(summariser, str):
-            self._named_summariser = NamedSummariser(summariser, self.settings)
+            self._named_summariser = NamedSummariser(summariser, self.settings, cache=lambda: self.cache)
             self.settings = structs.replace(self.settings, summariser=self._named_summariser)
         self._url = store if isinstance(store, str | PathLike) else None
         self._store = None if isinstance(store, str | PathLike) else store
@@ -389,7 +389,7 @@ class Engine:
             model=settings.model,
             learns=learns,
         )
-        settings = structs.replace(settings, format=head.format)
+        settings = structs.replace(settings, format=head.format, cache=self.cache)
         talk = Conversation.stored(
             journal, settings, holder=self._holder, is_empty=is_empty, finds_twins=finds_twins
         )

@@ -81,9 +81,9 @@ async def stored_fill_level(store: Store, head: Head) -> FillLevel:
     return noted.after(await store.messages(head, noted.size, limit=MOST_SINCE))
 
 
-def preview_of(state: State, frame: Frame) -> Preview:
+def preview_of(state: State, frame: Frame, keep: int | None = None) -> Preview:
     """Return the effect that a compaction would have now, without doing it and without asking a model."""
-    found = rehearse(state, frame)
+    found = rehearse(state, frame, keep)
     receipt = found.receipts[-1] if found.receipts else None
     window = assemble(frame.fixed, found.after.shown.messages(), found.after.lead)
     return Preview(found.before.tokens, found.after.tokens, receipt, window.sent, found)
