@@ -13,7 +13,7 @@ import pytest
 import refold
 from refold.testing import Refuse, ScriptedUpstream
 from tests.formats import answer, question
-from tests.gateway.conftest import served
+from tests.gateway.conftest import served, target_for
 from tests.gateway.test_admin import asked
 from tests.gateway.test_summarisers import SUMMARY, either, is_question, told
 
@@ -205,9 +205,7 @@ def test_the_commands_name_the_author_of_a_summary(tmp_path):
 @pytest.mark.feature("X14")
 def test_the_same_messages_under_another_name_are_not_paid_for_twice(tmp_path):
     file = tmp_path / "talk.json"
-    messages = [
-        message for n in range(12) for message in (question(f"{n}: {TEXT}"), answer(f"{n}: {TEXT}"))
-    ]
+    messages = [message for n in range(12) for message in (question(f"{n}: {TEXT}"), answer(f"{n}: {TEXT}"))]
     file.write_text(json.dumps({"model": "gpt-4o", "messages": messages}))
     with ScriptedUpstream(otherwise=SUMMARY) as writer:
         for name in ("one", "two"):
@@ -233,3 +231,90 @@ async def test_a_summariser_by_its_name_uses_the_cache_of_the_store(tmp_path):
                 assert (await talk.status()).summary.author == "model"
 
         assert len(writer.requests) == 1
+
+
+# Compactions over HTTP
+
+
+@pytest.fixture
+async def gate():
+    """A gateway without a summariser."""
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=8_000, summariser_enabled=False) as one,
+    ):
+        yield one
+
+
+@pytest.mark.feature("X9", "O2")
+async def test_a_compaction_over_http_asks_the_configured_summariser_with_its_focus():
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        ScriptedUpstream(otherwise=SUMMARY) as writer,
+        served(upstream, window=30_000, summariser_models=[f"small@{writer.url}/v1"]) as gate,
+    ):
+        await chat_until_folded(gate, turns=22, ready=False)
+        assert not writer.requests
+        body = {"focus": "the anchors", "keep": 200}
+        status, done = await asked(gate, "POST", "conversations/ships/compact", body)
+
+    assert status == 200
+    assert "the anchors" in writer.requests[0].body.decode()
+    assert done["summary"] == {"author": "model", "model": "small", "why": ""}
+    assert done["after"] < done["before"] / 2
+
+
+@pytest.mark.feature("X9")
+@pytest.mark.parametrize(
+    "body, words", [({"fokus": "x"}, "fokus"), ({"keep": "many"}, "keep"), ({"keep": -1}, "keep")]
+)
+async def test_a_wrong_field_of_a_compaction_is_refused_by_its_name(gate, body, words):
+    await chat_until_folded(gate, turns=4)
+    status, refused = await asked(gate, "POST", "conversations/ships/compact", body)
+
+    assert (status, words in refused["error"]["message"]) == (400, True)
+
+
+@pytest.mark.feature("X9")
+async def test_a_compaction_that_needs_the_clients_key_says_so_and_takes_it():
+    async with ScriptedUpstream(otherwise=either) as upstream:
+        target = target_for(upstream, is_private=False)
+        async with served(upstream, targets=[target], window=30_000) as gate:
+            await chat_until_folded(gate, turns=22, authorization="Bearer own", ready=False)
+            sent = len(upstream.requests)
+            _, done = await asked(gate, "POST", "conversations/ships/compact", {"keep": 200})
+            assert "client's key" in done["note"]
+            assert (done["summary"]["author"], len(upstream.requests)) == ("digest", sent)
+            await asked(gate, "POST", "conversations/ships/undo")
+            _, done = await asked(gate, "POST", "conversations/ships/compact", {"keep": 200}, key="own")
+            assert (done["summary"]["author"], "note" in done) == ("model", False)
+            assert upstream.requests[-1].headers["authorization"] == "Bearer own"
+
+
+@pytest.mark.feature("X9")
+async def test_the_page_of_a_conversation_has_the_limit_that_the_list_has():
+    settings = {"compaction_max_output": 6_000, "compaction_limit": "9k", "summariser_enabled": False}
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=16_000, **settings) as gate,
+    ):
+        body = {"model": "gpt-5", "messages": told(5)}
+        await gate.post("/v1/chat/completions", json.dumps(body).encode(), x_refold_conversation="ships")
+        _, detail = await asked(gate, "GET", "conversations/ships")
+        _, (listed,) = await asked(gate, "GET", "conversations")
+
+    assert detail["limit"] == listed["limit"]
+
+
+@pytest.mark.feature("X9", "X7")
+async def test_a_posted_list_is_compacted_and_nothing_is_stored(gate):
+    body = {"model": "gpt-5", "messages": [question("Be brief."), *told(31)], "preset": "llms"}
+    status, done = await asked(gate, "POST", "compact", body)
+
+    assert status == 200
+    assert [one["role"] for one in done["messages"]][-2:] == ["assistant", "user"]
+    assert done["messages"][-2:] == told(31)[-2:]
+    assert done["after"] < done["before"] / 2
+    assert done["summary"]["author"] == "digest"
+    assert await gate.store.conversations("local") == []
+    assert (await asked(gate, "POST", "compact", {**body, "keeep": 1}))[0] == 400

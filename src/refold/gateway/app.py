@@ -85,7 +85,7 @@ class Gateway:
         self.events = Events(clock, new_id()[:8])
         self._state = ProviderState(store, clock)
         self.backlog = Backlog()
-        self._relay, self._authors = Relay(self._forwarder), Authors(self._forwarder)
+        self._relay, self.authors = Relay(self._forwarder), Authors(self._forwarder)
 
     async def host(self, owner: str) -> OwnerConversations:
         """The owner's conversations, with the gateway's settings and the owner's changes to them."""
@@ -171,13 +171,15 @@ class Gateway:
     async def _list_models(self, scope: Scope, send: Send, *, is_anthropic: bool) -> None:
         wanted = "anthropic" if is_anthropic else "chat"
         asked = [one for one in self.targets if wanted in one.formats]
-        credentials = Credentials(_texts(scope), "", self.targets.home_of_keys(asked or [*self.targets]))
+        credentials = Credentials(
+            header_texts(scope), "", self.targets.home_of_keys(asked or [*self.targets])
+        )
         body = await upstreams.list_models(self._forwarder, asked, credentials, is_anthropic=is_anthropic)
         await send_answer(send, errors.ErrorResponse(200, body, (("content-type", "application/json"),)))
 
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
         """The prepared call: the body to send and the upstreams to try."""
-        headers, state = _texts(scope), scope.get("state") or {}
+        headers, state = header_texts(scope), scope.get("state") or {}
         owner = state.get("owner", "")
         incoming, seen, wishes, model = None, None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
@@ -299,7 +301,7 @@ class Gateway:
             thinking_budget=thinking_budget({**incoming.fields, **added.fields}),
             held=incoming.held,
         )
-        author = self._authors.author(host, terms, target, ticket.credentials)
+        author = self.authors.author(host, terms, target, ticket.credentials)
         ticket.exchange = Exchange(host, incoming, terms, target.name, ticket.call_id, ticket.handout)
         if is_gap:
             ticket.exchange = structs.replace(ticket.exchange, is_after_gap=True)
@@ -345,7 +347,7 @@ def error_location(error: Exception) -> str:
     )
 
 
-def _texts(scope: Scope) -> list[tuple[str, str]]:
+def header_texts(scope: Scope) -> list[tuple[str, str]]:
     return [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
 
 
