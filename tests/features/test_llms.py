@@ -318,3 +318,22 @@ async def test_a_posted_list_is_compacted_and_nothing_is_stored(gate):
     assert done["summary"]["author"] == "digest"
     assert await gate.store.conversations("local") == []
     assert (await asked(gate, "POST", "compact", {**body, "keeep": 1}))[0] == 400
+
+
+@pytest.mark.feature("X1")
+async def test_a_preset_that_needs_a_permission_says_which_flag_gives_it(tmp_path):
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=8_000) as gate:
+        body = json.dumps({"model": "gpt-5", "messages": told(1)}).encode()
+        status, _, refused = await gate.post("/v1/chat/completions", body, x_refold_preset="picoclaw")
+    assert (status, b"--compaction-allow-system-summary" in refused) == (400, True)
+
+    serve = [sys.executable, "-m", "refold", "serve", "--compaction-preset", "picoclaw", "--server-port", "0"]
+    ended = await asyncio.to_thread(
+        subprocess.run, serve, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
+    )
+    assert ended.returncode == 2
+    assert "--compaction-allow-system-summary" in ended.stderr
+
+    allowed = {"compaction_preset": "picoclaw", "compaction_allow_system_summary": True}
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, **allowed) as gate:
+        assert (await gate.post("/v1/chat/completions", body))[0] == 200
