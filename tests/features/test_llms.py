@@ -337,3 +337,16 @@ async def test_a_preset_that_needs_a_permission_says_which_flag_gives_it(tmp_pat
     allowed = {"compaction_preset": "picoclaw", "compaction_allow_system_summary": True}
     async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, **allowed) as gate:
         assert (await gate.post("/v1/chat/completions", body))[0] == 200
+
+
+@pytest.mark.feature("X4")
+async def test_none_means_that_the_clients_own_messages_were_sent(gate):
+    sent = await chat_until_folded(gate, turns=121)
+    actions = [one["x-refold-action"] for one in sent]
+    folded = actions.index("summarise")
+
+    assert set(actions[:folded]) == {"none"}
+    assert set(actions[folded:]) == {"summarise", "earlier"}
+    for one in sent:
+        whole, shown = one["x-refold-tokens"].split("->")
+        assert (whole == shown) == (one["x-refold-action"] == "none")

@@ -49,9 +49,9 @@ from refold.text_work import run_text_act, run_text_work
 # The call in progress
 
 Action: TypeAlias = Literal[
-    "none", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"
+    "none", "earlier", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"
 ]
-"""The value of the header `x-refold-action`. Done: nothing, messages shortened, messages summarised, made
+"""The value of the header `x-refold-action`. Done: nothing, nothing beyond an earlier summary or cut, messages shortened, messages summarised, made
 smaller after a refusal. Not done: switched off by the client, not readable, not stored, an internal failure,
 not a conversation.
 """
@@ -158,6 +158,8 @@ class Ticket:
         self.body = await run_text_work(size, write)
         done = [receipt.decision for receipt in made.receipts]
         self.action = "summarise" if "summarise" in done else "reduce" if done else "none"
+        if not done and not made.is_plain:
+            self.action = "earlier"
         if not hosted.is_stored:
             self.action = "not-kept"
 
@@ -187,7 +189,7 @@ class Ticket:
 
         body, rewritten = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
         self.made = structs.replace(made, note=rewritten.note)
-        self.action = "reduce" if self.action == "none" else self.action
+        self.action = "reduce" if self.action in ("none", "earlier") else self.action
         return body
 
     async def shrink(self, status: int, refusal: bytes) -> None:
