@@ -7,10 +7,12 @@ import json
 import logging
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 
 import pytest
 
 import refold
+from refold.stores.url import open_store
 from refold.testing import Refuse, ScriptedUpstream
 from tests.formats import answer, question
 from tests.gateway.conftest import served, target_for
@@ -350,3 +352,40 @@ async def test_none_means_that_the_clients_own_messages_were_sent(gate):
     for one in sent:
         whole, shown = one["x-refold-tokens"].split("->")
         assert (whole == shown) == (one["x-refold-action"] == "none")
+
+
+@pytest.mark.feature("X12")
+async def test_another_gateway_on_the_same_store_sees_changed_settings(tmp_path, monkeypatch):
+    monkeypatch.setattr("refold.gateway.app.LOOK_S", 0.3)
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, AsyncExitStack() as stack:
+        stores = [await open_store(f"sqlite:///{tmp_path / 'chats.db'}") for _ in range(2)]
+        gates = [
+            await stack.enter_async_context(
+                served(upstream, store=store, id_prefix=f"gate{at}", window=8_000)
+            )
+            for at, store in enumerate(stores)
+        ]
+        reads = count_reads(stores[1], monkeypatch)
+        for gate in gates:
+            await chat_until_folded(gate, turns=12, ready=False)
+        assert reads() < 5  # not one for each request
+
+        await asked(gates[0], "POST", "config", {"compaction": {"preset": "lis"}})
+        await asyncio.sleep(0.4)
+        _, shown = await asked(gates[1], "GET", "config")
+        for store in stores:
+            await store.close()
+
+    assert shown["settings"]["compaction"]["preset"] == "lis"
+
+
+def count_reads(store, monkeypatch):
+    """Count how many times the settings are read from a store."""
+    reads, setting = [], store.setting
+
+    async def read(owner, key):
+        reads.append(key)
+        return await setting(owner, key)
+
+    monkeypatch.setattr(store, "setting", read)
+    return lambda: len(reads)

@@ -23,7 +23,7 @@ from refold.config.formats import hidden_names, tree_of, values_of
 from refold.core.assemble import assemble
 from refold.engine.conversation import Conversation
 from refold.engine.settings import ConversationSettings, policy_for
-from refold.gateway.app import MIB, RUNTIME, Gateway, cancel_on_disconnect, error_location, header_texts
+from refold.gateway.app import MIB, Gateway, cancel_on_disconnect, error_location, header_texts
 from refold.gateway.auth import send_answer
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import answer, log_store_failure
@@ -254,10 +254,7 @@ async def show_config(admin: Admin, request: Request) -> object:
 async def change_config(admin: Admin, request: Request) -> object:
     """Change tuning settings, all that were sent or none, and store them."""
     host = await admin.host(request)
-    changed = update(host.resolved, await _body(request))
-    now, saved = admin.gateway.now(), msgspec.json.encode(changed.runtime)
-    await admin.gateway.store.put_setting(host.engine.owner, RUNTIME, saved, now)
-    host.use(changed)
+    await admin.gateway.change(host, update(host.resolved, await _body(request)))
     return await show_config(admin, request)
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
@@ -65,6 +65,17 @@ RUNTIME = "runtime"
 """The key under which an owner's changes to the settings are stored."""
 
 
+LOOK_S, MAX_LOOK_S = 2.0, 0.5
+"""Seconds after which the changes of an owner are read again, and the most seconds that a request waits for that."""
+
+
+class StoredChanges(Struct, frozen=True):
+    """An owner's changes to the settings as the store had them, and when they were read."""
+
+    saved: bytes | None
+    read_at: float
+
+
 class Gateway:
     """Serves requests that were admitted by `refold.gateway.auth`."""
 
@@ -85,6 +96,7 @@ class Gateway:
         self.events = Events(clock, new_id()[:8])
         self._state = ProviderState(store, clock)
         self.backlog = Backlog()
+        self._changes: dict[str, StoredChanges] = {}
         self._relay, self.authors = Relay(self._forwarder), Authors(self._forwarder)
 
     async def host(self, owner: str) -> OwnerConversations:
@@ -102,8 +114,33 @@ class Gateway:
                 new_id=self._new_id,
                 on_event=lambda event: self._on_event(owner, event),
             )
-            self._hosts.setdefault(owner, OwnerConversations(engine, self._with_stored_changes(saved)))
+            made = OwnerConversations(engine, self._with_stored_changes(saved))
+            self._hosts.setdefault(owner, made)
+            self._changes.setdefault(owner, StoredChanges(saved, time.monotonic()))
+        await self._look_for_changes(owner)
         return self._hosts[owner]
+
+    async def change(self, host: OwnerConversations, changed: Resolved) -> None:
+        """Store an owner's changes to the settings, and use them from now on."""
+        owner, saved = host.engine.owner, msgspec.json.encode(changed.runtime)
+        await self.store.put_setting(owner, RUNTIME, saved, self.now())
+        self._changes[owner] = StoredChanges(saved, time.monotonic())
+        host.use(changed)
+
+    async def _look_for_changes(self, owner: str) -> None:
+        """Read the owner's changes again if that was not done for a while: another gateway on the same store
+        may have changed them.
+        """
+        known, now = self._changes[owner], time.monotonic()
+        if now - known.read_at < LOOK_S:
+            return
+        self._changes[owner] = StoredChanges(known.saved, now)  # requests at the same time do not look too
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(MAX_LOOK_S):
+                saved = await self.store.setting(owner, RUNTIME)
+            if saved != known.saved and self._changes[owner].saved == known.saved:
+                self._changes[owner] = StoredChanges(saved, now)
+                self._hosts[owner].use(self._with_stored_changes(saved))
 
     def _on_event(self, owner: str, event: Event) -> None:
         self.events.tell(owner, event, self._hosts[owner].resolved.settings.notify)
