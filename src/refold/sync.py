@@ -247,8 +247,8 @@ class Conversation:
     def compact(self, *, keep: int | None = None, focus: str = "") -> dict[str, Any]:
         return self._run(self._async.compact(keep=keep, focus=focus))
 
-    def preview(self, *, policy: Policy | None = None) -> Preview:
-        return self._run(self._async.preview(policy=policy))
+    def preview(self, *, policy: Policy | None = None, keep: int | None = None) -> Preview:
+        return self._run(self._async.preview(policy=policy, keep=keep))
 
     def undo(self) -> bool:
         return self._run(self._async.undo())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 
+import openai
 import pytest
 from msgspec import structs
 
 from refold import presets
 from refold.cli.main import run
 from refold.sync import Conversation, Engine
-from refold.testing import ScriptedUpstream
+from refold.testing import Body, ScriptedUpstream
+from tests.features.test_llms import cli
 from tests.formats import answer, chat_call, chat_result, question, turn
 from tests.gateway.conftest import served
 
@@ -164,3 +166,86 @@ async def test_the_strategy_of_a_summary_is_a_setting_of_the_gateway():
 def test_an_unknown_strategy_is_refused(capsys):
     assert run(["compact", "examples/coding-agent.json", "--strategy", "guess", "--dry-run"]) != 0
     assert "summariser.strategy" in "".join(capsys.readouterr())
+
+
+TYPE_COMPLAINTS = {
+    "OpenAI": {
+        "error": {
+            "message": "Invalid type for 'max_tokens': expected an integer, but got a string instead.",
+            "type": "invalid_request_error",
+            "param": "max_tokens",
+            "code": "invalid_type",
+        }
+    },
+    "vLLM": {
+        "object": "error",
+        "message": "[{'type': 'int_parsing', 'loc': ('body', 'max_tokens'), 'msg': 'Input should be a valid integer, "
+        "unable to parse string as an integer', 'input': 'abc'}]",
+        "type": "BadRequestError",
+        "code": 400,
+    },
+}
+
+
+@pytest.mark.feature("O12")
+@pytest.mark.parametrize("provider", TYPE_COMPLAINTS)
+async def test_a_complaint_about_the_type_of_a_parameter_is_not_taken_for_an_overflow(provider):
+    complaint = TYPE_COMPLAINTS[provider]
+    messages = [
+        question(f"Why? {'It does not work. ' * 200}"),
+        answer("No idea. " * 200),
+        question("And now?"),
+    ]
+    async with (
+        ScriptedUpstream(otherwise=Body.of(400, complaint)) as upstream,
+        served(upstream, window=8_000, summariser_enabled=False) as gate,
+        gate.openai() as client,
+    ):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(model="gpt-4o", messages=messages)
+
+    assert len(upstream.requests) == 1
+    assert refused.value.response.headers["x-refold-action"] == "none"
+    assert refused.value.response.json() == complaint
+
+
+ENGLISH = "The customer wrote again, and wants to know why the parcel has not left the harbour yet. "
+
+
+def small_talk(turns=12, **settings):
+    """A conversation that takes a small part of its window."""
+    talk = Conversation("gpt-4o", window=100_000, **settings)
+    for number in range(turns):
+        talk.add(question(f"Parcel {number}: {ENGLISH * 12}"), answer(f"About {number}: {ENGLISH * 10}"))
+    talk.add(question("And now?"))
+    return talk
+
+
+@pytest.mark.feature("O2")
+@pytest.mark.parametrize("preset", ["refold", "lis", "opal", "llms", "picoclaw", "librechat"])
+def test_a_compaction_that_is_asked_for_frees_room_without_a_model_in_a_window_that_is_not_full(preset):
+    talk = small_talk(preset=preset)
+    before = talk.status().tokens
+    talk.compact(keep=300)
+
+    assert talk.status().tokens < before * 0.5
+
+
+@pytest.mark.feature("O2")
+def test_keep_says_how_much_of_the_end_stays(tmp_path):
+    few, many = small_talk(preset="opal"), small_talk(preset="opal")
+    assert len(few.compact(keep=300)["messages"]) < len(many.compact(keep=2_000)["messages"])
+
+    file = tmp_path / "parcels.json"
+    messages = [
+        message
+        for n in range(12)
+        for message in (question(f"Parcel {n}: {ENGLISH * 12}"), answer(ENGLISH * 10))
+    ]
+    file.write_text(json.dumps({"model": "gpt-4o", "messages": messages}))
+    cli(tmp_path, "import", str(file), "--as", "parcels")
+    kept = {
+        keep: json.loads(cli(tmp_path, "compact", "parcels", "--keep", keep, "--dry-run", "--json"))["after"]
+        for keep in ("300", "2000")
+    }
+    assert kept["300"] < kept["2000"]

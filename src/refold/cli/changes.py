@@ -20,6 +20,7 @@ from refold.core.fold import Folded
 from refold.core.shown import Edit, handle_of
 from refold.core.view import ViewEntry
 from refold.engine.state import Receipt
+from refold.engine.summary_authors import SummaryAuthor
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount
@@ -163,7 +164,7 @@ def _named(edits: Sequence[Edit]) -> str:
 
 def stands_for(summary: Summary) -> str:
     first, last = handle_of(summary.first), handle_of(summary.last - 1)
-    return f"summary of {first} to {last}: {summary.tokens:,} tokens, {summary.kind}"
+    return f"summary of {first} to {last}: {summary.tokens:,} tokens, {SummaryAuthor.of(summary).text}"
 
 
 def closing(changes: Sequence[MessageChange]) -> Text:

@@ -109,7 +109,7 @@ async def opened(
 
             settings = ConversationSettings(model=model, window=sizes.window, policy=policy)
             provider = provider_of(summariser.spec, key_env=summariser.key_env)
-            writer = await stack.enter_async_context(open_summariser(settings, provider))
+            writer = await stack.enter_async_context(open_summariser(settings, provider, cache=engine.cache))
         conversation = await engine.conversation(
             head.conversation,
             model=model,

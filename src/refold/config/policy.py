@@ -68,7 +68,8 @@ def policy_of(settings: Settings, *, preset: str = "") -> Policy:
         raise SettingError(
             "compaction.allow_system_summary",
             f"the preset {name!r} puts its summary into the system prompt, which is not allowed",
-            hint="allow it, or choose another preset",
+            hint="allow it with --compaction-allow-system-summary or compaction.allow_system_summary = true in "
+            "refold.toml, or choose another preset",
         )
     return policy
 

@@ -66,6 +66,8 @@ SUMMARY_BESIDE = 0.45
 now leaves with the next compaction, so the summary need not be small because of it."""
 FREE = 0.1
 """Share of the room that stays free for messages until the next compaction."""
+MANUAL_SHARE, LEAST_MANUAL = 0.3, 400
+"""Room for a summary that was asked for: a share of the messages that leave, and the least number of tokens."""
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -269,7 +271,7 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
         items=items[:at],
         kept=kept,
         previous=folded.summaries,
-        max_tokens=_summary_room(kept, frame, now, effective),
+        max_tokens=_manual_room(folded, kept, frame, now, _summary_room(kept, frame, now, effective)),
         turn_from=folded.number(split.start) if split else None,
         apart=_covered_by_provider(items, span),
         since=items[span.stop - 1].seq + 1 if span else 0,
@@ -362,6 +364,19 @@ def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int
     level = max(level, min(share_of(SUMMARY_BESIDE, effective), left - share_of(FREE, effective)))
     wanted = min(share_of(share.fraction, effective), level, left)
     return max(wanted, min(left, share_of(LEAST_SUMMARY, effective)))
+
+
+def _manual_room(folded: Folded, kept: tuple[Item, ...], frame: Frame, now: Now, room: int) -> int:
+    """The room for a summary that was asked for: a share of the messages that leave. There is room for more in
+    a window that is not full, but then the compaction would free nothing.
+    """
+    if now.moment != "manual" or now.cut is not None:
+        return room
+    stay = {item.seq for item in kept}
+    leaving = sum(item.tokens for item in folded.items.items if item.seq not in stay)
+    if frame.policy.scope == "cumulative":
+        leaving += folded.lead.tokens  # the summary before is written into the new one
+    return min(room, max(share_of(MANUAL_SHARE, leaving), LEAST_MANUAL))
 
 
 def _make_fit(planned: Plan) -> Plan:

@@ -54,10 +54,11 @@ from refold.engine.events import (
     summary_switched,
 )
 from refold.engine.state import Change, Receipt, Sent, State
+from refold.engine.summary_authors import NO_ROOM, NO_SUMMARISER, RECOVERY, STILL_WRITING, UNUSABLE
 from refold.model.budget import Budget
 from refold.model.errors import DoesNotFit, InvalidWindow, Overflow, RecoverySpent, RefoldError
 from refold.model.message import Message, Role, holds_sealed
-from refold.model.summary import Summary
+from refold.model.summary import Author, Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from refold.ports.records import Call
@@ -202,9 +203,9 @@ def ahead(state: State) -> SummaryRequest | None:
     return plan_ahead(state.folded, state.frame, state.now("after_call"))
 
 
-def wanted_now(state: State, cut: int | None = None) -> SummaryRequest | None:
-    """Return the summary that a manual compaction would need now."""
-    return plan(state.folded, state.frame, state.now("manual", cut=cut)).request
+def wanted_now(state: State, cut: int | None = None, keep: int | None = None) -> SummaryRequest | None:
+    """Return the summary that a manual compaction would need now; `keep` and `cut` as in `compact`."""
+    return plan(state.folded, state.frame, state.now("manual", keep, cut)).request
 
 
 def suffices(state: State, last: int) -> bool:
@@ -413,7 +414,8 @@ class _Draft:
             summary = None  # an empty text cannot replace messages
         if summary is not None:
             files = self.state.folded.ledger
-            summary = structs.replace(summary, read=files.read, modified=files.modified)
+            why = "" if summary.kind == "model" else self._why_digest(planned.now.moment)
+            summary = structs.replace(summary, read=files.read, modified=files.modified, why=why)
         done = resolve(planned, summary) if summary else give_up(planned)
         if summary is None or done.decision != "summarise":
             self.set(in_vain=self.state.in_vain + 1)
@@ -482,6 +484,17 @@ class _Draft:
         write = extractive_summary.mechanical_summary if is_mechanical else extractive_summary.summarise
         return write(request, folded, state.frame)
 
+    def _why_digest(self, moment: Moment) -> str:
+        """Say why no model wrote the summary of a compaction at this moment."""
+        if moment == "overflow":
+            return self._why_without_model(RECOVERY)
+        return self._why_without_model(UNUSABLE if moment == "manual" else STILL_WRITING)
+
+    def _why_without_model(self, reason: str) -> str:
+        """Return the reason for which no model was asked: `reason`, if one is configured and may be asked."""
+        state = self.state
+        return state.no_model or (reason if state.has_model else NO_SUMMARISER)
+
     def _may_switch(self) -> bool:
         """Whether a late summary replaces its digest at this call: the cache is cold, or the smaller window
         pays for the cache that is written again.
@@ -548,9 +561,14 @@ class _Draft:
             edits = (*edits, *thought_edits(before.items.items, after.items.items, edits))
         if before.shown.dialect.system_follows_user and not raw:
             edits = (*edits, *moved_edits(before.items.items, after.items.items))
+        author: Author = summary.author if summary else ""
+        why = summary.why if summary else ""
+        if summary is None and after.lead is not before.lead and after.lead.tokens:
+            author, why = "mechanical", self._why_without_model(NO_ROOM)
         grown = after.whole - before.whole
         reason = with_digests(reason, summary.digested if summary else 0)
-        receipt = Receipt(decision, reason, before.tokens + grown, after.tokens, edits, summary)
+        sizes = before.tokens + grown, after.tokens
+        receipt = Receipt(decision, reason, *sizes, edits, summary, author, why)
         change = Change(before, after, receipt, raw)
         self.changes.append(change)
         self.set(receipts=(*self.state.receipts, receipt))

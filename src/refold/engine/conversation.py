@@ -21,6 +21,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct, structs
 
+from refold.core.fold import Folded
 from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
 from refold.core.shown import handle_of
@@ -73,6 +74,7 @@ from refold.engine.settings import (
 )
 from refold.engine.state import Bill, Receipt, Sent, State
 from refold.engine.status import Preview, Status, preview_of, status_of
+from refold.engine.summary_authors import SummaryAuthor, author_of
 from refold.engine.summary_jobs import SummaryFunction, SummaryJobs, settled, summariser_of
 from refold.model.errors import (
     ConfigError,
@@ -260,7 +262,7 @@ class Conversation:
         given, state = settings.summariser, self._state
         self._named_summariser: NamedSummariser | None = None
         if isinstance(given, str):
-            self._named_summariser = NamedSummariser(given, settings)
+            self._named_summariser = NamedSummariser(given, settings, cache=lambda: settings.cache)
             return self._named_summariser
         return summariser_of(given, state.frame.fixed.dialect, state.counter.text)
 
@@ -362,6 +364,7 @@ class Conversation:
         """
         self._state = state = done.state
         self._events.put(done.events)
+        self._warn_of_unused_model(done.events)
         if done.has_skipped:
             self._jobs.note_skipped()
         self._jobs.begin_ahead(done.wanted, done.wanted_from, session if done.wanted_from else None)
@@ -370,6 +373,12 @@ class Conversation:
             self._sent = await self._sent_now(state)
             done = structs.replace(done, sent=self._sent)
         return done
+
+    def _warn_of_unused_model(self, events: Sequence[Event]) -> None:
+        """Log a warning for each compaction for which the configured summariser was not used."""
+        for event in events if self._jobs.summariser is not None else ():
+            if isinstance(event, CompactionEnd) and event.outcome == "installed" and event.why:
+                _log.warning("a compaction was made without the summariser: %s", event.why)
 
     async def _sent_now(self, state: State) -> Sent:
         size = 0 if state.is_sent_as_shown else state.text_size
@@ -729,7 +738,7 @@ class Conversation:
             start = self._emit_start("manual", ASKED)
             try:
                 if self._jobs.place == place:  # else another task compacted at the same time
-                    await self._jobs.ensure_written(self._wanted_now, focus)
+                    await self._jobs.ensure_written(partial(self._wanted_now, keep), focus)
                 done, fields = await self._apply_for_fields(
                     partial(self._compact_at, place=place, start=start, keep=keep)
                 )
@@ -749,8 +758,8 @@ class Conversation:
             return structs.replace(done, events=(*done.events, end))
         return _as_part_of(start, actions.compact(state, keep=keep))
 
-    async def _wanted_now(self) -> SummaryRequest | None:
-        return await self._read(actions.wanted_now)
+    async def _wanted_now(self, keep: int | None) -> SummaryRequest | None:
+        return await self._read(partial(actions.wanted_now, keep=keep))
 
     def _emit_start(self, path: Path, reason: str) -> CompactionStart:
         """Emit the start of a compaction at once, because the compaction may take a while."""
@@ -903,14 +912,18 @@ class Conversation:
                 hint="the model failed, is paused after failures, or max_spend is reached; the log says why",
             )
 
-    async def preview(self, *, policy: Policy | None = None) -> Preview:
-        """Return the effect that a compaction would have now, without doing it and without asking a model."""
+    async def preview(self, *, policy: Policy | None = None, keep: int | None = None) -> Preview:
+        """Return the effect that a compaction would have now, without doing it and without asking a model.
+        `keep` as in `compact`.
+        """
         if policy is not None:
             check_policy(policy)
+        if keep is not None:
+            check_count(keep, "keep")
 
         def look(state: State) -> Preview:
             frame = structs.replace(state.frame, policy=policy) if policy else state.frame
-            return preview_of(state, frame)
+            return preview_of(state, frame, keep)
 
         return await self._read(look)
 
@@ -1075,7 +1088,7 @@ class Conversation:
         far.
         """
         async with self._locked():
-            return await status_of(self._journal, await self._current(), self._jobs.breaker)
+            return await status_of(self._journal, await self._current(), self._jobs)
 
     async def diff(self, change: Compaction) -> Difference:
         """Return the messages that were shown before a change, and those after it."""
@@ -1142,6 +1155,11 @@ class Conversation:
     def state(self) -> State:
         """The state after the last act."""
         return self._state
+
+    def author_of(self, shown: Folded) -> SummaryAuthor:
+        """Return the author of the summary that a window shows."""
+        late = self._jobs.with_prepared(self._state).late
+        return author_of(shown, has_late=late is not None, is_writing=self._jobs.is_running)
 
     @property
     def max_output(self) -> int:

@@ -199,7 +199,7 @@ class Engine:
         )
         self._named_summariser: NamedSummariser | None = None
         if isinstance(summariser, str):
-            self._named_summariser = NamedSummariser(summariser, self.settings)
+            self._named_summariser = NamedSummariser(summariser, self.settings, cache=lambda: self.cache)
             self.settings = structs.replace(self.settings, summariser=self._named_summariser)
         self._url = store if isinstance(store, str | PathLike) else None
         self._store = None if isinstance(store, str | PathLike) else store
@@ -389,7 +389,7 @@ class Engine:
             model=settings.model,
             learns=learns,
         )
-        settings = structs.replace(settings, format=head.format)
+        settings = structs.replace(settings, format=head.format, cache=self.cache)
         talk = Conversation.stored(
             journal, settings, holder=self._holder, is_empty=is_empty, finds_twins=finds_twins
         )
@@ -440,7 +440,8 @@ class Engine:
     async def _with_fill_level(self, one: Listed) -> Listed:
         head = await self.store.head(self.owner, one.id, one.branch)
         known = await stored_fill_level(self.store, head) if head else FillLevel()
-        return structs.replace(one, tokens=known.tokens, limit=known.limit, reason=known.reason)
+        level = {"tokens": known.tokens, "limit": known.limit, "reason": known.reason}
+        return structs.replace(one, **level, summary=known.summary)
 
     async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         """Return the sessions of a conversation, or the latest of all."""

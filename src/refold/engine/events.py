@@ -33,7 +33,7 @@ from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.policy import Moment
 from refold.core.shown import Edit
 from refold.model.errors import RefoldError
-from refold.model.summary import Summary, SummaryKind
+from refold.model.summary import Author, Summary
 from refold.model.tokens import Source, Usage
 
 if TYPE_CHECKING:
@@ -58,10 +58,6 @@ refusal as too long, a rerun, a new or a resumed session, or the arrival of a me
 CompactionOutcome: TypeAlias = Literal["installed", "skipped", "failed", "superseded"]
 """Installed: the window is another one now. Skipped: nothing could be gained. Failed: it could not be done.
 Superseded: another compaction was first."""
-Author: TypeAlias = Literal["", "model", "digest", "mechanical"]
-"""The author of the summary: a model, a digest of the messages' own words, or a mechanical text of counts and
-files; empty without a summary."""
-AUTHORS: Mapping[SummaryKind, Author] = {"model": "model", "extractive": "digest", "mechanical": "mechanical"}
 
 
 class Regions(Struct, frozen=True):
@@ -135,6 +131,8 @@ class CompactionEnd(Event, frozen=True, kw_only=True, tag="compaction_end"):
     before: Size
     after: Size
     author: Author = ""
+    why: str = ""
+    """Why no model wrote the summary; empty if one did, or if there is none."""
     model: str = ""
     """The model that wrote the summary, if known."""
     covered: int = 0
@@ -416,7 +414,9 @@ def _end_of(start: CompactionStart, asked: Plan, done: Plan, change: Change | No
     end = structs.replace(
         end_of(start, "installed"), reductions=reductions(change.receipt.edits, change.before)
     )
-    return with_summary(end, summary) if summary is not None else end
+    if summary is not None:
+        return with_summary(end, summary)
+    return structs.replace(end, author=change.receipt.author, why=change.receipt.why)
 
 
 def end_of(start: CompactionStart, outcome: CompactionOutcome, problem: str = "") -> CompactionEnd:
@@ -435,7 +435,8 @@ def end_of(start: CompactionStart, outcome: CompactionOutcome, problem: str = ""
 def with_summary(end: CompactionEnd, summary: Summary) -> CompactionEnd:
     return structs.replace(
         end,
-        author=AUTHORS[summary.kind],
+        author=summary.author,
+        why=summary.why,
         model=summary.model,
         covered=summary.last - summary.first,
         digested=summary.digested,

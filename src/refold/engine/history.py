@@ -120,13 +120,13 @@ async def difference(journal: Journal, state: State, change: Compaction) -> Diff
     )
 
 
-def rehearse(state: State, frame: Frame) -> Difference:
-    """Compute a compaction without committing it."""
+def rehearse(state: State, frame: Frame, keep: int | None = None) -> Difference:
+    """Compute a compaction without committing it; `keep` is the number of tokens to keep."""
     trial = structs.replace(
         state, frame=frame, receipts=(), meter=Meter(), calibration=Calibration(), limits=Limits(), prepared=None,
         has_failed=False, flag="", in_vain=0,
     )  # fmt: skip
-    done = actions.compact(trial)
+    done = actions.compact(trial, keep=keep)
     if done.problem is not None and not isinstance(done.problem, InvalidWindow):
         raise done.problem  # InvalidWindow is ignored: the shown messages change even if no call can follow
     return Difference(state.folded, done.state.folded, done.state.receipts)

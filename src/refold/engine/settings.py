@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from typing import TypeAlias
@@ -88,6 +88,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     max_spend: float | None = None
     """Dollars that summaries may cost; None for no limit."""
     on_event: Listener | None = None
+    cache: SummaryCache | None = None
+    """A cache of summaries, for a summariser that is given by its name. An engine gives its own."""
     summarisers: tuple[Provider, ...] = ()
     """Models that write summaries, in the order in which they are asked; none for the conversation's own. See
     `open_summariser`."""
@@ -276,20 +278,26 @@ async def open_summariser(
 
 class NamedSummariser:
     """A model by its name, such as `openai:gpt-4o-mini` or `my-model@http://localhost:8000/v1`. Its
-    connection is opened for the first summary, and closed by `close`.
+    connection is opened for the first summary, and closed by `close`. `cache` is called then: the store of an
+    engine is not open before.
 
     Raises:
         ConfigError: there is no such provider, or its key is missing.
     """
 
     def __init__(
-        self, name: str, settings: ConversationSettings, *, environ: Mapping[str, str] = os.environ
+        self,
+        name: str,
+        settings: ConversationSettings,
+        *,
+        cache: Callable[[], SummaryCache | None] = lambda: None,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         provider = provider_of(name)
         # A missing key is found now, and not when the window is full.
         ProviderKey(complete(provider), environ)
         self.model = name
-        self._connection = _Connection(provider, settings, environ)
+        self._connection = _Connection(provider, settings, cache, environ)
         self._last: ModelSummariser | None = None
 
     @property
@@ -309,9 +317,13 @@ class _Connection:
     """The connection of a named summariser; copies of the summariser share it."""
 
     def __init__(
-        self, provider: Provider, settings: ConversationSettings, environ: Mapping[str, str]
+        self,
+        provider: Provider,
+        settings: ConversationSettings,
+        cache: Callable[[], SummaryCache | None],
+        environ: Mapping[str, str],
     ) -> None:
-        self._provider, self._settings, self._environ = provider, settings, environ
+        self._provider, self._settings, self._cache, self._environ = provider, settings, cache, environ
         self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
         self._opened: ModelSummariser | None = None
 
@@ -321,7 +333,7 @@ class _Connection:
                 upstream = open_upstream(self._provider, environ=self._environ)
                 asked = await self._stack.enter_async_context(upstream)
                 writer = writer_for(asked, self._settings, url=self._provider.base_url)
-                self._opened = ModelSummariser([writer])
+                self._opened = ModelSummariser([writer], cache=self._cache())
             return self._opened
 
     async def close(self) -> None:

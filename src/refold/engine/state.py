@@ -29,10 +29,11 @@ from refold.core.secrets.redact import texts_of, values_of
 from refold.core.shown import Edit
 from refold.core.triggers import pressure
 from refold.core.view import View
+from refold.engine.summary_authors import author_of
 from refold.model.budget import Budget, Tokens
 from refold.model.errors import ConfigError, Overflow
 from refold.model.message import Message, user
-from refold.model.summary import Summary
+from refold.model.summary import Author, Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window
 from refold.ports.records import StoredMessage
@@ -175,6 +176,10 @@ class Receipt(Struct, frozen=True):
     after: int
     edits: tuple[Edit, ...] = ()
     summary: Summary | None = None
+    author: Author = ""
+    """The author of the text that stands for messages which left; empty if none left."""
+    why: str = ""
+    """Why no model wrote that text; empty if one did."""
 
 
 class Change(Struct, frozen=True):
@@ -354,6 +359,8 @@ class FillLevel(Struct, frozen=True):
     """Why it has to be compacted; empty if it does not."""
     size: int = -1
     """Messages in the branch at this level; below 0 if not known."""
+    summary: str = ""
+    """The author of the summary in the window, see `SummaryAuthor.text`."""
 
     @property
     def ratio(self) -> float:
@@ -400,6 +407,8 @@ class State(Struct, frozen=True, kw_only=True):
     """A model's summary that was ready only after a digest had taken its place. It replaces the digest."""
     has_model: bool = False
     """Whether a model writes the summaries and may be asked."""
+    no_model: str = ""
+    """Why the configured summariser may not be asked; empty if it may be, or if none is configured."""
     has_failed: bool = False
     """Whether a summary of the messages shown now was tried and could not be written."""
     looks_ahead: bool = False
@@ -499,7 +508,8 @@ class State(Struct, frozen=True, kw_only=True):
     def fill_level(self) -> FillLevel:
         """Computed from totals alone, because it is needed with every message."""
         tokens = self.frame.instructions + self.folded.tokens
-        return FillLevel(tokens, self.limit, self.pressure, self.folded.size)
+        author = author_of(self.folded, has_late=self.late is not None, is_writing=True)
+        return FillLevel(tokens, self.limit, self.pressure, self.folded.size, author.text)
 
     @property
     def pressure(self) -> str:

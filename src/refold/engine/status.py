@@ -9,7 +9,8 @@ from refold.core.plan_inputs import Frame
 from refold.engine.history import Difference, rehearse
 from refold.engine.journal import Journal, read_fill_level
 from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State
-from refold.engine.summary_jobs import Breaker
+from refold.engine.summary_authors import SummaryAuthor, author_of
+from refold.engine.summary_jobs import SummaryJobs
 from refold.model.message import Message
 from refold.ports.records import Head
 from refold.ports.store import Store
@@ -31,6 +32,7 @@ class Status(Struct, frozen=True):
     """No model is asked for summaries: it failed too often a moment ago, or the budget is spent."""
     spent: float
     """Dollars for summaries."""
+    summary: SummaryAuthor = SummaryAuthor()
 
     @property
     def ratio(self) -> float:
@@ -53,7 +55,8 @@ class Preview(Struct, frozen=True):
     difference: Difference
 
 
-async def status_of(journal: Journal, state: State, breaker: Breaker) -> Status:
+async def status_of(journal: Journal, state: State, jobs: SummaryJobs) -> Status:
+    breaker = jobs.breaker
     await breaker.look()
     head, level = journal.head, state.fill_level
     return Status(
@@ -66,6 +69,7 @@ async def status_of(journal: Journal, state: State, breaker: Breaker) -> Status:
         failures=breaker.failures,
         is_stopped=breaker.is_open,
         spent=breaker.spent,
+        summary=author_of(state.folded, has_late=state.late is not None, is_writing=jobs.is_running),
     )
 
 
@@ -77,9 +81,9 @@ async def stored_fill_level(store: Store, head: Head) -> FillLevel:
     return noted.after(await store.messages(head, noted.size, limit=MOST_SINCE))
 
 
-def preview_of(state: State, frame: Frame) -> Preview:
+def preview_of(state: State, frame: Frame, keep: int | None = None) -> Preview:
     """Return the effect that a compaction would have now, without doing it and without asking a model."""
-    found = rehearse(state, frame)
+    found = rehearse(state, frame, keep)
     receipt = found.receipts[-1] if found.receipts else None
     window = assemble(frame.fixed, found.after.shown.messages(), found.after.lead)
     return Preview(found.before.tokens, found.after.tokens, receipt, window.sent, found)

@@ -35,6 +35,7 @@ from refold.engine.events import UNFIT, EventQueue, Price, SummaryDiscarded
 from refold.engine.journal import Journal
 from refold.engine.sessions import supersede_job
 from refold.engine.state import State
+from refold.engine.summary_authors import MODEL_FAILED, OUT_OF_MONEY
 from refold.engine.summary_source import SummarySource
 from refold.model.dialect import Dialect
 from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
@@ -125,6 +126,8 @@ class SummaryJobs:
         """A summary that was ready after a digest had taken its place, and the place of that digest."""
         self._failed: Place | None = None
         """The place for which no summary could be written."""
+        self._problem = ""
+        """Why it could not be written."""
         self._has_skipped = False
         """Whether a compaction was skipped since then, so that the model may be asked again."""
         self._waiters = 0
@@ -156,14 +159,17 @@ class SummaryJobs:
         has_failed = self._failed is not None and self._failed == place
         may_ask = self.summariser is not None and (not has_failed or self._has_skipped)
         has_model, looks_ahead = may_ask and not self.breaker.is_open, may_ask and not self.is_running
-        known = (state.prepared, state.late, state.has_model, state.has_failed, state.looks_ahead)
-        if known == (prepared, late, has_model, has_failed, looks_ahead):
+        no_model = "" if self.summariser is None or has_model else self.breaker.reason or self._problem
+        model_before = (state.has_model, state.no_model, state.has_failed, state.looks_ahead)
+        known = (state.prepared, state.late, *model_before)
+        if known == (prepared, late, has_model, no_model, has_failed, looks_ahead):
             return state
         return structs.replace(
             state,
             prepared=prepared,
             late=late,
             has_model=has_model,
+            no_model=no_model,
             has_failed=has_failed,
             looks_ahead=looks_ahead,
         )
@@ -223,12 +229,11 @@ class SummaryJobs:
             task = self._task
             if task is not None:
                 await asyncio.wait({task}, timeout=seconds)
+            problem = MODEL_FAILED
             if task is not None and not task.done():
-                _log.warning(
-                    "a summary took longer than %g seconds, and the call went on without it", seconds
-                )
+                problem = f"the model took longer than {seconds:g} seconds"
         if self.place == place and not (self._ready and self._ready[0] == place):
-            self._failed = place
+            self._failed, self._problem = place, problem
 
     @contextmanager
     def awaiting(self) -> Iterator[None]:
@@ -391,7 +396,7 @@ class SummaryJobs:
         )
         result = await self.run(request, spec, session)
         if result.has_failed:
-            self._failed = place
+            self._failed, self._problem = place, MODEL_FAILED
         return result.summary
 
     async def _source(self, state: State) -> SummarySource:
@@ -803,10 +808,21 @@ class Breaker:
     @property
     def is_open(self) -> bool:
         """Whether no model may be asked, by the figures read last."""
-        is_spent = self._max_spend is not None and self.spent >= self._max_spend
+        return bool(self.reason)
+
+    @property
+    def reason(self) -> str:
+        """Why no model may be asked; empty if one may be."""
+        if self._max_spend is not None and self.spent >= self._max_spend:
+            return OUT_OF_MONEY
         # A clock that was set back must not make the pause longer.
         is_resting = 0 <= self._journal.clock() - self._failed_at < REST_S
-        return is_spent or (self.failures >= MAX_FAILURES and is_resting)
+        is_open = self.failures >= MAX_FAILURES and is_resting
+        return (
+            f"the model failed {self.failures} times in a row, and is not asked for a while"
+            if is_open
+            else ""
+        )
 
     async def may_ask(self) -> bool:
         """Read the figures, and return whether a model may be asked. Call it before every request."""

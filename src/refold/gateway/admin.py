@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import structs
+from msgspec import Meta, Struct, structs
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,16 +20,23 @@ from starlette.types import Receive, Scope, Send
 
 from refold.config import update
 from refold.config.formats import hidden_names, tree_of, values_of
+from refold.core.assemble import assemble
 from refold.engine.conversation import Conversation
-from refold.gateway.app import RUNTIME, Gateway, cancel_on_disconnect, error_location
+from refold.engine.settings import ConversationSettings, policy_for
+from refold.gateway.app import MIB, Gateway, cancel_on_disconnect, error_location, header_texts
 from refold.gateway.auth import send_answer
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import answer, log_store_failure
 from refold.gateway.events import Channel, Events
-from refold.gateway.request import check_json, read_body
+from refold.gateway.request import Wishes, check_json, read_body
+from refold.gateway.upstreams import Credentials, Target
+from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError, StoreError
+from refold.ports.models import Summariser
+from refold.ports.records import Head
 from refold.ports.store import ClientKeys
 from refold.text_work import run_text_work
+from refold.wire.sdk import RequestFields
 
 # The event stream: `GET /refold/events`
 
@@ -102,6 +109,12 @@ ADMINS_ONLY = (
     "these settings are about how the gateway is run: an admin key shows them (refold keys create --admin)"
 )
 
+CLIENTS_KEY = (
+    "no model was asked: the conversation's own model writes its summaries with the client's key; send that key with "
+    "this request, or set summariser.models"
+)
+"""Why a manual compaction of a conversation has a digest."""
+
 Handler: TypeAlias = Callable[["Admin", Request], Awaitable[object]]
 
 
@@ -118,6 +131,7 @@ class Admin:
             Route(PATH, EventStream(self.gateway.events, self.gateway.store), methods=["GET"]),
             self._route("/refold/config", show_config),
             self._route("/refold/config", change_config, "POST"),
+            self._route("/refold/compact", compact_messages, "POST"),
             self._route("/refold/conversations", conversations),
             self._route(f"{conversation}/sessions", sessions),
             self._route(f"{conversation}/compactions", compactions),
@@ -141,16 +155,43 @@ class Admin:
         Raises:
             NotFound: the caller has no conversation with this name.
         """
-        name, host = request.path_params["name"], await self.host(request)
-        engine = host.engine
+        head = await self._head(request)
+        host, (target, terms) = await self.host(request), await self._terms(request, head)
+        own = structs.replace(host.branch_settings(terms), max_output=terms.max_output, limit=terms.limit)
+        learns = f"{head.model}@{target.name}" if head.model else ""
+        talk = await host.engine.open_branch(head, own, learns=learns)
+        await talk.load()
+        return talk
+
+    async def author(self, request: Request) -> tuple[Summariser | None, str]:
+        """The summariser of the conversation named by the path, and a note if it cannot be asked. A provider
+        key in the headers of this request is the client's own, as in a call.
+        """
+        head = await self._head(request)
+        host, (target, terms) = await self.host(request), await self._terms(request, head)
+        return self.summariser(request, host, target, terms)
+
+    def summariser(
+        self, request: Request, host: OwnerConversations, target: Target, terms: ConversationSettings
+    ) -> tuple[Summariser | None, str]:
+        """The summariser for these settings, and a note if it cannot be asked."""
+        credentials = Credentials(header_texts(request.scope), "", target)
+        if self.gateway.authors.needs_client_key(host, target, credentials):
+            return None, CLIENTS_KEY
+        return self.gateway.authors.author(host, terms, target, credentials), ""
+
+    async def _head(self, request: Request) -> Head:
+        engine, name = (await self.host(request)).engine, request.path_params["name"]
         head = await engine.store.head(engine.owner, name, request.query_params.get("branch", ""))
         if head is None:
             raise NotFound("there is no such conversation", hint="see /refold/conversations")
-        target = self.gateway.targets.choose(head.model, None)[0]
-        terms = host.terms(head.model, head.format, window=target.window)
-        return await engine.conversation(
-            name, model=head.model, branch=head.branch, policy=terms.policy, window=terms.window
-        )
+        return head
+
+    async def _terms(self, request: Request, head: Head) -> tuple[Target, ConversationSettings]:
+        """The upstream of a conversation, and the settings that its next request would have."""
+        target = self.gateway.targets.choose(head.model, DIALECTS[head.format].name)[0]  # type: ignore[index]
+        host = await self.host(request)
+        return target, host.terms(head.model, head.format, window=target.window)
 
 
 class _Page:
@@ -213,10 +254,7 @@ async def show_config(admin: Admin, request: Request) -> object:
 async def change_config(admin: Admin, request: Request) -> object:
     """Change tuning settings, all that were sent or none, and store them."""
     host = await admin.host(request)
-    changed = update(host.resolved, await _body(request))
-    now, saved = admin.gateway.now(), msgspec.json.encode(changed.runtime)
-    await admin.gateway.store.put_setting(host.engine.owner, RUNTIME, saved, now)
-    host.use(changed)
+    await admin.gateway.change(host, update(host.resolved, await _body(request)))
     return await show_config(admin, request)
 
 
@@ -255,17 +293,96 @@ async def receipts(admin: Admin, request: Request) -> object:
 
 
 async def compact(admin: Admin, request: Request) -> object:
-    """Compact now; `focus` is the subject that the summary should stress."""
-    asked = await _body(request)
-    focus = asked.get("focus", "")
+    """Compact now, with the configured summariser; `focus` is the subject that the summary should stress, and
+    `keep` the number of tokens of recent messages that stay.
+    """
+    asked = _only(await _body(request), "focus", "keep")
+    focus, keep = asked.get("focus", ""), asked.get("keep")
     if not isinstance(focus, str):
         raise ConfigError("focus must be a text", hint='such as {"focus": "the refund"}')
-    talk = await admin.opened(request)
+    talk, (summariser, note) = await admin.opened(request), await admin.author(request)
+    talk.summariser = summariser
     before = (await talk.status()).tokens
     with suppress(InvalidWindow):  # the compaction is done even if no call can follow yet
-        await talk.compact(focus=focus)
+        await talk.compact(focus=focus, keep=keep)
     after = await talk.status()
-    return {"id": talk.id, "before": before, "after": after.tokens, "compactions": after.compactions}
+    done = {"id": talk.id, "before": before, "after": after.tokens, "compactions": after.compactions}
+    return {**done, "summary": after.summary, **({"note": note} if note else {})}
+
+
+class PostedMessages(Struct, frozen=True, forbid_unknown_fields=True):
+    """Messages to compact without storing them, and the settings to compact them with."""
+
+    model: str
+    messages: list[dict[str, Any]] = []
+    input: list[dict[str, Any]] = []
+    """The messages in the format "responses"."""
+    format: Literal["chat", "responses", "anthropic"] = "chat"
+    system: str | list[dict[str, Any]] = ""
+    """The system prompt, in the formats that have a field for it."""
+    tools: list[dict[str, Any]] = []
+    preset: str = ""
+    window: Annotated[int, Meta(gt=0)] | None = None
+    max_output: Annotated[int, Meta(gt=0)] | None = None
+    keep: Annotated[int, Meta(ge=0)] | None = None
+    focus: str = ""
+
+
+async def compact_messages(admin: Admin, request: Request) -> object:
+    """Compact the messages of the body, and return them. No conversation is stored."""
+    asked = await _posted(admin, request)
+    host, target = await admin.host(request), admin.gateway.targets.choose(asked.model, asked.format)[0]
+    wishes = Wishes(preset=asked.preset, window=asked.window)
+    terms = host.terms(
+        asked.model, asked.format, window=target.window, wishes=wishes, max_output=asked.max_output
+    )
+    summariser, note = admin.summariser(request, host, target, terms)
+    talk = Conversation(
+        asked.model,
+        system=asked.system or None,
+        tools=asked.tools,
+        format=asked.format,
+        policy=policy_for(terms),
+        window=terms.window,
+        max_output=terms.max_output,
+        limit=terms.limit,
+        sensitive=terms.sensitive,
+        max_spend=host.resolved.settings.summariser.max_spend,
+    )
+    async with talk:
+        talk.summariser = summariser
+        await talk.add(*(asked.messages or asked.input))
+        before = (await talk.status()).tokens
+        with suppress(InvalidWindow):  # the messages are compacted even if no call can follow them
+            await talk.compact(focus=asked.focus, keep=asked.keep)
+        after, state = await talk.status(), talk.state
+
+    def write() -> msgspec.Raw:
+        window = assemble(state.frame.fixed, state.folded.shown.messages(), state.folded.lead)
+        sizes = {"before": before, "after": after.tokens, "summary": after.summary}
+        fields = {**RequestFields().fields(window), **sizes, **({"note": note} if note else {})}
+        return msgspec.Raw(msgspec.json.encode(fields, enc_hook=_encode_unknown))
+
+    return await run_text_work(state.text_size, write)
+
+
+async def _posted(admin: Admin, request: Request) -> PostedMessages:
+    server = admin.gateway.resolved.settings.server
+    limits = {"max_bytes": server.max_body_mb * MIB, "max_depth": server.max_depth}
+    raw = await read_body(request.scope, request.receive, max_bytes=limits["max_bytes"])
+
+    def read() -> PostedMessages:
+        check_json(raw, **limits)
+        try:
+            return msgspec.json.decode(raw or b"{}", type=PostedMessages)
+        except msgspec.DecodeError as error:
+            known = ", ".join(PostedMessages.__struct_fields__)
+            place = str(error).rpartition(" - at ")[2] if " - at " in str(error) else ""
+            raise ConfigError(
+                f"the body cannot be read{f' at {place}' if place else ''}", hint=f"its fields are: {known}"
+            ) from None
+
+    return await run_text_work(len(raw), read)
 
 
 async def undo(admin: Admin, request: Request) -> object:
@@ -302,6 +419,18 @@ async def _body(request: Request) -> dict[str, Any]:
         raise ConfigError(
             "the body is not a JSON object", hint='such as {"compaction": {"preset": "lis"}}'
         ) from None
+
+
+def _only(asked: dict[str, Any], *names: str) -> dict[str, Any]:
+    """
+    Raises:
+        ConfigError: the body has a field with another name.
+    """
+    for name in asked:
+        if name not in names:
+            known = ", ".join(names)
+            raise ConfigError(f"there is no field {name[:40]!r}", hint=f"the fields are: {known}")
+    return asked
 
 
 def _limit(request: Request) -> int:

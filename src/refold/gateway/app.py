@@ -16,7 +16,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
@@ -65,6 +65,17 @@ RUNTIME = "runtime"
 """The key under which an owner's changes to the settings are stored."""
 
 
+LOOK_S, MAX_LOOK_S = 2.0, 0.5
+"""Seconds after which the changes of an owner are read again, and the most seconds that a request waits for that."""
+
+
+class StoredChanges(Struct, frozen=True):
+    """An owner's changes to the settings as the store had them, and when they were read."""
+
+    saved: bytes | None
+    read_at: float
+
+
 class Gateway:
     """Serves requests that were admitted by `refold.gateway.auth`."""
 
@@ -85,7 +96,8 @@ class Gateway:
         self.events = Events(clock, new_id()[:8])
         self._state = ProviderState(store, clock)
         self.backlog = Backlog()
-        self._relay, self._authors = Relay(self._forwarder), Authors(self._forwarder)
+        self._changes: dict[str, StoredChanges] = {}
+        self._relay, self.authors = Relay(self._forwarder), Authors(self._forwarder)
 
     async def host(self, owner: str) -> OwnerConversations:
         """The owner's conversations, with the gateway's settings and the owner's changes to them."""
@@ -102,8 +114,33 @@ class Gateway:
                 new_id=self._new_id,
                 on_event=lambda event: self._on_event(owner, event),
             )
-            self._hosts.setdefault(owner, OwnerConversations(engine, self._with_stored_changes(saved)))
+            made = OwnerConversations(engine, self._with_stored_changes(saved))
+            self._hosts.setdefault(owner, made)
+            self._changes.setdefault(owner, StoredChanges(saved, time.monotonic()))
+        await self._look_for_changes(owner)
         return self._hosts[owner]
+
+    async def change(self, host: OwnerConversations, changed: Resolved) -> None:
+        """Store an owner's changes to the settings, and use them from now on."""
+        owner, saved = host.engine.owner, msgspec.json.encode(changed.runtime)
+        await self.store.put_setting(owner, RUNTIME, saved, self.now())
+        self._changes[owner] = StoredChanges(saved, time.monotonic())
+        host.use(changed)
+
+    async def _look_for_changes(self, owner: str) -> None:
+        """Read the owner's changes again if that was not done for a while: another gateway on the same store
+        may have changed them.
+        """
+        known, now = self._changes[owner], time.monotonic()
+        if now - known.read_at < LOOK_S:
+            return
+        self._changes[owner] = StoredChanges(known.saved, now)  # requests at the same time do not look too
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(MAX_LOOK_S):
+                saved = await self.store.setting(owner, RUNTIME)
+            if saved != known.saved and self._changes[owner].saved == known.saved:
+                self._changes[owner] = StoredChanges(saved, now)
+                self._hosts[owner].use(self._with_stored_changes(saved))
 
     def _on_event(self, owner: str, event: Event) -> None:
         self.events.tell(owner, event, self._hosts[owner].resolved.settings.notify)
@@ -171,13 +208,15 @@ class Gateway:
     async def _list_models(self, scope: Scope, send: Send, *, is_anthropic: bool) -> None:
         wanted = "anthropic" if is_anthropic else "chat"
         asked = [one for one in self.targets if wanted in one.formats]
-        credentials = Credentials(_texts(scope), "", self.targets.home_of_keys(asked or [*self.targets]))
+        credentials = Credentials(
+            header_texts(scope), "", self.targets.home_of_keys(asked or [*self.targets])
+        )
         body = await upstreams.list_models(self._forwarder, asked, credentials, is_anthropic=is_anthropic)
         await send_answer(send, errors.ErrorResponse(200, body, (("content-type", "application/json"),)))
 
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
         """The prepared call: the body to send and the upstreams to try."""
-        headers, state = _texts(scope), scope.get("state") or {}
+        headers, state = header_texts(scope), scope.get("state") or {}
         owner = state.get("owner", "")
         incoming, seen, wishes, model = None, None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
@@ -289,17 +328,17 @@ class Gateway:
             if known is None:
                 return
             incoming, seen = known, None
-        added = additions_of(incoming, settings)
+        added = await run_text_work(len(incoming.body), additions_of, incoming, settings)
         terms = host.terms(
             incoming.model,
             incoming.dialect.name,
             window=target.window,
             wishes=incoming.wishes,
             max_output=incoming.max_output,
-            thinking_budget=thinking_budget({**incoming.fields, **added}),
+            thinking_budget=thinking_budget({**incoming.fields, **added.fields}),
             held=incoming.held,
         )
-        author = self._authors.author(host, terms, target, ticket.credentials)
+        author = self.authors.author(host, terms, target, ticket.credentials)
         ticket.exchange = Exchange(host, incoming, terms, target.name, ticket.call_id, ticket.handout)
         if is_gap:
             ticket.exchange = structs.replace(ticket.exchange, is_after_gap=True)
@@ -345,7 +384,7 @@ def error_location(error: Exception) -> str:
     )
 
 
-def _texts(scope: Scope) -> list[tuple[str, str]]:
+def header_texts(scope: Scope) -> list[tuple[str, str]]:
     return [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
 
 

@@ -378,6 +378,19 @@ class OwnerConversations:
             sensitive=ours.sensitive,
         )
 
+    def branch_settings(self, terms: ConversationSettings) -> ConversationSettings:
+        """The settings to open a branch with. A request brings its own budget."""
+        summariser = self.resolved.settings.summariser
+        return structs.replace(
+            self.engine.settings,
+            model=terms.model,
+            window=terms.window,
+            policy=policy_for(terms),
+            sensitive=terms.sensitive,
+            max_spend=summariser.max_spend,
+            summariser_timeout_s=summariser.timeout_s,
+        )
+
     async def take(
         self,
         incoming: Incoming,
@@ -632,15 +645,7 @@ class OwnerConversations:
     async def _open_branch(
         self, head: Head, incoming: Incoming, settings: ConversationSettings, upstream: str
     ) -> Conversation:
-        own = structs.replace(
-            self.engine.settings,
-            model=incoming.model,
-            window=settings.window,
-            policy=policy_for(settings),
-            sensitive=settings.sensitive,
-            max_spend=self.resolved.settings.summariser.max_spend,
-            summariser_timeout_s=self.resolved.settings.summariser.timeout_s,
-        )
+        own = self.branch_settings(settings)
         is_empty = not (head.next_seq or head.notes or head.epoch)
         # The same model name may have another window at another upstream.
         learns = f"{incoming.model}@{upstream}" if incoming.model else ""

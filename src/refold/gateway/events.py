@@ -36,7 +36,7 @@ KEPT = 256
 """Events kept per owner: a busy hour, and a few hundred kilobytes."""
 LOST = "lost"
 """The event for a listener that missed events no longer in the buffer."""
-_FACTS = ("path", "outcome", "problem", "reason", "author", "model", "dollars", "attempts")
+_FACTS = ("path", "outcome", "problem", "reason", "author", "why", "model", "dollars", "attempts")
 """Fields of an event that go into its log line if they have a value. Sizes are logged in tokens."""
 
 

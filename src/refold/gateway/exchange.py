@@ -30,6 +30,7 @@ from refold.gateway.provider_state import Source, StateHandout, StateRow, ids_in
 from refold.gateway.request import DIALECT_OF, Incoming
 from refold.gateway.request_edits import (
     USAGE,
+    Additions,
     body_of,
     is_only_usage,
     lowered_fields,
@@ -37,6 +38,7 @@ from refold.gateway.request_edits import (
     room_header,
     room_to_warn_of,
     with_fields,
+    without_thoughts,
 )
 from refold.gateway.response_tap import EVENTS, Watcher, WholeEvents
 from refold.gateway.upstreams import Credentials, Forwarder, Target, request_headers, response_headers
@@ -47,9 +49,9 @@ from refold.text_work import run_text_act, run_text_work
 # The call in progress
 
 Action: TypeAlias = Literal[
-    "none", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"
+    "none", "earlier", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"
 ]
-"""The value of the header `x-refold-action`. Done: nothing, messages shortened, messages summarised, made
+"""The value of the header `x-refold-action`. Done: nothing, nothing beyond an earlier summary or cut, messages shortened, messages summarised, made
 smaller after a refusal. Not done: switched off by the client, not readable, not stored, an internal failure,
 not a conversation.
 """
@@ -97,6 +99,9 @@ class Ticket:
         self._upstream = targets[0].name if targets else ""
         """The upstream that was asked last."""
         self._added: dict[str, Raw] = {}
+        self._without_thinking = ""
+        """Why the thinking that the client or the settings ask for is off."""
+        self._thinking_off: dict[str, Raw] = {}
         self._lowered: dict[str, Raw] = {}
         self._room: OutputRoom | None = None
         """Room left for messages, if the client is warned that it is small."""
@@ -121,9 +126,10 @@ class Ticket:
         """True if the gateway asked for a usage report that the client did not ask for."""
         return USAGE in self._added
 
-    async def host(self, incoming: Incoming, hosted: TakenRequest, added: dict[str, Raw]) -> None:
+    async def host(self, incoming: Incoming, hosted: TakenRequest, added: Additions) -> None:
         """Send the window instead of the original body, with the operator's additions."""
-        self.incoming, self.hosted, self._added = incoming, hosted, added
+        self.incoming, self.hosted, self._added = incoming, hosted, added.fields
+        self._without_thinking = added.without_thinking
         self._room = room_to_warn_of(hosted)
         await self._use_window(hosted.made)
 
@@ -132,7 +138,8 @@ class Ticket:
         assert incoming is not None
         assert hosted is not None
         self.made, self._lowered = made, lowered_fields(incoming, made)
-        talk, changed = hosted.live.conversation, {**added, **self._lowered}
+        self._thinking_off = without_thoughts(incoming, made)
+        talk, changed = hosted.live.conversation, {**added, **self._lowered, **self._thinking_off}
         self.handout.answers = StateRow(
             "",
             talk.id,
@@ -151,6 +158,8 @@ class Ticket:
         self.body = await run_text_work(size, write)
         done = [receipt.decision for receipt in made.receipts]
         self.action = "summarise" if "summarise" in done else "reduce" if done else "none"
+        if not done and not made.is_plain:
+            self.action = "earlier"
         if not hosted.is_stored:
             self.action = "not-kept"
 
@@ -174,11 +183,13 @@ class Ticket:
 
         def write() -> tuple[bytes, Made]:
             rewritten = hosted.live.in_words(made, twins)
-            return with_fields(body_of(incoming, hosted, rewritten), self._added), rewritten
+            return with_fields(
+                body_of(incoming, hosted, rewritten), {**self._added, **self._thinking_off}
+            ), rewritten
 
         body, rewritten = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
         self.made = structs.replace(made, note=rewritten.note)
-        self.action = "reduce" if self.action == "none" else self.action
+        self.action = "reduce" if self.action in ("none", "earlier") else self.action
         return body
 
     async def shrink(self, status: int, refusal: bytes) -> None:
@@ -253,6 +264,8 @@ class Ticket:
             talk = self.hosted.live.conversation
             headers["x-refold-conversation"] = talk.id
             headers["x-refold-branch"] = talk.branch
+            if summary := talk.author_of(self.made.sent).text:
+                headers["x-refold-summary"] = summary
             headers["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
             if waiting := self._backlog.waiting_for(self.hosted.line.hashes):
                 headers["x-refold-not-kept"] = str(waiting)
@@ -262,6 +275,9 @@ class Ticket:
             headers["x-refold-room"] = room_header(self._room)
         if self._added:
             headers["x-refold-added"] = ", ".join(self._added)
+        problem = "the tool loop in progress has lost its thoughts" if self._thinking_off else ""
+        if problem := problem or self._without_thinking:
+            headers["x-refold-thinking"] = f"off; {problem}"
         return [(name.encode(), _header(value)) for name, value in headers.items()]
 
 

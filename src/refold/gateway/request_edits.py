@@ -7,10 +7,10 @@ wrote it in this request, with its thinking and its cache marks, and only change
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
-from msgspec import DecodeError, Raw, structs
+from msgspec import DecodeError, Raw, Struct, structs
 from msgspec.json import Decoder
 
 from refold.config import Settings
@@ -20,7 +20,7 @@ from refold.core.prompt_cache import unmarked
 from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.request import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit, WireError
-from refold.model.message import Message
+from refold.model.message import Message, Reasoning
 from refold.model.window import Breakpoint, Window
 from refold.tokens.catalog import window_for
 from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, word, write
@@ -91,19 +91,66 @@ def _request(incoming: Incoming, window: Window) -> Request:
 # only because of it does not reach the client.
 
 USAGE, THINKING = "stream_options", "thinking"
+_ITEMS = Decoder(list[Raw])
 _THINKS = ("thinking", "reasoning", "reasoning_effort")
 """Fields with which clients control thinking, in all formats."""
 
 
-def additions_of(incoming: Incoming, settings: Settings) -> dict[str, Raw]:
-    """The fields to add to a request, by name."""
-    wanted, found = settings.compaction, dict[str, Raw]()
+class Additions(Struct, frozen=True):
+    """The fields to add to a request, by name, and the reason for which thinking is not among them."""
+
+    fields: dict[str, Raw] = {}
+    without_thinking: str = ""
+    """Why the thinking that the settings ask for was not added; empty if it was, or if they ask for none."""
+
+
+def additions_of(incoming: Incoming, settings: Settings) -> Additions:
+    """The fields to add to a request. Reads all messages if the settings ask for thinking."""
+    wanted, found, problem = settings.compaction, dict[str, Raw](), ""
     if wanted.include_usage and incoming.is_stream and incoming.dialect.name == "chat":
         found |= _with_usage(incoming)
     says = any(not is_null(incoming.fields.get(name, NULL)) for name in _THINKS)
     if wanted.thinking is not None and not says:
-        found |= _thinking(incoming, wanted.thinking)
-    return found
+        problem = _thinking_problem(incoming, wanted.thinking)
+        found |= {} if problem else _thinking(incoming, wanted.thinking)
+    return Additions(found, problem)
+
+
+def _thinking_problem(incoming: Incoming, tokens: int) -> str:
+    """Why the provider would refuse this request with thinking; empty if it would not."""
+    if incoming.dialect.name != "anthropic":
+        return ""
+    room = incoming.max_output or 0
+    if tokens >= room:
+        return f"max_tokens {room} leaves no room beside {tokens}"
+    try:
+        items = _ITEMS.decode(incoming.array or b"[]")
+        newest_first = (decode_message(raw, incoming.dialect) for raw in reversed(items))
+        is_unthought = _is_in_unthought_loop(newest_first)
+    except (DecodeError, WireError):
+        return ""  # the provider judges the messages
+    return "a tool loop goes on that began without it" if is_unthought else ""
+
+
+def _is_in_unthought_loop(newest_first: Iterable[Message]) -> bool:
+    """True if the messages end in a tool loop whose first assistant message does not begin with thinking.
+    Anthropic refuses thinking there.
+    """
+    first: Message | None = None
+    for message in newest_first:
+        if message.role == "assistant":
+            first = message
+        elif message.role == "user" and not message.results:
+            break
+    return first is not None and not (first.parts and isinstance(first.parts[0], Reasoning))
+
+
+def without_thoughts(incoming: Incoming, made: Made) -> dict[str, Raw]:
+    """The field that turns thinking off, if the window has lost the thoughts of the tool loop in progress."""
+    if made.window is None or made.is_plain or not thinking_budget(incoming.fields):
+        return {}
+    is_unthought = _is_in_unthought_loop(reversed(made.window.messages))
+    return {THINKING: write({"type": "disabled"})} if is_unthought else {}
 
 
 def _with_usage(incoming: Incoming) -> dict[str, Raw]:
@@ -117,9 +164,6 @@ def _with_usage(incoming: Incoming) -> dict[str, Raw]:
 def _thinking(incoming: Incoming, tokens: int) -> dict[str, Raw]:
     """The thinking field of the format; a format with named levels gets the nearest one."""
     if incoming.dialect.name == "anthropic":
-        room = incoming.max_output or 0
-        if tokens >= room:
-            return {}  # no room would be left for the reply, and the provider would refuse the request
         return {THINKING: write({"type": "enabled", "budget_tokens": tokens})}
     effort = min(EFFORTS, key=lambda name: abs(EFFORTS[name] - tokens))
     if incoming.dialect.name == "responses":

@@ -63,6 +63,12 @@ class Authors:
         self._made.move_to_end(place)
         return self._made[place]
 
+    def needs_client_key(self, host: OwnerConversations, target: Target, credentials: Credentials) -> bool:
+        """True if the conversation's own model would have to be asked with a key that only the client has."""
+        has_own_key = target.key is not None or KEYS.intersection(target.headers) or target.is_private
+        is_own = host.resolved.settings.summariser.enabled and not host.resolved.settings.summariser.models
+        return is_own and not has_own_key and not credentials.go_to(target)
+
     def _chain(
         self,
         named: tuple[Provider, ...],

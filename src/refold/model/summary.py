@@ -15,6 +15,9 @@ from refold.model.tokens import Usage
 Scope: TypeAlias = Literal["own", "cumulative"]
 """`own`: only the messages since the previous summary. `cumulative`: all messages so far, so it replaces the previous one."""
 SummaryKind: TypeAlias = Literal["extractive", "mechanical", "model"]
+Author: TypeAlias = Literal["", "model", "digest", "mechanical", "native"]
+"""The author of a summary: a model, a digest of the messages' own words, a mechanical text of counts and files, or the
+provider's own compaction; empty without a summary."""
 
 
 class Summary(Struct, frozen=True):
@@ -51,9 +54,15 @@ class Summary(Struct, frozen=True):
     requests: int = 0
     """Length of the user's own words at the beginning of the text, in characters. They were inserted by machine."""
 
+    why: str = ""
+    """Why no model wrote it; empty if one did."""
     told: int = -1
     """End of the messages whose content it describes, if that is not `last`: a mechanical summary only counts
     the messages after it."""
+
+    @property
+    def author(self) -> Author:
+        return "digest" if self.kind == "extractive" else self.kind
 
     @property
     def told_until(self) -> int:

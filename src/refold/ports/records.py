@@ -266,6 +266,8 @@ class Listed(Struct, frozen=True, kw_only=True):
     reason: str = ""
     """The fill level of the newest branch at its last commit: its tokens, its limit, and the reason for a compaction if one is
     due. The engine writes them; a store cannot compute them."""
+    summary: str = ""
+    """The author of the summary in the window of that branch, and the reason if it is not a model."""
     at: float = 0.0
     updated_at: float = 0.0
     """Time of the last commit, to the second. It never decreases, even if the clock is set back."""

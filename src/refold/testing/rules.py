@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from refold.core.identity import chain_of
@@ -76,7 +77,7 @@ def refuse(asked: ReadRequest, limits: ProviderLimits, size: int) -> Answer | No
         return Refuse(400, "model: Field required" if is_anthropic else "you must provide a model parameter")
     if request.dialect.name == "anthropic" and request.max_output is None:
         return Refuse(400, "max_tokens: Field required")
-    if limits.validates and (found := malformed(asked, limits)):
+    if limits.validates and (found := malformed(asked, limits) or _unthought(asked)):
         return found
     return _too_much(request, limits, size)
 
@@ -94,6 +95,31 @@ def malformed(asked: ReadRequest, limits: ProviderLimits) -> Refuse | None:
     if broken:
         return Refuse(400, _refusal_text(broken[0], asked))
     return next(_altered_reasoning(asked, limits), None)
+
+
+def _unthought(asked: ReadRequest) -> Refuse | None:
+    """The refusal of a request for thinking that has no room for it, or that goes on with a tool loop which
+    began without it.
+    """
+    request, messages = asked.request, asked.messages
+    thinking = msgspec.json.decode(request.fields.get("thinking", b"null"))
+    if request.dialect.name != "anthropic" or not thinking or thinking.get("type") != "enabled":
+        return None
+    if (request.max_output or 0) <= thinking.get("budget_tokens", 0):
+        return Refuse(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
+    typed = [at for at, message in enumerate(messages) if message.role == "user" and not message.results]
+    loop = range(typed[-1] + 1 if typed else 0, len(messages))
+    first = next((at for at in loop if messages[at].role == "assistant" and messages[at].parts), None)
+    if first is None or isinstance(messages[first].parts[0], Reasoning):
+        return None
+    found = "tool_use" if messages[first].calls else "text"
+    place = first - len(asked.held) + request.offset
+    return Refuse(
+        400,
+        f"messages.{place}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. When "
+        "`thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "
+        "lastmost set of `tool_use` and `tool_result` blocks). To avoid this requirement, disable `thinking`.",
+    )
 
 
 def _altered_reasoning(asked: ReadRequest, limits: ProviderLimits) -> Iterator[Refuse]:

@@ -52,6 +52,7 @@ EXAMPLES = """\b
 Examples:
   refold compact examples/coding-agent.json --window 12000 --dry-run --diff
   refold compact support-42 --dry-run
+  refold compact support-42 --keep 2000
   refold compact support-42 --focus "the refund" --summariser openai:gpt-4o-mini"""
 
 
@@ -69,6 +70,8 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
     as_json: bool = False
     now: bool = False
     """Compact whatever the thresholds say."""
+    keep: int | None = None
+    """Tokens of recent messages that stay; None takes the preset's figure."""
     target: str = ""
     """The file to write the transcript to; empty for stdout."""
 
@@ -97,6 +100,16 @@ def compact(
             "--focus", metavar="TEXT", help="CONV: what the summary gives its room to.", show_default=False
         ),
     ] = "",
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep",
+            metavar="TOKENS",
+            min=0,
+            help="CONV: recent messages that stay, in tokens.",
+            show_default=False,
+        ),
+    ] = None,
     summariser: SummariserOptions,
     strategy: Annotated[
         str,
@@ -131,10 +144,12 @@ def compact(
         as_json=as_json,
         now=now,
         target=target,
+        keep=keep,
     )
     if transcript.is_file(what):
         for_conversations = {"focus": focus, "summariser": summariser.spec, "key-env": summariser.key_env}
         _check_unused("a stored conversation", {**for_conversations, "branch": branch})
+        _check_unused("a stored conversation", {"keep": keep is not None})
         return _compact_file(what, options, reads)
     _check_unused("a file", {"output": target, "format": reads.format_name, "now": now})
     return _compact_conversation(place, what, branch, focus, summariser, options)
@@ -186,11 +201,11 @@ def _compact_conversation(
 
             async def compact_it() -> None:
                 with suppress(InvalidWindow):  # it is compacted, also where no call can follow yet
-                    await conversation.compact(focus=focus)
+                    await conversation.compact(focus=focus, keep=options.keep)
 
             made: list[Compaction] = []
             if options.dry_run:
-                found = (await conversation.preview()).difference
+                found = (await conversation.preview(keep=options.keep)).difference
             else:
                 found, made = await store_access.difference_made_by(compact_it, engine, head, conversation)
             limit = (await conversation.status()).limit

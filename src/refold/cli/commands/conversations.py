@@ -71,7 +71,7 @@ def _none(owner: str, words: str) -> str:
 
 def _table(found: Sequence[Listed]) -> str:
     head = (
-        *("name", "messages", "sessions", "compactions", "full"),
+        *("name", "messages", "sessions", "compactions", "full", "summary"),
         *("read", "written", "$", "last used", "title"),
     )
     return align(head, [_cells(one) for one in found], _NUMBERS)
@@ -84,6 +84,7 @@ def _cells(one: Listed) -> tuple[str, ...]:
         f"{one.sessions:,}",
         f"{one.compactions:,}",
         _share(one.ratio, one.limit, is_due=bool(one.reason)),
+        plain(one.summary) or "-",
         f"{one.usage.prompt:,}",
         f"{one.usage.output:,}",
         f"{one.dollars:.2f}",

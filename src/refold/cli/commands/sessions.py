@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from refold.cli import output
 from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
-from refold.cli.output import align, plural, short, when
+from refold.cli.output import align, plain, plural, short, when
 from refold.model.tokens import Usage
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from refold.engine.state import FillLevel
     from refold.ports.records import Call, Session
 
-HEAD = ("session", "kind", "state", "from", "messages", "calls", "read", "written", "$", "begun", "carries")
+HEAD = (
+    *("session", "kind", "state", "from", "messages", "calls", "read", "written", "$", "begun", "carries"),
+    "summary",
+)
 _NUMBERS = frozenset({"messages", "read", "written", "calls", "$"})
 
 
@@ -41,9 +44,11 @@ def sessions(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json:
         level = await stored_fill_level(engine.store, head)
         own = [one for one in known if not branch or one.branch == head.branch]
         calls = await engine.store.calls(engine.owner, conv, store_access.EVERYTHING)
-        rows = [_row(one, calls, head.next_seq) for one in own]
+        authors = await _authors(engine, own)
+        rows = [_row(one, calls, head.next_seq, authors.get(one.summary, "")) for one in own]
         if as_json:
             full = store_access.fill_document(level.tokens, level.limit, level.reason)
+            full["summary"] = level.summary
             output.write_json({"conversation": conv, **full, "sessions": rows})
         else:
             output.write(_session_table(rows))
@@ -73,9 +78,19 @@ class SessionRow(Struct, frozen=True):
     dollars: float
     at: float
     closed_at: float | None
+    author: str = ""
+    """The author of its summary, and the reason if it is not a model."""
 
 
-def _row(one: Session, calls: Sequence[Call], size: int) -> SessionRow:
+async def _authors(engine: Engine, sessions: Sequence[Session]) -> dict[str, str]:
+    """The author of each summary, by its id."""
+    from refold.engine.summary_authors import SummaryAuthor
+
+    found = await engine.summaries([one.summary for one in sessions if one.summary])
+    return {one.id: SummaryAuthor.of(one.summary).text for one in found}
+
+
+def _row(one: Session, calls: Sequence[Call], size: int, author: str) -> SessionRow:
     from refold.engine.history import session_usage
 
     own = [call for call in calls if call.session == one.id]
@@ -97,6 +112,7 @@ def _row(one: Session, calls: Sequence[Call], size: int) -> SessionRow:
         dollars=sum(call.dollars for call in own),
         at=one.at,
         closed_at=one.closed_at,
+        author=author,
     )
 
 
@@ -105,6 +121,7 @@ def _about(level: FillLevel) -> str:
     if not level.limit:
         return "how full its context is was not noted"
     full = f"its context is {level.ratio * 100:.0f} % full: {level.tokens:,} of {level.limit:,} tokens"
+    full = f"{full}; its summary: {level.summary}" if level.summary else full
     return f"{full}; it has to be compacted: {level.reason}" if level.reason else full
 
 
@@ -132,4 +149,5 @@ def _session_cells(row: SessionRow) -> tuple[str, ...]:
         f"{row.dollars:.2f}",
         when(row.at),
         f"{row.carries}{source}",
+        plain(row.author),
     )

@@ -82,6 +82,7 @@ def show(
 async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: bool) -> int:
     """Show the messages of the session `which`, or of the whole branch where it is empty."""
     from refold.cli.store_access import EVERYTHING, pages_of, row_by_prefix
+    from refold.engine.status import stored_fill_level
 
     first, last = 0, head.next_seq
     if which:
@@ -92,7 +93,10 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
     pages = pages_of(engine, head, first, last)
     if as_json:
         found = [_document(one, head) async for page in pages for one in page]
-        output.write_json({"conversation": head.conversation, "format": head.format, "messages": found})
+        summary = (await stored_fill_level(engine.store, head)).summary
+        output.write_json(
+            {"conversation": head.conversation, "format": head.format, "summary": summary, "messages": found}
+        )
         return int(any("damage" in one for one in found))
     damaged = 0
     async for page in pages:
@@ -106,6 +110,8 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
         )
         return 1
     output.note(f"{plural(max(0, last - first), 'message')}; `refold recall` gives one of them by its handle")
+    if summary := (await stored_fill_level(engine.store, head)).summary:
+        output.note(f"the summary in its window: {plain(summary)}")
     return 0
 
 

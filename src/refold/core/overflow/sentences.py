@@ -466,6 +466,14 @@ PARAMETERS = (
         "higher max_tokens",
         "budget_tokens",
     ),
+    # Complaints about the type of any parameter: a number that was sent as a text.
+    rule(
+        "parameter type",
+        "other",
+        "invalid type for '",
+        "'type': 'int_parsing'",
+        codes=("invalid_type",),
+    ),
     rule("output in words", "output_cap", "output tokens exceed", "completion tokens exceed"),
     rule("text parameter", "other", "exceeds the limit of {_} characters"),
 )
