@@ -13,8 +13,10 @@ def test_the_best_evidence_wins_in_the_order_of_the_contract():
         assert window_for("gpt-4o", provider="openai", **evidence) == WindowSize(tokens, source)
         del evidence[name]
     assert window_for("gpt-4o", provider="openai") == WindowSize(128_000, "catalogue")
-    assert window_for("gpt-4o-of-my-own") == WindowSize(128_000, "pattern")
-    assert window_for("claude-of-my-own") == WindowSize(200_000, "pattern")
+    for name, tokens in (("gpt-4o-of-my-own", 128_000), ("claude-of-my-own", 200_000)):
+        size = window_for(name)
+        assert (size.tokens, size.source) == (tokens, "pattern")
+        assert f"its name suggests {tokens:,}" in size.warning
 
 
 @pytest.mark.feature("O15")

@@ -204,7 +204,7 @@ class CompactionSettings(Section, frozen=True):
             extra={"unset": "the most that the model can write, within reason"},
         ),
     ] = None
-    """The most that the model can write, up to 8,192 tokens and a quarter of the window."""
+    """The most that the model can write, up to 4,096 tokens and an eighth of the window."""
     limit: Annotated[
         Tokens | Share | None,
         Meta(

@@ -147,10 +147,14 @@ class Admin:
         if head is None:
             raise NotFound("there is no such conversation", hint="see /refold/conversations")
         target = self.gateway.targets.choose(head.model, None)[0]
-        terms = host.terms(head.model, head.format, window=target.window)
-        return await engine.conversation(
-            name, model=head.model, branch=head.branch, policy=terms.policy, window=terms.window
+        terms = host.terms(
+            head.model,
+            head.format,
+            window=target.window,
+            reported=self.gateway.window_reports.known(target, head.model),
+            url=target.url,
         )
+        return await host.open_branch(head, terms, target.name, finds_twins=True)
 
 
 class _Page:

@@ -53,6 +53,7 @@ from refold.gateway.request import (
 from refold.gateway.request_edits import additions_of, check_fits, thinking_budget
 from refold.gateway.summarisers import Authors
 from refold.gateway.upstreams import Credentials, Forwarder, Targets
+from refold.gateway.window_reports import WindowReports
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
 from refold.ports.models import Embedder
 from refold.ports.store import Store
@@ -85,6 +86,7 @@ class Gateway:
         self.events = Events(clock, new_id()[:8])
         self._state = ProviderState(store, clock)
         self.backlog = Backlog()
+        self.window_reports = WindowReports(self._forwarder)
         self._relay, self._authors = Relay(self._forwarder), Authors(self._forwarder)
 
     async def host(self, owner: str) -> OwnerConversations:
@@ -123,6 +125,7 @@ class Gateway:
             await (await self.host(owner)).engine.sweep()
 
     async def close(self) -> None:
+        await self.window_reports.close()
         await self._forwarder.close()
         await self.backlog.close()
         for host in self._hosts.values():
@@ -294,6 +297,8 @@ class Gateway:
             incoming.model,
             incoming.dialect.name,
             window=target.window,
+            reported=await self.window_reports.window(target, incoming.model, ticket.credentials),
+            url=target.url,
             wishes=incoming.wishes,
             max_output=incoming.max_output,
             thinking_budget=thinking_budget({**incoming.fields, **added}),
@@ -306,7 +311,7 @@ class Gateway:
             ticket.handout.answers = StateRow(call=ticket.call_id)
             return
         hosted = await host.take(incoming, terms, author, target.name, seen)
-        check_fits(hosted, model=terms.model, window=terms.window)
+        check_fits(hosted)
         await ticket.host(incoming, hosted, added)
 
 
