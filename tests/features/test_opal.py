@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from msgspec import structs
 
-from refold import presets
+from refold import Engine, presets
+from refold.cli.main import run
 from refold.sync import Conversation
 from refold.testing import ScriptedUpstream
 from tests.formats import answer, chat_call, chat_result, question, turn
-from tests.gateway.conftest import served
+from tests.gateway.conftest import served, target_for
 
 PATCH = "*** Begin Patch\n*** Update File: src/cart.py\n@@\n-x\n+y\n*** End Patch"
 READS = {
@@ -104,3 +106,146 @@ async def test_the_tools_that_count_are_settings_of_the_gateway():
         text = json.dumps(json.loads(upstream.requests[-1].body)["messages"])
     assert "## Files modified\\n- docs/save_doc.md" in text
     assert "- docs/load_doc.md" in text.partition("## Files read")[2]
+
+
+# Windows that refusals have taught
+
+TOO_LONG = "This model's maximum context length is {} tokens. However, your messages resulted in {} tokens."
+DAY_S = 86_400.0
+ROLES = ("user", "assistant", "user")
+
+
+def refusal(window, prompt):
+    return {
+        "error": {
+            "message": TOO_LONG.format(window, prompt),
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "context_length_exceeded",
+        }
+    }
+
+
+def prose(words, start=0):
+    return " ".join(
+        f"The {number} grey gulls flew out to sea." for number in range(start, start + words // 8)
+    )
+
+
+async def learn(engine, name, window, order="record, add"):
+    """A conversation whose provider refuses a request, states this window and answers a smaller one."""
+    talk = await engine.conversation(name)
+    await talk.add(prose(40_000), answer("Yes."), "And now?")
+    await talk.context()
+    await talk.recover(refusal(window, 60_000))
+    size = talk.state.folded.tokens
+    usage, reply = {"prompt_tokens": size, "completion_tokens": 5}, answer("Fine.")
+    for step in order.split(", "):
+        await (talk.record(usage) if step == "record" else talk.add(reply))
+    return talk
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize("order", ["record, add", "add, record"])
+@pytest.mark.parametrize("window", [8_000, 8_192, 12_000, 40_000])
+async def test_a_stated_window_is_learnt_for_every_conversation_with_the_model(tmp_path, window, order):
+    async with Engine(f"sqlite:///{tmp_path}/a.db", model="unknown-x") as engine:
+        own = await learn(engine, "one", window, order)
+        other = await engine.conversation("two")
+        await other.load()
+        for talk in (own, other):
+            assert (talk.window.tokens, talk.window.source) == (window, "learned")
+            assert talk.max_output == min(window // 8, 4_096)
+            assert (await talk.status()).limit == window - min(window // 8, 4_096) - window // 100
+        await other.add(prose(40_000), answer("Yes."), "And now?")
+        await other.context()
+        assert (await other.status()).tokens < window
+        (kept,) = await engine.learned_windows()
+        assert (kept.model, kept.window) == ("unknown-x", window)
+
+
+@pytest.mark.feature("O15")
+async def test_an_override_comes_before_a_learnt_window(tmp_path):
+    async with Engine(f"sqlite:///{tmp_path}/a.db", model="unknown-x") as engine:
+        await learn(engine, "one", 12_000)
+        talk = await engine.conversation("two", window=100_000)
+        await talk.add(prose(40_000), answer("Yes."), "And now?")
+        assert len((await talk.context())["messages"]) == 3
+        assert (talk.window.tokens, talk.window.source) == (100_000, "override")
+
+
+@pytest.mark.feature("O15")
+async def test_a_learnt_window_is_forgotten_when_a_larger_request_is_answered(tmp_path):
+    async with Engine(f"sqlite:///{tmp_path}/a.db", model="unknown-x") as engine:
+        await learn(engine, "one", 12_000)
+        talk = await engine.conversation("two", window=100_000)
+        await talk.add(prose(40_000), answer("Yes."), "And now?")
+        await talk.context()
+        await talk.record({"prompt_tokens": (await talk.status()).tokens, "completion_tokens": 5})
+        assert await engine.learned_windows() == []
+        last = await engine.conversation("three")
+        await last.load()
+        assert last.window.source == "default"
+
+
+@pytest.mark.feature("O15")
+async def test_a_learnt_window_is_used_for_seven_days(tmp_path):
+    now = [1_000_000.0]
+    async with Engine(f"sqlite:///{tmp_path}/a.db", model="unknown-x", clock=lambda: now[0]) as engine:
+        await learn(engine, "one", 12_000)
+        for days, source in ((6.9, "learned"), (7.1, "default")):
+            now[0] = 1_000_000.0 + days * DAY_S
+            talk = await engine.conversation(f"after {days}")
+            await talk.load()
+            assert talk.window.source == source
+            assert len(await engine.learned_windows()) == (source == "learned")
+
+
+@pytest.mark.feature("O15")
+async def test_the_command_lists_and_forgets_learnt_windows(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("REFOLD_STORE_URL", f"sqlite:///{tmp_path}/a.db")
+    async with Engine(f"sqlite:///{tmp_path}/a.db", model="unknown-x") as engine:
+        await learn(engine, "one", 12_000)
+
+    def refold(*args):
+        code = run(["limits", *args])
+        return code, capsys.readouterr()
+
+    code, told = await asyncio.to_thread(refold)
+    assert code == 0
+    assert "12,000" in told.out
+    assert "unknown-x" in told.out
+    code, told = await asyncio.to_thread(refold, "--json")
+    (kept,) = json.loads(told.out)["limits"]
+    assert (kept["model"], kept["window"], kept["until"] - kept["at"]) == ("unknown-x", 12_000, 7 * DAY_S)
+    code, told = await asyncio.to_thread(refold, "--forget", "nobody")
+    assert code == 2
+    assert "hint: `refold limits`" in told.err
+    assert (await asyncio.to_thread(refold, "--forget", "unknown-x"))[0] == 0
+    code, told = await asyncio.to_thread(refold)
+    assert (code, told.out) == (0, "")
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize("window", [8_000, 12_000, 40_000])
+async def test_behind_the_gateway_one_refusal_is_enough_for_all_conversations(window):
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=window) as upstream,
+        served(upstream, targets=[target_for(upstream, window=None)], summariser_enabled=False) as gate,
+    ):
+
+        async def ask(name, words, **headers):
+            texts = (prose(words), "Yes.", "And now?")
+            messages = [{"role": role, "content": text} for role, text in zip(ROLES, texts, strict=True)]
+            body = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
+            before = len(upstream.requests)
+            path = "/v1/chat/completions"
+            status, told, _ = await gate.post(path, body, x_refold_conversation=name, **headers)
+            return status, told["x-refold-action"], len(upstream.requests) - before
+
+        long = window * 6 // 5
+        assert await ask("one", long) == (200, "recover", 2)
+        assert await ask("two", long) == (200, "summarise", 1)
+        upstream._provider.limits = structs.replace(upstream._provider.limits, window=1_000_000)
+        assert await ask("three", long, x_refold_window="200000") == (200, "none", 1)
+        assert await ask("four", long) == (200, "none", 1)  # a larger request was answered

@@ -92,6 +92,7 @@ from refold.model.window import Fixed, Window
 from refold.ports.models import Ask, CountingUpstream, Summariser, Upstream
 from refold.ports.records import Call, Compaction, Head, Session
 from refold.text_work import run_text_act, run_text_work
+from refold.tokens.catalog import WindowSize
 from refold.wire.json_codec import FIELDS, read
 from refold.wire.reply import Reply
 from refold.wire.request import fixed_of
@@ -231,8 +232,7 @@ class Conversation:
     ) -> None:
         self._journal, self._is_empty, self._finds_twins = journal, is_empty, finds_twins
         self._summariser_timeout_s = settings.summariser_timeout_s
-        self._state, self.window = state_for(settings)
-        """The size of the window, and the source of that figure."""
+        self._state, self._size = state_for(settings)
         self._is_open = self._is_stale = False
         self._unsettled: Unsettled | None = None
         self._sent: Sent | None = None
@@ -496,14 +496,15 @@ class Conversation:
         return actions.add(state, added, sensitive=sensitive)
 
     async def _add(self, act: Action, *, key: str = "", text_size: int = 0) -> None:
-        first = 0
+        before = self._state
 
-        def note_first(state: State) -> Outcome:
-            nonlocal first
-            first = state.size
+        def note_before(state: State) -> Outcome:
+            nonlocal before
+            before = state
             return act(state)
 
-        done = await self.apply(note_first, key=key, text_size=text_size)
+        done, first = await self.apply(note_before, key=key, text_size=text_size), before.size
+        await self._journal.store_learnt(before, done.state)
         for number, names in compactions_since(done.state.folded, first).items():
             self._compactions.note(names, Maker(self._journal.model, "", self.id, self.branch, number))
         await self._compactions.keep(self._journal.clock())
@@ -1126,6 +1127,13 @@ class Conversation:
     def size(self) -> int:
         """Messages in the branch at the last commit or load."""
         return self._journal.head.next_seq
+
+    @property
+    def window(self) -> WindowSize:
+        """The size of the window, and the source of that figure."""
+        budget, known = self._state.frame.budget, self._size
+        is_same = (budget.window, budget.source) == (known.tokens, known.source)
+        return known if is_same else WindowSize(budget.window, budget.source)
 
     @property
     def summariser(self) -> Summariser | None:

@@ -211,7 +211,7 @@ class Recovered(Event, frozen=True, kw_only=True, tag="recovered"):
     attempts: int
     """How many times the request was made smaller."""
     stated: int | None
-    """The limit that the provider stated, in our tokens; None if it stated none."""
+    """The window that the provider stated, in its own tokens; None if it stated none."""
     size: Size
     """The size that was accepted."""
 

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
+from refold.core.budget import OUTPUT_PART
 from refold.core.cost import Prices, call_cost
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
@@ -54,9 +55,6 @@ USUAL_OUTPUT = 4_096
 """Room for a reply if its length is not set: longer ones are rare."""
 SUMMARISER_TIMEOUT_S = 60.0
 """Longer than models take for a summary; a client waits about so long for its first byte."""
-OUTPUT_PART = 8
-"""No more than this part of the window is kept free for a reply whose length is not set: a window of 8k must
-not be all reply."""
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):

@@ -204,7 +204,7 @@ def room_header(room: OutputRoom) -> str:
 
 def check_fits(hosted: TakenRequest) -> None:
     """Refuse a request that neither fits after compaction nor without it. Not refused, because the provider
-    must decide: requests with an assumed window, requests over a configured limit but within the model's
+    must decide: requests with a learned or assumed window, requests over a configured limit but within the model's
     window, and requests with compactions made by a provider, whose size is unknown.
 
     Raises:
@@ -215,6 +215,6 @@ def check_fits(hosted: TakenRequest) -> None:
         return
     room, messages = state.room, hosted.made.sent.whole
     fits = room.instructions + messages + room.asked <= room.window
-    if fits or state.frame.budget.source == "default":
+    if fits or state.frame.budget.source in ("learned", "default"):
         return
     raise DoesNotFit(problem.message, hint=problem.hint)

@@ -184,7 +184,8 @@ class _Server:
             found |= await self._ollama(running.models, model)
         if props and props.default_generation_settings.n_ctx > 0:
             one_for_all = props.default_generation_settings.n_ctx
-            found = {ANY_MODEL: one_for_all} | {name: size or one_for_all for name, size in found.items()}
+            found |= {name: size or one_for_all for name, size in found.items()}
+            found[ANY_MODEL] = one_for_all
         return {name: size for name, size in found.items() if size}
 
     async def _ollama(self, running: list[Raw], model: str) -> dict[str, int | None]:

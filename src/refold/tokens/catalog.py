@@ -269,12 +269,11 @@ def window_for(
     provider: str = "",
     override: int | None = None,
     upstream_report: int | None = None,
-    learned: int | None = None,
     url: str = "",
     overrides: Mapping[str, int] | None = None,
 ) -> WindowSize:
     """The window of a model from the best source available. `overrides` are the user's, by `provider/model`
-    or by model.
+    or by model. A window that a refusal has taught is no part of it, see `refold.engine.state.Limits`.
 
     Raises:
         ConfigError: an override is not a positive whole number.
@@ -283,7 +282,6 @@ def window_for(
         (
             (_override(model, provider, override, overrides or {}), "override"),
             (upstream_report, "upstream"),
-            (learned, "learned"),
         )
     )
     for tokens, source in sizes:
