@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 
+import aiohttp
 import pytest
 from msgspec import structs
 
+from refold import Conversation as AsyncConversation
 from refold import Engine, presets
 from refold.cli.main import run
 from refold.sync import Conversation
@@ -249,3 +251,67 @@ async def test_behind_the_gateway_one_refusal_is_enough_for_all_conversations(wi
         upstream._provider.limits = structs.replace(upstream._provider.limits, window=1_000_000)
         assert await ask("three", long, x_refold_window="200000") == (200, "none", 1)
         assert await ask("four", long) == (200, "none", 1)  # a larger request was answered
+
+
+# The window and its source, where they are shown
+
+
+@pytest.mark.feature("O15")
+async def test_an_assumed_window_is_logged_once_for_a_model(caplog):
+    for _ in range(2):
+        for model in ("brand-new-1", "gpt-4o-of-my-own-1", "gpt-4o"):
+            talk = AsyncConversation(model)
+            await talk.add("Hello.")
+            await talk.context()
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(told) == 2
+    assert "'brand-new-1' is unknown; 128,000 tokens are assumed" in told[0]
+    assert "'gpt-4o-of-my-own-1' is unknown; its name suggests 128,000" in told[1]
+
+
+@pytest.mark.feature("O15")
+async def test_the_gateway_tells_the_window_and_its_source(caplog):
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+    ):
+        path, hello = "/v1/chat/completions", {"role": "user", "content": "Hello."}
+
+        async def ask(*messages):
+            body = json.dumps({"model": "brand-new-2", "messages": messages}).encode()
+            return (await gate.post(path, body, x_refold_conversation="one"))[1]
+
+        assert (await ask(hello))["x-refold-window"] == "8192 (default)"
+        assert "x-refold-window" not in await ask(hello, answer("Fine."), hello)
+        assert any("'brand-new-2' is unknown; 8,192 tokens" in one.getMessage() for one in caplog.records)
+        room = "window 8,192 − output 1,024 − reserve 81 = 7,087"
+        async with aiohttp.ClientSession() as session:
+            for page in ("conversations/one", "conversations"):
+                found = await (await session.get(f"{gate.url}/refold/{page}")).json()
+                found = found[0] if isinstance(found, list) else found
+                assert (found["window"], found["window_source"]) == (8_192, "default")
+                assert (found["limit"], found["arithmetic"]) == (7_087, room)
+
+
+@pytest.mark.feature("O15")
+async def test_status_and_commands_tell_the_window_and_its_source(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("REFOLD_STORE_URL", f"sqlite:///{tmp_path}/a.db")
+    async with Engine(f"sqlite:///{tmp_path}/a.db", model="brand-new-3") as engine:
+        talk = await engine.conversation("one")
+        await talk.add("Hello.")
+        room = "window 128,000 − output 4,096 − reserve 1,280 = 122,624"
+        status = await talk.status()
+        assert (status.window, status.window_source, status.arithmetic) == (128_000, "default", room)
+
+    def refold(*args):
+        assert run([*args]) == 0
+        return "".join(capsys.readouterr())
+
+    assert "128,000 default" in await asyncio.to_thread(refold, "conversations")
+    for command in ("show", "sessions"):
+        assert f"({room}; window: default)" in await asyncio.to_thread(refold, command, "one")
+    listed = json.loads(await asyncio.to_thread(refold, "conversations", "--json"))["conversations"][0]
+    assert (listed["window"], listed["window_source"]) == (128_000, "default")
+    (tmp_path / "a.json").write_text(json.dumps({"model": "gpt-4o", "messages": [question("Hello.")]}))
+    measured = await asyncio.to_thread(refold, "context", f"{tmp_path}/a.json")
+    assert "room for input: window 128,000 − output" in measured

@@ -32,6 +32,7 @@ MODEL_SOURCES: dict[ModelSource, str] = {
 }
 WINDOW_SOURCES = {
     "override": "--window",
+    "output": "four times the output",
     "catalogue": "catalogue",
     "pattern": "from its name",
     "default": "assumed",

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -551,7 +551,7 @@ class Conversation:
             DoesNotFit: nothing more can be left out, and the request is still too large.
             InvalidWindow: the messages cannot be sent, such as a tool call without a result.
         """
-        self._warn_of_little_room()
+        self._warn_of_window()
         done, fields = await self._apply_for_fields(actions.context)
         while done.awaited is not None:
             await self.wait_for_summary(done.awaited)
@@ -627,7 +627,7 @@ class Conversation:
             RecoverySpent: the provider refused every smaller request too.
         """
         check_members(upstream, "upstream", "ask", hint=_UPSTREAM)
-        self._warn_of_little_room()
+        self._warn_of_window()
         window, reply = await self._window(), None
         while reply is None:
             most = self._state.output if max_output is None else max_output
@@ -695,11 +695,12 @@ class Conversation:
         tools = {"tools": self._tools} if self._tools else {}
         return {**self._spelling.fields(window), **tools}
 
-    def _warn_of_little_room(self) -> None:
-        """Log a warning before the first request of a conversation whose messages will have less than a
-        quarter of the window.
+    def _warn_of_window(self) -> None:
+        """Log a warning before the first request of a conversation whose window is assumed, or whose messages
+        will have less than a quarter of it.
         """
         state = self._state
+        warn_once(self.window.warning)
         if state.window is None and not state.folded.replies and (room := state.tight_room):
             _log.warning("%s", room.warning)
 
@@ -1226,6 +1227,13 @@ class Conversation:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+@lru_cache(maxsize=256)
+def warn_once(warning: str) -> None:
+    """Log a warning about the window of a model, the first time that it is given; nothing if it is empty."""
+    if warning:
+        _log.warning("%s", warning)
 
 
 def _too_many_conflicts() -> Conflict:

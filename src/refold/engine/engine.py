@@ -440,7 +440,15 @@ class Engine:
     async def _with_fill_level(self, one: Listed) -> Listed:
         head = await self.store.head(self.owner, one.id, one.branch)
         known = await stored_fill_level(self.store, head) if head else FillLevel()
-        return structs.replace(one, tokens=known.tokens, limit=known.limit, reason=known.reason)
+        return structs.replace(
+            one,
+            tokens=known.tokens,
+            limit=known.limit,
+            reason=known.reason,
+            window=known.window,
+            window_source=known.window_source,
+            arithmetic=known.arithmetic,
+        )
 
     async def learned_windows(self) -> list[LearnedWindow]:
         """Return the windows of models that providers stated when they refused a request as too long. Each is

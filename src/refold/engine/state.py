@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -18,6 +18,7 @@ from refold.core.assemble import BRIDGE, assemble
 from refold.core.budget import (
     STATED_SOURCES,
     OutputRoom,
+    arithmetic,
     check_room,
     input_limit,
     output_room,
@@ -37,7 +38,7 @@ from refold.core.secrets.redact import texts_of, values_of
 from refold.core.shown import Edit
 from refold.core.triggers import pressure
 from refold.core.view import View
-from refold.model.budget import Budget, Tokens
+from refold.model.budget import Budget, Tokens, WindowSource
 from refold.model.errors import ConfigError, Overflow
 from refold.model.message import Message, user
 from refold.model.summary import Summary
@@ -377,6 +378,11 @@ class FillLevel(Struct, frozen=True):
     """Why it has to be compacted; empty if it does not."""
     size: int = -1
     """Messages in the branch at this level; below 0 if not known."""
+    window: int = 0
+    window_source: WindowSource | Literal[""] = ""
+    """The size of the window, and the source of that figure; empty if no level was stored."""
+    arithmetic: str = ""
+    """How the limit follows from the window."""
 
     @property
     def ratio(self) -> float:
@@ -515,10 +521,26 @@ class State(Struct, frozen=True, kw_only=True):
         return allowed if self.limits.own is None else min(allowed, self.limits.own)
 
     @property
+    def arithmetic(self) -> str:
+        """The limit as a sum, for displays."""
+        text = arithmetic(self.frame.budget, lowered_output(self.frame, self._next_call))
+        own = self.limits.own
+        return text if own is None else f"{text}, at most {own:,} by the provider's refusal"
+
+    @property
     def fill_level(self) -> FillLevel:
         """Computed from totals alone, because it is needed with every message."""
         tokens = self.frame.instructions + self.folded.tokens
-        return FillLevel(tokens, self.limit, self.pressure, self.folded.size)
+        budget = self.frame.budget
+        return FillLevel(
+            tokens,
+            self.limit,
+            self.pressure,
+            self.folded.size,
+            budget.window,
+            budget.source,
+            self.arithmetic,
+        )
 
     @property
     def pressure(self) -> str:

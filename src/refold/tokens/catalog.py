@@ -200,6 +200,8 @@ def _best(models: list[Model]) -> Model:
 
 # The window of a model, and its source
 
+_SHOWN = 80
+"""Characters of a model's name in a warning: it comes from a client."""
 DEFAULT_WINDOW = 128_000
 """The smallest window that is common among hosted models of the last two years."""
 LOCAL_WINDOW = 8_192
@@ -300,7 +302,7 @@ def _known_by_name(model: str, provider: str) -> WindowSize | None:
     return WindowSize(
         guessed,
         "pattern",
-        f"the window of {model!r} is unknown; its name suggests {guessed:,} tokens. Set it if it is another.",
+        f"the window of {model[:_SHOWN]!r} is unknown; its name suggests {guessed:,} tokens. Set it if it is another.",
     )
 
 

@@ -86,6 +86,8 @@ def page(report: ContextReport, width: int) -> Iterator[Text | Table]:
     """A report on a screen of so many columns."""
     from rich.text import Text
 
+    from refold.core.budget import arithmetic
+
     yield from headline(report)
     yield Text()
     yield from draw(report.measurement, width)
@@ -93,6 +95,7 @@ def page(report: ContextReport, width: int) -> Iterator[Text | Table]:
     yield region_table(report, width)
     yield Text()
     yield verdict(report)
+    yield Text(f"room for input: {arithmetic(report.sizing.budget)}")
 
 
 def headline(report: ContextReport) -> Iterator[Text]:
@@ -175,7 +178,7 @@ def verdict(report: ContextReport) -> Text:
 
 def as_document(report: ContextReport) -> dict[str, object]:
     """The report for programs; its keys are documented and stay."""
-    from refold.core.budget import tokens_of
+    from refold.core.budget import arithmetic, input_limit, tokens_of
 
     sizing, measured = report.sizing, report.measurement
     trigger = tokens_of(sizing.budget.trigger, sizing.budget)
@@ -188,6 +191,7 @@ def as_document(report: ContextReport) -> dict[str, object]:
         "model_source": sizing.model_source,
         "window": {"tokens": report.window, "source": sizing.window_source, "warning": sizing.warning},
         "max_output": sizing.budget.max_output,
+        "limit": {"tokens": input_limit(sizing.budget), "arithmetic": arithmetic(sizing.budget)},
         "regions": [_rounded(row) for row in rows(report)],
         "content": {
             "tokens": measured.content.tokens,
