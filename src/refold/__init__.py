@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         SummaryFailed,
         SummaryWritten,
         Undone,
+        UsageRecorded,
     )
     from refold.engine.state import Receipt
     from refold.model.budget import Budget
@@ -115,6 +116,7 @@ __all__ = [
     "Upstream",
     "UpstreamError",
     "UpstreamUnavailable",
+    "UsageRecorded",
     "WindowError",
     "WireError",
     "__version__",
@@ -127,7 +129,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {"presets": "refold.core.presets", "sync": "refold.sync"}
-_EVENTS = "CompactionEnd CompactionStart Event Pruned Recovered SummaryFailed SummaryWritten Undone"
+_EVENTS = (
+    "CompactionEnd CompactionStart Event Pruned Recovered SummaryFailed SummaryWritten Undone UsageRecorded"
+)
 _NAMES = {
     "Budget": "refold.model.budget",
     "Conversation": "refold.engine.conversation",

@@ -315,3 +315,38 @@ async def test_status_and_commands_tell_the_window_and_its_source(tmp_path, caps
     (tmp_path / "a.json").write_text(json.dumps({"model": "gpt-4o", "messages": [question("Hello.")]}))
     measured = await asyncio.to_thread(refold, "context", f"{tmp_path}/a.json")
     assert "room for input: window 128,000 − output" in measured
+
+
+@pytest.mark.feature("O15")
+async def test_every_call_has_a_usage_event_with_the_window():
+    events = []
+    talk = AsyncConversation("brand-new-4", window=50_000, on_event=events.append)
+    await talk.add("Hello.")
+    await talk.context()
+    await talk.record({"prompt_tokens": 40, "completion_tokens": 5})
+    (told,) = events
+    assert (told.kind, told.usage.context, told.usage.output) == ("usage_recorded", 40, 5)
+    assert (told.counted, told.window, told.window_source) == (
+        (await talk.status()).tokens,
+        50_000,
+        "override",
+    )
+
+
+@pytest.mark.feature("O15")
+async def test_the_gateway_streams_a_usage_event_for_every_call():
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+        aiohttp.ClientSession() as session,
+        session.get(f"{gate.url}/refold/events") as stream,
+    ):
+        await stream.content.readuntil(b"\n\n")
+        hello = [{"role": "user", "content": "Hello."}]
+        body = json.dumps({"model": "gpt-4o", "messages": hello}).encode()
+        await gate.post("/v1/chat/completions", body)
+        told = await asyncio.wait_for(stream.content.readuntil(b"\n\n"), 5)
+        found = json.loads(told.partition(b"data: ")[2])
+        assert found["event"] == "usage_recorded"
+        assert (found["window"], found["window_source"]) == (128_000, "catalogue")
+        assert found["usage"]["input"] > 0

@@ -56,6 +56,7 @@ from refold.engine.events import (
     Event,
     Recovered,
     SummaryDiscarded,
+    UsageRecorded,
     compaction_events,
     pruned,
     sized,
@@ -334,6 +335,10 @@ class _Draft:
         self.set(meter=meter)
         if usage is None:
             return
+        budget = state.frame.budget
+        self.events.append(
+            UsageRecorded(usage=usage, counted=counted, window=budget.window, window_source=budget.source)
+        )
         whole = instructions + sent.whole
         self.set(bill=state.bill.add(usage, state.frame.prices, whole=whole, sent=counted))
         if is_ignored or anchor(usage, sent.shown, counted=counted) is None:
