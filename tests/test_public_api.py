@@ -26,6 +26,7 @@ PUBLIC = sorted(
         "Recovered",
         "SummaryFailed",
         "SummaryWritten",
+        "UsageRecorded",
         "Undone",
         "AccessError",
         "BodyEncoded",

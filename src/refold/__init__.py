@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         SummarySwitched,
         SummaryWritten,
         Undone,
+        UsageRecorded,
     )
     from refold.engine.state import Receipt
     from refold.model.budget import Budget
@@ -119,6 +120,7 @@ __all__ = [
     "Upstream",
     "UpstreamError",
     "UpstreamUnavailable",
+    "UsageRecorded",
     "WindowError",
     "WireError",
     "__version__",
@@ -133,7 +135,7 @@ __version__ = "0.1.0"
 _MODULES = {"presets": "refold.core.presets", "sync": "refold.sync"}
 _EVENTS = """
     CompactionEnd CompactionStart Event Pruned Recovered SummaryDiscarded SummaryFailed SummarySwitched SummaryWritten
-    Undone
+    Undone UsageRecorded
 """
 _NAMES = {
     "Budget": "refold.model.budget",

@@ -33,6 +33,7 @@ from refold.engine.doctor import Finding
 from refold.engine.engine import OWNER, FoundMessage, InstalledEmbedder
 from refold.engine.events import Event, Listener
 from refold.engine.history import Difference, MessageTokens
+from refold.engine.journal import LearnedWindow
 from refold.engine.retention import MAX_SHARE, HeldBack
 from refold.engine.sessions import OpenedSession
 from refold.engine.settings import SUMMARISER_TIMEOUT_S, ConversationSettings, Prompt
@@ -453,6 +454,12 @@ class Engine:
 
     def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
         return self._run(self._async.conversations(limit=limit, words=words))
+
+    def learned_windows(self) -> list[LearnedWindow]:
+        return self._run(self._async.learned_windows())
+
+    def forget_window(self, model: str) -> bool:
+        return self._run(self._async.forget_window(model))
 
     def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         return self._run(self._async.sessions(name, limit=limit))

@@ -11,7 +11,7 @@ from refold.engine.engine import OWNER
 from refold.wire import MAX_BODY_BYTES
 
 ROOT = Path(__file__).parents[2]
-OWN = ("context", "check", "compact", "models")
+OWN = ("context", "check", "compact", "models", "limits")
 KEPT = (
     *("conversations", "sessions", "show", "search", "recall", "diff", "export", "doctor"),
     *("import", "undo", "pin", "unpin", "rerun", "new", "resume", "delete", "expire"),

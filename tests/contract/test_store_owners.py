@@ -114,6 +114,7 @@ async def ask_owner(store: Store, owner: str) -> dict[str, object]:
         "unfinished, of one branch": await store.unfinished(owner, "talk/main"),
         "cached": await store.cached(owner, "key"),
         "learnt": await store.learnt(owner, "limit", "gpt"),
+        "all_learnt": await store.all_learnt(owner, "limit"),
         "keys": await store.keys(owner),
         "setting": await store.setting(owner, "preset"),
         "idle": (await store.idle(owner, 1e12)).idle,
@@ -137,7 +138,7 @@ async def all_answers(store: Store, owner: str) -> dict[str, object]:
 ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
     *("embed", "reserve", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
-    *("add_key", "revoke_key", "put_setting", "swap_learnt"),
+    *("add_key", "revoke_key", "put_setting", "swap_learnt", "forget"),
 }
 
 
@@ -264,6 +265,21 @@ async def test_of_what_expires_the_oldest_go_first_up_to_a_limit(store):
     assert await store.expire(ANNA, 50.0, limit=9) == 1
     assert await store.idle(ANNA, 50.0) == Idle(1, 60.0)
     assert await store.idle(BORIS, 50.0) == Idle(1, 1.0, 1, 1.0, 1.0)
+
+
+async def test_what_was_learnt_is_listed_by_topic_and_forgotten(store):
+    for owner, topic, key in (
+        (ANNA, "window", "b"),
+        (ANNA, "window", "a"),
+        (ANNA, "other", "c"),
+        (BORIS, "window", "d"),
+    ):
+        await store.learn(owner, topic, key, key.encode(), 1.0)
+    assert await store.all_learnt(ANNA, "window") == [("a", b"a"), ("b", b"b")]
+    assert await store.forget(ANNA, "window", "a")
+    assert not await store.forget(ANNA, "window", "a")
+    assert not await store.forget(BORIS, "window", "b")
+    assert await store.all_learnt(ANNA, "window") == [("b", b"b")]
 
 
 async def test_what_was_learnt_is_swapped_only_for_what_was_seen(store):

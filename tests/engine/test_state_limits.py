@@ -95,8 +95,8 @@ class TestRecovery:
             talk.recover(400, TOO_LONG)
 
 
-def test_a_limit_that_was_stated_holds_from_then_on():
-    talk = memory("refold", window=20_000, summarise=summarise)
+def test_a_window_that_was_stated_holds_from_then_on():
+    talk = memory("refold", window=20_000, source="catalogue", summarise=summarise)
     for number in range(12):
         talk.add(*agent_turn(number))
     talk.add(user("and now?"))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
+import aiohttp
 import openai
 import pytest
 from msgspec import structs
 
+from refold import Conversation as AsyncConversation
+from refold import Engine as AsyncEngine
 from refold import presets
 from refold.cli.main import run
 from refold.sync import Conversation, Engine
 from refold.testing import Body, ScriptedUpstream
 from tests.features.test_llms import cli
 from tests.formats import answer, chat_call, chat_result, question, turn
-from tests.gateway.conftest import served
+from tests.gateway.conftest import served, target_for
 
 PATCH = "*** Begin Patch\n*** Update File: src/cart.py\n@@\n-x\n+y\n*** End Patch"
 READS = {
@@ -249,3 +253,245 @@ def test_keep_says_how_much_of_the_end_stays(tmp_path):
         for keep in ("300", "2000")
     }
     assert kept["300"] < kept["2000"]
+
+
+# Windows that refusals have taught
+
+TOO_LONG = "This model's maximum context length is {} tokens. However, your messages resulted in {} tokens."
+DAY_S = 86_400.0
+ROLES = ("user", "assistant", "user")
+
+
+def refusal(window, prompt):
+    return {
+        "error": {
+            "message": TOO_LONG.format(window, prompt),
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "context_length_exceeded",
+        }
+    }
+
+
+def prose(words, start=0):
+    return " ".join(
+        f"The {number} grey gulls flew out to sea." for number in range(start, start + words // 8)
+    )
+
+
+async def learn(engine, name, window, order="record, add"):
+    """A conversation whose provider refuses a request, states this window and answers a smaller one."""
+    talk = await engine.conversation(name)
+    await talk.add(prose(40_000), answer("Yes."), "And now?")
+    await talk.context()
+    await talk.recover(refusal(window, 60_000))
+    size = talk.state.folded.tokens
+    usage, reply = {"prompt_tokens": size, "completion_tokens": 5}, answer("Fine.")
+    for step in order.split(", "):
+        await (talk.record(usage) if step == "record" else talk.add(reply))
+    return talk
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize("order", ["record, add", "add, record"])
+@pytest.mark.parametrize("window", [8_000, 8_192, 12_000, 40_000])
+async def test_a_stated_window_is_learnt_for_every_conversation_with_the_model(tmp_path, window, order):
+    async with AsyncEngine(f"sqlite:///{tmp_path}/a.db", model="unknown-x") as engine:
+        own = await learn(engine, "one", window, order)
+        other = await engine.conversation("two")
+        await other.load()
+        for talk in (own, other):
+            assert (talk.window.tokens, talk.window.source) == (window, "learned")
+            assert talk.max_output == min(window // 8, 4_096)
+            assert (await talk.status()).limit == window - min(window // 8, 4_096) - window // 100
+        await other.add(prose(40_000), answer("Yes."), "And now?")
+        await other.context()
+        assert (await other.status()).tokens < window
+        (kept,) = await engine.learned_windows()
+        assert (kept.model, kept.window) == ("unknown-x", window)
+
+
+@pytest.mark.feature("O15")
+async def test_an_override_comes_before_a_learnt_window(tmp_path):
+    async with AsyncEngine(f"sqlite:///{tmp_path}/a.db", model="unknown-x") as engine:
+        await learn(engine, "one", 12_000)
+        talk = await engine.conversation("two", window=100_000)
+        await talk.add(prose(40_000), answer("Yes."), "And now?")
+        assert len((await talk.context())["messages"]) == 3
+        assert (talk.window.tokens, talk.window.source) == (100_000, "override")
+
+
+@pytest.mark.feature("O15")
+async def test_a_learnt_window_is_forgotten_when_a_larger_request_is_answered(tmp_path):
+    async with AsyncEngine(f"sqlite:///{tmp_path}/a.db", model="unknown-x") as engine:
+        await learn(engine, "one", 12_000)
+        talk = await engine.conversation("two", window=100_000)
+        await talk.add(prose(40_000), answer("Yes."), "And now?")
+        await talk.context()
+        await talk.record({"prompt_tokens": (await talk.status()).tokens, "completion_tokens": 5})
+        assert await engine.learned_windows() == []
+        last = await engine.conversation("three")
+        await last.load()
+        assert last.window.source == "default"
+
+
+@pytest.mark.feature("O15")
+async def test_a_learnt_window_is_used_for_seven_days(tmp_path):
+    now = [1_000_000.0]
+    async with AsyncEngine(f"sqlite:///{tmp_path}/a.db", model="unknown-x", clock=lambda: now[0]) as engine:
+        await learn(engine, "one", 12_000)
+        for days, source in ((6.9, "learned"), (7.1, "default")):
+            now[0] = 1_000_000.0 + days * DAY_S
+            talk = await engine.conversation(f"after {days}")
+            await talk.load()
+            assert talk.window.source == source
+            assert len(await engine.learned_windows()) == (source == "learned")
+
+
+@pytest.mark.feature("O15")
+async def test_the_command_lists_and_forgets_learnt_windows(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("REFOLD_STORE_URL", f"sqlite:///{tmp_path}/a.db")
+    async with AsyncEngine(f"sqlite:///{tmp_path}/a.db", model="unknown-x") as engine:
+        await learn(engine, "one", 12_000)
+
+    def refold(*args):
+        code = run(["limits", *args])
+        return code, capsys.readouterr()
+
+    code, told = await asyncio.to_thread(refold)
+    assert code == 0
+    assert "12,000" in told.out
+    assert "unknown-x" in told.out
+    code, told = await asyncio.to_thread(refold, "--json")
+    (kept,) = json.loads(told.out)["limits"]
+    assert (kept["model"], kept["window"], kept["until"] - kept["at"]) == ("unknown-x", 12_000, 7 * DAY_S)
+    code, told = await asyncio.to_thread(refold, "--forget", "nobody")
+    assert code == 2
+    assert "hint: `refold limits`" in told.err
+    assert (await asyncio.to_thread(refold, "--forget", "unknown-x"))[0] == 0
+    code, told = await asyncio.to_thread(refold)
+    assert (code, told.out) == (0, "")
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize("window", [8_000, 12_000, 40_000])
+async def test_behind_the_gateway_one_refusal_is_enough_for_all_conversations(window):
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=window) as upstream,
+        served(upstream, targets=[target_for(upstream, window=None)], summariser_enabled=False) as gate,
+    ):
+
+        async def ask(name, words, **headers):
+            texts = (prose(words), "Yes.", "And now?")
+            messages = [{"role": role, "content": text} for role, text in zip(ROLES, texts, strict=True)]
+            body = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
+            before = len(upstream.requests)
+            path = "/v1/chat/completions"
+            status, told, _ = await gate.post(path, body, x_refold_conversation=name, **headers)
+            return status, told["x-refold-action"], len(upstream.requests) - before
+
+        long = window * 6 // 5
+        assert await ask("one", long) == (200, "recover", 2)
+        assert await ask("two", long) == (200, "summarise", 1)
+        upstream._provider.limits = structs.replace(upstream._provider.limits, window=1_000_000)
+        assert await ask("three", long, x_refold_window="200000") == (200, "none", 1)
+        assert await ask("four", long) == (200, "none", 1)  # a larger request was answered
+
+
+# The window and its source, where they are shown
+
+
+@pytest.mark.feature("O15")
+async def test_an_assumed_window_is_logged_once_for_a_model(caplog):
+    for _ in range(2):
+        for model in ("brand-new-1", "gpt-4o-of-my-own-1", "gpt-4o"):
+            talk = AsyncConversation(model)
+            await talk.add("Hello.")
+            await talk.context()
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(told) == 2
+    assert "'brand-new-1' is unknown; 128,000 tokens are assumed" in told[0]
+    assert "'gpt-4o-of-my-own-1' is unknown; its name suggests 128,000" in told[1]
+
+
+@pytest.mark.feature("O15")
+async def test_the_gateway_tells_the_window_and_its_source(caplog):
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+    ):
+        path, hello = "/v1/chat/completions", {"role": "user", "content": "Hello."}
+
+        async def ask(*messages):
+            body = json.dumps({"model": "brand-new-2", "messages": messages}).encode()
+            return (await gate.post(path, body, x_refold_conversation="one"))[1]
+
+        assert (await ask(hello))["x-refold-window"] == "8192 (default)"
+        assert "x-refold-window" not in await ask(hello, answer("Fine."), hello)
+        assert any("'brand-new-2' is unknown; 8,192 tokens" in one.getMessage() for one in caplog.records)
+        room = "window 8,192 − output 1,024 − reserve 81 = 7,087"
+        async with aiohttp.ClientSession() as session:
+            for page in ("conversations/one", "conversations"):
+                found = await (await session.get(f"{gate.url}/refold/{page}")).json()
+                found = found[0] if isinstance(found, list) else found
+                assert (found["window"], found["window_source"]) == (8_192, "default")
+                assert (found["limit"], found["arithmetic"]) == (7_087, room)
+
+
+@pytest.mark.feature("O15")
+async def test_status_and_commands_tell_the_window_and_its_source(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("REFOLD_STORE_URL", f"sqlite:///{tmp_path}/a.db")
+    async with AsyncEngine(f"sqlite:///{tmp_path}/a.db", model="brand-new-3") as engine:
+        talk = await engine.conversation("one")
+        await talk.add("Hello.")
+        room = "window 128,000 − output 4,096 − reserve 1,280 = 122,624"
+        status = await talk.status()
+        assert (status.window, status.window_source, status.arithmetic) == (128_000, "default", room)
+
+    def refold(*args):
+        assert run([*args]) == 0
+        return "".join(capsys.readouterr())
+
+    assert "128,000 default" in await asyncio.to_thread(refold, "conversations")
+    for command in ("show", "sessions"):
+        assert f"({room}; window: default)" in await asyncio.to_thread(refold, command, "one")
+    listed = json.loads(await asyncio.to_thread(refold, "conversations", "--json"))["conversations"][0]
+    assert (listed["window"], listed["window_source"]) == (128_000, "default")
+    (tmp_path / "a.json").write_text(json.dumps({"model": "gpt-4o", "messages": [question("Hello.")]}))
+    measured = await asyncio.to_thread(refold, "context", f"{tmp_path}/a.json")
+    assert "room for input: window 128,000 − output" in measured
+
+
+@pytest.mark.feature("O15")
+async def test_every_call_has_a_usage_event_with_the_window():
+    events = []
+    talk = AsyncConversation("brand-new-4", window=50_000, on_event=events.append)
+    await talk.add("Hello.")
+    await talk.context()
+    await talk.record({"prompt_tokens": 40, "completion_tokens": 5})
+    (told,) = events
+    assert (told.kind, told.usage.context, told.usage.output) == ("usage_recorded", 40, 5)
+    assert (told.counted, told.window, told.window_source) == (
+        (await talk.status()).tokens,
+        50_000,
+        "override",
+    )
+
+
+@pytest.mark.feature("O15")
+async def test_the_gateway_streams_a_usage_event_for_every_call():
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+        aiohttp.ClientSession() as session,
+        session.get(f"{gate.url}/refold/events") as stream,
+    ):
+        await stream.content.readuntil(b"\n\n")
+        hello = [{"role": "user", "content": "Hello."}]
+        body = json.dumps({"model": "gpt-4o", "messages": hello}).encode()
+        await gate.post("/v1/chat/completions", body)
+        told = await asyncio.wait_for(stream.content.readuntil(b"\n\n"), 5)
+        found = json.loads(told.partition(b"data: ")[2])
+        assert found["event"] == "usage_recorded"
+        assert (found["window"], found["window_source"]) == (128_000, "catalogue")
+        assert found["usage"]["input"] > 0

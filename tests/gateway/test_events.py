@@ -52,10 +52,10 @@ class Stream:
         return await self.response.content.readuntil(b"\n\n")
 
     async def next(self) -> tuple[str, dict]:
-        """The id and the data of the next message; comments are passed over."""
+        """The id and the data of the next message; comments, and the usage of every call, are passed over."""
         block = BEAT
         async with asyncio.timeout(PATIENCE_S):
-            while block == BEAT:
+            while block == BEAT or b"event: usage_recorded\n" in block:
                 block = await self.block()
         fields = dict(line.split(": ", 1) for line in block.decode().strip().split("\n"))
         data = json.loads(fields["data"])

@@ -326,7 +326,7 @@ class TestAfterARefusal:
     async def test_the_window_that_was_stated_is_remembered(self):
         async with (
             ScriptedUpstream(otherwise="Fine.", window=5_000) as upstream,
-            served(upstream, window=WINDOW, summariser_enabled=False) as gate,
+            served(upstream, summariser_enabled=False) as gate,
         ):
             for count in (3, 4):
                 body = request("anthropic", turns(count, 100), 3_000, rules="Be brief.")

@@ -7,14 +7,16 @@ from refold.tokens.catalog import is_local, window_by_pattern
 
 @pytest.mark.feature("O15", "X8")
 def test_the_best_evidence_wins_in_the_order_of_the_contract():
-    evidence = {"override": 1_000, "upstream_report": 2_000, "learned": 3_000}
-    order = [("override", 1_000), ("upstream", 2_000), ("learned", 3_000)]
+    evidence = {"override": 1_000, "upstream_report": 2_000}
+    order = [("override", 1_000), ("upstream", 2_000)]
     for (source, tokens), name in zip(order, list(evidence), strict=True):
         assert window_for("gpt-4o", provider="openai", **evidence) == WindowSize(tokens, source)
         del evidence[name]
     assert window_for("gpt-4o", provider="openai") == WindowSize(128_000, "catalogue")
-    assert window_for("gpt-4o-of-my-own") == WindowSize(128_000, "pattern")
-    assert window_for("claude-of-my-own") == WindowSize(200_000, "pattern")
+    for name, tokens in (("gpt-4o-of-my-own", 128_000), ("claude-of-my-own", 200_000)):
+        size = window_for(name)
+        assert (size.tokens, size.source) == (tokens, "pattern")
+        assert f"its name suggests {tokens:,}" in size.warning
 
 
 @pytest.mark.feature("O15")
@@ -30,7 +32,7 @@ def test_an_unknown_model_gets_a_default_and_a_warning():
 @pytest.mark.feature("O15")
 @pytest.mark.parametrize(
     "evidence",
-    [{}, {"override": 5}, {"upstream_report": 5}, {"learned": 5}],
+    [{}, {"override": 5}, {"upstream_report": 5}],
     ids=",".join,
 )
 def test_what_is_known_needs_no_call_and_no_warning(evidence, monkeypatch):

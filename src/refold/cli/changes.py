@@ -126,10 +126,10 @@ def _change(folded: Folded, number: int, at: list[int], edit: Edit | None, cover
     )
 
 
-def in_total(before: TokenCount, after: TokenCount, limit: int) -> Text:
+def in_total(before: TokenCount, after: TokenCount, limit: int, arithmetic: str) -> Text:
     saved = 1 - after.tokens / before.tokens if before.tokens else 0.0
     line = Text.assemble((f"{before.tokens:,} -> {after.tokens:,} tokens", "bold"), f" {after.source}")
-    return line.append(f" (-{percent(saved)}); there is room for {limit:,}")
+    return line.append(f" (-{percent(saved)}); there is room for {limit:,} ({arithmetic})")
 
 
 def steps(receipts: Sequence[Receipt]) -> Iterator[Text]:
@@ -241,6 +241,8 @@ class ChangeReport(Struct, frozen=True):
     with_listing: bool = False
     compactions: tuple[str, ...] = ()
     is_rehearsal: bool = False
+    arithmetic: str = ""
+    """How the limit follows from the window."""
 
     @property
     def changes(self) -> tuple[MessageChange, ...]:
@@ -294,7 +296,7 @@ def _total(report: ChangeReport) -> Text:
         TokenCount.of(one.tokens, source) for one in (report.difference.before, report.difference.after)
     )
     if report.limit:
-        return in_total(before, after, report.limit)
+        return in_total(before, after, report.limit, report.arithmetic)
     return Text(f"{before.tokens:,} -> {after.tokens:,} tokens {source}", style="bold")
 
 

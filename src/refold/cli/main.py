@@ -26,6 +26,7 @@ from refold.cli.commands import (
     export,
     import_,
     keys,
+    limits,
     local,
     mcp,
     models,
@@ -45,7 +46,7 @@ from refold.cli.options import one_spelling
 from refold.model.errors import ConfigError, RefoldError
 
 COMMANDS = (
-    *(context, check, compact, models),
+    *(context, check, compact, models, limits),
     *(conversations, sessions, show, search, recall, diff, export, doctor),
     *(import_, undo, pin, rerun, new, resume, delete, expire),
     *(replay, serve, demo, mcp),

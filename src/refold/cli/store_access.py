@@ -21,8 +21,9 @@ from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.history import Difference
 from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days, checked_share
+from refold.engine.state import FillLevel
 from refold.model.errors import ConfigError, NotFound, StoreError
-from refold.ports.records import Compaction, Head, StoredMessage
+from refold.ports.records import Compaction, Head, Listed, StoredMessage
 from refold.ports.store import Store
 from refold.stores.url import kind_of, open_store, sqlite_file
 
@@ -253,16 +254,29 @@ def row_by_prefix(rows: Sequence[T], start: str, noun: str) -> T:
     return next(one for one in rows if one.id == which)
 
 
-def fill_document(tokens: int, limit: int, reason: str) -> dict[str, object]:
+def fill_document(level: FillLevel | Listed) -> dict[str, object]:
     """How full a context is, for programs."""
-    ratio = tokens / limit if limit else None
     return {
-        "tokens": tokens,
-        "limit": limit,
-        "ratio": ratio,
-        "needs_compaction": bool(reason),
-        "reason": reason,
+        "tokens": level.tokens,
+        "limit": level.limit,
+        "arithmetic": level.arithmetic,
+        "window": level.window,
+        "window_source": level.window_source,
+        "ratio": level.ratio if level.limit else None,
+        "needs_compaction": bool(level.reason),
+        "reason": level.reason,
+        "summary": level.summary,
     }
+
+
+def fill_text(level: FillLevel) -> str:
+    """How full a context is, with the window and the source of that figure."""
+    if not level.limit:
+        return "how full its context is was not noted"
+    full = f"its context is {level.ratio * 100:.0f} % full: {level.tokens:,} of {level.limit:,} tokens"
+    sums = f" ({level.arithmetic}; window: {level.window_source})" if level.arithmetic else ""
+    sums += f"; its summary: {plain(level.summary)}" if level.summary else ""
+    return f"{full}{sums}" + (f"; it has to be compacted: {level.reason}" if level.reason else "")
 
 
 def way_back(name: str, closed: str) -> str:

@@ -13,7 +13,7 @@ from math import log2
 from msgspec import Struct, structs
 
 from refold.core.shown import Edit
-from refold.model.budget import Budget, Share, Tokens
+from refold.model.budget import Budget, Share, Tokens, WindowSource
 from refold.model.errors import BudgetError, Overflow
 
 SMALL_WINDOW = 8_000
@@ -59,6 +59,23 @@ def input_limit(budget: Budget, output: int | None = None) -> int:
     output = budget.max_output if output is None else output
     room = budget.window - output - tokens_of(budget.reserve, budget)
     return min(room, budget.limit or room, budget.max_input or room)
+
+
+OUTPUT_PART = 8
+"""No more than this part of the window is kept free for a reply whose length is not stated: a window of 8k must
+not be all reply."""
+STATED_SOURCES: tuple[WindowSource, ...] = ("override", "upstream")
+"""Sources that a provider's refusal does not replace."""
+
+
+def with_window(budget: Budget, window: int) -> Budget:
+    """The budget of a window that a provider has stated. An output that no request states follows the window."""
+    output = budget.max_output
+    if not budget.is_output_stated:
+        output = min(output, window // OUTPUT_PART)
+    return structs.replace(
+        budget, window=window, source="learned", limit=min(budget.limit, window), max_output=output
+    )
 
 
 def arithmetic(budget: Budget, output: int | None = None) -> str:

@@ -216,6 +216,14 @@ def record_call(meter: Meter, usage: Usage | None, view: View, *, counted: int) 
     return Meter(fresh or meter.anchor, meter.billed + (usage or Usage()), meter.calls + 1, ratio)
 
 
+def observe_refusal(meter: Meter, prompt: int | None, *, counted: int) -> Meter:
+    """Learn the ratio from a refusal that states the size of the prompt, of which we counted `counted` tokens."""
+    low, high = RATIO_RANGE
+    if prompt is None or counted < LEAST_COUNTED or not low * counted <= prompt <= high * counted:
+        return meter
+    return structs.replace(meter, ratio=max(meter.ratio, prompt / counted))
+
+
 def forget_size(meter: Meter) -> Meter:
     """Drop the anchor after a compaction or a change of model: it belongs to another window. The bill stays."""
     return structs.replace(meter, anchor=None, ratio=0.0)

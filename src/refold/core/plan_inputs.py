@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from math import ceil
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from refold.core.budget import OutputRoom, input_limit, output_room, tokens_of
 from refold.core.cost import Prices
@@ -49,10 +49,8 @@ class Now(Struct, frozen=True):
     idle_s: float | None = None
     limit: int | None = None
     """A limit learnt from a provider's refusal, in our tokens."""
-    window: int | None = None
-    """The window that a provider stated when it refused input and output together; None if it stated none."""
     output: int | None = None
-    """The output to ask for after such a refusal, instead of the requested one."""
+    """The output to ask for after a refusal of input and output together, instead of the requested one."""
     ratio: float = 1.0
     """The provider's tokens per token of ours, as observed."""
     flag: str = ""
@@ -83,14 +81,14 @@ def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
     allowed: nothing is summarised or shortened for an output that can be lowered instead.
     """
     output = lowered_output(frame, now) if output is None else output
-    limit = input_limit(_budget(frame, now), output)
+    limit = input_limit(frame.budget, output)
     limit = limit if now.ratio == 1 else int(limit / now.ratio)
     return limit if now.limit is None else min(limit, now.limit)
 
 
 def room_of(frame: Frame, now: Now) -> OutputRoom:
     """The room that output and instructions leave for messages, in the provider's count."""
-    return output_room(_budget(frame, now), ceil(frame.instructions * now.ratio))
+    return output_room(frame.budget, ceil(frame.instructions * now.ratio))
 
 
 def lowered_output(frame: Frame, now: Now) -> int:
@@ -105,13 +103,6 @@ def output_for(folded: Folded, frame: Frame, now: Now) -> int:
     if now.output is None and size_of(folded, frame) <= limit_for(frame, now, frame.budget.max_output):
         return frame.budget.max_output
     return lowered_output(frame, now)
-
-
-def _budget(frame: Frame, now: Now) -> Budget:
-    budget = frame.budget
-    if now.window is None or now.window >= budget.window:
-        return budget
-    return structs.replace(budget, window=now.window, limit=min(budget.limit, now.window))
 
 
 def fits(folded: Folded, frame: Frame, now: Now) -> bool:

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from refold.core import extractive_summary
 from refold.core.arrival_cap import arrive
 from refold.core.assemble import broken_rules, with_last_word
-from refold.core.budget import output_after, tokens_of
+from refold.core.budget import OUTPUT_PART, output_after, tokens_of
 from refold.core.cost import rewrite_pays
 from refold.core.digest.search import find
 from refold.core.fold import REASON as BROKEN
@@ -31,7 +31,15 @@ from refold.core.fold import (
     mend,
     thought_edits,
 )
-from refold.core.measure import anchor, count_fixed, forget_size, forget_sums, observe, record_call
+from refold.core.measure import (
+    anchor,
+    count_fixed,
+    forget_size,
+    forget_sums,
+    observe,
+    observe_refusal,
+    record_call,
+)
 from refold.core.overflow import classify
 from refold.core.plan import Decision, Plan, SummaryRequest, give_up, plan, resolve
 from refold.core.plan import ahead as plan_ahead
@@ -48,6 +56,7 @@ from refold.engine.events import (
     Event,
     Recovered,
     SummaryDiscarded,
+    UsageRecorded,
     compaction_events,
     pruned,
     sized,
@@ -272,7 +281,7 @@ class _Draft:
             if message.role == "assistant":
                 self.answered()
             elif message.role == "user":
-                self.set(limits=self.state.limits.begin_turn())
+                self.state = self.state.with_limits(self.state.limits.begin_turn())
             self._show_next(message, sensitive=sensitive, later=at < last)
             is_followed = at + 1 < len(messages) and is_instruction(messages[at + 1])
             if at >= last and not is_followed:  # an instruction belongs to the message that it comes with
@@ -280,12 +289,11 @@ class _Draft:
 
     def answered(self) -> None:
         """Record that a provider accepted the last window."""
-        attempts = self.state.limits.attempts
-        self.set(limits=self.state.limits.answer())
+        attempts, stated = self.state.limits.attempts, self.state.limits.stated_window
+        self.state = state = self.state.with_limits(self.state.limits.answer())
         if attempts:
-            state = self.state
             size = sized(state, state.sent)
-            self.events.append(Recovered(attempts=attempts, stated=state.limits.stated, size=size))
+            self.events.append(Recovered(attempts=attempts, stated=stated, size=size))
 
     def _show_next(self, message: Message, *, sensitive: bool, later: bool) -> None:
         """Add one message to the branch, and show it whole or cut to its share."""
@@ -329,10 +337,15 @@ class _Draft:
         self.set(meter=meter)
         if usage is None:
             return
+        budget = state.frame.budget
+        self.events.append(
+            UsageRecorded(usage=usage, counted=counted, window=budget.window, window_source=budget.source)
+        )
         whole = instructions + sent.whole
         self.set(bill=state.bill.add(usage, state.frame.prices, whole=whole, sent=counted))
         if is_ignored or anchor(usage, sent.shown, counted=counted) is None:
             return  # the report has no count of this window, so nothing can be learnt from it
+        self.state = state = self.state.with_limits(state.limits.observe(usage))
         if usage.context > state.frame.budget.window:
             self.set(flag=CLIPPED)
         if sent.tokens >= max(LEAST_LEARNT, instructions) and not is_sealed:
@@ -662,10 +675,14 @@ class _Draft:
             self.problem = RecoverySpent()
             return
         lowered, is_enough = self._output_after(found, sent)
+        is_counted = held == 0 and not _holds_sealed(shown.shown)
+        if is_counted:
+            self.set(meter=observe_refusal(state.meter, found.prompt, counted=sent))
         if is_enough:
-            self.set(limits=state.limits.lower_output(found, lowered, sent=sent))
+            limits = state.limits.lower_output(found, lowered, sent=sent, is_counted=is_counted)
+            self.state = self.state.with_limits(limits)
             now = self.state.now("before_call")
-            same = Plan(state.frame, now, shown, shown, "keep", "less output is enough")
+            same = Plan(self.state.frame, now, shown, shown, "keep", "less output is enough")
             self.send(lambda: same)
         else:
             is_lower = lowered < asked or state.limits.output is not None
@@ -673,14 +690,14 @@ class _Draft:
                 found,
                 sent=sent,
                 ratio=state.ratio,
-                max_output=asked,
+                max_output=asked if state.given.is_output_stated else _usual_output(found, asked),
                 lowered=lowered if is_lower else None,
-                is_counted=held == 0 and not _holds_sealed(shown.shown),
+                is_counted=is_counted,
             )
-            self.set(limits=limits)
+            self.state = self.state.with_limits(limits)
             self.send(lambda: self.act("overflow"))
         if self.problem is not None:
-            self.set(limits=self.state.limits.give_up())
+            self.state = self.state.with_limits(self.state.limits.give_up())
             self.problem = RecoverySpent(self.problem.message)
 
     def _output_after(self, found: Overflow, sent: int) -> tuple[int, bool]:
@@ -715,8 +732,8 @@ class _Draft:
         """Switch to a request's own instructions, budget and policy. Return the error if no window can be
         made with them.
         """
-        now = self.state.frame
-        if (now.fixed, now.budget, now.policy) == (request.fixed, request.budget, request.policy):
+        now, given = self.state.frame, self.state.given
+        if (now.fixed, given, now.policy) == (request.fixed, request.budget, request.policy):
             return None
         try:
             self.state = self.state.with_frame(request.fixed, request.budget, request.policy)
@@ -726,7 +743,7 @@ class _Draft:
             frame = structs.replace(
                 now, fixed=request.fixed, cost=cost, budget=request.budget, policy=request.policy
             )
-            self.set(frame=frame)
+            self.set(frame=frame, given=request.budget)
             return error
         return None
 
@@ -735,6 +752,12 @@ def _holds_sealed(shown: View) -> bool:
     """Whether the window holds a sealed compaction, whose size only its provider knows."""
     newest = shown.progress.compaction
     return newest >= 0 and holds_sealed(shown[newest].message)
+
+
+def _usual_output(found: Overflow, asked: int) -> int:
+    """The output to expect of a request that states none, in the window that the provider stated."""
+    is_window = found.limit is not None and found.limit_of == "window"
+    return min(asked, (found.limit or 0) // OUTPUT_PART) if is_window else asked
 
 
 def _suffices(planned: Plan, summary: Summary) -> bool:

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -94,6 +94,7 @@ from refold.model.window import Fixed, Window
 from refold.ports.models import Ask, CountingUpstream, Summariser, Upstream
 from refold.ports.records import Call, Compaction, Head, Session
 from refold.text_work import run_text_act, run_text_work
+from refold.tokens.catalog import WindowSize
 from refold.wire.json_codec import FIELDS, read
 from refold.wire.reply import Reply
 from refold.wire.request import fixed_of
@@ -233,8 +234,7 @@ class Conversation:
     ) -> None:
         self._journal, self._is_empty, self._finds_twins = journal, is_empty, finds_twins
         self._summariser_timeout_s = settings.summariser_timeout_s
-        self._state, self.window = state_for(settings)
-        """The size of the window, and the source of that figure."""
+        self._state, self._size = state_for(settings)
         self._is_open = self._is_stale = False
         self._unsettled: Unsettled | None = None
         self._sent: Sent | None = None
@@ -506,14 +506,15 @@ class Conversation:
         return actions.add(state, added, sensitive=sensitive)
 
     async def _add(self, act: Action, *, key: str = "", text_size: int = 0) -> None:
-        first = 0
+        before = self._state
 
-        def note_first(state: State) -> Outcome:
-            nonlocal first
-            first = state.size
+        def note_before(state: State) -> Outcome:
+            nonlocal before
+            before = state
             return act(state)
 
-        done = await self.apply(note_first, key=key, text_size=text_size)
+        done, first = await self.apply(note_before, key=key, text_size=text_size), before.size
+        await self._journal.store_learnt(before, done.state)
         for number, names in compactions_since(done.state.folded, first).items():
             self._compactions.note(names, Maker(self._journal.model, "", self.id, self.branch, number))
         await self._compactions.keep(self._journal.clock())
@@ -560,7 +561,7 @@ class Conversation:
             DoesNotFit: nothing more can be left out, and the request is still too large.
             InvalidWindow: the messages cannot be sent, such as a tool call without a result.
         """
-        self._warn_of_little_room()
+        self._warn_of_window()
         done, fields = await self._apply_for_fields(actions.context)
         while done.awaited is not None:
             await self.wait_for_summary(done.awaited)
@@ -636,7 +637,7 @@ class Conversation:
             RecoverySpent: the provider refused every smaller request too.
         """
         check_members(upstream, "upstream", "ask", hint=_UPSTREAM)
-        self._warn_of_little_room()
+        self._warn_of_window()
         window, reply = await self._window(), None
         while reply is None:
             most = self._state.output if max_output is None else max_output
@@ -704,11 +705,12 @@ class Conversation:
         tools = {"tools": self._tools} if self._tools else {}
         return {**self._spelling.fields(window), **tools}
 
-    def _warn_of_little_room(self) -> None:
-        """Log a warning before the first request of a conversation whose messages will have less than a
-        quarter of the window.
+    def _warn_of_window(self) -> None:
+        """Log a warning before the first request of a conversation whose window is assumed, or whose messages
+        will have less than a quarter of it.
         """
         state = self._state
+        warn_once(self.window.warning)
         if state.window is None and not state.folded.replies and (room := state.tight_room):
             _log.warning("%s", room.warning)
 
@@ -1143,6 +1145,13 @@ class Conversation:
         return self._journal.head.next_seq
 
     @property
+    def window(self) -> WindowSize:
+        """The size of the window, and the source of that figure."""
+        budget, known = self._state.frame.budget, self._size
+        is_same = (budget.window, budget.source) == (known.tokens, known.source)
+        return known if is_same else WindowSize(budget.window, budget.source)
+
+    @property
     def summariser(self) -> Summariser | None:
         """The summariser. A new one takes over with the next summary; a summary in progress is not cancelled."""
         return self._jobs.summariser
@@ -1238,6 +1247,13 @@ class Conversation:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+@lru_cache(maxsize=256)
+def warn_once(warning: str) -> None:
+    """Log a warning about the window of a model, the first time that it is given; nothing if it is empty."""
+    if warning:
+        _log.warning("%s", warning)
 
 
 def _too_many_conflicts() -> Conflict:

@@ -32,7 +32,7 @@ from refold.engine.arguments import check_function, check_members, check_text, c
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import Finding, examine
 from refold.engine.events import Listener
-from refold.engine.journal import Journal, inherited
+from refold.engine.journal import WINDOW, Journal, LearnedWindow, inherited, read_learned
 from refold.engine.recall import passage
 from refold.engine.retention import (
     MAX_SHARE,
@@ -440,8 +440,31 @@ class Engine:
     async def _with_fill_level(self, one: Listed) -> Listed:
         head = await self.store.head(self.owner, one.id, one.branch)
         known = await stored_fill_level(self.store, head) if head else FillLevel()
-        level = {"tokens": known.tokens, "limit": known.limit, "reason": known.reason}
-        return structs.replace(one, **level, summary=known.summary)
+        return structs.replace(
+            one,
+            tokens=known.tokens,
+            limit=known.limit,
+            reason=known.reason,
+            window=known.window,
+            window_source=known.window_source,
+            arithmetic=known.arithmetic,
+            summary=known.summary,
+        )
+
+    async def learned_windows(self) -> list[LearnedWindow]:
+        """Return the windows of models that providers stated when they refused a request as too long. Each is
+        used for seven days, or until a larger request is answered.
+        """
+        rows = await self.store.all_learnt(self.owner, WINDOW)
+        found = (read_learned(model, value) for model, value in rows)
+        return [one for one in found if one is not None and self.clock() < one.until]
+
+    async def forget_window(self, model: str) -> bool:
+        """Forget the learned window of a model; False if none was learnt. Conversations that are open keep it
+        until they are opened again.
+        """
+        check_text(model, "model")
+        return await self.store.forget(self.owner, WINDOW, model)
 
     async def sessions(self, name: str = "", *, limit: int = 1_000) -> list[Session]:
         """Return the sessions of a conversation, or the latest of all."""

@@ -10,6 +10,7 @@ them after each commit.
     summary_switched                        a model's summary has replaced the digest of the same messages
     summary_discarded                       a model's summary was paid for and cannot be used
     recovered                               a request that was too long was accepted after it was made smaller
+    usage_recorded                          a provider has reported the usage of a call
     undone                                  the last change was undone
 
 A compaction that waits for a model begins before the model is asked, and ends with the switch:
@@ -32,6 +33,7 @@ from refold.core.fold import Folded
 from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.policy import Moment
 from refold.core.shown import Edit
+from refold.model.budget import WindowSource
 from refold.model.errors import RefoldError
 from refold.model.summary import Author, Summary
 from refold.model.tokens import Source, Usage
@@ -209,9 +211,21 @@ class Recovered(Event, frozen=True, kw_only=True, tag="recovered"):
     attempts: int
     """How many times the request was made smaller."""
     stated: int | None
-    """The limit that the provider stated, in our tokens; None if it stated none."""
+    """The window that the provider stated, in its own tokens; None if it stated none."""
     size: Size
     """The size that was accepted."""
+
+
+class UsageRecorded(Event, frozen=True, kw_only=True, tag="usage_recorded"):
+    """A provider has reported the usage of a call of the conversation."""
+
+    usage: Usage
+    """The provider's figures."""
+    counted: int
+    """Our own count of the same request, instructions included."""
+    window: int
+    window_source: WindowSource
+    """The size of the model's window, and the source of that figure."""
 
 
 class Undone(Event, frozen=True, kw_only=True, tag="undone"):
@@ -526,6 +540,22 @@ def text_of(event: Event) -> str:
             return compaction(event)
         case CompactionStart():
             return f"⚙️ Compacting ({_share(event.before)}): {event.reason}"
+        case SummaryWritten() | SummaryFailed() | SummarySwitched() | SummaryDiscarded():
+            return _summary_text(event)
+        case Recovered():
+            return f"🩹 The provider took it in the end, at {_share(event.size)}"
+        case UsageRecorded():
+            counts = (
+                f"{short(event.usage.context)} tokens by the provider, {short(event.counted)} by our count"
+            )
+            return f"📊 {counts}; window {short(event.window)} ({event.window_source})"
+        case Undone():
+            return f"↩️ Taken back ({short(event.before.tokens)} → {short(event.after.tokens)})"
+    return event.kind
+
+
+def _summary_text(event: SummaryWritten | SummaryFailed | SummarySwitched | SummaryDiscarded) -> str:
+    match event:
         case SummaryWritten():
             written = f"📝 Summary of messages {event.first} to {event.last - 1} written, {short(event.tokens)} tokens"
             return f"{written}{_digested(event.digested)}"
@@ -535,11 +565,6 @@ def text_of(event: Event) -> str:
             return f"📝 Digest replaced by the model's summary ({short(event.before.tokens)} → {short(event.after.tokens)})"
         case SummaryDiscarded():
             return f"📝 Summary of messages {event.first} to {event.last - 1} not used: {event.reason}"
-        case Recovered():
-            return f"🩹 The provider took it in the end, at {_share(event.size)}"
-        case Undone():
-            return f"↩️ Taken back ({short(event.before.tokens)} → {short(event.after.tokens)})"
-    return event.kind
 
 
 def notice(event: Event, *, pruning: bool = True, compaction: bool = True) -> str:

@@ -70,7 +70,7 @@ class Notes(Struct, frozen=True):
     in_vain: int = 0
     flag: str = ""
     limit: int | None = None
-    """The limit that the provider stated, see `Limits.stated`."""
+    """See `Limits.own`."""
     meter: Meter = Meter()
     calibration: Calibration = Calibration()
     bill: Bill = Bill()
@@ -133,7 +133,7 @@ def notes_of(state: State) -> Notes:
         folded.declined,
         state.in_vain,
         state.flag,
-        state.limits.stated,
+        state.limits.own,
         state.meter,
         state.calibration,
         state.bill,
@@ -452,8 +452,10 @@ def _read_facts(state: _Snapshot, known: Sequence[Original]) -> Facts:
 Clock: TypeAlias = Callable[[], float]
 NewId: TypeAlias = Callable[[], str]
 
-CALIBRATION, LIMIT = "calibration", "limit"
+CALIBRATION, WINDOW = "calibration", "window"
 """Topics under which facts about a model are stored."""
+LEARNED_S = 7 * 86_400.0
+"""Time that a learned window is used: servers are restarted with other windows, and hosted models change."""
 WORTH_STORING = 0.01
 """The least change of a ratio that is stored: a write with every call would cost more than it is worth."""
 MAX_TITLE = 60
@@ -461,6 +463,29 @@ MAX_TITLE = 60
 _TITLE_SOURCE, _TITLE_LINE = 4_000, 4 * MAX_TITLE
 """Characters of the first question that are read, and of those that are left once white space is collapsed;
 few of them are not printable."""
+
+
+class LearnedWindow(Struct, frozen=True):
+    """The window of a model that a provider stated when it refused a request as too long."""
+
+    model: str
+    """The model; behind the gateway with its upstream, as `MODEL@UPSTREAM`."""
+    window: int
+    at: float
+    """When it was learnt."""
+
+    @property
+    def until(self) -> float:
+        """When it is no longer used."""
+        return self.at + LEARNED_S
+
+
+def read_learned(model: str, value: bytes) -> LearnedWindow | None:
+    """Decode a learned window; None if it cannot be read."""
+    try:
+        return LearnedWindow(model, *msgspec.msgpack.decode(value, type=tuple[int, float]))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 class CommitDraft(Struct, frozen=True):
@@ -648,7 +673,8 @@ class Journal:
         self._fill_level = FillLevel()  # stored anew, because other programs may have added messages
         if self.keeps_content or head.next_seq != state.size:  # else the state in memory is the only copy
             state = await self._read(state, notes)
-        return await self._measured_here(state, is_first=is_first)
+        state = await self._measured_here(state, is_first=is_first)
+        return await self._with_learned_window(state) if is_first else state
 
     async def _read(self, state: State, notes: Notes) -> State:
         head, before = self.head, state
@@ -672,7 +698,7 @@ class Journal:
             state.showing(folded),
             in_vain=notes.in_vain,
             flag=notes.flag,
-            limits=structs.replace(state.limits, stated=notes.limit),
+            limits=structs.replace(state.limits, own=notes.limit),
             meter=notes.meter,
             calibration=notes.calibration,
             bill=notes.bill,
@@ -685,7 +711,7 @@ class Journal:
             state,
             meter=structs.replace(state.meter, anchor=before.meter.anchor, ratio=before.meter.ratio),
             calibration=before.calibration,
-            limits=structs.replace(state.limits, stated=before.limits.stated),
+            limits=structs.replace(state.limits, own=before.limits.own),
         )
 
     def without_messages(self, state: State) -> State:
@@ -701,36 +727,47 @@ class Journal:
         """
         if self.head.notes and self.head.model == self.model:
             return state
-        state = await self.with_learnt(state) if is_first else state
+        state = await self._with_calibration(state) if is_first else state
         self._notes = self.notes_of(state).lasting
         return state
 
     async def with_learnt(self, state: State) -> State:
-        """Return the state with the calibration and the limit that other conversations learnt about the
-        model.
+        """Return the state of an empty branch with the calibration and the window that other conversations
+        learnt about the model.
         """
-        owner = self.head.owner
+        return await self._with_learned_window(await self._with_calibration(state))
+
+    async def _with_calibration(self, state: State) -> State:
         if not self.learns:
             return state
-        if known := await self.store.learnt(owner, CALIBRATION, self.learns):
+        if known := await self.store.learnt(self.head.owner, CALIBRATION, self.learns):
             calibration = forget_sums(msgspec.msgpack.decode(known, type=Calibration))
             state = structs.replace(state, calibration=calibration)
-        if limit := await self.store.learnt(owner, LIMIT, self.learns):
-            stated = msgspec.msgpack.decode(limit, type=int)
-            state = structs.replace(state, limits=structs.replace(state.limits, stated=stated))
         return state
 
+    async def _with_learned_window(self, state: State) -> State:
+        if not self.learns:
+            return state
+        known = await self.store.learnt(self.head.owner, WINDOW, self.learns)
+        found = read_learned(self.learns, known) if known else None
+        window = found.window if found and self.clock() < found.until else None
+        return state.with_limits(structs.replace(state.limits, learned=window))
+
     async def store_learnt(self, before: State, after: State) -> None:
-        """Store the calibration and the limit that a call has taught, if they changed."""
+        """Store the calibration and the window that a call has taught, if they changed."""
         owner, now = self.head.owner, self.clock()
         if not self.learns:
             return
         if abs(after.calibration.ratio - before.calibration.ratio) > WORTH_STORING:
             learnt = msgspec.msgpack.encode(after.calibration)
             await self.store.learn(owner, CALIBRATION, self.learns, learnt, now)
-        stated = after.limits.stated
-        if after.limits.is_of_model and stated is not None and stated != before.limits.stated:
-            await self.store.learn(owner, LIMIT, self.learns, msgspec.msgpack.encode(stated), now)
+        window = after.limits.learned
+        if window == before.limits.learned:
+            return
+        if window is None:
+            await self.store.forget(owner, WINDOW, self.learns)
+        else:
+            await self.store.learn(owner, WINDOW, self.learns, msgspec.msgpack.encode((window, now)), now)
 
     async def _check_same(self, head: Head) -> None:
         """Refuse a conversation that was deleted and begun again under the same name. Sessions are deleted

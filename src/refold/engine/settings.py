@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
+from refold.core.budget import OUTPUT_PART
 from refold.core.cost import Prices, call_cost
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
@@ -54,9 +55,6 @@ USUAL_OUTPUT = 4_096
 """Room for a reply if its length is not set: longer ones are rare."""
 SUMMARISER_TIMEOUT_S = 60.0
 """Longer than models take for a summary; a client waits about so long for its first byte."""
-OUTPUT_PART = 8
-"""No more than this part of the window is kept free for a reply whose length is not set: a window of 8k must
-not be all reply."""
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):
@@ -67,6 +65,13 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     tools: Sequence[object] = ()
     window: int | None = None
     """In tokens; None looks the model up."""
+    reported_window: int | None = None
+    """The size that the upstream runs the model with, by its own report; None if it gives none."""
+    url: str = ""
+    """The address of the upstream, if it is known. A model that is not known has a smaller window at a local
+    one."""
+    held: int = 0
+    """Tokens of the window that are taken by messages that only the provider holds."""
     max_output: int | None = None
     """The most tokens of a reply; None takes the model's figure, within reason."""
     thinking_budget: int = 0
@@ -205,14 +210,23 @@ def _budget(settings: ConversationSettings, window: WindowSize) -> Budget:
         max_output=output,
         thinking=settings.thinking_budget,
         is_output_stated=settings.max_output is not None,
+        source=window.source,
     )
 
 
 def _window_size(settings: ConversationSettings, policy: Policy) -> WindowSize:
     """Return the window of the model. A policy may take it from the output if nothing else states it."""
-    if settings.window is None and policy.window_outputs and settings.max_output:
-        return WindowSize(policy.window_outputs * settings.max_output, "output")
-    return window_for(settings.model, override=settings.window)
+    is_given = settings.window is not None or settings.reported_window
+    if not is_given and policy.window_outputs and settings.max_output:
+        found = WindowSize(policy.window_outputs * settings.max_output, "output")
+    else:
+        found = window_for(
+            settings.model,
+            override=settings.window,
+            upstream_report=settings.reported_window,
+            url=settings.url,
+        )
+    return structs.replace(found, tokens=max(1, found.tokens - settings.held)) if settings.held else found
 
 
 def dollars_for(model: str, usage: Usage) -> float:

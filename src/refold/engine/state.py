@@ -10,16 +10,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
 from refold.core.assemble import BRIDGE, assemble
-from refold.core.budget import NO_SEQ, OutputRoom, check_room, input_limit, output_room, tokens_of
+from refold.core.budget import (
+    NO_SEQ,
+    STATED_SOURCES,
+    OutputRoom,
+    arithmetic,
+    check_room,
+    input_limit,
+    output_room,
+    tokens_of,
+    with_window,
+)
 from refold.core.cost import Prices, call_cost, growing_cost
 from refold.core.digest.shorten import searchable
 from refold.core.fold import Folded
-from refold.core.measure import Calibration, Meter, count_fixed, estimate_window, holds
+from refold.core.measure import Calibration, FixedCost, Meter, count_fixed, estimate_window, holds
 from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.plan_inputs import Frame, Now, lowered_output, room_of, size_of
 from refold.core.policy import Moment, Policy
@@ -30,7 +40,7 @@ from refold.core.shown import Edit
 from refold.core.triggers import pressure
 from refold.core.view import View
 from refold.engine.summary_authors import author_of
-from refold.model.budget import Budget, Tokens
+from refold.model.budget import Budget, Tokens, WindowSource
 from refold.model.errors import ConfigError, Overflow
 from refold.model.message import Message, user
 from refold.model.summary import Author, Summary
@@ -235,44 +245,48 @@ class Bill(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """The input limits that a provider's refusals have taught, in our tokens.
+    """The limits that a provider's refusals have taught.
 
-    A limit that the provider stated is taken as a fact once a smaller window was answered. A refusal without
-    a number says only that this window was too large: the limit taken from it holds for one turn.
+    A window that the provider stated is taken as a fact once a smaller request was answered. A refusal without
+    a number says only that this request was too large: the limit taken from it holds for one turn.
     """
 
     attempts: int = 0
     """How many times the current call was refused as too long."""
-    stated: int | None = None
-    """The limit that the provider stated."""
+    learned: int | None = None
+    """The model's window, in the provider's tokens, by an earlier refusal of this or another conversation."""
+    stated_window: int | None = None
+    """The window that the provider stated in a refusal of the current call."""
     output: int | None = None
     """The output that the current call is lowered to after a refusal."""
+    own: int | None = None
+    """The input limit of this conversation alone, in our tokens: its prompt also holds tokens that only the
+    provider can count, see `refuse`."""
     for_turn: int | None = None
-    """The limit of this turn, from a refusal without a number."""
+    """The input limit of this turn, in our tokens."""
     tried: int | None = None
-    """The size that the current call is shrunk to."""
-    known_window: int | None = None
-    stated_window: int | None = None
-    """The window that a provider stated when it refused input and output together: `known_window` in earlier
-    calls, `stated_window` in the current one."""
-    learnt: int | None = None
-    """The limit that is proven if the current call is answered."""
+    """The size that the current call is shrunk to, in our tokens."""
+    proven: int | None = None
+    """The input limit that is proven if the current call is answered."""
     is_stated: bool = False
-    """Whether `learnt` comes from a number in the refusal."""
+    """Whether `proven` comes from a number in the refusal."""
     is_counted: bool = True
     """Whether all of the refused prompt could be counted here."""
-    is_of_model: bool = True
-    """Whether `stated` is a limit of the model. If not, it holds for this conversation alone, see `refuse`."""
 
     @property
     def limit(self) -> int | None:
-        known = (limit for limit in (self.stated, self.for_turn, self.tried) if limit is not None)
+        known = (limit for limit in (self.own, self.for_turn, self.tried) if limit is not None)
         return min(known, default=None)
 
-    @property
-    def window(self) -> int | None:
-        """The window that a provider stated, in its own tokens."""
-        return self.stated_window or self.known_window
+    def budget(self, given: Budget) -> Budget:
+        """Return the budget that holds now. In the current call the stated window holds in any case; later
+        ones keep a window that the user or the upstream has stated.
+        """
+        if self.stated_window is not None:
+            return with_window(given, min(self.stated_window, given.window))
+        if self.learned is None or given.source in STATED_SOURCES:
+            return given
+        return with_window(given, self.learned)
 
     def refuse(
         self,
@@ -284,8 +298,8 @@ class Limits(Struct, frozen=True):
         lowered: int | None = None,
         is_counted: bool = True,
     ) -> Limits:
-        """Return the limits after a window of `sent` of our tokens was refused. `ratio` is provider tokens
-        per token of ours. The next window is smaller, and asks for `lowered` output if that is given.
+        """Return the limits after a request of `sent` of our tokens was refused. `ratio` is provider tokens
+        per token of ours. The next request is smaller, and asks for `lowered` output if that is given.
 
         If not `is_counted`, the prompt also holds tokens that only the provider can count. No reduction
         removes them, so they are subtracted from the limit, and the limit is not shared with other
@@ -295,56 +309,67 @@ class Limits(Struct, frozen=True):
         counted = found.prompt or (found.requested - output if found.requested else 0)
         extra = 0 if is_counted else max(0, counted - int(sent * ratio))
         ratio = max(ratio, counted / sent) if sent and is_counted else ratio
-        is_window = found.limit is not None and found.limit_of == "window"
+        known = self._with_window(found)
+        window = known.stated_window or 0
         output = output if lowered is None else lowered
-        room = int(((found.limit or 0) - output - extra) * RECOVERY_MARGIN / ratio) if is_window else 0
+        room = int((window - output - extra) * RECOVERY_MARGIN / ratio)
         is_stated = 0 < room < sent
         return structs.replace(
-            self._with_window(found),
+            known,
             attempts=self.attempts + 1,
             output=lowered,
             is_stated=is_stated,
             is_counted=is_counted,
-            learnt=room if is_stated else int(sent * RECOVERY_MARGIN),
+            proven=room if is_stated else int(sent * RECOVERY_MARGIN),
             tried=room if is_stated else int(sent * BLIND_RECOVERY),
         )
 
-    def lower_output(self, found: Overflow, output: int, *, sent: int) -> Limits:
-        """Return the limits after input and output together were refused: the same window is tried with less
-        output.
+    def lower_output(self, found: Overflow, output: int, *, sent: int, is_counted: bool) -> Limits:
+        """Return the limits after input and output together were refused: the same messages are tried with
+        less output.
         """
-        known = self._with_window(found)
-        return structs.replace(known, attempts=self.attempts + 1, output=output, tried=sent, learnt=None)
+        return structs.replace(
+            self._with_window(found),
+            attempts=self.attempts + 1,
+            output=output,
+            tried=sent,
+            proven=None,
+            is_counted=is_counted,
+        )
 
     def _with_window(self, found: Overflow) -> Limits:
-        if found.kind == "input_plus_output" and found.limit_of == "window":
-            return structs.replace(self, stated_window=found.limit)
-        return self
+        is_window = found.limit is not None and found.limit_of == "window"
+        return structs.replace(self, stated_window=found.limit) if is_window else self
 
     def give_up(self) -> Limits:
-        """Return the limits after no smaller window could be sent: the attempts proved nothing."""
+        """Return the limits after no smaller request could be sent: the attempts proved nothing."""
         return structs.replace(self, tried=None, output=None, stated_window=None)
 
     def answer(self) -> Limits:
         """Return the limits after a reply: the next call has all its attempts again, and the limit that was
         tried is proven.
         """
-        is_proven = self.tried is not None and self.learnt is not None
-        is_stated = is_proven and self.is_stated
+        is_proven = self.tried is not None and self.proven is not None
+        is_own = is_proven and self.is_stated and not self.is_counted
+        is_models = self.stated_window is not None and self.is_counted
         return structs.replace(
             self,
             attempts=0,
             output=None,
             tried=None,
             stated_window=None,
-            known_window=self.window,
-            stated=self.learnt if is_stated else self.stated,
-            is_of_model=self.is_counted if is_stated else self.is_of_model,
-            for_turn=self.learnt if is_proven and not is_stated else self.for_turn,
+            learned=self.stated_window if is_models else self.learned,
+            own=self.proven if is_own else self.own,
+            for_turn=self.proven if is_proven and not is_own else self.for_turn,
         )
 
+    def observe(self, usage: Usage) -> Limits:
+        """Return the limits after a provider's report: a window that an answered request exceeds is wrong."""
+        is_wrong = self.learned is not None and usage.context + usage.output > self.learned
+        return structs.replace(self, learned=None) if is_wrong else self
+
     def begin_turn(self) -> Limits:
-        """Return the limits at the start of a user's turn: a limit that no provider stated is dropped."""
+        """Return the limits at the start of a user's turn: the limit of the last turn is dropped."""
         return structs.replace(self, for_turn=None) if self.for_turn is not None else self
 
 
@@ -361,6 +386,11 @@ class FillLevel(Struct, frozen=True):
     """Messages in the branch at this level; below 0 if not known."""
     summary: str = ""
     """The author of the summary in the window, see `SummaryAuthor.text`."""
+    window: int = 0
+    window_source: WindowSource | Literal[""] = ""
+    """The size of the window, and the source of that figure; empty if no level was stored."""
+    arithmetic: str = ""
+    """How the limit follows from the window."""
 
     @property
     def ratio(self) -> float:
@@ -382,6 +412,8 @@ class State(Struct, frozen=True, kw_only=True):
 
     frame: Frame
     """System prompt, tools, budget, policy and prices."""
+    given: Budget
+    """The budget by the settings, without the limits that refusals have taught."""
     folded: Folded
     """The messages as they came, and as they are shown."""
     sent: Folded
@@ -441,7 +473,14 @@ class State(Struct, frozen=True, kw_only=True):
         """
         empty = Folded.of(View(fixed.dialect, counter), policy.file_tools)
         frame = frame_for(fixed, budget, policy, counter, prices)
-        return cls(frame=frame, folded=empty, sent=empty, secrecy=secrecy or Secrecy(), summarise=summarise)
+        return cls(
+            frame=frame,
+            given=budget,
+            folded=empty,
+            sent=empty,
+            secrecy=secrecy or Secrecy(),
+            summarise=summarise,
+        )
 
     @property
     def size(self) -> int:
@@ -502,14 +541,31 @@ class State(Struct, frozen=True, kw_only=True):
     def limit(self) -> int:
         """The largest request allowed by the budget and by the limit that the provider stated."""
         allowed = input_limit(self.frame.budget, lowered_output(self.frame, self._next_call))
-        return allowed if self.limits.stated is None else min(allowed, self.limits.stated)
+        return allowed if self.limits.own is None else min(allowed, self.limits.own)
+
+    @property
+    def arithmetic(self) -> str:
+        """The limit as a sum, for displays."""
+        text = arithmetic(self.frame.budget, lowered_output(self.frame, self._next_call))
+        own = self.limits.own
+        return text if own is None else f"{text}, at most {own:,} by the provider's refusal"
 
     @property
     def fill_level(self) -> FillLevel:
         """Computed from totals alone, because it is needed with every message."""
         tokens = self.frame.instructions + self.folded.tokens
         author = author_of(self.folded, has_late=self.late is not None, is_writing=True)
-        return FillLevel(tokens, self.limit, self.pressure, self.folded.size, author.text)
+        budget = self.frame.budget
+        return FillLevel(
+            tokens,
+            self.limit,
+            self.pressure,
+            self.folded.size,
+            author.text,
+            budget.window,
+            budget.source,
+            self.arithmetic,
+        )
 
     @property
     def pressure(self) -> str:
@@ -573,7 +629,6 @@ class State(Struct, frozen=True, kw_only=True):
             is_prepared=self.prepared is not None,
             largest_output=max(self.outputs, default=0),
             limit=self.limits.limit,
-            window=self.limits.window,
             output=self.limits.output,
             ratio=ratio,
             flag=self.flag if moment == "before_call" else "",
@@ -589,9 +644,20 @@ class State(Struct, frozen=True, kw_only=True):
         Raises:
             BudgetError: they leave no room for messages.
         """
+        old, given = self.frame, budget or self.given
+        frame = frame_for(fixed, self.limits.budget(given), policy or old.policy, self.counter, old.prices)
+        return structs.replace(self, frame=frame, given=given)
+
+    def with_limits(self, limits: Limits) -> State:
+        """Return the state with other limits, and with the budget that they leave. A budget without room for
+        messages is no error here: the next plan says what does not fit.
+        """
+        state, budget = structs.replace(self, limits=limits), limits.budget(self.given)
+        if budget == self.limits.budget(self.given):
+            return state
         old = self.frame
-        frame = frame_for(fixed, budget or old.budget, policy or old.policy, self.counter, old.prices)
-        return structs.replace(self, frame=frame)
+        frame = _frame(old.fixed, old.cost, budget, old.policy, self.counter, old.prices)
+        return structs.replace(state, frame=frame)
 
     def showing(self, folded: Folded) -> State:
         """Return the state with a branch that was read from a store, and no window yet."""
@@ -599,7 +665,7 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def _next_call(self) -> Now:
-        return Now("before_call", window=self.limits.window, ratio=self.ratio)
+        return Now("before_call", ratio=self.ratio)
 
     def _size_at(self, moment: Moment) -> int | None:
         """The size of the context as the policy measures it; None if the policy uses our own count."""
@@ -622,11 +688,22 @@ def frame_for(
     Raises:
         BudgetError: instructions and reserve leave no room for messages.
     """
-    cost = count_fixed(fixed, counter)
+    frame = _frame(fixed, count_fixed(fixed, counter), budget, policy, counter, prices)
+    check_room(frame.budget, instructions=frame.instructions, lowers=policy.enabled)
+    return frame
+
+
+def _frame(
+    fixed: Fixed,
+    cost: FixedCost,
+    budget: Budget,
+    policy: Policy,
+    counter: TokenCounter,
+    prices: Prices | None,
+) -> Frame:
     if tokens_of(policy.reserve, budget) > tokens_of(budget.reserve, budget):
         budget = structs.replace(budget, reserve=policy.reserve)
     budget = _with_less_reserve(budget, cost.total.tokens, lowers=policy.enabled)
-    check_room(budget, instructions=cost.total.tokens, lowers=policy.enabled)
     return Frame(fixed, cost, budget, policy, prices, counter.message(user(BRIDGE)))
 
 

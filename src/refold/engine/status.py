@@ -11,6 +11,7 @@ from refold.engine.journal import Journal, read_fill_level
 from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State
 from refold.engine.summary_authors import SummaryAuthor, author_of
 from refold.engine.summary_jobs import SummaryJobs
+from refold.model.budget import WindowSource
 from refold.model.message import Message
 from refold.ports.records import Head
 from refold.ports.store import Store
@@ -32,6 +33,12 @@ class Status(Struct, frozen=True):
     """No model is asked for summaries: it failed too often a moment ago, or the budget is spent."""
     spent: float
     """Dollars for summaries."""
+    window: int
+    window_source: WindowSource
+    """The size of the model's window, and the source of that figure. `pattern` and `default` are
+    assumptions."""
+    arithmetic: str
+    """How the limit follows from the window, as a sum."""
     summary: SummaryAuthor = SummaryAuthor()
 
     @property
@@ -69,6 +76,9 @@ async def status_of(journal: Journal, state: State, jobs: SummaryJobs) -> Status
         failures=breaker.failures,
         is_stopped=breaker.is_open,
         spent=breaker.spent,
+        window=state.frame.budget.window,
+        window_source=state.frame.budget.source,
+        arithmetic=state.arithmetic,
         summary=author_of(state.folded, has_late=state.late is not None, is_writing=jobs.is_running),
     )
 

@@ -157,11 +157,7 @@ class Admin:
         """
         head = await self._head(request)
         host, (target, terms) = await self.host(request), await self._terms(request, head)
-        own = structs.replace(host.branch_settings(terms), max_output=terms.max_output, limit=terms.limit)
-        learns = f"{head.model}@{target.name}" if head.model else ""
-        talk = await host.engine.open_branch(head, own, learns=learns)
-        await talk.load()
-        return talk
+        return await host.open_branch(head, terms, target.name, finds_twins=True)
 
     async def author(self, request: Request) -> tuple[Summariser | None, str]:
         """The summariser of the conversation named by the path, and a note if it cannot be asked. A provider
@@ -191,7 +187,14 @@ class Admin:
         """The upstream of a conversation, and the settings that its next request would have."""
         target = self.gateway.targets.choose(head.model, DIALECTS[head.format].name)[0]  # type: ignore[index]
         host = await self.host(request)
-        return target, host.terms(head.model, head.format, window=target.window)
+        terms = host.terms(
+            head.model,
+            head.format,
+            window=target.window,
+            reported=self.gateway.window_reports.known(target, head.model),
+            url=target.url,
+        )
+        return target, terms
 
 
 class _Page:

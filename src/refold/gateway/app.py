@@ -53,6 +53,7 @@ from refold.gateway.request import (
 from refold.gateway.request_edits import additions_of, check_fits, thinking_budget
 from refold.gateway.summarisers import Authors
 from refold.gateway.upstreams import Credentials, Forwarder, Targets
+from refold.gateway.window_reports import WindowReports
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
 from refold.ports.models import Embedder
 from refold.ports.store import Store
@@ -98,6 +99,7 @@ class Gateway:
         self.backlog = Backlog()
         self._changes: dict[str, StoredChanges] = {}
         self._relay, self.authors = Relay(self._forwarder), Authors(self._forwarder)
+        self.window_reports = WindowReports(self._forwarder)
 
     async def host(self, owner: str) -> OwnerConversations:
         """The owner's conversations, with the gateway's settings and the owner's changes to them."""
@@ -160,6 +162,7 @@ class Gateway:
             await (await self.host(owner)).engine.sweep()
 
     async def close(self) -> None:
+        await self.window_reports.close()
         await self._forwarder.close()
         await self.backlog.close()
         for host in self._hosts.values():
@@ -333,6 +336,8 @@ class Gateway:
             incoming.model,
             incoming.dialect.name,
             window=target.window,
+            reported=await self.window_reports.window(target, incoming.model, ticket.credentials),
+            url=target.url,
             wishes=incoming.wishes,
             max_output=incoming.max_output,
             thinking_budget=thinking_budget({**incoming.fields, **added.fields}),
@@ -345,7 +350,7 @@ class Gateway:
             ticket.handout.answers = StateRow(call=ticket.call_id)
             return
         hosted = await host.take(incoming, terms, author, target.name, seen)
-        check_fits(hosted, model=terms.model, window=terms.window)
+        check_fits(hosted)
         await ticket.host(incoming, hosted, added)
 
 

@@ -350,13 +350,16 @@ class OwnerConversations:
         wire: str,
         *,
         window: int | None,
+        reported: int | None = None,
+        url: str = "",
         wishes: Wishes = NO_WISHES,
         max_output: int | None = None,
         thinking_budget: int = 0,
         held: int = 0,
     ) -> ConversationSettings:
-        """The settings of one request's conversation; `held` tokens of the window are used by messages that
-        only the provider holds.
+        """The settings of one request's conversation. `window` is the operator's figure for the upstream,
+        `reported` the upstream's own, and `url` its address; `held` tokens of the window are used by messages
+        that only the provider holds.
 
         Raises:
             ConfigError: there is no such preset.
@@ -364,12 +367,13 @@ class OwnerConversations:
         ours = self.resolved.settings.compaction
         policy = policy_of(self.resolved.settings, preset=wishes.preset) if wishes.preset else self.policy
         size = wishes.window or ours.window or window
-        if held:
-            size = max(1, _window(model, size) - held)
-        known = _window(model, size)
+        known = max(1, _window(model, size, reported, url) - held)
         return ConversationSettings(
             model=model,
             window=size,
+            reported_window=reported,
+            url=url,
+            held=held,
             max_output=max_output or ours.max_output,
             thinking_budget=thinking_budget,
             limit=limit_for(self.resolved.settings, known),
@@ -385,6 +389,11 @@ class OwnerConversations:
             self.engine.settings,
             model=terms.model,
             window=terms.window,
+            reported_window=terms.reported_window,
+            url=terms.url,
+            held=terms.held,
+            max_output=terms.max_output,
+            limit=terms.limit,
             policy=policy_for(terms),
             sensitive=terms.sensitive,
             max_spend=summariser.max_spend,
@@ -506,6 +515,9 @@ class OwnerConversations:
         budget = _budget(
             settings.model,
             settings.window,
+            settings.reported_window,
+            settings.url,
+            settings.held,
             settings.max_output,
             settings.limit,
             settings.thinking_budget,
@@ -600,7 +612,7 @@ class OwnerConversations:
                     if found and not found.goes_on:
                         found = KnownHistory(_place_in_fork(found.place, head), found.known)
             branch = head.branch
-            talk = await self._open_branch(head, incoming, settings, upstream)
+            talk = await self.open_branch(head, settings, upstream)
         except Damaged as error:
             if matched is None:
                 raise
@@ -642,14 +654,17 @@ class OwnerConversations:
             raise StoreError("the conversation was deleted during the request", hint="send the request again")
         return head
 
-    async def _open_branch(
-        self, head: Head, incoming: Incoming, settings: ConversationSettings, upstream: str
+    async def open_branch(
+        self, head: Head, settings: ConversationSettings, upstream: str, *, finds_twins: bool = False
     ) -> Conversation:
+        """Open a branch with the settings of a request to an upstream, see `terms`."""
         own = self.branch_settings(settings)
         is_empty = not (head.next_seq or head.notes or head.epoch)
         # The same model name may have another window at another upstream.
-        learns = f"{incoming.model}@{upstream}" if incoming.model else ""
-        talk = await self.engine.open_branch(head, own, learns=learns, is_empty=is_empty, finds_twins=False)
+        learns = f"{settings.model}@{upstream}" if settings.model else ""
+        talk = await self.engine.open_branch(
+            head, own, learns=learns, is_empty=is_empty, finds_twins=finds_twins
+        )
         if not is_empty:
             await talk.load()  # replacements of another model's compactions depend on the messages in effect
         return talk
@@ -722,14 +737,17 @@ class OwnerConversations:
 
 
 @lru_cache(maxsize=MODELS)
-def _window(model: str, size: int | None) -> int:
-    return window_for(model, override=size).tokens
+def _window(model: str, size: int | None, reported: int | None, url: str) -> int:
+    return window_for(model, override=size, upstream_report=reported, url=url).tokens
 
 
 @lru_cache(maxsize=MODELS)
 def _budget(
     model: str,
     window: int | None,
+    reported_window: int | None,
+    url: str,
+    held: int,
     max_output: int | None,
     limit: int,
     thinking_budget: int,
@@ -737,7 +755,14 @@ def _budget(
     is_output_stated: bool,
 ) -> Budget:
     settings = ConversationSettings(
-        model=model, window=window, max_output=max_output, limit=limit, thinking_budget=thinking_budget
+        model=model,
+        window=window,
+        reported_window=reported_window,
+        url=url,
+        held=held,
+        max_output=max_output,
+        limit=limit,
+        thinking_budget=thinking_budget,
     )
     return structs.replace(budget_for(settings), is_output_stated=is_output_stated)
 

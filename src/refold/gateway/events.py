@@ -26,6 +26,7 @@ from refold.engine.events import (
     Pruned,
     SummaryFailed,
     SummaryWritten,
+    UsageRecorded,
     notice,
 )
 from refold.gateway.log import EVENTS, facts
@@ -142,7 +143,9 @@ def _lost_event(count: int | None) -> bytes:
 def _level(event: Event) -> int:
     if isinstance(event, SummaryFailed) or (isinstance(event, CompactionEnd) and event.outcome == "failed"):
         return logging.WARNING
-    return logging.DEBUG if isinstance(event, CompactionStart | SummaryWritten) else logging.INFO
+    return (
+        logging.DEBUG if isinstance(event, CompactionStart | SummaryWritten | UsageRecorded) else logging.INFO
+    )
 
 
 def _facts(event: Event) -> Mapping[str, object]:

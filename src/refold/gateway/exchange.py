@@ -22,6 +22,7 @@ from msgspec import Raw, Struct, field, structs
 from starlette.types import Send
 
 from refold.core.budget import OutputRoom
+from refold.engine.conversation import warn_once
 from refold.gateway import errors
 from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.conversations import Made, TakenRequest
@@ -131,6 +132,8 @@ class Ticket:
         self.incoming, self.hosted, self._added = incoming, hosted, added.fields
         self._without_thinking = added.without_thinking
         self._room = room_to_warn_of(hosted)
+        if hosted.is_first:
+            warn_once(hosted.live.conversation.window.warning)
         await self._use_window(hosted.made)
 
     async def _use_window(self, made: Made) -> None:
@@ -271,6 +274,9 @@ class Ticket:
                 headers["x-refold-not-kept"] = str(waiting)
         if self.incoming is not None and self.made is not None and self._lowered:
             headers["x-refold-output"] = output_header(self.incoming, self.made)
+        if self.hosted is not None and self.hosted.is_first:
+            budget = self.hosted.live.conversation.state.frame.budget
+            headers["x-refold-window"] = f"{budget.window} ({budget.source})"
         if self._room is not None:
             headers["x-refold-room"] = room_header(self._room)
         if self._added:

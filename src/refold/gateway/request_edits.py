@@ -22,7 +22,6 @@ from refold.gateway.request import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit, WireError
 from refold.model.message import Message, Reasoning
 from refold.model.window import Breakpoint, Window
-from refold.tokens.catalog import window_for
 from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, word, write
 from refold.wire.message import decode_message
 from refold.wire.request import OUTPUT_FIELDS, Request, encode_window
@@ -247,9 +246,9 @@ def room_header(room: OutputRoom) -> str:
     return f"window {room.window} - instructions {room.instructions} - output {room.asked} = {room.left} for messages"
 
 
-def check_fits(hosted: TakenRequest, *, model: str, window: int | None) -> None:
+def check_fits(hosted: TakenRequest) -> None:
     """Refuse a request that neither fits after compaction nor without it. Not refused, because the provider
-    must decide: requests with an assumed window, requests over a configured limit but within the model's
+    must decide: requests with a learned or assumed window, requests over a configured limit but within the model's
     window, and requests with compactions made by a provider, whose size is unknown.
 
     Raises:
@@ -260,6 +259,6 @@ def check_fits(hosted: TakenRequest, *, model: str, window: int | None) -> None:
         return
     room, messages = state.room, hosted.made.sent.whole
     fits = room.instructions + messages + room.asked <= room.window
-    if fits or window_for(model, override=window).source == "default":
+    if fits or state.frame.budget.source in ("learned", "default"):
         return
     raise DoesNotFit(problem.message, hint=problem.hint)

@@ -141,6 +141,7 @@ async def open_gateway(
         check_binding(rules, has_keys=await store.has_keys())
         gateway = Gateway(store, resolved, targets, embedder=installed())
         stack.push_async_callback(gateway.close)
+        gateway.window_reports.begin(targets)
         await gateway.sweep()
         sweeping = asyncio.create_task(_sweep_hourly(gateway))
         stack.callback(sweeping.cancel)

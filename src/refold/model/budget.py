@@ -13,6 +13,12 @@ from msgspec import Struct
 from refold.model.errors import BudgetError
 
 Whole: TypeAlias = Literal["window", "limit", "effective"]
+WindowSource: TypeAlias = Literal[
+    "override", "upstream", "learned", "output", "catalogue", "pattern", "default"
+]
+"""The source of a window's size, best first: the user, the upstream's own report, a provider's refusal, a
+multiple of the output (in a policy that takes the window from it), the catalogue of models, the model's name,
+or nothing."""
 
 
 class Tokens(Struct, frozen=True, tag="tokens"):
@@ -80,6 +86,8 @@ class Budget(Struct, frozen=True):
     trigger: Tokens | Share = Share(0.8)
     target: Tokens | Share = Share(0.5)
     keep_recent: Size = Share(0.25)
+    source: WindowSource = "override"
+    """The source of `window`."""
 
     def __post_init__(self) -> None:
         if self.window < 1:

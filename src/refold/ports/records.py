@@ -268,6 +268,11 @@ class Listed(Struct, frozen=True, kw_only=True):
     due. The engine writes them; a store cannot compute them."""
     summary: str = ""
     """The author of the summary in the window of that branch, and the reason if it is not a model."""
+    window: int = 0
+    window_source: str = ""
+    """The model's window at that time, and the source of that figure."""
+    arithmetic: str = ""
+    """How the limit follows from the window, as a sum."""
     at: float = 0.0
     updated_at: float = 0.0
     """Time of the last commit, to the second. It never decreases, even if the clock is set back."""

@@ -334,12 +334,20 @@ class LearntValues(Protocol):
     """Values that Refold has learnt at run time and needs after a restart."""
 
     async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
-        """A learnt value by its topic: about a model ("calibration", "limit"), the clock of the store ("retention"), an object
+        """A learnt value by its topic: about a model ("calibration", "window"), the clock of the store ("retention"), an object
         stored at a provider ("provider_file" and so on), or the origin of a provider's compaction ("compaction").
         """
         ...
 
+    async def all_learnt(self, owner: str, topic: str) -> list[tuple[str, bytes]]:
+        """All learnt values of a topic, each with its key, in the order of the keys."""
+        ...
+
     async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None: ...
+
+    async def forget(self, owner: str, topic: str, key: str) -> bool:
+        """Delete a learnt value. False if there was none."""
+        ...
 
     async def swap_learnt(
         self, owner: str, topic: str, key: str, seen: bytes | None, value: bytes, at: float

@@ -222,6 +222,14 @@ class ScriptedUpstream:
         """The address of the running server, without a path."""
         self.model = model
         """The name under which `/v1/models` lists the model; requests may name any."""
+        self.reports: dict[str, object] = {}
+        """The answers with which servers report their windows, by path: `/v1/models`, `/props`,
+        `/api/v0/models`, `/api/ps` and `/api/show`. Without one, `/v1/models` lists `model`, and the other
+        paths do not exist."""
+        self.report_delay_s = 0.0
+        """Time that each of these answers takes."""
+        self.report_requests: list[Received] = []
+        """The requests for them, in order."""
         if wording:
             overflow(wording, window=0, prompt=1)  # raises now if there is no such wording
         limits = ProviderLimits(
@@ -314,7 +322,9 @@ class ScriptedUpstream:
                 web.post("/v1/messages/count_tokens", partial(self._count, ANTHROPIC)),
                 web.post("/v1/responses/input_tokens", partial(self._count, RESPONSES)),
                 web.post("/v1/embeddings", self._embed),
-                web.get("/v1/models", self._list_models),
+                web.get("/v1/models", self._report),
+                *(web.get(path, self._report) for path in ("/props", "/api/v0/models", "/api/ps")),
+                web.post("/api/show", self._report),
                 web.get("/v1/models/{name}", self._list_models),
             ]
         )
@@ -362,6 +372,21 @@ class ScriptedUpstream:
         if fault is None:
             return _json(found)
         return await OpenRequest(http, received, _no_reply).send(fault)
+
+    async def _report(self, http: web.Request) -> web.Response:
+        """A report of windows, or the list of models."""
+        headers, number = (
+            {name.lower(): value for name, value in http.headers.items()},
+            len(self.report_requests),
+        )
+        self.report_requests.append(Received(number + 1, http.path, CHAT, headers, await http.read()))
+        await asyncio.sleep(self.report_delay_s)
+        is_refused = self._provider.limits.key and key_of(http.headers) != self._provider.limits.key
+        if http.path in self.reports and not is_refused:
+            return _json(self.reports[http.path])
+        if http.path != "/v1/models":
+            raise web.HTTPNotFound
+        return await self._list_models(http)
 
     async def _list_models(self, http: web.Request) -> web.Response:
         limits, is_anthropic = self._provider.limits, "anthropic-version" in http.headers

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from refold.model.budget import WindowSource
 from refold.model.errors import ConfigError
 
 # Spellings of a model's name
@@ -200,11 +200,8 @@ def _best(models: list[Model]) -> Model:
 
 # The window of a model, and its source
 
-WindowSource: TypeAlias = Literal[
-    "override", "upstream", "learned", "output", "catalogue", "pattern", "default"
-]
-"""`output`: a multiple of the requested output, in a policy that takes the window from it."""
-
+_SHOWN = 80
+"""Characters of a model's name in a warning: it comes from a client."""
 DEFAULT_WINDOW = 128_000
 """The smallest window that is common among hosted models of the last two years."""
 LOCAL_WINDOW = 8_192
@@ -274,12 +271,11 @@ def window_for(
     provider: str = "",
     override: int | None = None,
     upstream_report: int | None = None,
-    learned: int | None = None,
     url: str = "",
     overrides: Mapping[str, int] | None = None,
 ) -> WindowSize:
     """The window of a model from the best source available. `overrides` are the user's, by `provider/model`
-    or by model.
+    or by model. A window that a refusal has taught is no part of it, see `refold.engine.state.Limits`.
 
     Raises:
         ConfigError: an override is not a positive whole number.
@@ -288,7 +284,6 @@ def window_for(
         (
             (_override(model, provider, override, overrides or {}), "override"),
             (upstream_report, "upstream"),
-            (learned, "learned"),
         )
     )
     for tokens, source in sizes:
@@ -302,7 +297,13 @@ def _known_by_name(model: str, provider: str) -> WindowSize | None:
     if listed and listed.window:
         return WindowSize(listed.window, "catalogue")
     guessed = window_by_pattern(model)
-    return WindowSize(guessed, "pattern") if guessed else None
+    if not guessed:
+        return None
+    return WindowSize(
+        guessed,
+        "pattern",
+        f"the window of {model[:_SHOWN]!r} is unknown; its name suggests {guessed:,} tokens. Set it if it is another.",
+    )
 
 
 def window_by_pattern(model: str) -> int | None:

@@ -123,6 +123,14 @@ KNOWN: dict[str, ProviderDefaults] = {
 """The last four run on the user's own machine and need no key; `local` is llama.cpp's default port."""
 
 _UNKNOWN = ProviderDefaults("")
+_HOSTS = frozenset(
+    urlsplit(known.base_url).hostname for known in KNOWN.values() if known.base_url.startswith("https")
+)
+
+
+def is_hosted(url: str) -> bool:
+    """Whether an address belongs to a well-known provider, and not to a server that anyone can run."""
+    return urlsplit(url).hostname in _HOSTS
 
 
 def complete(provider: Provider) -> Provider:

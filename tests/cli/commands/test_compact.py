@@ -125,7 +125,7 @@ def test_where_nothing_has_to_be_done_the_bytes_leave_as_they_came(refold, name)
     assert code == 0
     assert out == (EXAMPLES / name).read_text(encoding="utf-8")
     assert re.search(
-        r"^nothing to do: [\d,]+ tokens \w+, and there is room for [\d,]+; --now compacts all the same$",
+        r"^nothing to do: [\d,]+ tokens \w+, and there is room for ([\d,]+) \(window .* = \1\); --now compacts all the same$",
         err,
         re.MULTILINE,
     )
@@ -312,6 +312,7 @@ class TestJson:
             "max_output_asked",
             "preset",
             "limit",
+            "arithmetic",
             "before",
             "after",
             "receipts",

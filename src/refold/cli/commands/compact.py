@@ -208,9 +208,17 @@ def _compact_conversation(
                 found = (await conversation.preview(keep=options.keep)).difference
             else:
                 found, made = await store_access.difference_made_by(compact_it, engine, head, conversation)
-            limit = (await conversation.status()).limit
+            status = await conversation.status()
         ids = tuple(one.id for one in made)
-        report = ChangeReport(name, found, limit, options.diff, ids, is_rehearsal=options.dry_run)
+        report = ChangeReport(
+            name,
+            found,
+            status.limit,
+            options.diff,
+            ids,
+            is_rehearsal=options.dry_run,
+            arithmetic=status.arithmetic,
+        )
         show_report(report, as_json=options.as_json)
         return 0
 
@@ -393,7 +401,7 @@ def page(outcome: CompactedTranscript) -> Iterator[Text]:
     yield from steps(outcome.receipts)
     yield Text()
     yield closing(outcome.changes)
-    yield in_total(outcome.before, outcome.after, outcome.limit)
+    yield in_total(outcome.before, outcome.after, outcome.limit, outcome.state.arithmetic)
 
 
 def headline(outcome: CompactedTranscript) -> Iterator[Text]:
@@ -419,6 +427,7 @@ def nothing_done(outcome: CompactedTranscript) -> Text:
 
     content = outcome.before
     size = f"{content.tokens:,} tokens {content.source}, and there is room for {outcome.limit:,}"
+    size += f" ({outcome.state.arithmetic})"
     hint = "nothing could be gained" if outcome.options.now else "--now compacts all the same"
     what = "nothing to do" if outcome.window.output is None else "no message was changed"
     return Text(f"{what}: {size}; {hint}")
@@ -443,6 +452,7 @@ def as_document(outcome: CompactedTranscript, body: bytes) -> dict[str, object]:
         "max_output_asked": outcome.state.frame.budget.max_output,
         "preset": options.policy.name,
         "limit": outcome.limit,
+        "arithmetic": outcome.state.arithmetic,
         "before": {"tokens": outcome.before.tokens, "source": outcome.before.source},
         "after": {"tokens": outcome.after.tokens, "source": outcome.after.source},
         "receipts": [_receipt(receipt) for receipt in outcome.receipts],

@@ -319,7 +319,7 @@ def verdict(report: ContextReport) -> Text:
 
 def as_document(report: ContextReport) -> dict[str, object]:
     """The report for programs; its keys are documented and stay."""
-    from refold.core.budget import tokens_of
+    from refold.core.budget import arithmetic, input_limit, tokens_of
 
     sizing, measured = report.sizing, report.measurement
     trigger = tokens_of(sizing.budget.trigger, sizing.budget)
@@ -333,6 +333,7 @@ def as_document(report: ContextReport) -> dict[str, object]:
         "model_source": sizing.model_source,
         "window": {"tokens": report.window, "source": sizing.window_source, "warning": sizing.warning},
         "max_output": sizing.budget.max_output,
+        "limit": {"tokens": input_limit(sizing.budget), "arithmetic": arithmetic(sizing.budget)},
         "regions": [_rounded(row) for row in rows(report)],
         "content": {
             "tokens": measured.content.tokens,

@@ -58,6 +58,10 @@ def conversations(
 def _note_list(found: Sequence[Listed], limit: int) -> None:
     if any(one.reason for one in found):
         output.note("! has to be compacted: the next call does it, or `refold compact CONV`")
+    if any(one.window_source in ("pattern", "default") for one in found):
+        output.note(
+            "pattern, default: the window is assumed\nhint: set it with `compaction.window`, or --window"
+        )
     if len(found) == limit:
         output.note(f"the latest {limit:,}\nhint: --limit shows more, words fewer")
 
@@ -71,7 +75,7 @@ def _none(owner: str, words: str) -> str:
 
 def _table(found: Sequence[Listed]) -> str:
     head = (
-        *("name", "messages", "sessions", "compactions", "full", "summary"),
+        *("name", "messages", "sessions", "compactions", "full", "window", "summary"),
         *("read", "written", "$", "last used", "title"),
     )
     return align(head, [_cells(one) for one in found], _NUMBERS)
@@ -84,6 +88,7 @@ def _cells(one: Listed) -> tuple[str, ...]:
         f"{one.sessions:,}",
         f"{one.compactions:,}",
         _share(one.ratio, one.limit, is_due=bool(one.reason)),
+        f"{one.window:,} {one.window_source}" if one.window else "-",
         plain(one.summary) or "-",
         f"{one.usage.prompt:,}",
         f"{one.usage.output:,}",
@@ -101,5 +106,4 @@ def _share(ratio: float, limit: int, *, is_due: bool) -> str:
 def _document(one: Listed) -> dict[str, object]:
     from refold.cli.store_access import fill_document
 
-    full = fill_document(one.tokens, one.limit, one.reason)
-    return {**structs.asdict(one), **full, "usage": structs.asdict(one.usage)}
+    return {**structs.asdict(one), **fill_document(one), "usage": structs.asdict(one.usage)}

@@ -60,11 +60,11 @@ def rerun(
             found, made = await store_access.difference_made_by(
                 conversation.rerun, engine, head, conversation
             )
-            limit = (await conversation.status()).limit
+            status = await conversation.status()
         if made or as_json:
-            show_report(
-                ChangeReport(conv, found, limit, diff, tuple(one.id for one in made)), as_json=as_json
-            )
+            ids = tuple(one.id for one in made)
+            report = ChangeReport(conv, found, status.limit, diff, ids, arithmetic=status.arithmetic)
+            show_report(report, as_json=as_json)
         if not made:
             output.note(
                 "no compaction of the open session can be done again\nhint: `refold compact` makes one; see `refold sessions`"

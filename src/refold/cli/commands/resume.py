@@ -179,11 +179,12 @@ def _show(head: Head, target: Session, resumed: OpenedSession, status: Status, *
                 "closed": head.session,
                 "tokens": status.tokens,
                 "limit": status.limit,
+                "arithmetic": status.arithmetic,
             }
         )
         return
     said = plural((target.last or 0) - target.first, "message")
     what = "all that it showed" if carries == "full" else "its summary"
     output.write(f"{short(opened.id)}  goes on with {short(target.id)} ({said}): {what}\n")
-    output.note(f"its context has {status.tokens:,} of {status.limit:,} tokens")
+    output.note(f"its context has {status.tokens:,} of {status.limit:,} tokens ({status.arithmetic})")
     output.note(way_back(head.conversation, head.session))

@@ -15,7 +15,6 @@ from refold.model.tokens import Usage
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
-    from refold.engine.state import FillLevel
     from refold.ports.records import Call, Session
 
 HEAD = (
@@ -47,13 +46,12 @@ def sessions(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json:
         authors = await _authors(engine, own)
         rows = [_row(one, calls, head.next_seq, authors.get(one.summary, "")) for one in own]
         if as_json:
-            full = store_access.fill_document(level.tokens, level.limit, level.reason)
-            full["summary"] = level.summary
+            full = store_access.fill_document(level)
             output.write_json({"conversation": conv, **full, "sessions": rows})
         else:
             output.write(_session_table(rows))
             output.note(f"{plural(len(rows), 'session')}; the open one is {short(head.session)}")
-            output.note(_about(level))
+            output.note(store_access.fill_text(level))
         return 0
 
     return store_access.look(place, act)
@@ -114,15 +112,6 @@ def _row(one: Session, calls: Sequence[Call], size: int, author: str) -> Session
         closed_at=one.closed_at,
         author=author,
     )
-
-
-def _about(level: FillLevel) -> str:
-    """How full the context of the open session is."""
-    if not level.limit:
-        return "how full its context is was not noted"
-    full = f"its context is {level.ratio * 100:.0f} % full: {level.tokens:,} of {level.limit:,} tokens"
-    full = f"{full}; its summary: {level.summary}" if level.summary else full
-    return f"{full}; it has to be compacted: {level.reason}" if level.reason else full
 
 
 def _session_table(rows: Sequence[SessionRow]) -> str:

@@ -81,7 +81,7 @@ def show(
 
 async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: bool) -> int:
     """Show the messages of the session `which`, or of the whole branch where it is empty."""
-    from refold.cli.store_access import EVERYTHING, pages_of, row_by_prefix
+    from refold.cli.store_access import EVERYTHING, fill_text, pages_of, row_by_prefix
     from refold.engine.status import stored_fill_level
 
     first, last = 0, head.next_seq
@@ -110,8 +110,7 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
         )
         return 1
     output.note(f"{plural(max(0, last - first), 'message')}; `refold recall` gives one of them by its handle")
-    if summary := (await stored_fill_level(engine.store, head)).summary:
-        output.note(f"the summary in its window: {plain(summary)}")
+    output.note(fill_text(await stored_fill_level(engine.store, head)))
     return 0
 
 

@@ -394,6 +394,13 @@ class MemoryStore:
     async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
         return self._tables(owner).learnt.get((topic, key))
 
+    async def all_learnt(self, owner: str, topic: str) -> list[tuple[str, bytes]]:
+        known = self._tables(owner).learnt
+        return sorted((key, value) for (one, key), value in known.items() if one == topic)
+
+    async def forget(self, owner: str, topic: str, key: str) -> bool:
+        return self._tables(owner).learnt.pop((topic, key), None) is not None
+
     async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None:  # noqa: ARG002
         self._owners.setdefault(owner, OwnerTables()).learnt[topic, key] = value
 

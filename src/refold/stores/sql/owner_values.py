@@ -17,6 +17,15 @@ def learnt(owner: str, topic: str, key: str) -> Transaction[bytes | None]:
     return found[0][0] if found else None
 
 
+def all_learnt(owner: str, topic: str) -> Transaction[list[tuple[str, bytes]]]:
+    found = yield "all_learnt", {"owner": owner, "topic": topic}
+    return [(key, value) for key, value in found]
+
+
+def forget(owner: str, topic: str, key: str) -> Transaction[bool]:
+    return bool((yield "forget_learnt", {"owner": owner, "topic": topic, "key": key}))
+
+
 def learn(owner: str, topic: str, key: str, value: bytes, at: float) -> Transaction[None]:
     yield "add_owner", {"owner": owner, "at": at}
     yield "put_learnt", {"owner": owner, "topic": topic, "key": key, "value": value, "at": at}

@@ -246,6 +246,14 @@ WHERE owner = :owner AND conversation = :conversation
 ORDER BY ordinal DESC
 LIMIT 1
 
+-- name: all_learnt
+-- All that was learnt about a topic.
+SELECT key, value FROM learnt WHERE owner = :owner AND topic = :topic ORDER BY key
+
+-- name: forget_learnt
+-- Delete what was learnt.
+DELETE FROM learnt WHERE owner = :owner AND topic = :topic AND key = :key RETURNING key
+
 -- name: get_learnt
 -- What was learnt about a model.
 SELECT value FROM learnt WHERE owner = :owner AND topic = :topic AND key = :key

@@ -103,7 +103,9 @@ class SqlStore:
 
     # Values of an owner
     learnt = _reads(values.learnt)
+    all_learnt = _reads(values.all_learnt)
     learn = _writes(values.learn)
+    forget = _writes(values.forget)
     swap_learnt = _writes(values.swap_learnt)
     add_key = _writes(values.add_key)
     find_key_owner = _reads(values.find_key_owner)

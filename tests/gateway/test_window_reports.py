@@ -1,0 +1,199 @@
+"""The gateway asks an upstream for the window that it runs a model with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import aiohttp
+import pytest
+
+from refold.gateway import window_reports
+from refold.testing import ScriptedUpstream
+from tests.gateway.conftest import served, target_for
+
+CARD = {"object": "model", "created": 1, "owned_by": "them"}
+REPORTS = {
+    "vLLM": ({"/v1/models": {"data": [{"id": "box-1", "max_model_len": 6_000, **CARD}]}}, 6_000),
+    "another list": ({"/v1/models": {"data": [{"id": "box-1", "context_length": 7_000, **CARD}]}}, 7_000),
+    "llama.cpp": (
+        {
+            "/v1/models": {"data": [{"id": "some.gguf", "meta": {"n_ctx_train": 131_072}, **CARD}]},
+            "/props": {"default_generation_settings": {"n_ctx": 5_000}, "total_slots": 1},
+        },
+        5_000,
+    ),
+    "LM Studio": (
+        {
+            "/v1/models": {"data": [{"id": "box-1", **CARD}]},
+            "/api/v0/models": {
+                "data": [
+                    {"id": "other", "state": "not-loaded", "max_context_length": 32_768},
+                    {"id": "box-1", "max_context_length": 131_072, "loaded_context_length": 4_500},
+                ]
+            },
+        },
+        4_500,
+    ),
+    "Ollama, loaded": (
+        {"/api/ps": {"models": [{"name": "box-1:latest", "context_length": 9_000}]}},
+        9_000,
+    ),
+    "Ollama, with num_ctx": (
+        {
+            "/api/ps": {"models": []},
+            "/api/show": {
+                "parameters": 'stop    "<|end|>"\nnum_ctx                        10240\n',
+                "model_info": {"llama.context_length": 131_072},
+            },
+        },
+        10_240,
+    ),
+    "Ollama, without": (
+        {"/api/ps": {"models": []}, "/api/show": {"model_info": {"llama.context_length": 131_072}}},
+        4_096,
+    ),
+    "a maximum only": ({"/api/v0/models": {"data": [{"id": "box-1", "max_context_length": 32_768}]}}, 8_192),
+    "no report": ({}, 8_192),
+    "another model's": ({"/v1/models": {"data": [{"id": "box-2", "max_model_len": 6_000, **CARD}]}}, 8_192),
+    "nonsense": (
+        {
+            "/v1/models": {"data": [7, {"id": 3}, {"id": "box-1", "max_model_len": "much"}]},
+            "/props": [1],
+            "/api/ps": {"models": "none"},
+        },
+        8_192,
+    ),
+}
+
+
+def request(*texts, model="box-1", **more):
+    roles = ("user", "assistant")
+    messages = [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)]
+    return json.dumps({"model": model, "messages": messages, **more}).encode()
+
+
+async def ask(gate, name, *texts, **headers):
+    body = request(*(texts or ("Hello.",)))
+    return await gate.post("/v1/chat/completions", body, x_refold_conversation=name, **headers)
+
+
+async def limit_of(gate, name):
+    async with aiohttp.ClientSession() as session:
+        url = f"{gate.url}/refold/conversations/{name}"
+        return (await (await session.get(url)).json())["limit"]
+
+
+def wall(window):
+    """What the preset `refold` lets in: an eighth is kept for the reply, and a hundredth in reserve."""
+    return window - min(window // 8, 4_096) - window // 100
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize("server", REPORTS)
+async def test_the_window_is_the_one_that_the_server_reports(upstream, server):
+    upstream.reports, window = REPORTS[server]
+    async with served(upstream, summariser_enabled=False) as gate:
+        assert (await ask(gate, "one"))[0] == 200
+        assert await limit_of(gate, "one") == wall(window)
+
+
+@pytest.mark.feature("O15")
+async def test_the_first_request_already_fits_into_the_reported_window(upstream):
+    upstream.reports = REPORTS["vLLM"][0]
+    async with served(upstream, summariser_enabled=False) as gate:
+        long = "The tide came in over the long grey sand. " * 700
+        status, told, _ = await ask(gate, "one", long, "Yes.", "And now?")
+        assert (status, told["x-refold-action"]) == (200, "summarise")
+        assert len(upstream.requests) == 1  # no refusal was needed
+
+
+@pytest.mark.feature("O15")
+async def test_an_override_comes_before_the_report(upstream):
+    upstream.reports = REPORTS["vLLM"][0]
+    async with served(upstream, window=50_000, summariser_enabled=False) as gate:
+        await ask(gate, "one")
+        assert await limit_of(gate, "one") == wall(50_000)
+
+
+@pytest.mark.feature("O15")
+async def test_the_server_is_asked_with_the_key_of_the_request():
+    async with (
+        ScriptedUpstream(otherwise="Fine.", key="the-key") as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+    ):
+        upstream.reports = REPORTS["vLLM"][0]
+        await ask(gate, "one", authorization="Bearer the-key")
+        assert {one.headers["authorization"] for one in upstream.report_requests} == {"Bearer the-key"}
+        assert await limit_of(gate, "one") == wall(6_000)
+
+
+@pytest.mark.feature("O15")
+async def test_the_server_is_asked_once_for_ten_minutes(upstream):
+    upstream.reports = REPORTS["vLLM"][0]
+    async with served(upstream, summariser_enabled=False) as gate:
+        now = [0.0]
+        gate.gateway.window_reports._clock = lambda: now[0]
+        await ask(gate, "one")
+        asked = len(upstream.report_requests)
+        now[0] = 599.0
+        await ask(gate, "two")
+        assert len(upstream.report_requests) == asked
+        upstream.reports = {"/v1/models": {"data": [{"id": "box-1", "max_model_len": 5_500}]}}
+        now[0] = 601.0
+        await ask(gate, "three")  # asks again, and does not wait for it
+        await asyncio.sleep(0.2)
+        await ask(gate, "four")
+        assert await limit_of(gate, "four") == wall(5_500)
+
+
+@pytest.mark.feature("O15")
+async def test_a_model_that_ollama_has_loaded_meanwhile_is_asked_about_again(upstream):
+    upstream.reports = REPORTS["Ollama, without"][0]
+    async with served(upstream, summariser_enabled=False) as gate:
+        await ask(gate, "one")
+        upstream.reports = REPORTS["Ollama, loaded"][0]
+        await ask(gate, "two")
+        await asyncio.sleep(0.2)
+        await ask(gate, "three")
+        assert await limit_of(gate, "three") == wall(9_000)
+
+
+@pytest.mark.feature("O15")
+async def test_the_first_request_waits_half_a_second_at_most(upstream):
+    upstream.reports, upstream.report_delay_s = REPORTS["vLLM"][0], 1.0
+    async with served(upstream, summariser_enabled=False) as gate:
+        began = time.monotonic()
+        assert (await ask(gate, "one"))[0] == 200
+        assert time.monotonic() - began < 0.95
+        await asyncio.sleep(0.7)
+        await ask(gate, "two")
+        assert await limit_of(gate, "two") == wall(6_000)
+
+
+async def test_a_server_that_breaks_off_is_no_reason_to_fail(upstream, monkeypatch):
+    monkeypatch.setattr(window_reports, "PATIENCE_S", 0.1)
+    upstream.report_delay_s = 30.0
+    async with served(upstream, summariser_enabled=False) as gate:
+        assert (await ask(gate, "one"))[0] == 200
+
+
+async def test_a_well_known_provider_is_not_asked(upstream, monkeypatch):
+    monkeypatch.setattr("refold.upstreams.provider._HOSTS", frozenset({"127.0.0.1"}))
+    async with served(upstream, summariser_enabled=False) as gate:
+        await ask(gate, "one")
+        assert upstream.report_requests == []
+
+
+@pytest.mark.feature("O15")
+async def test_the_upstreams_are_asked_when_the_gateway_starts(upstream):
+    upstream.reports = REPORTS["vLLM"][0]
+    async with served(upstream, summariser_enabled=False) as gate:
+        target = target_for(upstream)
+        gate.gateway.window_reports.begin([target])
+        await asyncio.sleep(0.2)
+        assert gate.gateway.window_reports.known(target, "box-1") == 6_000
+        asked = len(upstream.report_requests)
+        await ask(gate, "one")
+        assert len(upstream.report_requests) == asked
