@@ -459,7 +459,7 @@ async def test_status_and_commands_tell_the_window_and_its_source(tmp_path, caps
     assert (listed["window"], listed["window_source"]) == (128_000, "default")
     (tmp_path / "a.json").write_text(json.dumps({"model": "gpt-4o", "messages": [question("Hello.")]}))
     measured = await asyncio.to_thread(refold, "context", f"{tmp_path}/a.json")
-    assert "room for input: window 128,000 − output" in measured
+    assert "window 128,000 − output" in measured
 
 
 @pytest.mark.feature("O15")

@@ -492,8 +492,7 @@ class _Draft:
         state = self.state
         if state.summarise is not None:
             return state.summarise(request, folded, state.frame)
-        policy = state.frame.policy
-        is_mechanical = policy.fallback == "mechanical" and policy.recipe.strategy != "extractive"
+        is_mechanical = state.frame.policy.fallback == "mechanical"
         write = extractive_summary.mechanical_summary if is_mechanical else extractive_summary.summarise
         return write(request, folded, state.frame)
 
