@@ -86,6 +86,7 @@ from refold.model.errors import (
     RefoldError,
     StoreError,
     SummaryError,
+    UpstreamError,
 )
 from refold.model.message import Message, holds_compaction
 from refold.model.summary import Summary
@@ -110,6 +111,8 @@ MAX_CONFLICTS = 200
 """How many times an action runs again after a conflict. A program that writes without a pause wins for a
 second or two, because it need not reload; so many conflicts in a row mean that something is wrong."""
 EVERYTHING = 10**9
+COUNT_S = 5.0
+"""Seconds that a request waits for the provider's count of its tokens."""
 _UPSTREAM = "open one with `refold.upstreams.open_upstream`"
 
 
@@ -638,7 +641,7 @@ class Conversation:
         """
         check_members(upstream, "upstream", "ask", hint=_UPSTREAM)
         self._warn_of_window()
-        window, reply = await self._window(), None
+        window, reply = await self._counted(upstream, await self._window()), None
         while reply is None:
             most = self._state.output if max_output is None else max_output
             if window.output is not None:
@@ -657,6 +660,20 @@ class Conversation:
         replies = await run_text_work(new, translate_messages, reply.messages, dialect)
         await self._add(lambda state: self._add_with_prompt(state, [*replies]), text_size=new)
         return reply
+
+    async def _counted(self, upstream: Upstream, window: Window) -> Window:
+        """Let the provider count a very large window that was only estimated here, and return a smaller one if
+        it does not fit. A provider that cannot count is sent the window as it is.
+        """
+        if not (isinstance(upstream, CountingUpstream) and self._state.is_worth_counting):
+            return window
+        with suppress(UpstreamError, TimeoutError):
+            async with asyncio.timeout(COUNT_S):
+                found = await upstream.count(Ask(window.sent, system=window.system, tools=window.fixed.tools))
+            if found is not None:
+                await self.apply(lambda state: actions.take_count(state, found))
+                return await self._window() if found > self._state.limit else window
+        return window
 
     async def _window(self) -> Window:
         """Return the window of the next call."""

@@ -171,6 +171,9 @@ RECOVERY_MARGIN = 0.95
 """A learnt limit is in the provider's tokens; our count differs from it by a few percent."""
 BLIND_RECOVERY = 0.7
 """The share of the last window to try next if the provider stated no limit."""
+NEAR_LIMIT, ESTIMATED_PART = 0.9, 0.1
+"""Shares of the limit: from the first on, a request is very large; from the second on, the part of it that no provider
+has counted yet is worth a round trip."""
 MOST_SINCE = 16
 """Messages after which the fill level is stored anew. Listing a conversation reads at most so many messages
 to tell how full it is."""
@@ -607,6 +610,19 @@ class State(Struct, frozen=True, kw_only=True):
         """
         sent, shown = self.sent, self.folded
         return sent.shown is shown.shown and sent.lead is shown.lead and not sent.made
+
+    @property
+    def is_worth_counting(self) -> bool:
+        """Whether the provider should count the last window before it is sent: the window is near the limit,
+        and a large part of it was only estimated here.
+        """
+        if self.window is None or self.counter.source != "estimated" or not self.frame.policy.enabled:
+            return False
+        last, shown = self.meter.anchor, self.sent.shown
+        size = size_of(self.sent, self.frame) * self.ratio
+        is_known = last is not None and holds(last, shown)
+        known = last.prompt if last is not None and is_known else 0
+        return size >= NEAR_LIMIT * self.limit and size - known >= ESTIMATED_PART * self.limit
 
     def measured(self, folded: Folded) -> Measurement:
         """The size of the window if this branch were shown, region by region."""

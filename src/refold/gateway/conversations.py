@@ -294,6 +294,34 @@ class LiveBranch:
             raise made.problem
         return structs.replace(made, note=done.sent) if done.sent else made
 
+    async def take_count(self, made: Made, tokens: int) -> Made:
+        """The window of a request after the provider has counted it: the same one, or a smaller one if it does
+        not fit.
+        """
+        again: Made | None = None
+
+        def act(state: State) -> ActionOutcome:
+            nonlocal again
+            if state.sent is not made.sent:
+                return ActionOutcome(state=state)  # another request was taken meanwhile
+            done = actions.take_count(state, tokens)
+            if tokens > state.limit:
+                done = actions.context(done.state)
+                again = made_of(state, done)
+            return done
+
+        done = await self.conversation.apply(act)
+        while done.awaited is not None:
+            await self.conversation.wait_for_summary(done.awaited)
+            before = self.conversation.state
+            done = await self.conversation.apply(actions.context)
+            again = made_of(before, done)
+        if again is None or again.problem is not None:
+            return made
+        return structs.replace(
+            again, note=done.sent or again.note, receipts=(*made.receipts, *again.receipts)
+        )
+
     def count_sent(self, made: Made) -> int:
         """Tokens of a request with its instructions, without the messages that only the provider holds."""
         return self.conversation.state.frame.instructions + made.sent.tokens

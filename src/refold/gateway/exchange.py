@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import aiohttp
 from msgspec import Raw, Struct, field, structs
+from msgspec.json import Decoder, encode
 from starlette.types import Send
 
 from refold.core.budget import OutputRoom
@@ -46,6 +47,7 @@ from refold.gateway.upstreams import Credentials, Forwarder, Target, request_hea
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, RecoverySpent, StoreError, UpstreamUnavailable
 from refold.text_work import run_text_act, run_text_work
+from refold.wire.json_codec import FIELDS
 
 # The call in progress
 
@@ -57,6 +59,7 @@ smaller after a refusal. Not done: switched off by the client, not readable, not
 not a conversation.
 """
 
+_INTEGER = Decoder(int)
 _PLAIN = " !#$&'()*+,-./:;<=>?@[]^_`{|}~"
 """Characters that a header value may hold unescaped, besides letters and digits; all others are
 percent-encoded.
@@ -67,6 +70,16 @@ KEEP_S = 2.0
 """Time that the last chunk of an answer waits until the reply is stored; after it the chunk is sent and the
 reply stored later.
 """
+
+COUNTED_AT = {"/v1/messages": "/count_tokens", "/v1/responses": "/input_tokens"}
+"""Calls whose tokens a provider counts, and the path below them that does so."""
+COUNTED = (
+    *("model", "messages", "system", "tools", "tool_choice", "thinking", "mcp_servers"),
+    *("input", "instructions", "reasoning", "text", "previous_response_id", "parallel_tool_calls"),
+)
+"""Fields of a request that are counted."""
+COUNT_S, MAX_COUNT_BYTES = 5.0, 64 * 1024
+"""Seconds that a request waits for the count, and the size of the answer."""
 
 _log = logging.getLogger("refold.gateway")
 
@@ -165,6 +178,26 @@ class Ticket:
             self.action = "earlier"
         if not hosted.is_stored:
             self.action = "not-kept"
+
+    @property
+    def is_worth_counting(self) -> bool:
+        """True if the provider should count this request before it is sent, and can."""
+        if (
+            self.hosted is None
+            or self.made is None
+            or self.made.window is None
+            or self.hosted.live.is_earlier
+        ):
+            return False
+        return self.path in COUNTED_AT and self.hosted.live.conversation.state.is_worth_counting
+
+    async def take_count(self, tokens: int) -> None:
+        """Make the request smaller if it does not fit by the provider's count."""
+        assert self.hosted is not None
+        assert self.made is not None
+        made = await self.hosted.live.take_count(self.made, tokens)
+        if made is not self.made:
+            await self._use_window(made)
 
     async def body_for(self, target: Target) -> bytes:
         """The body for an upstream. A fallback gets plain text in place of compactions that it did not make."""
@@ -353,6 +386,8 @@ class Relay:
         self._forwarder = forwarder
         self._refused = set[str]()
         """Fallbacks for which a missing key was logged already."""
+        self._uncounted = set[str]()
+        """Upstreams that count no tokens."""
 
     async def serve(self, ticket: Ticket, send: Send) -> None:
         """Answer a call. If the client disconnects, the call is cancelled at the provider too.
@@ -361,6 +396,8 @@ class Relay:
             UpstreamUnavailable: no upstream answered; nothing was sent to the client yet.
         """
         try:
+            if ticket.is_worth_counting:
+                await self._count_first(ticket)
             coming = await self._answer(ticket)
         except asyncio.CancelledError:
             await ticket.keep(Watcher(ticket.dialect))  # the provider may bill the call all the same
@@ -369,6 +406,31 @@ class Relay:
             await self._pass_answer_on(ticket, coming, send)
         finally:
             coming.close()
+
+    async def _count_first(self, ticket: Ticket) -> None:
+        """Let the provider count a very large request, and make it smaller if it does not fit. If the count
+        fails, the request is sent as it is.
+        """
+        target = ticket.targets[0]
+        if target.name in self._uncounted:
+            return
+        body = await run_text_work(len(ticket.body), _counted_fields, ticket.body)
+        address = target.address(
+            f"{ticket.path}{COUNTED_AT[ticket.path]}", ticket.credentials.query_for(target)
+        )
+        try:
+            async with asyncio.timeout(COUNT_S):
+                headers = await request_headers(target, ticket.credentials)
+                response = await self._forwarder.send(target, "POST", address, headers, body)
+                async with response:
+                    if response.status in (404, 405, 501):
+                        self._uncounted.add(target.name)
+                    found = await response.content.read(MAX_COUNT_BYTES) if response.status == 200 else b"{}"
+            tokens = FIELDS.decode(found).get("input_tokens")
+            if tokens is not None:
+                await ticket.take_count(_INTEGER.decode(tokens))
+        except Exception as error:  # noqa: BLE001  # a count is a help: its failure must not stop the call
+            _log.warning("a request could not be counted: %s", type(error).__name__)
 
     async def _answer(self, ticket: Ticket) -> UpstreamAnswer:
         """The answer for the client: the first one that is not a refusal for length."""
@@ -547,6 +609,10 @@ class Relay:
         """
         if coming.events.is_between:
             await _send_chunk(send, errors.event(problem, ticket.shape, request_id=ticket.call_id))
+
+
+def _counted_fields(body: bytes) -> bytes:
+    return encode({name: value for name, value in FIELDS.decode(body).items() if name in COUNTED})
 
 
 async def _send_chunk(send: Send, body: bytes) -> None:

@@ -8,7 +8,7 @@ not see them.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -61,6 +61,7 @@ class Upstream(Protocol):
         ...
 
 
+@runtime_checkable
 class CountingUpstream(Upstream, Protocol):
     """An upstream that can also count tokens."""
 
