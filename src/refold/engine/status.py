@@ -12,6 +12,7 @@ from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State
 from refold.engine.summary_jobs import Breaker
 from refold.model.budget import WindowSource
 from refold.model.message import Message
+from refold.model.tokens import Usage
 from refold.ports.records import Head
 from refold.ports.store import Store
 
@@ -21,6 +22,8 @@ class Status(Struct, frozen=True):
 
     messages: int
     tokens: int
+    """The size of the next request: the provider's last report of it, and an estimate of the messages since.
+    Without a report, our count."""
     limit: int
     compactions: int
     flag: str
@@ -38,6 +41,8 @@ class Status(Struct, frozen=True):
     assumptions."""
     arithmetic: str
     """How the limit follows from the window, as a sum."""
+    billed: Usage
+    """The usage of all calls together, as the provider bills it."""
 
     @property
     def ratio(self) -> float:
@@ -76,6 +81,7 @@ async def status_of(journal: Journal, state: State, breaker: Breaker) -> Status:
         window=state.frame.budget.window,
         window_source=state.frame.budget.source,
         arithmetic=state.arithmetic,
+        billed=state.meter.billed,
     )
 
 
