@@ -212,7 +212,9 @@ async def test_our_own_policy_goes_on_with_a_digest():
 @pytest.mark.feature("X10")
 async def test_a_policy_of_quotations_asks_no_model():
     model = Model()
-    async with open_talk(model, **ahead("opal", recipe=Recipe(strategy="extractive"), fallback="digest")) as talk:
+    async with open_talk(
+        model, **ahead("opal", recipe=Recipe(strategy="extractive"), fallback="digest")
+    ) as talk:
         await fill(talk, 0.82)
         await talk.add(question("And now?"))
         await talk.context()

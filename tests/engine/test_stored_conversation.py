@@ -46,7 +46,7 @@ def engine(store, **settings):
 def stated(limit):
     """An action that takes in the limit which a provider stated."""
     return lambda state: Outcome(
-        state=structs.replace(state, limits=structs.replace(state.limits, stated=limit))
+        state=structs.replace(state, limits=structs.replace(state.limits, own=limit))
     )
 
 

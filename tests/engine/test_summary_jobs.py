@@ -331,7 +331,7 @@ async def test_another_model_begins_with_what_is_known_about_it():
 
     talk = await engine(store, **WIDE).conversation("chat", model="gpt-4.1")
     assert talk.state.calibration.ratio == pytest.approx(known.state.calibration.ratio, abs=0.01)
-    assert (talk.state.meter.anchor, talk.state.limits.stated) == (None, None)
+    assert (talk.state.meter.anchor, talk.state.limits.own) == (None, None)
     await talk.add("go on")
     await talk.context()
     await talk.record({"prompt_tokens": 2_700, "completion_tokens": 1})

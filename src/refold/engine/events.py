@@ -24,6 +24,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from weakref import WeakSet
 
@@ -31,6 +32,7 @@ from msgspec import Struct, structs
 
 from refold.core.fold import Folded
 from refold.core.plan import Decision, Plan, SummaryRequest
+from refold.core.plan_inputs import size_of
 from refold.core.policy import Moment
 from refold.core.shown import Edit
 from refold.model.budget import WindowSource
@@ -78,13 +80,19 @@ class Size(Struct, frozen=True):
     """The size of a context: the next request, instructions included."""
 
     tokens: int
+    """In the provider's tokens, as far as its reports tell: the number that the policy compares."""
     source: Source
-    """The source of the count. The sizes before and after a change have the same source."""
+    """The source of `tokens`. The sizes before and after a change have the same source."""
     limit: int
     """The largest request allowed."""
     percent: int
     """Share of the limit, rounded down, so that 100 means full."""
     regions: Regions = Regions()
+    """The parts of `tokens`."""
+    messages: int = 0
+    """Messages that are shown."""
+    counted: int = 0
+    """The same size by our own count."""
 
 
 class Reduction(Struct, frozen=True):
@@ -353,15 +361,32 @@ class EventQueue:
         )
 
 
-def sized(state: State, folded: Folded | None = None) -> Size:
-    """Return the size of the context, or the size it would have with `folded`."""
-    shown = state.folded if folded is None else folded
-    measurement, limit = state.measured(shown), state.limit
+def sized(state: State, folded: Folded | None = None, *, like: State | None = None) -> Size:
+    """Return the size of the context, or the size it would have with `folded`, measured as in the state `like`:
+    a provider's report of the messages before a change is all that is known of its count after it.
+    """
+    shown, known = state.folded if folded is None else folded, like or state
+    measurement, limit, counted = state.measured(shown), state.limit, size_of(known.folded, known.frame)
     content = measurement.content
     source = content.source if content.tokens else shown.shown.counter.source
-    regions = Regions(**{name: getattr(measurement, name).tokens for name in Regions.__struct_fields__})
-    percent = content.tokens * 100 // limit if limit > 0 else 100
-    return Size(content.tokens, source, limit, percent, regions)
+    factor = known.compared / counted if counted else 1.0
+    names = Regions.__struct_fields__
+    counts = [getattr(measurement, name).tokens for name in names]
+    bounds = [round(upto * factor) for upto in accumulate(counts, initial=0)]
+    regions = Regions(
+        **{name: last - first for name, (first, last) in zip(names, pairwise(bounds), strict=True)}
+    )
+    tokens = round(content.tokens * factor)
+    percent = tokens * 100 // limit if limit > 0 else 100
+    return Size(
+        tokens,
+        "reported" if known.is_reported else source,
+        limit,
+        percent,
+        regions,
+        len(shown.shown),
+        content.tokens,
+    )
 
 
 def pruned(state: State, change: Change, path: Path, moment: Moment | None = None) -> Pruned:
@@ -393,9 +418,9 @@ def compaction_events(
         end = _end_of(start, asked, done, change)
         is_installed = end.outcome == "installed"
         yield start
-        yield structs.replace(end, after=sized(after))
+        yield structs.replace(end, after=sized(after, like=before))
     if change is not None and not is_installed:
-        yield pruned(after, change, path, moment)
+        yield pruned(before, change, path, moment)
 
 
 def summary_switched(before: State, after: State, change: Change, summary: Summary) -> SummarySwitched:
@@ -403,7 +428,7 @@ def summary_switched(before: State, after: State, change: Change, summary: Summa
     return SummarySwitched(
         reason=change.receipt.reason,
         before=sized(before),
-        after=sized(after),
+        after=sized(after, like=before),
         model=summary.model,
         covered=summary.last - summary.first,
     )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from refold.core.assemble import BRIDGE, assemble
 from refold.core.budget import (
@@ -379,7 +379,7 @@ class Limits(Struct, frozen=True):
 class FillLevel(Struct, frozen=True):
     """How full a context is, by the window and the policy of the program that wrote last."""
 
-    tokens: int = 0
+    counted: int = field(default=0, name="tokens")
     """The size of the next request by our count, instructions included."""
     limit: int = 0
     """The size that it may have; 0 if no level was stored."""
@@ -394,6 +394,16 @@ class FillLevel(Struct, frozen=True):
     """The size of the window, and the source of that figure; empty if no level was stored."""
     arithmetic: str = ""
     """How the limit follows from the window."""
+    scale: float = 1.0
+    offset: float = 0.0
+    """See `State.measure`."""
+
+    @property
+    def tokens(self) -> int:
+        """The size of the next request: the provider's last report of it, and an estimate of the messages
+        since. Without a report, our count.
+        """
+        return round(self.counted * self.scale + self.offset)
 
     @property
     def ratio(self) -> float:
@@ -403,8 +413,8 @@ class FillLevel(Struct, frozen=True):
         """Return the level with messages that followed, provided that they changed nothing but the size."""
         if self.size < 0:
             return self
-        tokens = self.tokens + sum(message.tokens for message in messages)
-        return structs.replace(self, tokens=tokens, size=self.size + len(messages))
+        counted = self.counted + sum(message.tokens for message in messages)
+        return structs.replace(self, counted=counted, size=self.size + len(messages))
 
 
 # The state
@@ -556,11 +566,10 @@ class State(Struct, frozen=True, kw_only=True):
     @property
     def fill_level(self) -> FillLevel:
         """Computed from totals alone, because it is needed with every message."""
-        tokens = self.frame.instructions + self.folded.tokens
         author = author_of(self.folded, has_late=self.late is not None, is_writing=True)
-        budget = self.frame.budget
+        budget, (scale, offset) = self.frame.budget, self.measure
         return FillLevel(
-            tokens,
+            size_of(self.folded, self.frame),
             self.limit,
             self.pressure,
             self.folded.size,
@@ -568,7 +577,38 @@ class State(Struct, frozen=True, kw_only=True):
             budget.window,
             budget.source,
             self.arithmetic,
+            scale,
+            offset,
         )
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the provider's last report is about the messages that are shown now, or the first of them."""
+        last = self.meter.anchor
+        return last is not None and holds(last, self.folded.shown)
+
+    @property
+    def measure(self) -> tuple[float, float]:
+        """The scale and the offset that turn our count of the next request into its size in the provider's
+        tokens: by its last report if that is about these messages, else by the ratio of earlier reports.
+        """
+        last, shown = self.meter.anchor, self.folded.shown
+        is_only_reported = self.frame.policy.measure == "reported"
+        ratio = (self.meter.ratio or 1.0) if is_only_reported else self.ratio
+        if last is None or not self.is_reported:
+            return ratio, 0.0
+        since = shown.tokens_between(last.messages, len(shown)).tokens
+        return ratio, last.prompt - (size_of(self.folded, self.frame) - since) * ratio
+
+    @property
+    def compared(self) -> int:
+        """The size of the context that the policy compares with its thresholds, in the provider's tokens. A
+        policy that looks at reports only leaves out the messages since.
+        """
+        last = self.meter.anchor
+        if self.frame.policy.measure == "reported" and last is not None and self.is_reported:
+            return last.prompt
+        return self.fill_level.tokens
 
     @property
     def pressure(self) -> str:

@@ -13,6 +13,7 @@ from refold.engine.summary_authors import SummaryAuthor, author_of
 from refold.engine.summary_jobs import SummaryJobs
 from refold.model.budget import WindowSource
 from refold.model.message import Message
+from refold.model.tokens import Usage
 from refold.ports.records import Head
 from refold.ports.store import Store
 
@@ -22,6 +23,8 @@ class Status(Struct, frozen=True):
 
     messages: int
     tokens: int
+    """The size of the next request: the provider's last report of it, and an estimate of the messages since.
+    Without a report, our count."""
     limit: int
     compactions: int
     flag: str
@@ -39,6 +42,8 @@ class Status(Struct, frozen=True):
     assumptions."""
     arithmetic: str
     """How the limit follows from the window, as a sum."""
+    billed: Usage
+    """The usage of all calls together, as the provider bills it."""
     summary: SummaryAuthor = SummaryAuthor()
 
     @property
@@ -79,6 +84,7 @@ async def status_of(journal: Journal, state: State, jobs: SummaryJobs) -> Status
         window=state.frame.budget.window,
         window_source=state.frame.budget.source,
         arithmetic=state.arithmetic,
+        billed=state.meter.billed,
         summary=author_of(state.folded, has_late=state.late is not None, is_writing=jobs.is_running),
     )
 
