@@ -178,7 +178,7 @@ async def test_an_undo_that_cannot_show_the_messages_again_changes_nothing(tmp_p
     settings = {**SETTINGS, "window": 2_000}
     async with refold.Engine(made, **settings) as engine:
         talk = await engine.conversation("long")
-        for number in range(40):
+        for number in range(28):
             await talk.add(f"And then, lighthouse {number}?")
             await talk.add({"role": "assistant", "content": f"Note {number}: " + "fog " * 60})
         await talk.add("And now?")

@@ -35,7 +35,7 @@ def test_a_session_is_resumed_by_the_letters_of_its_id(kept):
     *_, last = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
     assert (last["kind"], last["carries"], last["target"]) == ("resume", "full", closed)
     assert told.out == f"{last['id'][:8]}  goes on with {closed[:8]} (134 messages): all that it showed\n"
-    assert "of 118,528 tokens" in told.err
+    assert "of 122,624 tokens" in told.err
     assert kept("doctor").code == 0
 
 
