@@ -359,9 +359,11 @@ class SummaryJobs:
         return self.place == asked.place or await self.leases.is_folded(asked.session)
 
     def _is_replaceable(self, summary: Summary) -> bool:
-        """Whether the newest summary was written without a model, and covers what this one does."""
+        """Whether the newest summary covers these messages, and no model has described all of them yet."""
         shown = self._current().folded.summaries
-        return bool(shown) and shown[-1].kind != "model" and shown[-1].last >= summary.last
+        if not shown or shown[-1].last < summary.last:
+            return False
+        return shown[-1].kind != "model" or shown[-1].told_until < summary.last
 
     def _discard(self, summary: Summary, reason: str) -> None:
         """Report that a summary was paid for and cannot be used."""
