@@ -124,8 +124,11 @@ async def test_what_is_asked_for_over_http_is_told_too(gate):
 
 
 async def test_a_compaction_over_http_that_would_save_nothing_is_told_as_skipped(gate):
-    """With the task word for word, the summary of so few messages is as large as they are."""
-    await chat(gate, turns=3)
+    """The summary of so few and short messages is as large as they are."""
+    said = ("Where is it?", "Here.", "And the other one?", "There.", "Fine.")
+    messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(said)]
+    body = msgspec.json.encode({"model": "gpt-5", "messages": messages})
+    await gate.post("/v1/chat/completions", body, x_refold_conversation="chat")
     async with listening(gate.url) as stream:
         status, _, body = await gate.post("/refold/conversations/chat/compact", b"{}")
         told = [(await stream.next())[1] for _ in range(2)]
