@@ -907,14 +907,16 @@ async def test_what_names_an_id_goes_to_the_upstream_that_made_it():
         assert (await anna.get(f"/v1/responses/{made}")).status == 200
         assert (await anna.respond("Again.", previous_response_id=made)).status == 200
         assert first.asked == []
-        assert [one.method for one in second.asked] == ["POST", "GET", "POST"]
+        asked = [one.method for one in second.asked if one.path.startswith("/v1/responses")]
+        assert asked == ["POST", "GET", "POST"]
         assert (await ben.get(f"/v1/responses/{made}")).status == 404
         assert first.asked == []
         other = (await anna.respond(SECRET)).id
         second.kept[other] = {"id": other}  # of this name, and somebody else's
         body = {"model": "m", "input": "a", "previous_response_id": other}
+        seen = len(second.asked)
         assert (await anna.call("POST", "/v1/responses", body, x_refold_upstream="second")).status == 404
-        assert len(second.asked) == 3
+        assert len(second.asked) == seen
 
 
 async def test_what_a_fallback_made_is_found_there_again():

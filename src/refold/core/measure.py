@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
+from math import ceil
 
 import msgspec
 from msgspec import Struct, structs
@@ -55,12 +56,23 @@ class Calibration(Struct, frozen=True):
     last_overhead: int | None = None
     last_prompt: int = 0
     last_counted: int = 0
+    instructions: int | None = None
+    """Our count of the instructions that `overhead` belongs to."""
 
 
 def observe(calibration: Calibration, *, prompt: int, counted: int, instructions: int) -> Calibration:
     """Learn from one call: the reported prompt, our count of its messages, our estimate of its instructions."""
     if counted <= 0 or prompt < RATIO_RANGE[0] * counted:
         return calibration
+    if calibration.instructions != instructions:
+        calibration = structs.replace(
+            calibration,
+            instructions=instructions,
+            overhead=None,
+            last_overhead=None,
+            last_prompt=0,
+            last_counted=0,
+        )
     learnt = _observe_overhead(calibration, prompt, counted)
     if learnt.overhead != calibration.overhead:
         learnt = structs.replace(learnt, reported=0, counted=0)
@@ -100,6 +112,14 @@ def instruction_tokens(estimate: int, calibration: Calibration) -> int:
     return observed
 
 
+def observed_instructions(estimate: int, calibration: Calibration) -> int | None:
+    """The observed overhead of these instructions in our tokens; None if our estimate is near enough to it."""
+    if calibration.instructions != estimate:
+        return None
+    tokens = instruction_tokens(estimate, calibration)
+    return None if tokens == estimate else ceil(tokens / calibration.ratio)
+
+
 def forget_sums(calibration: Calibration) -> Calibration:
     """Clear the sums after an edit, because they count text that is no longer sent. The ratio stays."""
     return structs.replace(calibration, reported=0, counted=0, last_prompt=0, last_counted=0)
@@ -120,6 +140,12 @@ class FixedCost(Struct, frozen=True):
     @property
     def total(self) -> TokenCount:
         return self.system + self.tools
+
+    def with_total(self, tokens: int) -> FixedCost:
+        """The same with another total, divided in the same proportion."""
+        total, source = self.total.tokens, self.total.source
+        system = tokens * self.system.tokens // total if total else tokens
+        return FixedCost(TokenCount.of(system, source), TokenCount.of(tokens - system, source))
 
 
 def count_fixed(fixed: Fixed, counter: TokenCounter) -> FixedCost:

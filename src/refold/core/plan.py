@@ -125,7 +125,7 @@ class Plan(Struct, frozen=True):
         sent = self.sendable
         shown, summary = sent.shown, TokenCount.of(sent.lead.tokens, sent.shown.counter.source)
         budget = structs.replace(self.frame.budget, max_output=output_for(sent, self.frame, self.now))
-        return measure(shown, self.frame.cost, budget, summary=summary)
+        return measure(shown, self.frame.regions, budget, summary=summary)
 
 
 def plan(folded: Folded, frame: Frame, now: Now) -> Plan:

@@ -32,11 +32,18 @@ class Frame(Struct, frozen=True, dict=True):
     prices: Prices | None = None
     bridge: int = 0
     """Tokens of the bridge message that stands first if no other user message does."""
+    overhead: int | None = None
+    """Tokens of system prompt and tools by the provider's reports, in our tokens; None if our count is used."""
 
     @cached_property
     def instructions(self) -> int:
         """Tokens of system prompt and tools."""
-        return self.cost.total.tokens
+        return self.cost.total.tokens if self.overhead is None else self.overhead
+
+    @property
+    def regions(self) -> FixedCost:
+        """The same tokens, for system prompt and tools apart."""
+        return self.cost if self.overhead is None else self.cost.with_total(self.overhead)
 
 
 class Now(Struct, frozen=True):

@@ -348,11 +348,12 @@ class _Draft:
         self.state = state = self.state.with_limits(state.limits.observe(usage))
         if usage.context > state.frame.budget.window:
             self.set(flag=CLIPPED)
-        if sent.tokens >= max(LEAST_LEARNT, instructions) and not is_sealed:
+        estimate = state.frame.cost.total.tokens
+        if sent.tokens >= max(LEAST_LEARNT, estimate) and not is_sealed:
             learnt = observe(
-                state.calibration, prompt=usage.context, counted=sent.tokens, instructions=instructions
+                state.calibration, prompt=usage.context, counted=sent.tokens, instructions=estimate
             )
-            self.set(calibration=learnt)
+            self.state = self.state.with_calibration(learnt)
 
     # Plans
 

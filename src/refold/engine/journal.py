@@ -700,19 +700,17 @@ class Journal:
             flag=notes.flag,
             limits=structs.replace(state.limits, own=notes.limit),
             meter=notes.meter,
-            calibration=notes.calibration,
             bill=notes.bill,
             called_at=max(state.called_at, notes.called_at),
-        )
+        ).with_calibration(notes.calibration)
         if head.notes and head.model == self.model:
             return state
         # The measurements of another model do not apply here.
         return structs.replace(
             state,
             meter=structs.replace(state.meter, anchor=before.meter.anchor, ratio=before.meter.ratio),
-            calibration=before.calibration,
             limits=structs.replace(state.limits, own=before.limits.own),
-        )
+        ).with_calibration(before.calibration)
 
     def without_messages(self, state: State) -> State:
         """Return the state of a branch that cannot be loaded: it holds no message, and knows which are sensitive."""
@@ -742,7 +740,7 @@ class Journal:
             return state
         if known := await self.store.learnt(self.head.owner, CALIBRATION, self.learns):
             calibration = forget_sums(msgspec.msgpack.decode(known, type=Calibration))
-            state = structs.replace(state, calibration=calibration)
+            state = state.with_calibration(calibration)
         return state
 
     async def _with_learned_window(self, state: State) -> State:

@@ -29,7 +29,15 @@ from refold.core.budget import (
 from refold.core.cost import Prices, call_cost, growing_cost
 from refold.core.digest.shorten import searchable
 from refold.core.fold import Folded
-from refold.core.measure import Calibration, FixedCost, Meter, count_fixed, estimate_window, holds
+from refold.core.measure import (
+    Calibration,
+    FixedCost,
+    Meter,
+    count_fixed,
+    estimate_window,
+    holds,
+    observed_instructions,
+)
 from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.plan_inputs import Frame, Now, lowered_output, room_of, size_of
 from refold.core.policy import Moment, Policy
@@ -702,7 +710,18 @@ class State(Struct, frozen=True, kw_only=True):
         """
         old, given = self.frame, budget or self.given
         frame = frame_for(fixed, self.limits.budget(given), policy or old.policy, self.counter, old.prices)
-        return structs.replace(self, frame=frame, given=given)
+        return structs.replace(self, frame=frame, given=given).with_calibration(self.calibration)
+
+    def with_calibration(self, calibration: Calibration) -> State:
+        """Return the state with another calibration. A policy that calibrates its counts also plans with the
+        size of the instructions that the provider's reports show.
+        """
+        frame, overhead = self.frame, None
+        if frame.policy.measure == "calibrated":
+            overhead = observed_instructions(frame.cost.total.tokens, calibration)
+        if overhead != frame.overhead:
+            frame = structs.replace(frame, overhead=overhead)
+        return structs.replace(self, frame=frame, calibration=calibration)
 
     def with_limits(self, limits: Limits) -> State:
         """Return the state with other limits, and with the budget that they leave. A budget without room for
@@ -713,7 +732,7 @@ class State(Struct, frozen=True, kw_only=True):
             return state
         old = self.frame
         frame = _frame(old.fixed, old.cost, budget, old.policy, self.counter, old.prices)
-        return structs.replace(state, frame=frame)
+        return structs.replace(state, frame=structs.replace(frame, overhead=old.overhead))
 
     def showing(self, folded: Folded) -> State:
         """Return the state with a branch that was read from a store, and no window yet."""

@@ -53,7 +53,10 @@ def test_how_full_a_conversation_is_and_that_it_has_to_be_compacted_is_listed(ke
 
     roomy = json.loads(kept("sessions", "shifts", "--json").out)
     assert (roomy["needs_compaction"], roomy["reason"]) == (False, "")
-    assert "its context is 29 % full: 35,069 of 122,624 tokens (window 128,000 −" in kept("sessions", "shifts").err
+    assert (
+        "its context is 29 % full: 35,069 of 122,624 tokens (window 128,000 −"
+        in kept("sessions", "shifts").err
+    )
     status = asyncio.run(narrow())
     listed = {one["id"]: one for one in json.loads(kept("conversations", "--json").out)["conversations"]}
     full = {key: listed["shifts"][key] for key in ("tokens", "limit", "ratio", "reason", "needs_compaction")}
