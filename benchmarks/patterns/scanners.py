@@ -6,7 +6,7 @@ query. Together they cover the way of a message into a conversation, through a c
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -17,7 +17,7 @@ from refold.core import search_terms
 from refold.core.digest.extract import digest
 from refold.core.digest.facts import Facts, index_message, term_ids
 from refold.core.digest.identifiers import identifiers
-from refold.core.digest.ledger import entries, ledger_of, merge, rules
+from refold.core.digest.ledger import EMPTY, Ledger, entries, merge, rules
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
 from refold.core.digest.search import excerpt, find, mentions
@@ -56,6 +56,15 @@ Scanner = Callable[[str], object]
 COUNTER = CharacterEstimate()
 WINDOW = 32_000
 _CLAUDE, _GPT = counter_for("claude-sonnet-4-5"), counter_for("gpt-4o")
+
+
+def ledger_of(messages: Iterable[Message]) -> Ledger:
+    """The ledger of a conversation, as it is kept message by message."""
+    found, calls = EMPTY, dict[str, ToolCall]()
+    for message in messages:
+        found = merge(found, entries(message, calls=calls))
+        calls |= {call.id: call for call in message.calls}
+    return found
 
 
 def _result(text: str, name: str = "read_file") -> tuple[Message, Message]:

@@ -177,6 +177,22 @@ def test_flags_come_before_variables_and_those_before_the_file(serve, upstream, 
     assert "\nmine " in told
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ('variant = "without-summaries"', "none: old tool output is shortened"),
+        ('summarization = { provider = "openAI", model = "gpt-4o-mini" }', "by openai:gpt-4o-mini"),
+        ("summarization = { reserveRatio = 0.1 }", "by the conversation's own model"),
+    ],
+)
+def test_who_writes_summaries_is_told_at_the_start(serve, upstream, tmp_path, settings, words):
+    (tmp_path / "refold.toml").write_text(f'[compaction]\npreset = "librechat"\n{settings}\n')
+    served = serve("--upstream", f"{upstream.url}/v1", OPENAI_API_KEY="hush")
+    served.say("Hello.")
+    _, told = served.end()
+    assert words in " ".join(told.split())
+
+
 def test_whose_key_goes_where_is_told_and_never_the_key(serve, upstream):
     flags = (
         "--upstream",

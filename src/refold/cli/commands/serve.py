@@ -294,11 +294,17 @@ def _key(given: UpstreamSettings, whole: UpstreamSettings, *, is_fallback: bool)
 
 
 def _summaries(resolved: Resolved, *, has_local: bool) -> str:
+    from refold.config import policy_of, summarisers_of
+
     summariser = resolved.settings.summariser
-    if not summariser.enabled:
+    if policy_of(resolved.settings).cut is None:
+        return "none: old tool output is shortened, and messages that do not fit are dropped with a note"
+    if not summariser.enabled or summariser.strategy in ("extractive", "truncate"):
         return "digests; no model is asked"
     if summariser.models:
         return f"by {', '.join(map(mask_model, summariser.models))}"
+    if named := [":".join(filter(None, (one.name, one.model))) for one in summarisers_of(resolved.settings)]:
+        return f"by {', '.join(map(mask_model, filter(None, named))) or 'the model of the conversation'}"
     return f"by the conversation's own model{'; for local, digests' if has_local else ''}"
 
 
