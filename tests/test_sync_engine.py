@@ -100,7 +100,7 @@ def test_what_can_be_asked_with_await_can_be_asked_without():
 def test_a_script_sees_what_left_what_was_done_and_what_each_message_takes():
     with sync.Engine("memory:", window=2_000, max_output=100) as engine:
         talk = engine.conversation("chat")
-        for number in range(30):
+        for number in range(60):
             talk.add(f"question {number}, " + "please look " * 20, {"role": "assistant", "content": "done"})
         talk.add("and now?")
         sent = talk.context()
@@ -110,7 +110,7 @@ def test_a_script_sees_what_left_what_was_done_and_what_each_message_takes():
         *_, change = engine.store.compactions(engine.owner, talk.branch)
         found = talk.diff(change)
         assert (found.before.tokens, found.after.tokens) == (change.before, change.after)
-        assert len(talk.message_usage()) == 61
+        assert len(talk.message_usage()) == 121
         assert talk.preview(policy=PRESETS["llms"]).difference.receipts
         branch = engine.fork("chat", 2, branch=talk.branch)
         assert engine.conversation("chat", branch=branch).status().messages == 2
