@@ -285,7 +285,7 @@ async def _put_into_the_state(talk: Conversation, jobs: SummaryJobs, state: Stat
 
 async def _status_without_waiting(self: Conversation) -> Status:
     """The state is loaded while somebody else acts on it."""
-    return await status_of(self._journal, await self._current(), self._jobs.breaker)
+    return await status_of(self._journal, await self._current(), self._jobs)
 
 
 async def _forget_what_is_unsettled(self: Conversation) -> None:

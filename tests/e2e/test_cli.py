@@ -62,7 +62,7 @@ def test_the_window_of_a_transcript_in_a_pipe():
     result = run("context", EXAMPLE)
 
     assert (result.returncode, result.stderr) == (0, b"")
-    lines = result.stdout.decode("ascii").splitlines()
+    lines = result.stdout.decode().splitlines()
     assert lines[0] == "examples/coding-agent.json  chat, 135 messages, 10 turns"
     assert lines[3].startswith("S T H ")
     assert max(map(len, lines)) <= 80

@@ -70,7 +70,7 @@ def test_an_override_that_is_no_size_is_refused_by_name(tokens):
 
 
 def test_a_report_of_nothing_is_no_report():
-    assert window_for("gpt-4o", upstream_report=0, learned=0).source == "catalogue"
+    assert window_for("gpt-4o", upstream_report=0).source == "catalogue"
 
 
 @pytest.mark.feature("X8")

@@ -163,6 +163,13 @@ def record(state: State, usage: Usage | None) -> Outcome:
     return draft.outcome()
 
 
+def at_once(action: Callable[[State], Outcome]) -> Callable[[State], Outcome]:
+    """Return the action without a wait for a summary: it was waited for already, and the summary is there or
+    the policy goes on without it.
+    """
+    return lambda state: action(structs.replace(state, has_model=False))
+
+
 def take_count(state: State, tokens: int) -> Outcome:
     """Record the provider's own token count of the last window, taken before it was sent."""
     found = anchor(Usage(input=tokens), state.sent.shown, counted=size_of(state.sent, state.frame))

@@ -566,16 +566,16 @@ class Conversation:
         """
         self._warn_of_window()
         done, fields = await self._apply_for_fields(actions.context)
-        while done.awaited is not None:
+        if done.awaited is not None:
             await self.wait_for_summary(done.awaited)
-            done, fields = await self._apply_for_fields(actions.context)
+            done, fields = await self._apply_for_fields(actions.at_once(actions.context))
         if done.problem is not None:
             raise done.problem
         return fields
 
     async def wait_for_summary(self, request: SummaryRequest) -> None:
         """Wait until a model has written the summary that an outcome asks for, or until its time is up. Then
-        apply the action again.
+        apply the action again, with `actions.at_once`.
         """
         await self._jobs.write_within(request, self._summariser_timeout_s)
 
@@ -678,9 +678,9 @@ class Conversation:
     async def _window(self) -> Window:
         """Return the window of the next call."""
         done = await self.apply(actions.context)
-        while done.awaited is not None:
+        if done.awaited is not None:
             await self.wait_for_summary(done.awaited)
-            done = await self.apply(actions.context)
+            done = await self.apply(actions.at_once(actions.context))
         return done.sendable
 
     async def recover(self, error: object) -> dict[str, Any]:

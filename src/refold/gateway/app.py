@@ -332,11 +332,15 @@ class Gateway:
                 return
             incoming, seen = known, None
         added = await run_text_work(len(incoming.body), additions_of, incoming, settings)
+        override = incoming.wishes.window or host.resolved.settings.compaction.window or target.window
+        reported = None
+        if override is None:  # an override comes first, so the upstream need not be asked
+            reported = await self.window_reports.window(target, incoming.model, ticket.credentials)
         terms = host.terms(
             incoming.model,
             incoming.dialect.name,
             window=target.window,
-            reported=await self.window_reports.window(target, incoming.model, ticket.credentials),
+            reported=reported,
             url=target.url,
             wishes=incoming.wishes,
             max_output=incoming.max_output,

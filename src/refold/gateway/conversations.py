@@ -226,10 +226,10 @@ class LiveBranch:
             done = await self.conversation.apply(
                 act, chains=hashes, claims=claims, is_blind=bool(messages), text_size=text_size
             )
-            while done.awaited is not None:  # the messages are stored, and a model writes their summary
+            if done.awaited is not None:  # the messages are stored, and a model writes their summary
                 await self.conversation.wait_for_summary(done.awaited)
                 expected, new = size + len(messages), ()
-                done = await self.conversation.apply(act, text_size=text_size)
+                done = await self.conversation.apply(actions.at_once(act), text_size=text_size)
         except StoreError as error:
             if made is None or isinstance(error, HeldElsewhere):
                 raise
@@ -311,10 +311,10 @@ class LiveBranch:
             return done
 
         done = await self.conversation.apply(act)
-        while done.awaited is not None:
+        if done.awaited is not None:
             await self.conversation.wait_for_summary(done.awaited)
             before = self.conversation.state
-            done = await self.conversation.apply(actions.context)
+            done = await self.conversation.apply(actions.at_once(actions.context))
             again = made_of(before, done)
         if again is None or again.problem is not None:
             return made

@@ -432,5 +432,5 @@ def test_a_plain_path_is_a_store(serve, upstream, tmp_path):
     served.say("Hello.")
     _, told = served.end()
 
-    assert "warning" not in told
+    assert "is written" not in told
     assert f"{tmp_path / 'chats.db'}\n" in told

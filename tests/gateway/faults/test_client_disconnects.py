@@ -100,7 +100,7 @@ async def run_leaving(places: int) -> tuple[int, list[str]]:
     count, found = 0, []
     async with (
         RawUpstream(lambda line: line.end("close")) as upstream,
-        served(upstream, store=Noting()) as gate,
+        served(upstream, store=Noting(), window=128_000) as gate,
     ):
         await leave_at(gate, upstream, record("chat"), 0)
         await settle(lambda: True)

@@ -5,7 +5,7 @@ The same report is drawn for people and printed for programs. Every number has i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from refold.engine.engine import Engine
     from refold.engine.state import State
     from refold.wire import Request
-from collections.abc import Iterable
-
-from rich.text import Text
 
 WIDTH_WITH_WORDS = 76
 EXAMPLES = """\b
@@ -452,6 +449,8 @@ def lay_out(measurement: Measurement) -> tuple[Run, ...]:
 
 def draw(measurement: Measurement, width: int) -> Iterator[Text]:
     """The grid, line by line. `width` is that of the screen, in columns."""
+    from rich.text import Text
+
     per_row = max(1, min(ROW_CELLS, width // 2))
     inside, spilled = split(lay_out(measurement), CELLS)
     yield from _rows(inside, per_row)
@@ -477,6 +476,8 @@ def split(runs: Iterable[Run], at: int) -> tuple[tuple[Run, ...], tuple[Run, ...
 
 
 def _rows(runs: tuple[Run, ...], per_row: int) -> Iterator[Text]:
+    from rich.text import Text
+
     while runs:
         row, runs = split(runs, per_row)
         line = Text()
