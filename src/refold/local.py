@@ -105,6 +105,8 @@ def _has_digest(path: Path) -> bool:
 
 WINDOW = 8_192
 """The window that SmolLM2 was trained for."""
+OUTPUT_PART = 8
+"""A reply is at most this part of the window: a small model may repeat itself until the window is full."""
 THREADS = 1
 """One thread: summaries are written in the background, and the other cores serve the foreground."""
 
@@ -159,6 +161,7 @@ def run() -> None:
     llama = import_module("xllamacpp")
     settings = llama.CommonParams()
     settings.model.path, settings.n_ctx, settings.n_parallel = weights, window, 1
+    settings.n_predict = window // OUTPUT_PART
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
     settings.api_keys, settings.port, settings.verbosity = [key], 0, -1
     settings.endpoint_slots = False  # it would show the text in progress

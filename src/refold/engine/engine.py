@@ -32,7 +32,14 @@ from refold.engine.arguments import check_function, check_members, check_text, c
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import Finding, examine
 from refold.engine.events import Listener
-from refold.engine.journal import WINDOW, Journal, LearnedWindow, inherited, read_learned
+from refold.engine.journal import (
+    WINDOW,
+    Journal,
+    LearnedWindow,
+    inherited,
+    read_fill_level,
+    read_learned,
+)
 from refold.engine.recall import passage
 from refold.engine.retention import (
     MAX_SHARE,
@@ -338,6 +345,8 @@ class Engine:
                 hint="leave the format out, or begin another conversation",
             )
         settings = structs.replace(settings, model=model or head.model or settings.model)
+        if settings.reported_window is None and settings.model == head.model:
+            settings = structs.replace(settings, reported_window=_reported_window(head))
         talk = await self.open_branch(head, settings)
         await talk.load()
         await self._retention.apply_in_passing(self._open_names)
@@ -651,3 +660,9 @@ class Engine:
             if (found := await self._head(head.conversation)) is None:
                 raise
             return found
+
+
+def _reported_window(head: Head) -> int | None:
+    """Return the window that the upstream last reported for the conversation's model, if it did."""
+    noted = read_fill_level(head.notes)
+    return noted.window if noted.window_source == "upstream" else None
