@@ -10,7 +10,7 @@ SERVED_WITH := cli,server,sqlite,tokens
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all lint format bench clean
+.PHONY: help run demo test test-all prove lint format bench clean
 
 help: ## Show this help
 	@echo "Refold: keep LLM conversations inside the context window without losing anything."
@@ -31,6 +31,9 @@ test: lint ## Lint, then run the fast tests on all cores
 
 test-all: lint ## Lint, then run every test, the long campaigns too
 	@REFOLD_HYPOTHESIS=thorough $(BIN)/pytest -n auto --dist worksteal -q
+
+prove: $(READY) ## Take out one behaviour per feature; its tests must fail (ARGS="L7 C5")
+	@$(BIN)/python -m scripts.prove $(ARGS)
 
 lint: $(READY) ## Check style, types and layers; silent when all is well
 	@$(BIN)/ruff check --quiet
