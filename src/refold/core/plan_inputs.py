@@ -6,7 +6,7 @@ functions, so they cannot disagree about a size.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil
 
 from msgspec import Struct
@@ -88,9 +88,15 @@ def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
     allowed: nothing is summarised or shortened for an output that can be lowered instead.
     """
     output = lowered_output(frame, now) if output is None else output
-    limit = input_limit(frame.budget, output)
-    limit = limit if now.ratio == 1 else int(limit / now.ratio)
+    limit = _input_limit(frame.budget, output, now.ratio)
     return limit if now.limit is None else min(limit, now.limit)
+
+
+@lru_cache(maxsize=256)
+def _input_limit(budget: Budget, output: int, ratio: float) -> int:
+    """The wall in our count. Cached, because every decision about one request needs it again."""
+    limit = input_limit(budget, output)
+    return limit if ratio == 1 else int(limit / ratio)
 
 
 def room_of(frame: Frame, now: Now) -> OutputRoom:

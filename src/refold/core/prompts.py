@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
@@ -97,16 +98,23 @@ WORDS_PER_TOKEN = 0.6
 """A conservative estimate over languages: an answer that ends early is better than one that is cut off."""
 
 
-class Passage(Struct, frozen=True):
+class Passage(Struct, frozen=True, dict=True):
     """A message of a transcript, and its number in the branch."""
 
     number: int
     message: Message
 
+    @cached_property
+    def text(self) -> str:
+        """The message as text, with its role and its handle. Cached: a transcript is measured, divided and
+        sent.
+        """
+        return _entry(self)
+
 
 def transcript(passages: Iterable[Passage]) -> str:
     """Return messages as text, each with its role and its handle."""
-    return "\n\n".join(_entry(passage) for passage in passages)
+    return "\n\n".join([passage.text for passage in passages])
 
 
 def said_by(role: Role, passages: Iterable[Passage]) -> str:

@@ -199,7 +199,7 @@ def is_wanted(folded: Folded, frame: Frame, now: Now) -> bool:
 
 def is_triggered(folded: Folded, frame: Frame, now: Now) -> bool:
     """Whether a trigger of the policy fires at this moment."""
-    return bool(due(frame.policy.triggers, now.moment, _facts(folded, frame, now)))
+    return bool(_triggered(folded, frame, now))
 
 
 def reason_to_reduce(folded: Folded, frame: Frame, now: Now) -> str:
@@ -228,11 +228,13 @@ def _overfull(folded: Folded, frame: Frame, now: Now) -> str:
 
 def _wanted(folded: Folded, frame: Frame, now: Now) -> str:
     """The reason by the policy's flag, its triggers or the prices."""
-    return (
-        now.flag
-        or due(frame.policy.triggers, now.moment, _facts(folded, frame, now))
-        or _by_price(folded, frame, now)
-    )
+    return now.flag or _triggered(folded, frame, now) or _by_price(folded, frame, now)
+
+
+def _triggered(folded: Folded, frame: Frame, now: Now) -> str:
+    """The reason by the trigger of this moment, if the policy has one."""
+    rules = frame.policy.triggers
+    return due(rules, now.moment, _facts(folded, frame, now)) if now.moment in rules else ""
 
 
 def fold_point(folded: Folded, frame: Frame, now: Now) -> int:

@@ -66,7 +66,7 @@ class Turns(Struct, frozen=True, tag="turns"):
 Size: TypeAlias = Tokens | Share | Messages | Turns
 
 
-class Budget(Struct, frozen=True):
+class Budget(Struct, frozen=True, cache_hash=True):
     """The part of a model's window that a conversation may use."""
 
     window: int

@@ -8,6 +8,7 @@ invented names are removed, missing facts are added. All other faults reject the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from refold.core.prompts import defused
 from refold.core.summary_checks import headings
 from refold.core.summary_checks.echoes import continues, ends_open, is_call, is_echo, without_thoughts
 from refold.core.summary_checks.headings import headings_once, says_something
-from refold.core.summary_checks.inventions import invented, known_of, without_inventions
+from refold.core.summary_checks.inventions import KnownNames, invented, known_of, without_inventions
 from refold.core.summary_checks.languages import is_other_language
 from refold.core.summary_checks.must_keep import fact_lines, with_facts
 from refold.core.summary_checks.refusal import is_refusal, letters
@@ -63,7 +64,7 @@ class SummaryDraft(Struct, frozen=True):
     has_reasoning: bool = False
 
 
-class DraftSource(Struct, frozen=True):
+class DraftSource(Struct, frozen=True, dict=True):
     """The texts that the draft is compared with."""
 
     told: str
@@ -84,6 +85,11 @@ class DraftSource(Struct, frozen=True):
     """All text of the assistant. A summary has to be in a language of the user or the assistant."""
     ledger: Ledger | None = None
     """Facts that must be carried; None if facts are added later, to a longer text than this draft."""
+
+    @cached_property
+    def known(self) -> KnownNames:
+        """The names that a draft may use. Cached: several drafts of one source may be checked."""
+        return known_of(self.told, self.previous, self.beside, *_ledger_lines(self), asked=self.asked)
 
 
 class Accepted(Struct, frozen=True):
@@ -151,7 +157,7 @@ def _ledger_lines(source: DraftSource) -> Iterator[str]:
 
 
 def _without_inventions(found: Accepted, source: DraftSource, *, is_last_try: bool) -> Accepted:
-    known = known_of(source.told, source.previous, source.beside, *_ledger_lines(source), asked=source.asked)
+    known = source.known
     made_up = invented(found.text, known)
     if not made_up:
         return found
