@@ -9,7 +9,9 @@ import time
 import aiohttp
 import pytest
 
+import refold
 from refold.gateway import window_reports
+from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served, target_for
 
@@ -197,3 +199,30 @@ async def test_the_upstreams_are_asked_when_the_gateway_starts(upstream):
         asked = len(upstream.report_requests)
         await ask(gate, "one")
         assert len(upstream.report_requests) == asked
+
+
+@pytest.mark.feature("P2")
+async def test_picoclaw_takes_the_window_from_the_output_that_the_operator_set(upstream):
+    settings = {
+        "compaction_preset": "picoclaw",
+        "compaction_allow_system_summary": True,
+        "compaction_max_output": 2_000,
+        "summariser_enabled": False,
+    }
+    async with served(upstream, **settings) as gate:
+        body = request("Hello.", max_tokens=500)
+        assert (await gate.post("/v1/chat/completions", body, x_refold_conversation="one"))[0] == 200
+        assert await limit_of(gate, "one") == 4 * 2_000 - 2_000  # not four times the client's 500
+
+
+@pytest.mark.feature("O15")
+async def test_a_reported_window_is_known_to_programs_that_open_the_conversation_later(upstream, tmp_path):
+    upstream.reports, window = REPORTS["vLLM"]
+    url = f"sqlite:///{tmp_path}/chats.db"
+    async with served(upstream, store=await open_store(url), summariser_enabled=False) as gate:
+        assert (await ask(gate, "one"))[0] == 200
+    async with refold.Engine(url) as engine:
+        chat = await engine.conversation("one")
+        assert (chat.window.tokens, chat.window.source) == (window, "upstream")
+        other = await engine.conversation("one", model="gpt-4o")
+        assert other.window.source == "catalogue"

@@ -395,6 +395,8 @@ class OwnerConversations:
         ours = self.resolved.settings.compaction
         policy = policy_of(self.resolved.settings, preset=wishes.preset) if wishes.preset else self.policy
         size = wishes.window or ours.window or window
+        if not (size or reported) and ours.max_output:
+            size = policy.window_outputs * ours.max_output or None
         known = max(1, _window(model, size, reported, url) - held)
         return ConversationSettings(
             model=model,
