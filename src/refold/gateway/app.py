@@ -27,7 +27,7 @@ from refold.gateway import errors, previous_response, upstreams
 from refold.gateway.auth import send_answer
 from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.conversations import OwnerConversations
-from refold.gateway.errors import Shape, shape_of
+from refold.gateway.errors import Shape, check_path, shape_of
 from refold.gateway.events import Events
 from refold.gateway.exchange import Relay, Ticket
 from refold.gateway.log import facts
@@ -175,6 +175,7 @@ class Gateway:
         speaks_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
         shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
         call_id, began, status = self._new_id(), time.perf_counter(), 0
+        tickets: list[Ticket] = []
 
         async def send_and_keep_status(message: Message) -> None:
             nonlocal status
@@ -182,7 +183,8 @@ class Gateway:
             await send(message)
 
         try:
-            await self._serve(scope, receive, send_and_keep_status, scope["path"], shape, call_id)
+            check_path(scope["path"])
+            await self._serve(scope, receive, send_and_keep_status, shape, call_id, tickets)
         except ClientDisconnect:
             pass
         except Exception as error:  # noqa: BLE001  # every failure is sent in the client's own format
@@ -192,19 +194,27 @@ class Gateway:
             if not status:
                 await send_answer(send_and_keep_status, errors.answer(error, shape, request_id=call_id))
         took_ms = round(1_000 * (time.perf_counter() - began), 1)
-        _log.info(
-            "%s %s", scope["method"], scope["path"], extra=facts(status=status, ms=took_ms, receipt=call_id)
-        )
+        done = [fact for ticket in tickets for fact in ticket.facts().items()]
+        line = facts(status=status, ms=took_ms, **dict(done), receipt=call_id)
+        _log.info("%s %s", scope["method"], scope["path"], extra=line)
 
     async def _serve(
-        self, scope: Scope, receive: Receive, send: Send, path: str, shape: Shape, call_id: str
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        shape: Shape,
+        call_id: str,
+        tickets: list[Ticket],
     ) -> None:
-        limits = self.resolved.settings.server
+        """Answer a request. Its ticket is added to `tickets`, for the log, as soon as there is one."""
+        limits, path = self.resolved.settings.server, scope["path"]
         body = await read_body(scope, receive, max_bytes=limits.max_body_mb * MIB)
         if path == upstreams.PATH and scope["method"] == "GET" and len(self.targets) > 1:
             await self._list_models(scope, send, is_anthropic=shape == "anthropic")
             return
         ticket = await self._ticket(scope, body, path, shape, call_id)
+        tickets.append(ticket)
         async with cancel_on_disconnect(receive):
             await self._relay.serve(ticket, send)
 
@@ -250,6 +260,7 @@ class Gateway:
                 self._state, asked, call, credentials, incoming.fields if incoming else None
             ),
             body=body,
+            model=model,
             targets=await self._state.admit(asked, targets, credentials),
             shape=shape,
             backlog=self.backlog,

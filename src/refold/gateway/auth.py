@@ -13,6 +13,7 @@ client's own provider key stays. On the paths in `PUBLIC` there is no `owner`.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -26,9 +27,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from refold.engine.client_keys import KEY, id_of, opens
 from refold.engine.engine import OWNER
 from refold.gateway.errors import ErrorResponse, answer, log_store_failure, shape_of
+from refold.gateway.log import facts
 from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError
 from refold.ports.records import ClientKey
 from refold.ports.store import ClientKeys
+
+_log = logging.getLogger("refold.gateway")
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Header: TypeAlias = tuple[bytes, bytes]
@@ -214,7 +218,11 @@ class Access:
             log_store_failure(error)
             speaks_anthropic = bool(_values(scope, b"anthropic-version"))
             shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
-            await send_answer(send, answer(error, shape))
+            response = answer(error, shape)
+            path = "(a path with a key)" if KEY.search(scope["path"]) else scope["path"]
+            refused = facts(status=response.status, error=type(error).__name__)
+            _log.warning("%s %s", scope["method"], path, extra=refused)
+            await send_answer(send, response)
             return
         await self._app(admitted, receive, send)
 

@@ -69,6 +69,9 @@ _ANTHROPIC_TYPES = {
 _ANTHROPIC_TOO_LONG = "prompt is too long: "
 _REQUEST_ID: dict[Shape, str] = {"anthropic": "request-id"}
 """The header in which the SDK looks for the request id, if it is not `x-request-id`."""
+_WITHOUT_VERSION = ("/chat/", "/responses", "/messages", "/models", "/completions", "/embeddings")
+"""Paths that clients ask for if their base URL lacks `/v1`."""
+_LONGEST_PATH = 60
 _BUG = errors.RefoldError("Refold failed to answer this request", hint="the gateway's log says more")
 _CAPITAL = re.compile("(?<!^)([A-Z])")
 
@@ -90,6 +93,22 @@ def shape_of(path: str, *, speaks_anthropic: bool = False) -> Shape:
     if path.startswith("/v1/messages") or speaks_anthropic:
         return "anthropic"
     return "responses" if path.startswith("/v1/responses") else "chat"
+
+
+def check_path(path: str) -> None:
+    """
+    Raises:
+        NotFound: the path has no `/v1`, or has it twice.
+    """
+    if path.startswith("/v1/v1/"):
+        raise errors.NotFound(
+            f"there is nothing at /v1/v1: the client adds {path.removeprefix('/v1')[:_LONGEST_PATH]} to its base URL",
+            hint="leave /v1 out of the base URL of this client",
+        )
+    if path.startswith(_WITHOUT_VERSION):
+        raise errors.NotFound(
+            "the calls of a provider are below /v1", hint="end the base URL of this client with /v1"
+        )
 
 
 def status_of(error: Exception) -> int:

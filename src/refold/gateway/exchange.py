@@ -66,6 +66,8 @@ percent-encoded.
 """
 _IS_PLAIN = re.compile(f"[0-9A-Za-z{re.escape(_PLAIN)}]*").fullmatch
 
+MAX_LOGGED = 80
+"""Characters of a model's name in the log: a client may send any text as its name."""
 KEEP_S = 2.0
 """Time that the last chunk of an answer waits until the reply is stored; after it the chunk is sent and the
 reply stored later.
@@ -94,11 +96,12 @@ class Ticket:
         credentials: Credentials,
         handout: StateHandout,
         body: bytes,
+        model: str,
         targets: Sequence[Target],
         shape: Shape,
         backlog: Backlog,
     ) -> None:
-        self.call_id, self.method, self.path = call_id, method, path
+        self.call_id, self.method, self.path, self.model = call_id, method, path, model
         self.credentials, self.body, self.targets = credentials, body, targets
         self.handout = handout
         self.shape = shape
@@ -288,6 +291,14 @@ class Ticket:
             else await exchange.host.history_hash(exchange.incoming)
         )
         self._backlog.add(structs.replace(exchange, mark=b"".join(mark)))
+
+    def facts(self) -> dict[str, object]:
+        """The facts of this call for the log: names and numbers, and no content."""
+        found: dict[str, object] = {"action": self.action}
+        if self.hosted is not None and self.made is not None:
+            found["conversation"] = self.hosted.live.conversation.id
+            found["tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
+        return {**found, "model": self.model[:MAX_LOGGED] or "-", "upstream": self._upstream or "-"}
 
     def refold_headers(self, upstream: str) -> list[tuple[bytes, bytes]]:
         """The `x-refold-*` response headers."""

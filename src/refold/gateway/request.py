@@ -188,11 +188,13 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
     Raises:
         ConfigError: a header has an invalid value.
     """
-    window = headers.get("x-refold-window", "").strip()
+    switch, window = headers.get(OWN, "").strip().lower(), headers.get("x-refold-window", "").strip()
+    if switch not in ("", "on", "off"):
+        raise ConfigError("X-Refold is neither on nor off", hint="X-Refold: off sends this request unchanged")
     if window and not (_NUMBER.fullmatch(window) and int(window)):
         raise ConfigError("X-Refold-Window is not a number of tokens", hint="such as X-Refold-Window: 32000")
     return Wishes(
-        headers.get(OWN, "").strip().lower() == "off",
+        switch == "off",
         headers.get("x-refold-preset", "").strip(),
         int(window) if window else None,
         headers.get("x-refold-upstream", "").strip(),

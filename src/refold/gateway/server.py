@@ -34,7 +34,7 @@ from refold.embeddings import installed
 from refold.gateway.admin import Admin
 from refold.gateway.app import Gateway
 from refold.gateway.auth import Access, Rules, check_binding
-from refold.gateway.errors import answer, shape_of
+from refold.gateway.errors import answer, check_path, shape_of
 from refold.gateway.exchange import KEEP_S
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError, StoreError
@@ -87,9 +87,14 @@ class _Shortcut:
 
 
 async def _missing(request: Request, _: Exception) -> Response:
-    error = answer(
-        NotFound("there is nothing at this path", hint="see /refold/status"), shape_of(request.url.path)
-    )
+    path = request.url.path
+    try:
+        check_path(path)
+        found = NotFound("there is nothing at this path", hint="see /refold/status")
+    except NotFound as problem:
+        found, path = problem, f"/v1{path}"
+    speaks_anthropic = "anthropic-version" in request.headers
+    error = answer(found, shape_of(path, speaks_anthropic=speaks_anthropic))
     return Response(error.body, error.status, dict(error.headers))
 
 
