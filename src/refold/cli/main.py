@@ -1,15 +1,16 @@
 """The `refold` app: registers the commands and turns every error that is not a bug into `error:` and `hint:` with exit code 2.
 
-The order of `COMMANDS` is the order of `refold --help`.
+`SECTIONS` is the order of `refold --help`: the commands that people need first come first.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
 from refold.cli.commands import (
     check,
@@ -52,12 +53,34 @@ COMMANDS = (
     *(replay, serve, demo, mcp),
     *(db, keys, config, local),
 )
+SECTIONS = {
+    "Start here": "serve demo context conversations show",
+    "Stored conversations": "sessions search recall diff compact undo rerun pin unpin new resume import export delete expire",
+    "Transcripts and models": "check replay models limits local",
+    "The gateway and its store": "config keys db doctor mcp",
+}
 WrongUsage = cast("type[Exception]", typer.BadParameter.__base__)
 """Every mistake on the command line. Typer has no public name for it: the class is its own or click's, by version."""
 FAILED = 2
 INTERRUPTED = 130
 
+LINE = 200
+"""Characters of a command's line in the list: more than any has, so that none is cut."""
+
+
+class Sections(TyperGroup):
+    """Lists the commands in sections."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        del ctx
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                listed = ((name, self.commands[name]) for name in names.split())
+                formatter.write_dl([(name, command.get_short_help_str(LINE)) for name, command in listed])
+
+
 app = typer.Typer(
+    cls=Sections,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
