@@ -48,6 +48,7 @@ PUBLIC = sorted(
         "NotFound",
         "OutputCapExceeded",
         "RateLimited",
+        "NotAnOverflow",
         "RecoverySpent",
         "RefoldError",
         "SettingError",

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import openai
 import pytest
 
-from refold.model.errors import NotFound, RecoverySpent
+from refold.model.errors import NotAnOverflow, NotFound, RecoverySpent
 from refold.sync import Conversation
 from tests.formats import KEYS, answer, question, turn, violations
 from tests.test_sync import every_format, full
@@ -97,8 +97,11 @@ class TestRecover:
         talk.context()
         limited = self.error({"message": "Rate limit reached", "code": "rate_limit_exceeded"}, 429)
 
-        with pytest.raises(RecoverySpent):
+        with pytest.raises(openai.RateLimitError) as raised:
             talk.recover(limited)
+        assert raised.value is limited
+        with pytest.raises(NotAnOverflow):
+            talk.recover({"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}})
 
 
 class TestUndo:

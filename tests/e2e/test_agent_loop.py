@@ -116,6 +116,19 @@ async def test_a_provider_that_always_refuses_is_asked_three_times(run):
 
 
 @both
+async def test_a_refusal_for_another_reason_is_the_provider_s_own_error(run):
+    refused = Body(400, b'{"error":{"message":"Unknown parameter.","type":"invalid_request_error"}}')
+
+    with (
+        ScriptedUpstream(refused) as server,
+        pytest.raises(openai.BadRequestError, match="Unknown parameter"),
+    ):
+        await run(f"{server.url}/v1")
+
+    assert len(server.requests) == 1
+
+
+@both
 async def test_a_tool_that_fails_is_for_the_model_to_read(run):
     def results(received: Received) -> str:
         return received.json["messages"][-1]["content"]

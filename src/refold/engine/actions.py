@@ -65,7 +65,14 @@ from refold.engine.events import (
 from refold.engine.state import Change, Receipt, Sent, State
 from refold.engine.summary_authors import NO_ROOM, NO_SUMMARISER, RECOVERY, STILL_WRITING, UNUSABLE
 from refold.model.budget import Budget
-from refold.model.errors import DoesNotFit, InvalidWindow, Overflow, RecoverySpent, RefoldError
+from refold.model.errors import (
+    DoesNotFit,
+    InvalidWindow,
+    NotAnOverflow,
+    Overflow,
+    RecoverySpent,
+    RefoldError,
+)
 from refold.model.message import Message, Role, holds_sealed
 from refold.model.summary import Author, Summary
 from refold.model.tokens import Usage
@@ -183,8 +190,8 @@ def recover(state: State, status: int | None, body: object, *, held: int | None 
 
     `body` is the provider's response body, or the `Overflow` that was found in it. `held` is the number of
     tokens in the provider's figures that belong to messages stored at the provider, outside of the budget;
-    None if it is not known. The `problem` is RecoverySpent if the refusal was not about length, if the
-    policy's attempts for this call are used up, or if no smaller window exists.
+    None if it is not known. The `problem` is NotAnOverflow if the refusal was not about length, and
+    RecoverySpent if the policy's attempts for this call are used up, or if no smaller window exists.
     """
     draft = _Draft(state)
     draft.recover(status, body, held)
@@ -678,7 +685,10 @@ class _Draft:
         allowed = state.frame.budget.window - asked
         found = body if isinstance(body, Overflow) else classify(status, body, estimated=sent, budget=allowed)
         found = found.without(held or 0)
-        if not found.is_overflow or not policy.enabled or state.limits.attempts >= policy.recovery.attempts:
+        if not found.is_overflow:
+            self.problem = NotAnOverflow("the provider's error is not about the length of the request")
+            return
+        if not policy.enabled or state.limits.attempts >= policy.recovery.attempts:
             self.problem = RecoverySpent()
             return
         lowered, is_enough = self._output_after(found, sent)

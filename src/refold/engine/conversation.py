@@ -82,6 +82,7 @@ from refold.model.errors import (
     ContextOverflow,
     Damaged,
     DoesNotFit,
+    NotAnOverflow,
     NotFound,
     RefoldError,
     StoreError,
@@ -685,7 +686,7 @@ class Conversation:
 
     async def recover(self, error: object) -> dict[str, Any]:
         """Return the fields of a smaller request, after a provider has refused the last one as too long. No
-        model is asked for it.
+        model is asked for it. An exception that is not about the length is raised again.
 
             try:
                 reply = await client.chat.completions.create(model="gpt-4o-mini", **await chat.context())
@@ -696,9 +697,12 @@ class Conversation:
             error: the exception of an SDK, or the body of the response.
 
         Raises:
-            RecoverySpent: the error is not an overflow, or no smaller request is possible.
+            RecoverySpent: no smaller request is possible.
+            NotAnOverflow: the body is not about the length of the request.
         """
         done = await self._recover(error)
+        if isinstance(error, Exception) and isinstance(done.problem, NotAnOverflow):
+            raise error
         return await run_text_work(done.state.text_size, self._fields, done.sendable)
 
     async def _recover(self, error: object) -> Outcome:

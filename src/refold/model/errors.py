@@ -23,6 +23,7 @@
     │   ├── MalformedHistory
     │   └── UpstreamUnavailable
     ├── RecoverySpent             the input is still too long after the last recovery
+    │   └── NotAnOverflow         the provider refused it for another reason than its length
     ├── SummaryError              no summary could be made; the history is unchanged
     └── StoreError                a stored conversation that cannot be read or written
         ├── NotFound
@@ -223,6 +224,12 @@ class RecoverySpent(RefoldError):
     """The input is still too long after the last recovery."""
 
     default_hint = "start a new session, or use a model with a larger window"
+
+
+class NotAnOverflow(RecoverySpent):
+    """The provider refused a request for another reason than its length: a smaller one would not help."""
+
+    default_hint = "raise the provider's own error"
 
 
 class SummaryError(RefoldError):
