@@ -6,9 +6,11 @@ import asyncio
 import json
 import time
 
+import apsw
 import pytest
 
 from refold import Engine
+from refold.stores.sql import queries
 
 READING = (
     ("conversations",),
@@ -162,3 +164,36 @@ def test_a_time_to_keep_conversations_that_cannot_be_is_refused(kept, monkeypatc
     assert "days" in told.err
     assert "hint: " in told.err
     assert len(json.loads(kept("sessions", "shifts", "--json").out)["sessions"]) == 1
+
+
+def earlier_file(path) -> None:
+    """An empty store with the tables of the version before."""
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    connection.execute(queries.load("sqlite")["begin_migrating"])
+    for name, script in list(queries.migrations("sqlite").items())[:-1]:
+        connection.execute(script)
+        connection.execute(queries.load("sqlite")["add_migration"], {"name": name})
+    connection.close()
+
+
+@pytest.mark.parametrize("args", [one for one in READING if one[:2] != ("db", "backup")], ids=" ".join)
+def test_a_command_that_only_reads_leaves_the_tables_of_an_earlier_version(refold, store, args):
+    earlier_file(store)
+    before = store.read_bytes()
+
+    result = refold(*args)
+
+    assert result.code == 2
+    assert "refold db upgrade" in result.err
+    assert store.read_bytes() == before
+
+
+def test_a_store_of_an_earlier_version_can_be_backed_up_and_then_upgraded(refold, store, tmp_path):
+    earlier_file(store)
+
+    assert refold("db", "backup", str(tmp_path / "copy.db")).code == 0
+    assert refold("conversations").code == 2
+    assert refold("db", "upgrade").code == 0
+    assert refold("conversations").code == 0
+    assert refold("conversations", "--store", str(tmp_path / "copy.db")).code == 2

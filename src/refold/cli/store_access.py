@@ -25,6 +25,7 @@ from refold.engine.state import FillLevel
 from refold.model.errors import ConfigError, NotFound, StoreError
 from refold.ports.records import Compaction, Head, Listed, StoredMessage
 from refold.ports.store import Store
+from refold.stores.sql.migrations import Tables
 from refold.stores.url import kind_of, open_store, sqlite_file
 
 EVERYTHING = 10**9
@@ -60,7 +61,7 @@ def change(place: StoreOptions, act: EngineAction, *, begins: bool = False) -> i
 
 
 async def _with_engine(place: StoreOptions, act: EngineAction, *, writes: bool) -> int:
-    store = await open_store(place.url)
+    store = await open_store(place.url, tables="upgraded" if writes else "checked")
     async with Engine(store, owner=place.owner, embedder=installed()) as engine:
         if not writes:
             return await act(engine)
@@ -77,12 +78,14 @@ async def _with_engine(place: StoreOptions, act: EngineAction, *, writes: bool) 
         return code
 
 
-def with_store(url: str, act: Callable[[Store], Awaitable[int]], *, begins: bool = False) -> int:
+def with_store(
+    url: str, act: Callable[[Store], Awaitable[int]], *, begins: bool = False, tables: Tables = "upgraded"
+) -> int:
     """Run an action on the store itself, without an engine; with `begins`, a store that does not exist is created."""
     check_kept(url) if begins else check_there(url)
 
     async def run() -> int:
-        store = await open_store(url)
+        store = await open_store(url, tables=tables)
         try:
             return await act(store)
         finally:

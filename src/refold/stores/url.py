@@ -23,6 +23,7 @@ from msgspec import Struct
 from refold.model.errors import ConfigError, MissingExtra, StoreError
 from refold.model.mask import mask_url, printable
 from refold.ports.store import Store
+from refold.stores.sql.migrations import Tables
 
 FILE = "refold.db"
 Kind: TypeAlias = Literal["sqlite", "memory", "postgresql"]
@@ -62,12 +63,17 @@ class _NamedFile(Struct, frozen=True):
 
 
 async def open_store(
-    url: str | os.PathLike[str] = "", *, patience_s: float | None = None, warn: Warn | None = None
+    url: str | os.PathLike[str] = "",
+    *,
+    patience_s: float | None = None,
+    warn: Warn | None = None,
+    tables: Tables = "upgraded",
 ) -> Store:
     """Open the store that a URL or a path names; without one, the file in the platform's data folder.
 
     In a file, a write waits `patience_s` for another program that writes. `warn` is called if the URL has the spelling of earlier
-    versions; without it the caller gets a FutureWarning.
+    versions; without it the caller gets a FutureWarning. A store of an earlier
+    version is upgraded, or refused with `tables="checked"`, or opened as it is with `tables="any"`.
 
     Raises:
         ConfigError: the URL names no store, or may have named another file in earlier versions.
@@ -81,9 +87,9 @@ async def open_store(
 
             return MemoryStore()
         case "postgresql":
-            return await _open_postgres(text)
+            return await _open_postgres(text, tables=tables)
         case "sqlite":
-            return await _open_sqlite(text, patience_s, warn or _warn_caller)
+            return await _open_sqlite(text, patience_s, warn or _warn_caller, tables=tables)
 
 
 def kind_of(url: str) -> Kind:
@@ -264,7 +270,7 @@ def _warn_caller(text: str) -> None:
     warnings.warn(text, FutureWarning, stacklevel=level + 1)
 
 
-async def _open_sqlite(url: str, patience_s: float | None, warn: Warn) -> Store:
+async def _open_sqlite(url: str, patience_s: float | None, warn: Warn, *, tables: Tables) -> Store:
     path = _path_of(url, warn)
     if _file(url).form == "default":
         _make_folder(path.parent)
@@ -272,15 +278,16 @@ async def _open_sqlite(url: str, patience_s: float | None, warn: Warn) -> Store:
         from refold.stores.sqlite.store import SqliteStore
     except ImportError:
         raise MissingExtra("sqlite", "keeping conversations in an SQLite file") from None
-    return await (SqliteStore.open(path, patience_s=patience_s) if patience_s else SqliteStore.open(path))
+    patience = {"patience_s": patience_s} if patience_s else {}
+    return await SqliteStore.open(path, **patience, tables=tables)
 
 
-async def _open_postgres(url: str) -> Store:
+async def _open_postgres(url: str, *, tables: Tables) -> Store:
     try:
         from refold.stores.postgres.store import PostgresStore
     except ImportError:
         raise MissingExtra("postgres", "keeping conversations in PostgreSQL") from None
-    return await PostgresStore.open(url)
+    return await PostgresStore.open(url, tables=tables)
 
 
 def _make_folder(folder: Path) -> None:

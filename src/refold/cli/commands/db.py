@@ -71,7 +71,7 @@ class Rewritten(Protocol):
 
 
 def upgrade(store: StoreUrl = "", as_json: Json = False) -> int:
-    """Bring a store to the tables of this version. Every command does so when it opens one; a newer store is refused."""
+    """Bring a store to the tables of this version. Every command that writes does so when it opens one; a newer store is refused."""
     from refold.cli.store_access import EVERYTHING, with_store
 
     async def act(opened: Store) -> int:
@@ -99,7 +99,7 @@ def check(store: StoreUrl = "", as_json: Json = False) -> int:
         return _list_faults(await opened.check(), as_json=as_json)
 
     try:
-        return with_store(store, act)
+        return with_store(store, act, tables="checked")
     except StoreError as error:
         if type(error.__cause__).__name__ not in DAMAGE:
             raise
@@ -137,7 +137,7 @@ def backup(
         await opened.backup(Path(path))
         return _show({"backup": path}, f"a copy is in {plain(path)}", as_json=as_json)
 
-    return with_store(store, act)
+    return with_store(store, act, tables="any")
 
 
 def vacuum(store: StoreUrl = "", as_json: Json = False) -> int:
@@ -196,7 +196,7 @@ def export_all(
         _show(document, f"exported {plural(whole, 'conversation')}", as_json=as_json and path != PIPE)
         return 1 if faults else 0
 
-    return with_store(store, act)
+    return with_store(store, act, tables="checked")
 
 
 def import_all(path: Archive, store: StoreUrl = "", as_json: Json = False) -> int:

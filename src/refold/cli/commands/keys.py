@@ -75,7 +75,7 @@ def list_all(*, place: StoreOptions, as_json: Json = False) -> int:
             output.note(f"no keys of the owner {plain(place.owner)!r}\nhint: `refold keys create` makes one")
         return 0
 
-    return with_store(place.url, act)
+    return with_store(place.url, act, tables="checked")
 
 
 def revoke(

@@ -25,6 +25,7 @@ from refold.ports.records import Batch, Head, Session
 from refold.stores.postgres.errors import lost, store_error, unknown_outcome, unreachable, unreadable
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import check_numbers, committed, is_one_message, refuse, swapping, text_size
+from refold.stores.sql.migrations import Tables
 from refold.stores.sql.queries import P, Parameters, Row, SqlDialect, Step, T, Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.text_work import run_text_work
@@ -247,8 +248,11 @@ class PostgresStore(SqlStore):
         self._database = driver
 
     @classmethod
-    async def open(cls, url: str, patience: Patience | None = None) -> PostgresStore:
-        """Open a database, and create its tables if they are missing.
+    async def open(
+        cls, url: str, patience: Patience | None = None, *, tables: Tables = "upgraded"
+    ) -> PostgresStore:
+        """Open a database, and create its tables if they are missing. With `tables="checked"`, a database without the tables
+        of this version is refused.
 
         Raises:
             ConfigError: the URL cannot be read.
@@ -257,7 +261,10 @@ class PostgresStore(SqlStore):
         driver = PostgresDriver(url, patience or Patience())
         try:
             await driver.open()
-            await driver.write_at_length(_bring_up_to_date)
+            if tables == "upgraded":
+                await driver.write_at_length(_bring_up_to_date)
+            elif tables == "checked":
+                await driver.read(migrations.check_current, "postgres")
         except BaseException:
             await driver.close()
             raise
@@ -286,8 +293,7 @@ class PostgresStore(SqlStore):
 
 def _bring_up_to_date() -> Transaction[list[str]]:
     """Run missing migrations only: a user of the database may have no right to change its tables."""
-    is_there = yield "has_migrations", {}
-    if is_there[0][0] and not migrations.missing("postgres", (yield from migrations.applied())):
+    if (yield from migrations.is_current("postgres")):
         return []
     return (yield from migrations.upgrade("postgres"))
 

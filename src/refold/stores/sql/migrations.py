@@ -7,9 +7,13 @@ this program does not know was written by a newer program, and then nothing is c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from refold.model.errors import StoreError
 from refold.stores.sql.queries import SqlDialect, Transaction, migrations
+
+Tables: TypeAlias = Literal["upgraded", "checked", "any"]
+"""The tables that a store is opened with: upgraded if they are of an earlier version, refused then, or taken as they are."""
 
 
 def missing(dialect: SqlDialect, applied: Sequence[str]) -> list[str]:
@@ -37,6 +41,18 @@ def is_current(dialect: SqlDialect) -> Transaction[bool]:
     """Whether a database has every migration: then nothing has to be locked or written to open it."""
     is_there = yield "has_migrations", {}
     return bool(is_there[0][0]) and not missing(dialect, (yield from applied()))
+
+
+def check_current(dialect: SqlDialect) -> Transaction[None]:
+    """
+    Raises:
+        StoreError: the database lacks a migration, or was upgraded by a newer program.
+    """
+    if not (yield from is_current(dialect)):
+        raise StoreError(
+            "the store has no tables, or those of an earlier version, and this command changes nothing",
+            hint="back it up, stop the programs that use it, and run: refold db upgrade",
+        )
 
 
 def upgrade(dialect: SqlDialect) -> Transaction[list[str]]:

@@ -25,6 +25,7 @@ from refold.ports.records import Batch, Head, SearchHit
 from refold.stores.failpoints import reach
 from refold.stores.sql import migrations, rows
 from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, refuse
+from refold.stores.sql.migrations import Tables
 from refold.stores.sql.queries import P, SqlDialect, T, Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite import maintenance
@@ -154,15 +155,20 @@ class SqliteStore(SqlStore):
         """The recorded time of last use of each session's conversation."""
 
     @classmethod
-    async def open(cls, path: Path, *, patience_s: float = PATIENCE_S) -> SqliteStore:
+    async def open(
+        cls, path: Path, *, patience_s: float = PATIENCE_S, tables: Tables = "upgraded"
+    ) -> SqliteStore:
         """Open a file, or create one in an existing folder. A write waits up to `patience_s` for a write of another program.
+        With `tables="checked"`, a file of an earlier version is refused.
 
         Raises:
             StoreError: the file cannot be opened, belongs to another program, or was written by a newer Refold; it was not changed.
         """
         driver = await asyncio.to_thread(SqliteDriver, path, patience_s)
         try:
-            if not await driver.read(migrations.is_current, "sqlite"):
+            if tables == "checked":
+                await driver.read(migrations.check_current, "sqlite")
+            elif tables == "upgraded" and not await driver.read(migrations.is_current, "sqlite"):
                 await driver.write(migrations.upgrade, "sqlite")
         except BaseException:
             await driver.close()
