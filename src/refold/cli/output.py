@@ -30,6 +30,10 @@ MAX_SHOWN = 200
 SHORT = 8
 """Characters of an id that are shown: enough to tell apart the ids of one owner, and commands accept them."""
 INDENT = "  "
+GAP = "  "
+"""Between two columns of a table."""
+LEAST_TEXT = 12
+"""Characters that a text in a table keeps on a narrow screen."""
 ALARM = "bold bright_red"
 
 
@@ -121,12 +125,33 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def align(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozenset[str] = frozenset()) -> str:
-    """Rows in columns under their heads; the columns in `numbers` are set to the right. The last column may be of any width."""
-    lines = [head, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    is_number = [name in numbers for name in head]
-    return "".join(f"{_aligned(row, widths, is_number)}\n" for row in lines)
+def align(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: frozenset[str] = frozenset(),
+    *,
+    optional: Sequence[str] = (),
+    cuts_last: bool = False,
+) -> str:
+    """Rows in columns under their heads; the columns in `numbers` are set to the right.
+
+    Of a table wider than the screen, the columns in `optional` are left out, the first of them first, until it fits; with
+    `cuts_last`, the texts in the last column are cut then.
+    """
+    columns = list(zip(head, *rows, strict=True))
+    for name in optional:
+        if _width(columns) > screen_width():
+            columns = [column for column in columns if column[0] != name]
+    if cuts_last and (excess := _width(columns) - screen_width()) > 0:
+        most = max(LEAST_TEXT, max(map(len, columns[-1])) - excess)
+        columns[-1] = tuple(text if len(text) <= most else f"{text[: most - 1]}…" for text in columns[-1])
+    widths = [max(map(len, column)) for column in columns]
+    is_number = [column[0] in numbers for column in columns]
+    return "".join(f"{_aligned(row, widths, is_number)}\n" for row in zip(*columns, strict=True))
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + len(GAP) for column in columns) - len(GAP)
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], is_number: Sequence[bool]) -> str:
@@ -134,7 +159,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int], is_number: Sequence[bool
         cell.rjust(width) if right else cell.ljust(width)
         for cell, width, right in zip(row, widths, is_number, strict=True)
     )
-    return "  ".join(cells).rstrip()
+    return GAP.join(cells).rstrip()
 
 
 def when(at: float) -> str:

@@ -273,13 +273,14 @@ def fill_document(level: FillLevel | Listed) -> dict[str, object]:
 
 
 def fill_text(level: FillLevel) -> str:
-    """How full a context is, with the window and the source of that figure."""
+    """How full a context is, with the window and the source of that figure, on a few short lines."""
     if not level.limit:
         return "how full its context is was not noted"
-    full = f"its context is {level.ratio * 100:.0f} % full: {level.tokens:,} of {level.limit:,} tokens"
-    sums = f" ({level.arithmetic}; window: {level.window_source})" if level.arithmetic else ""
-    sums += f"; its summary: {plain(level.summary)}" if level.summary else ""
-    return f"{full}{sums}" + (f"; it has to be compacted: {level.reason}" if level.reason else "")
+    lines = [f"its context is {level.ratio * 100:.0f} % full: {level.tokens:,} of {level.limit:,} tokens"]
+    lines += [f"{level.arithmetic} (window: {level.window_source})"] if level.arithmetic else []
+    lines += [f"its summary: {plain(level.summary)}"] if level.summary else []
+    lines += [f"it has to be compacted: {level.reason}"] if level.reason else []
+    return "\n".join(lines)
 
 
 def way_back(name: str, closed: str) -> str:

@@ -10,12 +10,14 @@ from msgspec import structs
 
 from refold.cli import output
 from refold.cli.options import Json, Limit, StoreOptions, expanded
-from refold.cli.output import align, plain, when
+from refold.cli.output import align, plain, plural, when
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
     from refold.ports.records import Listed
 
+_OPTIONAL = ("summary", "window", "sessions", "written", "read")
+"""Columns that a narrow screen has no room for, the first to go first; `--json` has them all."""
 _NUMBERS = frozenset({"messages", "sessions", "compactions", "full", "read", "written", "$"})
 
 
@@ -35,8 +37,8 @@ def conversations(
 ) -> int:
     """List stored conversations, the latest first.
 
-    Each with its messages, sessions and compactions, and the tokens and the cost of its calls. The exit code is
-    1 if no name or title holds the words.
+    Each with its messages and compactions, how full its context is, and the cost of its calls. A wide screen shows more: sessions,
+    the window and its source, the author of the summary, tokens. The exit code is 1 if no name or title holds the words.
     """
     from refold.cli import store_access
 
@@ -58,9 +60,9 @@ def conversations(
 def _note_list(found: Sequence[Listed], limit: int) -> None:
     if any(one.reason for one in found):
         output.note("! has to be compacted: the next call does it, or `refold compact CONV`")
-    if any(one.window_source in ("pattern", "default") for one in found):
+    if assumed := sum(one.window_source in ("pattern", "default") for one in found):
         output.note(
-            "pattern, default: the window is assumed\nhint: set it with `compaction.window`, or --window"
+            f"the window of {plural(assumed, 'conversation')} is assumed\nhint: set it with `compaction.window`, or --window"
         )
     if len(found) == limit:
         output.note(f"the latest {limit:,}\nhint: --limit shows more, words fewer")
@@ -78,7 +80,7 @@ def _table(found: Sequence[Listed]) -> str:
         *("name", "messages", "sessions", "compactions", "full", "window", "summary"),
         *("read", "written", "$", "last used", "title"),
     )
-    return align(head, [_cells(one) for one in found], _NUMBERS)
+    return align(head, [_cells(one) for one in found], _NUMBERS, optional=_OPTIONAL, cuts_last=True)
 
 
 def _cells(one: Listed) -> tuple[str, ...]:

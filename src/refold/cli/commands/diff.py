@@ -92,7 +92,9 @@ def _list(name: str, made: Sequence[Compaction], *, as_json: bool) -> int:
         output.write_json({"conversation": name, "compactions": [compaction_document(one) for one in made]})
     elif made:
         head = ("compaction", "kind", "state", "messages", "before", "after", "at", "reason")
-        output.write(align(head, [_cells(one) for one in made], _NUMBERS))
+        output.write(
+            align(head, [_cells(one) for one in made], _NUMBERS, optional=("messages",), cuts_last=True)
+        )
     else:
         output.note("nothing was done to this conversation yet")
     return 0

@@ -21,6 +21,8 @@ HEAD = (
     *("session", "kind", "state", "from", "messages", "calls", "read", "written", "$", "begun", "carries"),
     "summary",
 )
+_OPTIONAL = ("carries", "written", "read", "summary")
+"""Columns that a narrow screen has no room for, the first to go first; `--json` has them all."""
 _NUMBERS = frozenset({"messages", "read", "written", "calls", "$"})
 
 
@@ -119,7 +121,7 @@ def _session_table(rows: Sequence[SessionRow]) -> str:
     is_forked = len({row.branch for row in rows}) > 1
     head = (*HEAD, "branch") if is_forked else HEAD
     cells = [(*_session_cells(row), short(row.branch))[: len(head)] for row in rows]
-    return align(head, cells, _NUMBERS)
+    return align(head, cells, _NUMBERS, optional=_OPTIONAL)
 
 
 def _session_cells(row: SessionRow) -> tuple[str, ...]:

@@ -163,7 +163,8 @@ def _list_calls(name: str, calls: Sequence[Call], *, as_json: bool) -> int:
         )
     elif calls:
         head = ("call", "id", "kind", "messages", "read", "cached", "written", "$", "at", "model")
-        output.write(align(head, [_cells(number, one) for number, one in _numbered(calls)], _NUMBERS))
+        rows = [_cells(number, one) for number, one in _numbered(calls)]
+        output.write(align(head, rows, _NUMBERS, optional=("messages", "cached", "id")))
     else:
         output.note(
             "no calls were recorded in this conversation\nhint: a program records them with `talk.record(usage)`"
