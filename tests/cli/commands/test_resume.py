@@ -128,7 +128,7 @@ def test_without_a_session_those_that_can_be_resumed_are_listed_the_latest_first
 
     listed = kept("resume", "shifts")
     assert [line.split()[0] for line in listed.out.splitlines()[1:]] == [one[:8] for one in closed[::-1]]
-    assert "Task #m0: We have a complaint" in listed.out.splitlines()[2]
+    assert "Task #m0: We have a co" in listed.out.splitlines()[2]
     assert "`refold resume shifts ID`" in listed.err
     told = json.loads(kept("resume", "shifts", "--json").out)
     assert (told["conversation"], [one["id"] for one in told["sessions"]]) == ("shifts", closed[::-1])
