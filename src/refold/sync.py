@@ -38,7 +38,7 @@ from refold.engine.retention import MAX_SHARE, HeldBack
 from refold.engine.sessions import OpenedSession
 from refold.engine.settings import SUMMARISER_TIMEOUT_S, ConversationSettings, Prompt
 from refold.engine.state import Bill, Receipt, State
-from refold.engine.status import Preview, Status
+from refold.engine.status import Preview, Savings, Status
 from refold.engine.summary_jobs import SummaryFunction
 from refold.model.errors import ConfigError
 from refold.model.tokens import Measurement, TokenCounter
@@ -454,6 +454,9 @@ class Engine:
 
     def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
         return self._run(self._async.conversations(limit=limit, words=words))
+
+    def savings(self, *, days: float | None = None) -> Savings:
+        return self._run(self._async.savings(days=days))
 
     def learned_windows(self) -> list[LearnedWindow]:
         return self._run(self._async.learned_windows())

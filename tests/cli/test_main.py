@@ -13,7 +13,7 @@ from refold.wire import MAX_BODY_BYTES
 ROOT = Path(__file__).parents[2]
 OWN = ("context", "check", "compact", "models", "limits")
 KEPT = (
-    *("conversations", "sessions", "show", "search", "recall", "diff", "export", "doctor"),
+    *("conversations", "stats", "sessions", "show", "search", "recall", "diff", "export", "doctor"),
     *("import", "undo", "pin", "unpin", "rerun", "new", "resume", "delete", "expire"),
 )
 JOINED = ("replay", "serve", "demo", "mcp")

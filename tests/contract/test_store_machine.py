@@ -261,6 +261,7 @@ class Script(RuleBasedStateMachine):
             self.ask(lambda store, name=conversation: store.calls(owner, name))
             self.ask(lambda store, name=conversation: store.spent(owner, name, "reply"))
             self.ask(lambda store, name=conversation: store.head(owner, name))
+        self.ask(lambda store: store.call_totals(owner))
 
     def _compare_branch(self, head: Head) -> None:
         kept = self.ask(lambda store: store.messages(head))

@@ -41,6 +41,7 @@ from refold.cli.commands import (
     serve,
     sessions,
     show,
+    stats,
     undo,
 )
 from refold.cli.options import one_spelling
@@ -48,14 +49,14 @@ from refold.model.errors import ConfigError, RefoldError
 
 COMMANDS = (
     *(context, check, compact, models, limits),
-    *(conversations, sessions, show, search, recall, diff, export, doctor),
+    *(conversations, stats, sessions, show, search, recall, diff, export, doctor),
     *(import_, undo, pin, rerun, new, resume, delete, expire),
     *(replay, serve, demo, mcp),
     *(db, keys, config, local),
 )
 SECTIONS = {
     "Start here": "serve demo context conversations show",
-    "Stored conversations": "sessions search recall diff compact undo rerun pin unpin new resume import export delete expire",
+    "Stored conversations": "stats sessions search recall diff compact undo rerun pin unpin new resume import export delete expire",
     "Transcripts and models": "check replay models limits local",
     "The gateway and its store": "config keys db doctor mcp",
 }

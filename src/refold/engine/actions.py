@@ -339,7 +339,7 @@ class _Draft:
 
     def record(self, usage: Usage | None) -> None:
         state = self.state
-        sent, instructions = state.sent, state.frame.instructions
+        sent = state.sent
         counted = size_of(sent, state.frame)
         meter = record_call(state.meter, usage, sent.shown, counted=counted)
         is_ignored = sent.shown.progress.compaction > 0
@@ -355,8 +355,7 @@ class _Draft:
         self.events.append(
             UsageRecorded(usage=usage, counted=counted, window=budget.window, window_source=budget.source)
         )
-        whole = instructions + sent.whole
-        self.set(bill=state.bill.add(usage, state.frame.prices, whole=whole, sent=counted))
+        self.set(bill=state.billed(usage))
         if is_ignored or anchor(usage, sent.shown, counted=counted) is None:
             return  # the report has no count of this window, so nothing can be learnt from it
         self.state = state = self.state.with_limits(state.limits.observe(usage))

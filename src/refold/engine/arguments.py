@@ -89,6 +89,20 @@ def check_function(value: object, name: str) -> None:
         raise _wrong(value, name, "a function", "give a function, or leave it out")
 
 
+def check_days(value: object) -> None:
+    """
+    Raises:
+        ConfigError: the value is not a time span in days.
+    """
+    hint = "give a number above 0, or leave it out"
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(value, "days", "a number", hint)
+    if not value > 0:
+        raise ConfigError(f"days cannot be {value:g}", hint=hint)
+
+
 def check_spend(value: object) -> None:
     """
     Raises:

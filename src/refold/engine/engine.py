@@ -28,7 +28,14 @@ from msgspec import Struct, structs
 
 from refold.core.policy import Policy
 from refold.core.shown import handle_of
-from refold.engine.arguments import check_function, check_members, check_text, check_texts, check_whole
+from refold.engine.arguments import (
+    check_days,
+    check_function,
+    check_members,
+    check_text,
+    check_texts,
+    check_whole,
+)
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import Finding, examine
 from refold.engine.events import Listener
@@ -42,6 +49,7 @@ from refold.engine.journal import (
 )
 from refold.engine.recall import passage
 from refold.engine.retention import (
+    DAY_S,
     MAX_SHARE,
     HeldBack,
     Retention,
@@ -59,7 +67,7 @@ from refold.engine.settings import (
     state_for,
 )
 from refold.engine.state import FillLevel
-from refold.engine.status import stored_fill_level
+from refold.engine.status import Savings, savings_of, stored_fill_level
 from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
 from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
@@ -459,6 +467,14 @@ class Engine:
             arithmetic=known.arithmetic,
             summary=known.summary,
         )
+
+    async def savings(self, *, days: float | None = None) -> Savings:
+        """Return the tokens and dollars of all calls of the last days, those that compaction saved, and the
+        price of its summaries; without `days`, since the beginning.
+        """
+        check_days(days)
+        since = 0.0 if days is None else self.clock() - days * DAY_S
+        return await savings_of(self.store, self.owner, since)
 
     async def learned_windows(self) -> list[LearnedWindow]:
         """Return the windows of models that providers stated when they refused a request as too long. Each is

@@ -63,6 +63,7 @@ def reported_call(
 ) -> Call:
     """Return the row of a call that the provider has reported, with the data about its window."""
     prices = state.frame.prices
+    unsent, saved = state.savings(usage)
     return Call(
         id=call_id or journal.new_id(),
         reply=reply,
@@ -74,6 +75,8 @@ def reported_call(
         receipt=msgspec.json.encode(sent),
         dollars=call_cost(usage, prices) if prices else 0.0,
         at=journal.clock(),
+        unsent=unsent,
+        saved=saved,
     )
 
 

@@ -589,6 +589,19 @@ class State(Struct, frozen=True, kw_only=True):
             offset,
         )
 
+    def billed(self, usage: Usage) -> Bill:
+        """The bill with the call of the last window."""
+        sent, whole = size_of(self.sent, self.frame), self.frame.instructions + self.sent.whole
+        return self.bill.add(usage, self.frame.prices, whole=whole, sent=sent)
+
+    def savings(self, usage: Usage) -> tuple[int, float]:
+        """The tokens that the call of the last window did not send, by the provider's count, and the dollars that it saved."""
+        sent = size_of(self.sent, self.frame)
+        unsent = self.frame.instructions + self.sent.whole - sent
+        return max(0, round(unsent * usage.context / max(1, sent))), self.billed(
+            usage
+        ).saved - self.bill.saved
+
     @property
     def is_reported(self) -> bool:
         """Whether the provider's last report is about the messages that are shown now, or the first of them."""

@@ -171,9 +171,36 @@ class Call(Struct, frozen=True, kw_only=True):
     """The changes to the request, as JSON."""
     dollars: float = 0.0
     at: float = 0.0
+    unsent: int = 0
+    """Tokens that this call did not send, because summaries and shortened messages stood for them; by the provider's count."""
+    saved: float = 0.0
+    """Dollars that the call would have cost more with all of them. Negative if the provider's cache had to be written anew."""
     reply: bytes = b""
     """The reply, as JSON, if the client keeps the history and may send another message in its place. Write-only:
     `CallRows.reply_to` reads it."""
+
+
+class CallTotals(Struct, frozen=True):
+    """The calls of one kind to one model, added up."""
+
+    model: str
+    kind: CallKind
+    calls: int = 0
+    usage: Usage = Usage()
+    dollars: float = 0.0
+    unsent: int = 0
+    saved: float = 0.0
+
+    def with_call(self, call: Call) -> CallTotals:
+        return CallTotals(
+            self.model,
+            self.kind,
+            self.calls + 1,
+            self.usage + call.usage,
+            self.dollars + call.dollars,
+            self.unsent + call.unsent,
+            self.saved + call.saved,
+        )
 
 
 class ClientKey(Struct, frozen=True, kw_only=True):

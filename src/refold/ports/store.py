@@ -21,6 +21,7 @@ from refold.ports.records import (
     Batch,
     Call,
     CallKind,
+    CallTotals,
     ClientKey,
     Compaction,
     CompactionKind,
@@ -216,6 +217,10 @@ class CallRows(Protocol):
 
     async def reply_to(self, owner: str, call: str) -> bytes:
         """The reply to a call; empty if it was not stored."""
+        ...
+
+    async def call_totals(self, owner: str, since: float = 0.0) -> list[CallTotals]:
+        """The calls of all conversations since a time, added up by model and kind, in this order."""
         ...
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:

@@ -60,6 +60,9 @@ def url(request, tmp_path, pytestconfig) -> str:
 
 
 def test_keys_of_an_earlier_program_are_no_admin_keys(url, capsys):
+    assert run(["db", "upgrade", "--store", url]) == 0
+    capsys.readouterr()
+
     def listed() -> dict[str, bool]:
         assert run(["keys", "list", "--owner", "anna", "--store", url, "--json"]) == 0
         return {one["name"]: one["admin"] for one in json.loads(capsys.readouterr().out)["keys"]}

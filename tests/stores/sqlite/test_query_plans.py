@@ -25,6 +25,7 @@ WHOLE_TABLES = {
 }
 SUMMARY = '{"text": "", "first": 0, "last": 0, "tokens": 0}'
 UNORDERED = {
+    "sum_calls": "all calls of an owner are added up, by the few models",
     "find_conversations": "words in titles are looked for one by one, in the order of the list",
     "find_summary": "the few that ever had one number are sorted",
     "search_messages": "the best of those that match are sorted",

@@ -18,6 +18,7 @@ from refold.ports.records import (
     Batch,
     Call,
     CallKind,
+    CallTotals,
     ClientKey,
     Compaction,
     CompactionKind,
@@ -268,6 +269,14 @@ class MemoryStore:
 
     async def places(self, owner: str, hashes: Sequence[bytes]) -> list[HistoryPlace]:
         return self._tables(owner).places(hashes)
+
+    async def call_totals(self, owner: str, since: float = 0.0) -> list[CallTotals]:
+        found: dict[tuple[str, CallKind], CallTotals] = {}
+        for call in self._tables(owner).calls.values():
+            if call.at >= since:
+                key = call.model, call.kind
+                found[key] = found.get(key, CallTotals(*key)).with_call(call)
+        return [found[key] for key in sorted(found)]
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
         calls = await self.calls(owner, conversation, EVERYTHING)

@@ -17,6 +17,7 @@ from refold.model.errors import NotFound
 from refold.ports.records import (
     Call,
     CallKind,
+    CallTotals,
     Compaction,
     CompactionKind,
     Head,
@@ -289,6 +290,11 @@ def written(owner: str, ids: Sequence[str]) -> Transaction[list[StoredSummary]]:
 def calls(owner: str, conversation: str, limit: int = 1_000) -> Transaction[list[Call]]:
     found = yield "list_calls", {"owner": owner, "conversation": conversation, "limit": limit}
     return [rows.to_call(row) for row in reversed(found)]
+
+
+def call_totals(owner: str, since: float = 0.0) -> Transaction[list[CallTotals]]:
+    found = yield "sum_calls", {"owner": owner, "since": since}
+    return [rows.to_totals(row) for row in found]
 
 
 def spent(owner: str, conversation: str, kind: CallKind) -> Transaction[float]:

@@ -16,6 +16,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.records import (
     Call,
+    CallTotals,
     ClientKey,
     Compaction,
     Embedding,
@@ -112,7 +113,7 @@ def to_client_key(row: Row) -> ClientKey:
 
 
 def to_call(row: Row) -> Call:
-    which, branch, session, kind, size, model, *usage, receipt, dollars, at = row
+    which, branch, session, kind, size, model, *usage, receipt, dollars, at, unsent, saved = row
     return Call(
         id=which,
         branch=branch,
@@ -124,7 +125,15 @@ def to_call(row: Row) -> Call:
         receipt=receipt,
         dollars=dollars,
         at=at,
+        unsent=unsent,
+        saved=saved,
     )
+
+
+def to_totals(row: Row) -> CallTotals:
+    model, kind, calls, *usage, dollars, unsent, saved = row
+    spent = Usage(*map(int, usage))
+    return CallTotals(model, kind, calls, spent, float(dollars), int(unsent), float(saved))
 
 
 def to_listed(row: Row) -> Listed:

@@ -9,11 +9,11 @@ ON CONFLICT (owner, conversation, digest) DO NOTHING
 -- Note a call, once, in the conversation that its branch belongs to.
 INSERT INTO call (
     owner, id, conversation, branch, session, kind, size, model,
-    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at
+    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved
 )
 SELECT
     owner, :id, conversation, id, :session, :kind, :size, :model,
-    :input, :cache_read, :cache_write, :output, :reasoning, :last_prompt, :receipt, :dollars, :at
+    :input, :cache_read, :cache_write, :output, :reasoning, :last_prompt, :receipt, :dollars, :at, :unsent, :saved
 FROM branch
 WHERE owner = :owner AND id = :branch
 ON CONFLICT (owner, id) DO NOTHING
@@ -350,7 +350,7 @@ ORDER BY ordinal
 -- The newest calls of a conversation, newest first.
 SELECT
     id, branch, session, kind, size, model,
-    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at
+    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved
 FROM call
 WHERE owner = :owner AND conversation = :conversation
 ORDER BY ordinal DESC
@@ -538,6 +538,15 @@ UPDATE branch SET base_number = :base_number WHERE owner = :owner AND id = :id
 -- name: sum_spent
 -- What all calls of a kind in a conversation took, in dollars.
 SELECT coalesce(sum(dollars), 0.0) FROM call WHERE owner = :owner AND conversation = :conversation AND kind = :kind
+
+-- name: sum_calls
+-- The calls of an owner since a time, added up by model and kind.
+SELECT model, kind, count(*), sum(input), sum(cache_read), sum(cache_write), sum(output), sum(reasoning),
+    sum(dollars), sum(unsent), sum(saved)
+FROM call
+WHERE owner = :owner AND at >= :since
+GROUP BY model, kind
+ORDER BY model, kind
 
 -- name: swap_learnt
 -- Keep what was learnt in place of what was seen, unless that is another by now.

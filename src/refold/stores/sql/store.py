@@ -82,6 +82,7 @@ class SqlStore:
     summary = _reads(chats.summary)
     calls = _reads(chats.calls)
     reply_to = _reads(chats.reply_to)
+    call_totals = _reads(chats.call_totals)
     spent = _reads(chats.spent)
 
     # Vectors

@@ -1,0 +1,115 @@
+"""`refold stats`: the tokens and the money that compaction saved, less the price of its summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import structs
+
+from refold.cli import output
+from refold.cli.options import Json, StoreOptions, expanded
+from refold.cli.output import align, plain
+
+if TYPE_CHECKING:
+    from refold.engine.engine import Engine
+    from refold.engine.status import Savings
+    from refold.ports.records import CallTotals
+
+_NUMBERS = frozenset({"calls", "tokens", "$", "sent", "not sent", "saved $"})
+
+
+def declare(app: typer.Typer) -> None:
+    app.command(epilog="Example: refold stats --days 30")(expanded(stats))
+
+
+def stats(
+    *,
+    days: Annotated[
+        float | None,
+        typer.Option("--days", metavar="N", help="Only the calls of the last N days.", show_default=False),
+    ] = None,
+    place: StoreOptions,
+    as_json: Json = False,
+) -> int:
+    """Show the tokens and the money that were not sent, less what summaries cost.
+
+    Every call is compared with the same call with the whole history, at the prices of its model, as if that had always been in
+    the provider's cache: the true saving is larger. Calls whose usage no provider reported are not counted, and neither are
+    those of versions before this one.
+    """
+    from refold.cli import store_access
+
+    async def act(engine: Engine) -> int:
+        found = await engine.savings(days=days)
+        if as_json:
+            output.write_json({"owner": place.owner, "days": days, **_document(found)})
+        elif found.replies or found.summaries:
+            output.write(f"{_totals(found)}\n{_models(found.replies)}")
+            _note_prices(found)
+        else:
+            output.note(f"no calls of the owner {plain(place.owner)!r} were recorded")
+        return 0
+
+    return store_access.look(place, act)
+
+
+def _totals(found: Savings) -> str:
+    replies, summaries = found.replies, found.summaries
+    asked = sum(one.usage.prompt + one.usage.output for one in summaries)
+    rows = [
+        ("sent", f"{_calls(replies):,}", f"{found.sent:,}", _dollars(sum(one.dollars for one in replies))),
+        ("not sent", "", f"{found.unsent:,}", _dollars(sum(one.saved for one in replies))),
+        (
+            "summaries",
+            f"{_calls(summaries):,}",
+            f"{asked:,}",
+            _dollars(sum(one.dollars for one in summaries)),
+        ),
+        ("saved", "", f"{found.net_tokens:,}", _dollars(found.net_dollars)),
+    ]
+    return align(("", "calls", "tokens", "$"), rows, _NUMBERS)
+
+
+def _models(replies: Sequence[CallTotals]) -> str:
+    rows = [
+        (
+            f"{one.calls:,}",
+            f"{one.usage.prompt:,}",
+            f"{one.unsent:,}",
+            _dollars(one.dollars),
+            _dollars(one.saved),
+            plain(one.model) or "-",
+        )
+        for one in replies
+    ]
+    return align(("calls", "sent", "not sent", "$", "saved $", "model"), rows, _NUMBERS)
+
+
+def _note_prices(found: Savings) -> None:
+    from refold.engine.settings import prices_of
+
+    unknown = [one.model for one in found.replies if prices_of(one.model) is None]
+    if unknown:
+        output.note(f"the prices of {plain(', '.join(unknown[:5]))} are not known: they count as 0")
+
+
+def _calls(rows: Sequence[CallTotals]) -> int:
+    return sum(one.calls for one in rows)
+
+
+def _dollars(amount: float) -> str:
+    return f"{amount:,.2f}"
+
+
+def _document(found: Savings) -> dict[str, object]:
+    """The totals for programs; their keys are documented and stay."""
+    return {
+        "sent": found.sent,
+        "unsent": found.unsent,
+        "net_tokens": found.net_tokens,
+        "net_dollars": found.net_dollars,
+        "replies": [structs.asdict(one) for one in found.replies],
+        "summaries": [structs.asdict(one) for one in found.summaries],
+    }

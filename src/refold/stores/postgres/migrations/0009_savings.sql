@@ -1,0 +1,3 @@
+-- What a call did not send, and what that saved in dollars. Of calls that were made before, neither is known.
+ALTER TABLE call ADD COLUMN unsent bigint NOT NULL DEFAULT 0;
+ALTER TABLE call ADD COLUMN saved double precision NOT NULL DEFAULT 0;
