@@ -683,7 +683,8 @@ class State(Struct, frozen=True, kw_only=True):
             # After a fold the last report is about another window, but about the same instructions and
             # by the same tokenizer.
             ratio = max(ratio, self.meter.ratio if size is None else size / counted)
-        elif self.frame.policy.measure == "reported":
+        elif self.frame.policy.measure in ("reported", "characters"):
+            # The policy's own measure decides about its triggers; what fits is the provider's to say.
             ratio = max(ratio, self.meter.ratio)
         return Now(
             moment,
