@@ -685,7 +685,7 @@ class State(Struct, frozen=True, kw_only=True):
             ratio = max(ratio, self.meter.ratio if size is None else size / counted)
         elif self.frame.policy.measure in ("reported", "characters"):
             # The policy's own measure decides about its triggers; what fits is the provider's to say.
-            ratio = max(ratio, self.meter.ratio)
+            ratio = max(self.calibration.ratio, self.meter.ratio)
         return Now(
             moment,
             size,
