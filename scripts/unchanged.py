@@ -477,7 +477,6 @@ async def differences(
 
 
 async def main(presets: Sequence[str], seeds: Sequence[int], ttl: str, *, show: bool) -> bool:
-    logging.getLogger("refold").setLevel(logging.ERROR)
     total = Counter[str]()
     for preset in presets:
         found = await campaign(preset, seeds, ttl, show=show)
@@ -500,5 +499,6 @@ if __name__ == "__main__":
     parser.add_argument("--ttl", default="off", choices=["off", "5m", "1h"])
     parser.add_argument("--show", action="store_true", help="print the bytes that left")
     given = parser.parse_args()
+    logging.getLogger("refold").setLevel(logging.ERROR)
     wanted = range(given.seed, given.seed + given.count)
     sys.exit(not asyncio.run(main(given.presets, wanted, given.ttl, show=given.show)))
