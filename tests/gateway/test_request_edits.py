@@ -63,6 +63,25 @@ async def test_a_string_that_becomes_a_block_keeps_its_spelling(upstream):
     assert b'"content":[{"type":"text","text":' + said + mark in sent
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_sent"),
+    [(r'{"path": "\ud800"}', True), (r'{"path": "\ud800", "n": NaN}', False), (r'{"path": "\ud800"', False)],
+)
+async def test_arguments_with_half_a_character_are_left_alone(upstream, arguments, is_sent):
+    """As a model wrote them: OpenAI takes the text of its own call back. Text that is not JSON is mended."""
+    function = {"name": "read", "arguments": arguments}
+    made = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "ok"}
+    messages = [{"role": "user", "content": "Read it."}, made, result]
+    body = msgspec.json.encode({"model": "gpt-5", "messages": messages})
+    async with served(upstream, window=200_000) as gate:
+        status, told, _ = await gate.post("/v1/chat/completions", body)
+
+    assert status == 200
+    assert (upstream.requests[-1].body == body) == is_sent
+    assert told["x-refold-action"] == ("none" if is_sent else "reduce")
+
+
 @pytest.mark.feature("L9", "X5")
 async def test_a_client_that_marks_its_own_prefixes_is_left_alone(upstream):
     async with served(upstream, window=200_000) as gate:
