@@ -188,17 +188,21 @@ DOORS = {"library": library, "gateway": gateway}
 async def play(
     door: str, preset: str, model: str, window: int, growth: int, turns: int, folds: int
 ) -> Counter[str]:
-    """Talk until the conversation was folded so many times, and count."""
+    """Talk until the conversation was folded so many times and once more, and count the former: the next fold uses
+    every summary that is ready.
+    """
     words = max(4, window // growth // 12)
     async with DOORS[door](preset, model, window, turns) as talk:
-        for number in range(growth * folds * 3):
+        for number in range(growth * (folds + 1) * 3):
             await talk.ask(f"Where is crate {number}? " + "It was blue. " * words)
             await talk.answer(f"Crate {number}: hall {number % 7}. " + "It is big. " * words)
-            if sum(one["event"] == "compaction_end" for one in talk.events) >= folds:
+            ends = [at for at, one in enumerate(talk.events) if one["event"] == "compaction_end"]
+            if len(ends) > folds:
                 break
+        last = [at for at, one in enumerate(talk.events) if one["event"] == "compaction_start"][-1:]
+        found = counted(talk.events[: last[0] if last else None])
         await talk.settle()
-        await talk.ask("And now?")
-        return counted(talk.events)
+        return found
 
 
 def counted(events: Sequence[Plain]) -> Counter[str]:
@@ -209,7 +213,7 @@ def counted(events: Sequence[Plain]) -> Counter[str]:
     counts["written"], counts["discarded"] = kinds["summary_written"], kinds["summary_discarded"]
     counts["switched"] = kinds["summary_switched"]
     counts["digest"] -= counts["switched"]
-    # The last one may be ready for a fold that did not come any more.
+    # The last one is for the fold that is not counted.
     unused = counts["written"] - counts["model"] - counts["switched"] - counts["discarded"]
     counts["silent"] = max(0, unused - 1)
     counts["waits"] = sum(bool(one.get("is_awaited")) for one in events)
