@@ -216,7 +216,8 @@ def counted(events: Sequence[Plain]) -> Counter[str]:
     # The last one is for the fold that is not counted.
     unused = counts["written"] - counts["model"] - counts["switched"] - counts["discarded"]
     counts["silent"] = max(0, unused - 1)
-    counts["waits"] = sum(bool(one.get("is_awaited")) for one in events)
+    upto = max((at for at, one in enumerate(events) if one["event"] == "compaction_end"), default=0)
+    counts["waits"] = sum(bool(one.get("is_awaited")) for one in events[:upto])
     return counts
 
 
