@@ -170,12 +170,15 @@ async def test_a_slow_summary_never_stops_a_conversation(preset, turns):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"compaction_preset": "picoclaw"}, {"compaction_variant": "across-runs"}]
+    "settings",
+    [
+        {"compaction_preset": "refold"},
+        {"compaction_preset": "picoclaw"},
+        {"compaction_preset": "librechat", "compaction_variant": "across-runs"},
+    ],
 )
-async def test_a_summary_in_the_system_prompt_leaves_the_two_sides_in_turn(settings):
-    """The chat templates of many open models refuse two messages of one side in a row."""
-    if "compaction_variant" in settings:
-        settings = {"compaction_preset": "librechat", **settings}
+async def test_the_two_sides_stay_in_turn_for_the_chat_templates_that_want_it(settings):
+    """Two of the presets put the summary into the system prompt, and the default keeps a reply after it."""
     async with (
         ScriptedUpstream(otherwise=say("Fine."), window=WINDOW, alternates=True) as provider,
         served(provider, window=WINDOW, summariser_enabled=False, **ALLOWED, **settings) as gate,
