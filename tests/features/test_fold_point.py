@@ -90,6 +90,18 @@ async def test_a_slow_model_is_bridged_by_a_digest_and_its_summary_is_used(turns
     await run.chat.close()
 
 
+@pytest.mark.feature("N4")
+@pytest.mark.parametrize("words", [30, 40, 60])
+async def test_no_paid_summary_is_lost_in_a_window_that_fills_fast(words):
+    """One may be written while the one before it replaces its digest, or just as a digest takes its place."""
+    run = Run("refold", 4_000, Writer(3))
+    await run.play(8, words=words)
+    used = run.folds()["model"] + run.count(refold.SummarySwitched)
+    assert run.count(refold.SummaryDiscarded) == 0
+    assert run.count(refold.SummaryWritten) - used <= 1
+    await run.chat.close()
+
+
 @pytest.mark.feature("X7", "C8", "O2")
 @pytest.mark.parametrize("preset", WAITING)
 async def test_a_preset_that_waits_sends_no_digest(preset):

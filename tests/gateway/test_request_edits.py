@@ -49,6 +49,39 @@ async def test_a_client_without_marks_gets_up_to_four(upstream):
         assert sent == came
 
 
+@pytest.mark.feature("L9")
+async def test_a_string_that_becomes_a_block_keeps_its_spelling(upstream):
+    prompt, said = rb'"Be \u0041ble: caf\u00e9\/bar"', rb'"\u65e5\u672c \u2028 \ud83d\ude00"'
+    parts = (b'{"model": "claude-opus-4-8", "max_tokens": 200, "system": ', prompt)
+    parts = (*parts, b', "messages": [{"role": "user", "content": ', said, b"}]}")
+    async with served(upstream, window=200_000) as gate:
+        await gate.post("/v1/messages", b"".join(parts))
+
+    mark = rb',"cache_control":{"type":"ephemeral"}}]'
+    sent = upstream.requests[-1].body
+    assert b'"system":[{"type":"text","text":' + prompt + mark in sent.replace(b": [", b":[")
+    assert b'"content":[{"type":"text","text":' + said + mark in sent
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_sent"),
+    [(r'{"path": "\ud800"}', True), (r'{"path": "\ud800", "n": NaN}', False), (r'{"path": "\ud800"', False)],
+)
+async def test_arguments_with_half_a_character_are_left_alone(upstream, arguments, is_sent):
+    """As a model wrote them: OpenAI takes the text of its own call back. Text that is not JSON is mended."""
+    function = {"name": "read", "arguments": arguments}
+    made = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "ok"}
+    messages = [{"role": "user", "content": "Read it."}, made, result]
+    body = msgspec.json.encode({"model": "gpt-5", "messages": messages})
+    async with served(upstream, window=200_000) as gate:
+        status, told, _ = await gate.post("/v1/chat/completions", body)
+
+    assert status == 200
+    assert (upstream.requests[-1].body == body) == is_sent
+    assert told["x-refold-action"] == ("none" if is_sent else "reduce")
+
+
 @pytest.mark.feature("L9", "X5")
 async def test_a_client_that_marks_its_own_prefixes_is_left_alone(upstream):
     async with served(upstream, window=200_000) as gate:

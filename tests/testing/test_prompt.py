@@ -10,7 +10,7 @@ from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream, call, say, think
 from refold.tokens import FittedCounter
 from refold.wire import decode_reply
-from tests.testing.exchanges import WordCounter, ask, body_of, post
+from tests.testing.exchanges import PROTOCOLS, WordCounter, ask, body_of, post
 
 FIVE_MINUTES, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 
@@ -192,3 +192,17 @@ async def test_without_a_counter_refolds_estimate_counts():
 
     counted = FittedCounter().message(plain.requests[0].messages[0])
     assert decode_reply(answered.content, CHAT).usage.prompt == counted
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.9])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_provider_may_count_otherwise_in_its_bill_and_against_its_window(protocol, factor):
+    text = "word " * 1_000
+    size, settings = round(1_000 * factor), {"counter": WordCounter(), "count_factor": factor}
+    async with ScriptedUpstream(otherwise="ok " * 100, window=size + 100, **settings) as server:
+        fits = await ask(server, protocol, text)
+        refused = await ask(server, protocol, text + "word " * 200)
+
+    usage = decode_reply(fits.content, server.requests[0].dialect).usage
+    assert (usage.prompt, usage.output) == (size, round(100 * factor))
+    assert (fits.status, refused.status) == (200, 400)

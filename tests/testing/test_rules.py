@@ -219,3 +219,27 @@ async def test_a_wrong_key_is_refused_by_each_protocol_in_its_own_way():
 
     assert statuses == [401, 401, 401]
     assert reply.output_text == "ok"
+
+
+TURNS = [USER, CALLS, RESULT, SAID, SECOND]
+IN_TURN = [
+    ([USER], 200),
+    ([TOLD, *TURNS], 200),
+    ([USER, CALLS, RESULT], 200),
+    ([USER, SECOND], 400),
+    ([SAID, USER], 400),
+    ([TOLD, SAID, USER], 400),
+    ([USER, SAID, SAID, SECOND], 400),
+]
+
+
+@pytest.mark.parametrize(("messages", "status"), IN_TURN)
+async def test_a_chat_template_may_want_the_two_sides_in_turn(provider, messages, status):
+    async with ScriptedUpstream(otherwise="ok", alternates=True) as strict:
+        answered = await send(strict, "chat", messages)
+
+    assert answered.status == status
+    if status == 400:
+        assert "conversation roles must alternate user/assistant" in decode_error(answered.content).message
+        assert classify(answered.status, answered.content).kind == "malformed_history"
+        assert (await send(provider, "chat", messages)).status == 200  # as at OpenAI

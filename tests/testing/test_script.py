@@ -5,7 +5,7 @@ import asyncio
 import openai
 import pytest
 
-from refold.testing import ScriptedUpstream, rate_limited, say
+from refold.testing import LateSummaries, ScriptedUpstream, rate_limited, say
 from tests.testing.exchanges import ask
 
 USER = [{"role": "user", "content": "hi"}]
@@ -89,3 +89,24 @@ async def test_what_a_function_raises_fails_the_test():
 async def test_but_an_error_of_the_test_itself_comes_first():
     with pytest.raises(KeyError):
         await run(KeyError("first"))
+
+
+def late(turns, **settings):
+    return LateSummaries(turns, writer="small", summary="short", otherwise="Fine.", **settings)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+async def test_a_summary_can_take_some_turns(turns):
+    async with ScriptedUpstream(otherwise=late(turns, patience_s=60)) as server:
+        asked = asyncio.create_task(ask(server, "chat", model="small"))
+        for _ in range(turns):
+            while not server.requests:  # noqa: ASYNC110  # a request arrives without an event
+                await asyncio.sleep(0)
+            assert not asked.done()
+            assert (await ask(server, "chat")).json["choices"][0]["message"]["content"] == "Fine."
+        assert (await asked).json["choices"][0]["message"]["content"] == "short"
+
+
+async def test_a_summary_that_is_waited_for_takes_no_turn():
+    async with ScriptedUpstream(otherwise=late(20, patience_s=0.01)) as server:
+        assert (await ask(server, "chat", model="small")).json["choices"][0]["message"]["content"] == "short"

@@ -10,6 +10,7 @@ The state has two halves, so that storing it for every message is cheap: `Progre
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -81,8 +82,26 @@ def broken_arguments(call: ToolCall, *, as_object: bool) -> bool:
     try:
         (_OBJECT if as_object else _ANYTHING).decode(call.arguments)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return True
+        return as_object or not _is_lenient_json(call.arguments)
     return False
+
+
+def _is_lenient_json(text: str) -> bool:
+    """True if it is JSON except for an escaped half of a surrogate pair, which models write and providers accept
+    in arguments that are text.
+    """
+    if "\\u" not in text:
+        return False
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse `NaN` and `Infinity`, which `json` reads although they are not JSON."""
+    raise ValueError(name)
 
 
 def is_call_id(call_id: str, dialect: Dialect) -> bool:

@@ -174,7 +174,12 @@ def at_once(action: Callable[[State], Outcome]) -> Callable[[State], Outcome]:
     """Return the action without a wait for a summary: it was waited for already, and the summary is there or
     the policy goes on without it.
     """
-    return lambda state: action(structs.replace(state, has_model=False))
+
+    def act(state: State) -> Outcome:
+        why = state.no_model or (UNUSABLE if state.has_model else "")
+        return action(structs.replace(state, has_model=False, no_model=why))
+
+    return act
 
 
 def take_count(state: State, tokens: int) -> Outcome:

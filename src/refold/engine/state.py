@@ -168,9 +168,9 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 # Changes, calls and limits
 
-Place: TypeAlias = tuple[tuple[int, int], ...]
-"""Identifies the summaries that are shown: for each, the number of the message it ends before, and its own
-number. A summary that was prepared for one place cannot be used at another."""
+Place: TypeAlias = tuple[int, ...]
+"""Identifies the messages that the shown summaries cover: for each, the number of the message it ends before. A
+summary that was prepared for one place cannot be used at another."""
 Summarise: TypeAlias = Callable[[SummaryRequest, Folded, Frame], Summary | None]
 """Writes the summary that a plan asks for without waiting. None means that it cannot: then the policy's
 `on_failure` decides."""
@@ -514,7 +514,7 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Place:
-        return tuple((one.last, one.number) for one in self.folded.summaries)
+        return tuple(one.last for one in self.folded.summaries)
 
     @property
     def text_size(self) -> int:
@@ -696,8 +696,9 @@ class State(Struct, frozen=True, kw_only=True):
             # After a fold the last report is about another window, but about the same instructions and
             # by the same tokenizer.
             ratio = max(ratio, self.meter.ratio if size is None else size / counted)
-        elif self.frame.policy.measure == "reported":
-            ratio = max(ratio, self.meter.ratio)
+        elif self.frame.policy.measure in ("reported", "characters"):
+            # The policy's own measure decides about its triggers; what fits is the provider's to say.
+            ratio = max(self.calibration.ratio, self.meter.ratio)
         return Now(
             moment,
             size,

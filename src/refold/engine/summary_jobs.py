@@ -141,7 +141,9 @@ class SummaryJobs:
         return self.place_of(self._current())
 
     def place_of(self, state: State, session: str = "") -> Place:
-        """Compare places by coverage, not by identity: a state that was loaded again has the same place."""
+        """Compare places by coverage, not by identity: a state that was loaded again has the same place, and so
+        has one in which a model's summary took the place of a digest.
+        """
         return session or self._journal.session.id, *state.place
 
     @property
@@ -156,6 +158,7 @@ class SummaryJobs:
         place = self.place_of(state)
         prepared = self._ready[1] if self._ready and self._ready[0] == place else None
         late = self._late[1] if self._late and self._late[0] == place else None
+        late = late if late is not None and _is_replaceable(late, state) else None
         has_failed = self._failed is not None and self._failed == place
         may_ask = self.summariser is not None and (not has_failed or self._has_skipped)
         has_model, looks_ahead = may_ask and not self.breaker.is_open, may_ask and not self.is_running
@@ -201,7 +204,8 @@ class SummaryJobs:
         if found.ready is not None:
             self.prepare(found.ready)
         late = found.late
-        self._late = (self.place, late) if late is not None and self._is_replaceable(late) else None
+        is_late = late is not None and _is_replaceable(late, self._current())
+        self._late = (self.place, late) if late is not None and is_late else None
         for one in found.discarded:
             self._discard(one, MOVED_ON)
 
@@ -213,8 +217,19 @@ class SummaryJobs:
         """Start a job in the background if one is due. Call it without an await after the action that wants
         it. If a digest has just taken the place of the messages, `state` and `session` are those before it.
         """
+        if state is not None and self._is_ready_for_digest():
+            return
         if request is not None and self.summariser and not self.is_running and not self.breaker.is_open:
             self._begin(request, self.summariser, state=state, session=session)
+
+    def _is_ready_for_digest(self) -> bool:
+        """Whether a summary became ready while a digest of its messages was made. It replaces the digest later."""
+        if self._ready is None or self._ready[0] == self.place:
+            return False
+        if not _is_replaceable(self._ready[1], self._current()):
+            return False
+        self._late, self._ready, self._asked = (self.place, self._ready[1]), None, None
+        return True
 
     async def write_within(self, request: SummaryRequest, seconds: float) -> None:
         """Have a summary written, and wait for it so long. After that the policy goes on without it; the job
@@ -347,7 +362,7 @@ class SummaryJobs:
         elif self._journal.session.id != session.id and await self._is_in_effect(asked):
             self._failed = None
             # A digest stands for the messages now.
-            self._late = (self.place, summary) if self._is_replaceable(summary) else None
+            self._late = (self.place, summary) if _is_replaceable(summary, self._current()) else None
             if self._late is None:
                 self._discard(summary, MOVED_ON)
         else:
@@ -357,13 +372,6 @@ class SummaryJobs:
     async def _is_in_effect(self, asked: PendingSummary) -> bool:
         """Whether the messages that a job is about are still shown, or folded into the present session."""
         return self.place == asked.place or await self.leases.is_folded(asked.session)
-
-    def _is_replaceable(self, summary: Summary) -> bool:
-        """Whether the newest summary covers these messages, and no model has described all of them yet."""
-        shown = self._current().folded.summaries
-        if not shown or shown[-1].last < summary.last:
-            return False
-        return shown[-1].kind != "model" or shown[-1].told_until < summary.last
 
     def _discard(self, summary: Summary, reason: str) -> None:
         """Report that a summary was paid for and cannot be used."""
@@ -483,6 +491,14 @@ class SummaryJobs:
     def is_ready(self) -> bool:
         """Whether a summary for the present place is ready or being written."""
         return self._asked is not None
+
+
+def _is_replaceable(summary: Summary, state: State) -> bool:
+    """Whether the newest summary covers these messages, and no model has described all of them yet."""
+    shown = state.folded.summaries
+    if not shown or shown[-1].last < summary.last:
+        return False
+    return shown[-1].kind != "model" or shown[-1].told_until < summary.last
 
 
 # Leases

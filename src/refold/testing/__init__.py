@@ -22,6 +22,7 @@ from refold.testing.overflows import SILENT, WORDINGS, overflow
 from refold.testing.script import (
     Body,
     Broken,
+    LateSummaries,
     Received,
     Refuse,
     Reset,
@@ -43,6 +44,7 @@ __all__ = [
     "WORDINGS",
     "Body",
     "Broken",
+    "LateSummaries",
     "Received",
     "Refuse",
     "Reset",

@@ -17,13 +17,30 @@ from refold.core.measure import count_fixed
 from refold.core.prompt_cache import LOOKBACK, CacheRules, Prompt, PromptCache
 from refold.core.verify import breakpoint_in, breakpoints_of
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, after_compaction
-from refold.model.tokens import TokenCounter, Usage
+from refold.model.tokens import Source, TokenCounter, Usage
 from refold.model.window import Fixed, Tool, Ttl
 from refold.testing.script import ReplyPart
 from refold.wire import Request
 
 HOUR_S = 3_600.0
 OPENAI_STEP = 128
+
+
+class ScaledCounter:
+    """Counts a multiple of another counter's tokens, as a provider whose tokenizer is not the one we assume."""
+
+    def __init__(self, counter: TokenCounter, factor: float) -> None:
+        self.counter, self.factor = counter, factor
+
+    @property
+    def source(self) -> Source:
+        return self.counter.source
+
+    def text(self, text: str) -> int:
+        return round(self.counter.text(text) * self.factor)
+
+    def message(self, message: Message) -> int:
+        return round(self.counter.message(message) * self.factor)
 
 
 class _Piece(Struct, gc=False):

@@ -36,6 +36,10 @@ class ProviderLimits(Struct, frozen=True):
     """Refuse a conversation that is not well-formed."""
     binds_thinking: bool = False
     """Reasoning is valid only after the messages that it was first given after."""
+    alternates: bool = False
+    """Refuse a chat that the assistant opens, or in which one side speaks twice in a row. OpenAI and Anthropic
+    accept both; the chat templates of many open models do not.
+    """
     overflows_in_stream: bool = False
     """Refuse a too long prompt inside the stream, if one is asked for: some providers send a 200 before they
     check.
@@ -79,6 +83,8 @@ def refuse(asked: ReadRequest, limits: ProviderLimits, size: int) -> Answer | No
         return Refuse(400, "max_tokens: Field required")
     if limits.validates and (found := malformed(asked, limits) or _unthought(asked)):
         return found
+    if limits.alternates and not _is_alternating(asked):
+        return Refuse(400, _ROLES)
     return _too_much(request, limits, size)
 
 
@@ -120,6 +126,16 @@ def _unthought(asked: ReadRequest) -> Refuse | None:
         "`thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "
         "lastmost set of `tool_use` and `tool_result` blocks). To avoid this requirement, disable `thinking`.",
     )
+
+
+def _is_alternating(asked: ReadRequest) -> bool:
+    """True if the user and the assistant take turns, and the user begins. As in the templates, replies with tool
+    calls and their results are skipped. Only Chat Completions is sent to a template as it is.
+    """
+    if asked.request.dialect.name != "chat":
+        return True
+    spoken = [one.role for one in asked.messages if one.role in ("user", "assistant") and not one.calls]
+    return all((role == "user") == (at % 2 == 0) for at, role in enumerate(spoken))
 
 
 def _altered_reasoning(asked: ReadRequest, limits: ProviderLimits) -> Iterator[Refuse]:
@@ -169,6 +185,10 @@ def _output_cap_text(request: Request, most: int, asked: int) -> str:
     return _OUTPUT_CAPS[request.dialect.name].format(most=most, asked=asked, model=request.model)
 
 
+_ROLES = (
+    "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
+)
+"""The words of the template of Mistral's models, which servers pass on."""
 _OUTPUT_CAPS: dict[DialectName, str] = {
     "anthropic": "max_tokens: {asked} > {most}, which is the maximum allowed number of output tokens for {model}",
     "responses": "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= {most}, but got {asked} instead.",

@@ -6,7 +6,9 @@ An answer is a value, or a function of the request that returns one. Answers are
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from inspect import isawaitable
 from typing import Literal, TypeAlias
@@ -262,14 +264,53 @@ class Script:
         if scripted is None:
             message = f"The script is over: it has no answer to request {received.number}."
             return Refuse(GIVEN_UP, message, "script_over")
-        found = scripted(received) if callable(scripted) else scripted
-        answer = await found if isawaitable(found) else found
-        return as_say(answer) if isinstance(answer, str) else answer
+        return await answer_of(scripted, received)
+
+
+async def answer_of(scripted: Scripted, received: Received) -> Answer:
+    """The answer that an entry of a script gives to a request."""
+    found = scripted(received) if callable(scripted) else scripted
+    answer = await found if isawaitable(found) else found
+    return as_say(answer) if isinstance(answer, str) else answer
 
 
 def echo(received: Received) -> Say:
     """Repeat the text of the last user message."""
     return say(received.text)
+
+
+class LateSummaries:
+    """A script for a chat and its summaries. A request to the model `writer` is for a summary, and is answered
+    after `turns` further requests to other models; or `patience_s` seconds after the last of them, because a
+    chat may wait for its summary.
+    """
+
+    def __init__(
+        self,
+        turns: int,
+        *,
+        writer: str,
+        summary: Scripted,
+        otherwise: Scripted,
+        patience_s: float = 0.1,
+    ) -> None:
+        self.turns, self.writer, self.patience_s = turns, writer, patience_s
+        self.summary, self.otherwise = summary, otherwise
+        self._turn = 0
+        self._passed = asyncio.Condition()
+
+    async def __call__(self, received: Received) -> Answer:
+        if received.model != self.writer:
+            async with self._passed:
+                self._turn += 1
+                self._passed.notify_all()
+            return await answer_of(self.otherwise, received)
+        ready = self._turn + self.turns
+        async with self._passed:
+            with suppress(TimeoutError):
+                while self._turn < ready:
+                    await asyncio.wait_for(self._passed.wait(), self.patience_s)
+        return await answer_of(self.summary, received)
 
 
 def overloaded(received: Received) -> Refuse:

@@ -26,7 +26,7 @@ from refold.model.message import DialectName
 from refold.model.tokens import TokenCounter
 from refold.testing import anthropic, chat, responses
 from refold.testing.overflows import overflow
-from refold.testing.prompt import Biller
+from refold.testing.prompt import Biller, ScaledCounter
 from refold.testing.provider import ScriptedProvider, embed_texts, list_models, model_entry, token_count
 from refold.testing.rules import ProviderLimits
 from refold.testing.script import (
@@ -212,8 +212,10 @@ class ScriptedUpstream:
         key: str = "",
         validates: bool = True,
         binds_thinking: bool = False,
+        alternates: bool = False,
         overflows_in_stream: bool = False,
         counter: TokenCounter | None = None,
+        count_factor: float = 1.0,
         cache_minimum: int = 1_024,
         clock: Callable[[], float] = time.monotonic,
         model: str = "scripted",
@@ -233,9 +235,11 @@ class ScriptedUpstream:
         if wording:
             overflow(wording, window=0, prompt=1)  # raises now if there is no such wording
         limits = ProviderLimits(
-            window, max_output, key, wording, validates, binds_thinking, overflows_in_stream
+            window, max_output, key, wording, validates, binds_thinking, alternates, overflows_in_stream
         )
-        biller = Biller(counter or FittedCounter(), cache_minimum, clock)
+        counter = counter or FittedCounter()
+        counter = counter if count_factor == 1 else ScaledCounter(counter, count_factor)
+        biller = Biller(counter, cache_minimum, clock)
         self._provider = ScriptedProvider(Script([*answers], otherwise), limits, biller)
         self._failure: Exception | None = None
         self._runner: web.AppRunner | None = None

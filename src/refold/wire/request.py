@@ -83,18 +83,30 @@ def write_breakpoints(window: Window) -> Window:
 def _marked(message: Message, mark: Breakpoint, place: str) -> Message:
     parts = list(message.parts)
     try:
-        parts[mark.part] = _with_mark(parts[mark.part], mark.ttl)
+        parts[mark.part] = _with_mark(parts[mark.part], mark.ttl, _only_string(message))
     except WireError as error:
         raise within(error, f"{place}[{mark.part}]") from None
     return message.with_parts(tuple(parts))
 
 
-def _with_mark(part: Part, ttl: Ttl) -> Part:
-    """The part with a breakpoint. Five minutes is the default and is not written."""
+def _with_mark(part: Part, ttl: Ttl, spelled: Raw | None) -> Part:
+    """The part with a breakpoint. Five minutes is the default and is not written. A string that becomes a block
+    keeps its spelling.
+    """
     control: Fields = {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
     block = read(FIELDS, encode_block(part))
-    fields: Fields = {**block, "cache_control": control}
+    text: Fields = {} if spelled is None else {"text": spelled}
+    fields: Fields = {**block, **text, "cache_control": control}
     return decode_block(write(fields))
+
+
+def _only_string(message: Message) -> Raw | None:
+    """The JSON string that is the whole content of a message, if it is unchanged."""
+    origin = message.origin
+    if origin is None or origin.edited or origin.dialect != "anthropic":
+        return None
+    raw = read(FIELDS, origin.raw).get("content", NULL) if is_object(origin.raw) else origin.raw
+    return raw if bytes(memoryview(raw)[:1]) == b'"' else None
 
 
 # Tool definitions of the three formats
