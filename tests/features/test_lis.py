@@ -15,6 +15,7 @@ from refold.sync import Conversation, Engine
 from refold.testing import ScriptedUpstream, sign
 from refold.tokens import FittedCounter, counter_for
 from refold.upstreams import Provider, open_upstream
+from tests.features.folds import Run, Writer
 from tests.formats import answer, anthropic_call, anthropic_result, chat_call, chat_result, question
 from tests.gateway.conftest import served
 
@@ -322,3 +323,33 @@ def test_a_notice_has_the_numbers_of_the_provider_that_decided():
     assert end.after.source == end.before.source
     assert end.after.messages < end.before.messages
     assert end.after.tokens == pytest.approx(end.after.counted * 1.4, rel=0.1)
+
+
+# When a summary is written, and what is sent until then
+
+
+@pytest.mark.feature("L1", "L17")
+async def test_lis_goes_on_with_the_full_history_until_the_summary_is_there():
+    run = Run("lis", 8_000, Writer(3))
+    await run.play(1, words=10)
+    assert set(run.folds()) == {"model"}
+    sizes = [len(fields["messages"]) for fields in run.sent]
+    assert sizes[:-1] == [2 * turn + 1 for turn in range(len(sizes) - 1)]  # all was sent until the switch
+    assert sizes[-2] > sizes[-1]
+    await run.chat.close()
+
+
+@pytest.mark.feature("L1")
+async def test_the_limit_is_the_budget_of_the_input():
+    """A limit of 12,000 folds above 9,600 in the preset lis, whatever the output of the model."""
+    for model in ("gpt-4o", "claude-sonnet-4-5"):
+        chat = refold.Conversation(model, preset="lis", limit=12_000)
+        number, size = 0, 0
+        while not chat.receipts:
+            size = chat.measurement.content.tokens
+            await chat.add(f"Where is crate {number}? " + "It was blue. " * 40)
+            await chat.context()
+            await chat.add({"role": "assistant", "content": "In the hall."})
+            number += 1
+        assert 9_300 < size <= 9_800
+        await chat.close()

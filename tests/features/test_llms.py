@@ -16,6 +16,7 @@ import refold
 from refold.model.tokens import Usage
 from refold.stores.url import open_store
 from refold.testing import Refuse, ScriptedUpstream, say
+from tests.features.folds import ALL, FOREVER, WAITING, Run, Writer
 from tests.formats import answer, question
 from tests.gateway.conftest import served, target_for
 from tests.gateway.test_admin import asked
@@ -412,3 +413,43 @@ async def test_the_usage_ratio_is_that_of_the_provider_s_last_prompt():
             assert (found["tokens"], found["limit"]) == (6_000, 10_380)
         assert found["ratio"] == pytest.approx(6_000 / 10_380)
         assert (found["billed"]["input"], found["billed"]["output"]) == (12_000, 10)
+
+
+# When a summary is written, and what is sent until then
+
+
+@pytest.mark.feature("X7", "C8", "O2")
+@pytest.mark.parametrize("preset", WAITING)
+async def test_a_preset_that_waits_sends_no_digest(preset):
+    run = Run(preset, 8_000, Writer(0))
+    await run.play(3, words=40)
+    assert set(run.folds()) == {"model"}
+    assert run.writer.asked == run.folds()["model"]  # only when it is needed
+    await run.chat.close()
+
+
+@pytest.mark.feature("X7")
+async def test_llms_keeps_the_last_two_messages_with_a_model_too():
+    run = Run("llms", 8_000, Writer(0))
+    await run.play(1, words=40)
+    assert len(run.sent[-1]["messages"]) <= 4  # the task's line, the summary, and two messages
+    await run.chat.close()
+
+
+@pytest.mark.feature("X6")
+@pytest.mark.parametrize("preset", ALL)
+async def test_a_model_that_fails_leaves_the_conversation_going(preset):
+    run = Run(preset, 8_000, Writer(fails=True))
+    await run.play(4, words=40, turns=120)
+    assert run.count(refold.SummaryFailed) >= 1
+    assert "model" not in run.folds()
+    assert all(fields["messages"][-1]["content"].startswith("Where is crate") for fields in run.sent)
+    await run.chat.close()
+
+
+@pytest.mark.feature("X6")
+async def test_a_model_that_hangs_is_waited_for_no_longer_than_the_setting_says():
+    run = Run("opal", 8_000, Writer(FOREVER), summariser_timeout_s=0.05)
+    await run.play(1, words=40)
+    assert run.folds() == {"mechanical": 1}
+    await run.chat.close()
