@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, redirect_stdout
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 import refold
+from refold.cli.main import run
 from refold.model.tokens import Usage
 from refold.stores.url import open_store
 from refold.testing import Refuse, ScriptedUpstream, say
@@ -22,6 +25,7 @@ from tests.gateway.conftest import served, target_for
 from tests.gateway.test_admin import asked
 from tests.gateway.test_summarisers import SUMMARY, either, is_question, told
 
+ROOT = Path(__file__).parents[2]
 TEXT = "We talked about the shop, and the customer wants the money of the order back soon. " * 24
 
 
@@ -188,23 +192,26 @@ async def test_the_gateway_names_the_author_in_a_header_and_its_pages(is_model_u
 
 
 def cli(folder, *args):
-    """Run the program as users do, and return its output."""
-    store = f"sqlite:///{folder / 'chats.db'}"
-    command = [sys.executable, "-m", "refold", *args, "--store", store]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
+    """Run a command that succeeds on the store of a folder, and return its output."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert run([*args, "--store", f"sqlite:///{folder / 'chats.db'}"]) == 0
+    return out.getvalue()
 
 
 @pytest.mark.feature("X6", "X2")
 def test_the_commands_name_the_author_of_a_summary(tmp_path):
     why = "digest; no summariser is configured"
-    cli(tmp_path, "import", "examples/coding-agent.json", "--as", "shifts")
+    cli(tmp_path, "import", str(ROOT / "examples/coding-agent.json"), "--as", "shifts")
     cli(tmp_path, "compact", "shifts", "--window", "12000")
 
     sessions = json.loads(cli(tmp_path, "sessions", "shifts", "--json"))
     assert (sessions["summary"], sessions["sessions"][0]["author"]) == (why, why)
     assert why in cli(tmp_path, "conversations")
-    assert json.loads(cli(tmp_path, "show", "shifts", "--json"))["summary"] == why
+    store = f"sqlite:///{tmp_path / 'chats.db'}"
+    program = [sys.executable, "-m", "refold", "show", "shifts", "--json", "--store", store]
+    shown = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert json.loads(shown)["summary"] == why
 
 
 @pytest.mark.feature("X14")
