@@ -6,9 +6,10 @@ import asyncio
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
-from contextlib import AsyncExitStack, redirect_stdout
+from contextlib import AsyncExitStack, redirect_stdout, suppress
 from pathlib import Path
 
 import aiohttp
@@ -18,7 +19,10 @@ import refold
 from refold.cli.main import run
 from refold.model.tokens import Usage
 from refold.stores.url import open_store
-from refold.testing import Refuse, ScriptedUpstream, say
+from refold.sync import Conversation
+from refold.testing import Broken, Refuse, ScriptedUpstream, call, say
+from scripts.features import main as list_features
+from tests.embedder import Subjects
 from tests.features.folds import ALL, FOREVER, WAITING, Run, Writer
 from tests.formats import answer, question
 from tests.gateway.conftest import served, target_for
@@ -460,3 +464,489 @@ async def test_a_model_that_hangs_is_waited_for_no_longer_than_the_setting_says(
     await run.play(1, words=40)
     assert run.folds() == {"mechanical": 1}
     await run.chat.close()
+
+
+# The list of features and the gate
+
+
+LISTED = """
+[A1]
+title = "first"
+done = true
+closes = "core"
+
+[A2]
+title = "second"
+done = false
+closes = "store"
+"""
+
+
+@pytest.mark.feature("X0")
+def test_the_script_lists_every_feature_with_the_tests_that_prove_it(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "tests" / "features"
+    folder.mkdir(parents=True)
+    (tmp_path / "features.toml").write_text(LISTED)
+    (folder / "test_it.py").write_text(PROOF.format("pass"))
+    monkeypatch.chdir(folder)
+    assert list_features([]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "A1   done  first",
+        "           tests/features/test_it.py::test_a1",
+        "A2   open  second",
+        "2 features, 1 done",
+    ]
+
+
+GATED = """
+[pytest]
+testpaths = tests
+addopts = -p tests.feature_gate --strict-markers --import-mode=importlib
+markers =
+    feature(*ids): ids
+"""
+FEATURE = '[A1]\ntitle = "first"\ndone = true\n'
+PROOF = (
+    'import pytest\n\n@pytest.mark.feature("A1")\ndef test_a1():\n    {0}\n\ndef test_other():\n    pass\n'
+)
+
+
+@pytest.mark.feature("X0")
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [("pass", ""), ("pytest.skip('not here')", "*A1  first (skipped: tests/features/test_it.py::test_a1)*")],
+)
+def test_the_run_fails_if_a_feature_that_is_done_has_no_test_that_passed(pytester, monkeypatch, body, told):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makefile(".ini", pytest=GATED)
+    (pytester.path / "features.toml").write_text(FEATURE)
+    folder = pytester.path / "tests" / "features"
+    folder.mkdir(parents=True)
+    (folder / "test_it.py").write_text(PROOF.format(body))
+    result = pytester.runpytest_inprocess()
+    assert result.ret == (1 if told else 0)
+    if told:
+        result.stdout.fnmatch_lines([told])
+
+
+# Settings
+
+
+@pytest.mark.feature("X1", "X9")
+async def test_a_change_of_settings_holds_at_once_and_after_a_restart():
+    async with ScriptedUpstream(otherwise="Fine.") as upstream:
+        async with served(upstream, window=8_000) as gate:
+            store = gate.store
+            status, shown = await asked(
+                gate, "POST", "config", {"compaction": {"preset": "lis"}, "notify.pruning": False}
+            )
+            assert (status, shown["settings"]["compaction"]["preset"]) == (200, "lis")
+            assert shown["origins"]["compaction.preset"] == "an update while it runs"
+        async with served(upstream, window=8_000, store=store) as gate:
+            _, shown = await asked(gate, "GET", "config")
+    assert shown["settings"]["compaction"]["preset"] == "lis"
+    assert shown["settings"]["notify"]["pruning"] is False
+
+
+@pytest.mark.feature("X1", "X9")
+@pytest.mark.parametrize(
+    "change, status, words",
+    [
+        ({"compaction": {"preset": "best"}}, 400, "compaction.preset"),
+        ({"compaction": {"presset": "lis"}}, 400, "compaction.presset"),
+        ({"compaction": {"preset": "lis", "recoveries": 9}}, 400, "compaction.recoveries"),
+        ({"compaction": {"enabled": False}}, 409, "the flag --compaction-enabled"),
+        ({"upstreams": {"openai": {"url": "http://evil"}}}, 403, "upstreams"),
+        ({"store": {"url": "memory:"}}, 403, "store.url"),
+        ({"server": {"port": 1}}, 403, "server.port"),
+        ([], 400, "JSON object"),
+    ],
+)
+async def test_a_change_that_cannot_be_leaves_everything_as_it_was(change, status, words):
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, compaction_enabled=True) as gate,
+    ):
+        found, refused = await asked(gate, "POST", "config", change)
+        assert found == status
+        assert words in refused["error"]["message"]
+        _, shown = await asked(gate, "GET", "config")
+        assert shown["settings"]["compaction"]["preset"] == "refold"
+
+
+@pytest.mark.feature("X1")
+def test_the_environment_comes_before_the_file_of_the_project_and_that_before_your_own(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    assert run(["config", "init", "--user"]) == run(["config", "init"]) == 0
+    own, project = (Path(line) for line in capsys.readouterr().out.splitlines())
+    assert '# preset = "refold"' in project.read_text()
+
+    def preset():
+        assert run(["config", "show", "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        return shown["settings"]["compaction"]["preset"], shown["origins"]["compaction.preset"]["source"]
+
+    assert preset() == ("refold", "default")
+    own.write_text('[compaction]\npreset = "lis"\n')
+    assert preset() == ("lis", "user")
+    project.write_text('[compaction]\npreset = "opal"\n')
+    assert preset() == ("opal", "project")
+    monkeypatch.setenv("REFOLD_COMPACTION_PRESET", "llms")
+    assert preset() == ("llms", "environment")
+
+
+# Statistics
+
+
+@pytest.mark.feature("X2")
+async def test_statistics_survive_a_restart_and_old_conversations_are_deleted(tmp_path):
+    now = [1_000_000.0]
+    settings = {"model": "gpt-4o", "preset": "llms", "window": 8_000, "max_output": 500}
+    async with refold.Engine(tmp_path / "chats.db", clock=lambda: now[0], **settings) as engine:
+        talk = await engine.conversation("shop")
+        await grow(talk, 20)
+        before = await talk.status()
+    assert (before.messages, before.compactions > 0, 0 < before.ratio < 1) == (40, True, True)
+    async with refold.Engine(tmp_path / "chats.db", clock=lambda: now[0], **settings) as engine:
+        after = await (await engine.conversation("shop")).status()
+        (listed,) = await engine.conversations()
+    assert (after.messages, after.compactions, after.ratio) == (40, before.compactions, before.ratio)
+    assert (after.needs_compaction, listed.compactions) == (before.needs_compaction, before.compactions)
+    for day in range(1, 11):
+        now[0] += 86_400
+        async with refold.Engine(
+            tmp_path / "chats.db", clock=lambda: now[0], keep_days=9, max_expired_share=1.0, **settings
+        ) as engine:
+            await (await engine.conversation("other")).add(question("Good morning."))
+            names = {one.id for one in await engine.conversations()}
+        assert names == ({"shop", "other"} if day <= 9 else {"other"})
+
+
+# Which conversation a request belongs to
+
+
+def said(*texts):
+    return [(question, answer)[at % 2](text) for at, text in enumerate(texts)]
+
+
+async def send(gate, messages, **headers):
+    """Send a request, and return the conversation and the branch that it was taken for."""
+    body = json.dumps({"model": "gpt-5", "messages": messages}).encode()
+    status, told, _ = await gate.post("/v1/chat/completions", body, **headers)
+    assert status == 200
+    return told["x-refold-conversation"], told["x-refold-branch"]
+
+
+async def counted(gate, name):
+    _, found = await asked(gate, "GET", f"conversations/{name}")
+    return found["messages"]
+
+
+@pytest.mark.feature("X3")
+async def test_a_history_that_is_resent_in_full_is_stored_once(gate):
+    first = await send(gate, said("one"))
+    second = await send(gate, said("one", "Fine.", "two"))
+    blocks = [{**one, "content": [{"type": "text", "text": one["content"]}]} for one in said("one", "Fine.")]
+    third = await send(gate, [*blocks, *said("two", "Fine.", "three")])  # written down in another way
+
+    assert first == second == third
+    assert await counted(gate, first[0]) == 5
+
+
+@pytest.mark.feature("X3")
+async def test_an_edited_history_forks_where_it_was_edited(gate):
+    name, branch = await send(gate, said("one", "Fine.", "two", "Fine.", "three"))
+    edited = await send(gate, said("one", "Fine.", "TWO", "Fine.", "three"))
+    again = await send(gate, said("one", "Fine.", "two", "Fine.", "three", "Fine.", "four"))
+
+    assert edited[0] == name == again[0]
+    assert edited[1] != branch == again[1]
+
+
+@pytest.mark.feature("X3")
+async def test_two_who_open_alike_are_two(gate):
+    await send(gate, said("hi"))
+    anna = await send(gate, said("hi", "Hello, Anna.", "I am Anna."))
+    ben = await send(gate, said("hi", "Hello, Ben.", "I am Ben."))
+
+    assert anna[0] != ben[0]
+    assert await counted(gate, ben[0]) == 3
+
+
+@pytest.mark.feature("X3")
+async def test_conversations_with_names_never_meet(gate):
+    one = await send(gate, said("hi", "Fine.", "there"), x_refold_conversation="one")
+    two = await send(gate, said("hi", "Fine.", "there"), x_refold_conversation="two")
+
+    assert (one[0], two[0]) == ("one", "two")
+    assert one[1] != two[1]
+
+
+# The response
+
+
+PATHS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
+
+
+def of_its_kind(reply):
+    """A reply without the numbers that the scripted provider gives to its replies."""
+    return re.sub(rb'"(?:item_)?id": ?"[^"]*"|"created(?:_at)?": ?\d+', b"", reply)
+
+
+@pytest.mark.feature("X5", "X20")
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_reply_reaches_the_client_byte_for_byte_and_its_usage_is_read(path, is_stream):
+    reply = say("Süß, was? 🎉 " * 20, usage=Usage(input=6_500, output=40))
+    body = {"model": "gpt-5", PATHS[path]: said(TEXT * 12), "stream": is_stream}
+    body |= {"stream_options": {"include_usage": True}} if "chat" in path else {}
+    body |= {"max_tokens": 100} if "messages" in path else {}
+    sent = json.dumps(body).encode()
+    async with (
+        ScriptedUpstream(otherwise=reply, window=None) as upstream,
+        served(
+            upstream, window=8_000, summariser_enabled=False, compaction_preset="llms", cache_ttl="off"
+        ) as gate,
+    ):
+        status, told, through = await gate.post(path, sent, x_refold_conversation="one")
+        own, gate.url = gate.url, upstream.url
+        _, _, direct = await gate.post(path, sent)
+        gate.url = own
+        _, found = await asked(gate, "GET", "conversations/one")
+
+    assert upstream.requests[0].body == sent
+    assert (status, told["x-refold-action"]) == (200, "none")
+    assert of_its_kind(through) == of_its_kind(direct)
+    assert found["tokens"] == 6_500
+    assert found["ratio"] == pytest.approx(6_500 / found["limit"])
+    assert found["flag"] == "6,500 tokens >= 80 % of 8,000"  # the next request is compacted
+
+
+@pytest.mark.feature("X5")
+async def test_a_usage_chunk_that_we_asked_for_is_stripped_again():
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=8_000, compaction_include_usage=True) as gate,
+        gate.openai() as client,
+    ):
+        stream = await client.chat.completions.create(model="gpt-5", messages=said("Why?"), stream=True)
+        chunks = [chunk async for chunk in stream]
+        assert upstream.requests[0].json["stream_options"] == {"include_usage": True}
+    assert all(chunk.choices and chunk.usage is None for chunk in chunks)
+
+
+@pytest.mark.feature("X20")
+@pytest.mark.parametrize("then", ["end", "reset", "error"])
+async def test_a_stream_that_breaks_off_is_never_taken_for_a_whole_one(then):
+    chunks = []
+    async with (
+        ScriptedUpstream(
+            otherwise=Broken("A sentence that will not be finished, ever, by anybody.", 4, then)
+        ) as upstream,
+        served(upstream, window=8_000) as gate,
+        gate.openai() as client,
+    ):
+        stream = await client.chat.completions.create(model="gpt-5", messages=said("Why?"), stream=True)
+        with suppress(Exception):  # the SDK decides which error it raises
+            async for chunk in stream:
+                chunks.append(chunk)  # noqa: PERF401  # the chunks before the error count
+        again = [*said("Why?"), answer("A sentence"), question("Go on.")]
+        upstream.script(otherwise="Fine.")
+        reply = await client.chat.completions.create(model="gpt-5", messages=again)
+
+    assert chunks
+    assert not any(chunk.choices and chunk.choices[0].finish_reason for chunk in chunks)
+    assert reply.choices[0].message.content == "Fine."
+    assert [one.text for one in upstream.requests[-1].messages] == ["Why?", "A sentence", "Go on."]
+
+
+@pytest.mark.feature("X20", "X4")
+async def test_streams_with_tool_calls_go_on_through_compactions():
+    """The scripted provider refuses every request that breaks the rules of the format or exceeds the window."""
+    history = []
+    async with (
+        ScriptedUpstream(window=4_000) as upstream,
+        served(upstream, window=4_000, summariser_enabled=False) as gate,
+        gate.anthropic() as client,
+    ):
+        for turn in range(12):
+            upstream.script(
+                say("I will look.", call("read", {"path": f"f{turn}.py"})), f"File {turn} is fine."
+            )
+            history.append(question(f"Step {turn}: {TEXT[:800]}"))
+            for _ in range(2):
+                asking = client.messages.stream(model="claude-opus-4-8", max_tokens=200, messages=history)
+                async with asking as stream:
+                    reply = await stream.get_final_message()
+                blocks = [block.model_dump(exclude_none=True) for block in reply.content]
+                history.append({"role": "assistant", "content": blocks})
+                history += [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "tool_result", "tool_use_id": one["id"], "content": TEXT[:1_200]}
+                        ],
+                    }
+                    for one in blocks
+                    if one["type"] == "tool_use"
+                ]
+            assert blocks[0]["text"] == f"File {turn} is fine."
+    assert len(upstream.requests) == 24
+    assert len(upstream.requests[-1].messages) < len(history) - 1
+
+
+# Models
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the catalogue is offline"))
+
+
+MAJOR = (
+    *("openai", "anthropic", "google", "mistral", "deepseek", "xai", "amazon-bedrock", "azure", "openrouter"),
+    *("groq", "alibaba", "moonshotai", "zai", "cohere", "togetherai", "fireworks-ai"),
+)
+
+
+@pytest.mark.feature("X8")
+def test_limits_and_prices_of_the_major_providers_are_known_offline(capsys, no_network):
+    for provider in MAJOR:
+        assert run(["models", f"{provider}/*", "--json"]) == 0
+        models = json.loads(capsys.readouterr().out)["models"]
+        fields = ("window", "max_output", "input_price", "output_price")
+        assert sum(all(one[field] is not None for field in fields) for one in models) >= 5
+    assert run(["models", "openai/gpt-4o", "--json"]) == 0
+    (model,) = [one for one in json.loads(capsys.readouterr().out)["models"] if one["id"] == "gpt-4o"]
+    assert (model["window"], model["max_output"]) == (128_000, 16_384)
+    assert (model["input_price"], model["output_price"], model["cache_read_price"]) == (2.5, 10, 1.25)
+
+
+@pytest.mark.feature("X8", "O15")
+@pytest.mark.parametrize(
+    ("model", "window", "source"),
+    [
+        ("gpt-4o", 128_000, "catalogue"),
+        ("claude-sonnet-4-20250514", 200_000, "catalogue"),
+        ("models/gemini-2.5-pro", 1_048_576, "catalogue"),
+        ("gpt-4o-of-my-own", 128_000, "pattern"),
+        ("claude-of-my-own", 200_000, "pattern"),
+        ("brand-new", 128_000, "default"),
+    ],
+)
+def test_the_window_of_a_model_is_known_by_its_name(model, window, source, no_network):
+    talk = Conversation(model)
+    assert (talk.window.tokens, talk.window.source) == (window, source)
+
+
+@pytest.mark.feature("X8")
+def test_a_call_is_billed_by_the_prices_of_its_model():
+    talk = Conversation("gpt-4o")
+    talk.add(question("Why?"))
+    talk.context()
+    talk.record({"prompt_tokens": 1_000_000, "completion_tokens": 100_000})
+    assert talk.bill.spent == pytest.approx(2.5 + 1.0)
+
+
+# Policies side by side
+
+
+@pytest.mark.feature("X17")
+def test_presets_are_compared_on_a_recorded_conversation(capsys):
+    presets = ("refold", "opal", "llms")
+    chosen = [word for name in presets for word in ("--preset", name)]
+    data = str(ROOT / "examples/coding-agent.json")
+    assert run(["replay", data, *chosen, "--window", "8000", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+
+    assert [(one["candidate"], one["window"]) for one in rows] == [(name, 8_000) for name in presets]
+    assert {one["calls"] for one in rows} == {52}  # all have answered the same calls
+    assert [one["fits"] for one in rows] == [100.0] * 3
+    assert len({json.dumps(one["dollars"]) for one in rows}) == 3
+
+
+# Keys, owners and secrets
+
+WORDS = "the tide tables of Bergen"
+
+
+@pytest.mark.feature("X18")
+async def test_a_key_opens_the_conversations_of_its_owner_and_no_others(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG, "refold")
+    keys = {
+        owner: (await asyncio.to_thread(cli, tmp_path, "keys", "create", "--owner", owner)).strip()
+        for owner in ("anna", "ben")
+    }
+    store = await open_store(f"sqlite:///{tmp_path / 'chats.db'}")
+    async with (
+        ScriptedUpstream(otherwise=lambda one: Refuse(500) if one.number == 2 else "Fine.") as upstream,
+        served(upstream, store=store, window=8_000, summariser_enabled=False) as gate,
+    ):
+        body = json.dumps({"model": "gpt-5", "messages": said(WORDS)}).encode()
+        wrong = f"{keys['anna'][:-1]}{'0' if keys['anna'][-1] != '0' else '1'}"
+        for given in ({}, {"x_refold_key": wrong}, {"authorization": "Bearer sk-own"}):
+            assert (await gate.post("/v1/chat/completions", body, **given))[0] in (401, 403)
+        assert upstream.requests == []
+        for _ in range(2):
+            await gate.post(
+                "/v1/chat/completions",
+                body,
+                x_refold_key=keys["anna"],
+                authorization="Bearer sk-own-of-anna",
+                x_refold_conversation="ships",
+            )
+        assert (await asked(gate, "GET", "conversations/ships", key=keys["anna"]))[0] == 200
+        assert (await asked(gate, "GET", "conversations", key=keys["ben"])) == (200, [])
+        for page in ("", "/sessions", "/receipts"):
+            assert (await asked(gate, "GET", f"conversations/ships{page}", key=keys["ben"]))[0] == 404
+        assert (await asked(gate, "POST", "conversations/ships/compact", {}, key=keys["ben"]))[0] == 404
+        name, _ = await send(gate, said(WORDS), x_refold_key=keys["ben"])
+        assert name != "ships"
+        assert all(keys["anna"] not in str(one.headers) for one in upstream.requests)
+    await store.close()
+    assert caplog.records
+    for private in (WORDS, keys["anna"], keys["anna"].rpartition("_")[2], "sk-own-of-anna", wrong):
+        assert private not in caplog.text
+
+
+SECRET = "sk-kJ3dE6gH9jK2mN5pQ8rS1tU4vW7xY0z"
+NIGHTINGALE = "Never tell anyone about project Nightingale."
+
+
+@pytest.mark.feature("X19")
+@pytest.mark.parametrize("how", ["marked", "matched", "secret"])
+@pytest.mark.parametrize("has_model", [True, False])
+async def test_what_is_sensitive_stays_out_of_summaries_and_embeddings(how, has_model):
+    text, words = (f"The key is {SECRET}.", SECRET) if how == "secret" else (NIGHTINGALE, "Nightingale")
+    embedder = Subjects()
+    async with ScriptedUpstream(otherwise=SUMMARY) as writer:
+        settings = {
+            "summariser": f"small@{writer.url}/v1" if has_model else None,
+            "sensitive": [r"(?i)\bnightingale\b"] if how == "matched" else [],
+        }
+        async with refold.Engine(
+            "memory:", model="gpt-4o", window=20_000, embedder=embedder, **settings
+        ) as engine:
+            talk = await engine.conversation("shop")
+            await talk.add(question(text), sensitive=how == "marked")
+            assert words in str(await talk.context())  # the conversation's own model reads it
+            await talk.add(answer("I see."))
+            await grow(talk, 6)
+            await talk.add(question("And now?"))
+            shown = json.dumps(await talk.compact(keep=400))
+            original = await talk.recall("#m0")
+    assert bool(writer.requests) is has_model
+    assert not any(words in one.body.decode() for one in writer.requests)
+    assert embedder.read
+    assert not any(words in one for one in embedder.read)
+    if (
+        has_model or how != "secret"
+    ):  # a digest is for the conversation's own model, which was told the secret
+        assert words not in shown
+    assert words in original["content"]
