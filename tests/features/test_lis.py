@@ -363,6 +363,51 @@ async def test_the_limit_is_the_budget_of_the_input():
         await chat.close()
 
 
+@pytest.mark.feature("L6")
+@pytest.mark.parametrize(
+    ("usage", "is_compacted"),
+    [
+        ({"input_tokens": 8_000}, False),
+        ({"input_tokens": 8_001}, True),
+        ({"input_tokens": 1, "cache_read_input_tokens": 8_000}, True),
+        ({"input_tokens": 1, "cache_read_input_tokens": 4_000, "cache_creation_input_tokens": 3_999}, False),
+    ],
+)
+def test_reports_alone_decide_when_a_conversation_is_compacted(usage, is_compacted):
+    """What came from the cache counts once, and an answer that came since does not count."""
+    talk = Conversation("claude-opus-4-8", format="anthropic", preset="lis", window=10_000, max_output=500)
+    talk.add(question("The gulls flew out to sea. " * 800))
+    talk.context()
+    talk.record({"output_tokens": 900, **usage})
+    talk.add(answer("They were grey. " * 200))
+    talk.add(question("And now?"))
+    talk.context()
+    assert [one.reason for one in talk.receipts] == (
+        ["8,001 tokens > 80 % of 10,000"] if is_compacted else []
+    )
+
+
+@pytest.mark.feature("L4")
+def test_each_session_keeps_its_own_summary_and_ancestors_stay_reachable():
+    talk = Conversation("gpt-4o", preset="lis", window=6_000, max_output=500)
+    number, summaries = 0, []
+    while len(summaries) < 4:
+        talk.add(question(f"Step {number}: {'look at the next file. ' * 20}"))
+        sent = str(talk.context()["messages"][0]["content"])
+        talk.add(answer("It reads the settings and checks them. " * 12))
+        summaries = [one.summary for one in talk.receipts if one.summary]
+        number += 1
+    talk.add(question("And now?"))
+    sent = str(talk.context()["messages"][0]["content"])
+    for parent, child in pairwise(summaries):
+        assert parent.last == child.first  # none is merged into the next
+    assert summaries[-1].text.splitlines()[-1] in sent
+    assert "## Before that" in sent
+    assert re.search(r"^#s2 ", sent, re.MULTILINE)
+    for at, summary in enumerate(summaries):
+        assert summary.text.splitlines()[-1] in talk.recall(f"#s{at}", max_tokens=4_000)
+
+
 # Sessions
 
 TOPIC = "The cargo of the third ship waits in the harbour until the papers are signed. "
@@ -768,7 +813,7 @@ def test_a_percent_is_never_read_as_tokens_and_ranges_are_checked(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REFOLD_COMPACTION_PRESET", "lis")
     variable, flag = documented_settings()[name]
-    assert run(["serve", flag, wrong]) == 2
+    assert run(["serve", flag, wrong, "--store", str(tmp_path)]) == 2  # a folder: it never begins to serve
     refused = capsys.readouterr().err
     assert (name in refused or flag in refused, words in refused) == (True, True)
     monkeypatch.setenv(variable, wrong)

@@ -19,12 +19,13 @@ import refold
 from refold.cli.main import run
 from refold.model.tokens import Usage
 from refold.stores.url import open_store
-from refold.sync import Conversation
+from refold.sync import Conversation, Engine
 from refold.testing import Broken, Refuse, ScriptedUpstream, call, say
 from scripts.features import main as list_features
 from tests.embedder import Subjects
 from tests.features.folds import ALL, FOREVER, WAITING, Run, Writer
 from tests.formats import answer, question
+from tests.formats import turn as file_turn
 from tests.gateway.conftest import served, target_for
 from tests.gateway.test_admin import asked
 from tests.gateway.test_summarisers import SUMMARY, either, is_question, told
@@ -153,8 +154,10 @@ async def test_without_a_summariser_nothing_is_warned_of(caplog):
     assert not warnings(caplog)
 
 
-async def chat_until_folded(gate, *, ready=True, turns=101, **headers):
-    """Send a growing conversation, and return the response headers of each request."""
+async def chat_until_folded(gate, *, ready=True, turns=101, stops=False, **headers):
+    """Send a growing conversation, and return the response headers of each request. With `stops`, the first
+    request with a summary is the last one.
+    """
     found = []
     for turn in range(1, turns, 2):
         body = json.dumps({"model": "gpt-5", "messages": told(turn), "max_tokens": 100}).encode()
@@ -163,6 +166,8 @@ async def chat_until_folded(gate, *, ready=True, turns=101, **headers):
         )
         assert status == 200
         found.append(said)
+        if stops and "x-refold-summary" in said:
+            break
         for live in (await gate.gateway.host("local")).table if ready else ():
             await live.conversation.ready()
     return found
@@ -185,7 +190,7 @@ async def test_the_gateway_names_the_author_in_a_header_and_its_pages(is_model_u
         ScriptedUpstream(window=6_000, otherwise=reply) as upstream,
         served(upstream, window=6_000, **settings) as gate,
     ):
-        sent = await chat_until_folded(gate)
+        sent = await chat_until_folded(gate, stops=True)
         _, detail = await asked(gate, "GET", "conversations/ships")
         _, (listed,) = await asked(gate, "GET", "conversations")
 
@@ -744,7 +749,7 @@ async def test_a_usage_chunk_that_we_asked_for_is_stripped_again():
 @pytest.mark.feature("X20")
 @pytest.mark.parametrize("then", ["end", "reset", "error"])
 async def test_a_stream_that_breaks_off_is_never_taken_for_a_whole_one(then):
-    chunks = []
+    chunks, is_ended = [], False
     async with (
         ScriptedUpstream(
             otherwise=Broken("A sentence that will not be finished, ever, by anybody.", 4, then)
@@ -756,11 +761,13 @@ async def test_a_stream_that_breaks_off_is_never_taken_for_a_whole_one(then):
         with suppress(Exception):  # the SDK decides which error it raises
             async for chunk in stream:
                 chunks.append(chunk)  # noqa: PERF401  # the chunks before the error count
+            is_ended = True
         again = [*said("Why?"), answer("A sentence"), question("Go on.")]
         upstream.script(otherwise="Fine.")
         reply = await client.chat.completions.create(model="gpt-5", messages=again)
 
     assert chunks
+    assert not is_ended  # the client is told
     assert not any(chunk.choices and chunk.choices[0].finish_reason for chunk in chunks)
     assert reply.choices[0].message.content == "Fine."
     assert [one.text for one in upstream.requests[-1].messages] == ["Why?", "A sentence", "Go on."]
@@ -799,6 +806,68 @@ async def test_streams_with_tool_calls_go_on_through_compactions():
             assert blocks[0]["text"] == f"File {turn} is fine."
     assert len(upstream.requests) == 24
     assert len(upstream.requests[-1].messages) < len(history) - 1
+
+
+# Four ways to summarise
+
+
+def asked_and_sent(strategy, tmp_path, monkeypatch, capsys):
+    """Compact a stored conversation with a strategy; return the questions to the model, and the summary."""
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with Engine(url, model="gpt-4o", window=60_000) as engine:
+        talk = engine.conversation("shop")
+        for number in range(12):
+            talk.add(*file_turn(number, lines=60))
+        talk.add(question("Which value has file 3?"))
+    with ScriptedUpstream(otherwise="The user asked what is in each file, and was told.") as upstream:
+        writer = ["--summariser", f"gpt-4o@{upstream.url}/v1", "--preset", "opal"]
+        args = ["compact", "shop", "--window", "4000", "--max-output", "400", "--store", url, *writer]
+        code = run([*args, *(["--strategy", strategy] if strategy else [])])
+        capsys.readouterr()
+        questions = [json.loads(one.body) for one in upstream.requests]
+    assert code == 0
+    with Engine(url, model="gpt-4o", preset="opal", window=4_000, max_output=400) as engine:
+        talk = engine.conversation("shop")
+        sent = json.dumps(talk.context()["messages"])
+    return questions, sent
+
+
+@pytest.mark.feature("X10")
+def test_the_strategy_of_a_summary_is_chosen_at_the_command_line(tmp_path, monkeypatch, capsys):
+    found = {}
+    for strategy in ("", "abstractive", "hierarchical", "selective", "extractive", "truncate"):
+        folder = tmp_path / (strategy or "default")
+        folder.mkdir()
+        found[strategy] = asked_and_sent(strategy, folder, monkeypatch, capsys)
+    asked = {name: len(questions) for name, (questions, _) in found.items()}
+    assert asked["extractive"] == asked["truncate"] == 0
+    assert asked[""] == asked["abstractive"] >= 1
+    assert asked["hierarchical"] >= 1
+    assert "value_3" in json.dumps(found["abstractive"][0])
+    assert "value_3 =" not in json.dumps(found["selective"][0])  # results of tools are left out
+    assert "[Compacted messages: " in found["truncate"][1]
+    assert "[Compacted messages: " not in found["extractive"][1]
+
+
+@pytest.mark.feature("X10")
+async def test_the_strategy_of_a_summary_is_a_setting_of_the_gateway():
+    said = [message for number in range(30) for message in file_turn(number)]
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=4_000, compaction_preset="opal", summariser_strategy="truncate") as gate,
+        gate.openai() as client,
+    ):
+        await client.chat.completions.create(model="gpt-4o", messages=[*said, question("And now?")])
+        assert len(upstream.requests) == 1
+        assert "[Compacted messages: " in upstream.requests[-1].body.decode()
+
+
+@pytest.mark.feature("X10")
+def test_an_unknown_strategy_is_refused(capsys):
+    assert run(["compact", str(ROOT / "examples/coding-agent.json"), "--strategy", "guess", "--dry-run"]) != 0
+    assert "summariser.strategy" in "".join(capsys.readouterr())
 
 
 # Models

@@ -16,7 +16,7 @@ from refold import Conversation as AsyncConversation
 from refold import Engine as AsyncEngine
 from refold import RecoverySpent, presets
 from refold.cli.main import run
-from refold.sync import Conversation, Engine
+from refold.sync import Conversation
 from refold.testing import Body, Refuse, ScriptedUpstream, overflow, say
 from tests.core.conversations import TextCounter
 from tests.features.test_llms import cli
@@ -114,65 +114,6 @@ async def test_the_tools_that_count_are_settings_of_the_gateway():
         text = json.dumps(json.loads(upstream.requests[-1].body)["messages"])
     assert "## Files modified\\n- docs/save_doc.md" in text
     assert "- docs/load_doc.md" in text.partition("## Files read")[2]
-
-
-def asked_and_sent(strategy, tmp_path, monkeypatch, capsys):
-    """Compact a stored conversation with a strategy; return the questions to the model, and the summary."""
-    monkeypatch.chdir(tmp_path)
-    url = f"sqlite:///{tmp_path / 'chats.db'}"
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    with Engine(url, model="gpt-4o", window=60_000) as engine:
-        talk = engine.conversation("shop")
-        for number in range(12):
-            talk.add(*turn(number, lines=60))
-        talk.add(question("Which value has file 3?"))
-    with ScriptedUpstream(otherwise="The user asked what is in each file, and was told.") as upstream:
-        writer = ["--summariser", f"gpt-4o@{upstream.url}/v1", "--preset", "opal"]
-        args = ["compact", "shop", "--window", "4000", "--max-output", "400", "--store", url, *writer]
-        code = run([*args, *(["--strategy", strategy] if strategy else [])])
-        capsys.readouterr()
-        questions = [json.loads(one.body) for one in upstream.requests]
-    assert code == 0
-    with Engine(url, model="gpt-4o", preset="opal", window=4_000, max_output=400) as engine:
-        talk = engine.conversation("shop")
-        sent = json.dumps(talk.context()["messages"])
-    return questions, sent
-
-
-@pytest.mark.feature("X10")
-def test_the_strategy_of_a_summary_is_chosen_at_the_command_line(tmp_path, monkeypatch, capsys):
-    found = {}
-    for strategy in ("", "abstractive", "hierarchical", "selective", "extractive", "truncate"):
-        folder = tmp_path / (strategy or "default")
-        folder.mkdir()
-        found[strategy] = asked_and_sent(strategy, folder, monkeypatch, capsys)
-    asked = {name: len(questions) for name, (questions, _) in found.items()}
-    assert asked["extractive"] == asked["truncate"] == 0
-    assert asked[""] == asked["abstractive"] >= 1
-    assert asked["hierarchical"] >= 1
-    assert "value_3" in json.dumps(found["abstractive"][0])
-    assert "value_3 =" not in json.dumps(found["selective"][0])  # results of tools are left out
-    assert "[Compacted messages: " in found["truncate"][1]
-    assert "[Compacted messages: " not in found["extractive"][1]
-
-
-@pytest.mark.feature("X10")
-async def test_the_strategy_of_a_summary_is_a_setting_of_the_gateway():
-    said = [message for number in range(30) for message in turn(number)]
-    async with (
-        ScriptedUpstream(otherwise="Fine.") as upstream,
-        served(upstream, window=4_000, compaction_preset="opal", summariser_strategy="truncate") as gate,
-        gate.openai() as client,
-    ):
-        await client.chat.completions.create(model="gpt-4o", messages=[*said, question("And now?")])
-        assert len(upstream.requests) == 1
-        assert "[Compacted messages: " in upstream.requests[-1].body.decode()
-
-
-@pytest.mark.feature("X10")
-def test_an_unknown_strategy_is_refused(capsys):
-    assert run(["compact", "examples/coding-agent.json", "--strategy", "guess", "--dry-run"]) != 0
-    assert "summariser.strategy" in "".join(capsys.readouterr())
 
 
 TYPE_COMPLAINTS = {
@@ -833,6 +774,7 @@ async def test_every_compaction_begins_and_ends_with_an_event(path):
     reasons = {"manual": "asked for", "overflow": "the provider refused"}
     assert reasons.get(path, " tokens >= 80 % of 8,000") in end.reason
     assert start.reason == end.reason
+    assert start.path == end.path == (path if path in reasons else "automatic")
 
 
 # Overflow
