@@ -21,6 +21,7 @@ from refold.testing import ScriptedUpstream, sign
 from refold.tokens import FittedCounter, counter_for
 from refold.upstreams import Provider, open_upstream
 from tests.config.samples import PRESET_OF, SAMPLES
+from tests.core.conversations import TextCounter
 from tests.embedder import Subjects
 from tests.features.folds import Run, Writer
 from tests.formats import answer, anthropic_call, anthropic_result, chat_call, chat_result, question
@@ -345,6 +346,21 @@ async def test_lis_goes_on_with_the_full_history_until_the_summary_is_there():
     assert sizes[:-1] == [2 * turn + 1 for turn in range(len(sizes) - 1)]  # all was sent until the switch
     assert sizes[-2] > sizes[-1]
     await run.chat.close()
+
+
+@pytest.mark.feature("L1")
+def test_the_newest_4_000_tokens_are_kept():
+    talk = Conversation(
+        "gpt-4o", preset="lis", window=20_000, max_output=500, counter=TextCounter(), system="Be brief."
+    )
+    while not talk.receipts:
+        talk.add(question("q" * 500))
+        talk.context()
+        talk.add(answer("a" * 80))
+    talk.add(question("And now?"))
+    _, summary, *tail = talk.context()["messages"]
+    assert summary["role"] == "assistant"
+    assert 4_000 - 500 < sum(len(one["content"]) for one in tail[:-1]) <= 4_000
 
 
 @pytest.mark.feature("L1")
@@ -739,7 +755,7 @@ async def test_the_summariser_has_its_own_provider_model_and_key_or_those_of_the
         async with served(
             upstream, window=8_000, layers=[Layer("user", box)], compaction_preset="opal", **named
         ) as gate:
-            body = {"model": "gpt-5", "messages": [*turns(40), question("And?")], "max_tokens": 100}
+            body = {"model": "gpt-5", "messages": [*turns(60), question("And?")], "max_tokens": 100}
             await gate.post(
                 "/v1/chat/completions", json.dumps(body).encode(), authorization="Bearer clients-own"
             )
