@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -145,6 +146,31 @@ def test_the_resume_budget_is_a_setting(tmp_path, monkeypatch, capsys, budget, c
     assert json.loads(capsys.readouterr().out)["carries"] == carries
 
 
+@pytest.mark.feature("L3")
+def test_earlier_sessions_are_listed_and_resumed_by_id_or_by_words(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    with Engine(url, model="gpt-4o", window=8_000, embedder=Subjects()) as engine:
+        talk = engine.conversation("shop")
+        for text in ("The boat left the harbour.", "The zebras are on the savanna."):
+            talk.add(question(text), answer("I see."))
+            talk.start_session()
+        boat, zebras = (one.id for one in engine.sessions("shop") if one.last is not None)
+
+    def resume(*what):
+        assert run(["resume", "shop", *what, "--store", url, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert [one["id"] for one in resume()["sessions"]] == [zebras, boat]  # the latest first
+    for what, found in (((boat[:8],), boat), (("zebras", "savanna"), zebras)):
+        done = resume(" ".join(what))
+        assert (done["target"], done["carries"]) == (found, "full")
+    with Engine(url, model="gpt-4o", window=8_000) as engine:
+        talk = engine.conversation("shop")
+        talk.add(question("And now?"))
+        sent = talk.context()["messages"]
+    assert sent == [question("The zebras are on the savanna."), answer("I see."), question("And now?")]
+
+
 def folded_roles(preset, format_name, *, ends_with):
     """The roles of a request after a fold, and the edits of that request."""
     talk = Conversation("gpt-4o", preset=preset, format=format_name, window=6_000, max_output=500)
@@ -231,6 +257,31 @@ async def test_thinking_goes_on_in_a_tool_loop_that_began_with_it():
 
     assert sent["thinking"]["budget_tokens"] == 4_096
     assert told["x-refold-added"] == "thinking"
+
+
+@pytest.mark.feature("L13")
+@pytest.mark.parametrize(("effort", "tokens"), [("low", 1_024), ("high", 16_384), ("5k", 5_000)])
+async def test_thinking_effort_has_a_name_or_a_number_of_tokens(effort, tokens):
+    sent, _ = await thought_about([question("Why?")], thinking=effort, max_tokens=20_000)
+    assert sent["thinking"] == {"type": "enabled", "budget_tokens": tokens}
+
+
+@pytest.mark.feature("L13")
+async def test_the_latest_thinking_is_not_altered_by_a_compaction():
+    call, result = anthropic_call("look"), anthropic_result("look", "Nothing.")
+    said = [*turns(40, words=20), question("Look."), {**call, "content": [THOUGHT, *call["content"]]}, result]
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=12_000, compaction_preset="lis", summariser_enabled=False) as gate,
+        gate.anthropic() as client,
+    ):
+        thinking = {"type": "enabled", "budget_tokens": 1_024}
+        await client.messages.create(
+            model="claude-opus-4-8", max_tokens=2_000, messages=said, tools=LOOK, thinking=thinking
+        )
+        sent = upstream.requests[-1].json["messages"]
+    assert len(sent) < len(said) - 20
+    assert sent[-2] == said[-2]
 
 
 def _second(loop):
@@ -332,6 +383,29 @@ def test_a_notice_has_the_numbers_of_the_provider_that_decided():
     assert end.after.source == end.before.source
     assert end.after.messages < end.before.messages
     assert end.after.tokens == pytest.approx(end.after.counted * 1.4, rel=0.1)
+
+
+@pytest.mark.feature("L15")
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_notices_of_pruning_and_compaction_can_be_turned_off(is_on, caplog):
+    caplog.set_level(logging.INFO, "refold.events")
+    flags = {"notify_pruning": is_on, "notify_compaction": is_on, "compaction_preset": "lis"}
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        served(upstream, window=16_000, summariser_enabled=False, **flags) as gate,
+        gate.openai() as client,
+    ):
+        for messages in (look("read_log", output(9_000)), turns(60, words=20)):
+            await client.chat.completions.create(model="gpt-4o", messages=[*messages, question("And?")])
+    notices = [one.getMessage() for one in caplog.records if one.name == "refold.events"]
+    if not is_on:
+        assert notices == []
+        return
+    assert len(notices) == 2
+    assert re.search(r"🔧 Tool outputs pruned \(.+k → \d+, -99%\)\n  📊 Context: .+/.+ \(\d+%\)", notices[0])
+    assert re.search(r"⚙️ Compacted \(.+k → .+k\)\n(  \S+ .+\n){4}", notices[1])
+    for region in ("System", "Summary", "Kept context", "Tools", "Total"):
+        assert f"{region}: " in notices[1]
 
 
 # When a summary is written, and what is sent until then
